@@ -1,0 +1,57 @@
+//! What the operator chose: the flags and gates that change a decision.
+
+use std::time::Duration;
+
+/// Flags and gates of one controller.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// `--horizontal-pod-autoscaler-tolerance`, a fraction.
+    pub tolerance: f64,
+    /// `--horizontal-pod-autoscaler-downscale-stabilization`.
+    pub downscale_stabilization: Duration,
+    /// `--horizontal-pod-autoscaler-cpu-initialization-period`.
+    pub cpu_initialization_period: Duration,
+    /// `--horizontal-pod-autoscaler-initial-readiness-delay`.
+    pub initial_readiness_delay: Duration,
+    /// `--emulated-version`.
+    pub version: Version,
+    /// Gate HPAScaleToZero.
+    pub scale_to_zero: bool,
+    /// Gate HPAGeneration: write `status.observedGeneration`.
+    pub generation: bool,
+    /// Gate HPAConfigurableTolerance: `behavior.*.tolerance` counts.
+    pub configurable_tolerance: bool,
+}
+
+/// The Kubernetes minor whose texts and rules are reproduced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Version {
+    /// 1.36
+    V1_36,
+    /// 1.37, the default.
+    #[default]
+    V1_37,
+}
+
+impl Settings {
+    /// The defaults of a version, flags and gates.
+    pub fn of(version: Version) -> Self {
+        let newest = version == Version::V1_37;
+        Self {
+            tolerance: 0.1,
+            downscale_stabilization: Duration::from_secs(300),
+            cpu_initialization_period: Duration::from_secs(300),
+            initial_readiness_delay: Duration::from_secs(30),
+            version,
+            scale_to_zero: newest,
+            generation: newest,
+            configurable_tolerance: true,
+        }
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self::of(Version::default())
+    }
+}

@@ -1,0 +1,410 @@
+//! `HorizontalPodAutoscalerSpec` of autoscaling/v2 as validated types: metric sources and targets as enums.
+//!
+//! Reading is lenient where an API server's validation may have been newer or bypassed: what no rule allows
+//! becomes [`MetricSource::Invalid`], with the words the reference would use, and concerns that one metric alone.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use crate::quantity::Quantity;
+use crate::selector::LabelSelector;
+use crate::status::{CrossVersionObjectReference, MetricIdentifier};
+
+/// What an HPA asks for.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(from = "wire::Spec")]
+pub struct Spec {
+    /// What is scaled.
+    pub target: CrossVersionObjectReference,
+    /// Lower bound; absent means 1.
+    pub min_replicas: Option<i32>,
+    /// Upper bound.
+    pub max_replicas: i32,
+    /// The metrics, in order.
+    pub metrics: Box<[MetricSource]>,
+    /// Stabilization and rate policies; absent means the controller's own rules.
+    pub behavior: Option<Behavior>,
+}
+
+/// Where a metric comes from and what it should be.
+#[derive(Debug, Clone, PartialEq)]
+pub enum MetricSource {
+    /// Usage of a resource, summed over the containers of each pod.
+    Resource {
+        /// `cpu`, `memory`, ...
+        resource: Arc<str>,
+        /// What it should be.
+        target: ResourceTarget,
+    },
+    /// Usage of a resource by one container of each pod.
+    ContainerResource {
+        /// `cpu`, `memory`, ...
+        resource: Arc<str>,
+        /// The container.
+        container: Arc<str>,
+        /// What it should be.
+        target: ResourceTarget,
+    },
+    /// A custom metric with one value per pod.
+    Pods {
+        /// Which metric.
+        metric: MetricIdentifier,
+        /// The wanted average.
+        average: Quantity,
+    },
+    /// A custom metric of one object.
+    Object {
+        /// Of which object.
+        described: CrossVersionObjectReference,
+        /// Which metric.
+        metric: MetricIdentifier,
+        /// What it should be.
+        target: ValueTarget,
+    },
+    /// A metric from outside the cluster.
+    External {
+        /// Which metric.
+        metric: MetricIdentifier,
+        /// What it should be.
+        target: ValueTarget,
+    },
+    /// What no rule allows. Fails by itself, in the reference's words.
+    Invalid(InvalidMetric),
+}
+
+/// The target of a resource metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResourceTarget {
+    /// Percent of what the pods request.
+    Utilization(i32),
+    /// Average per pod.
+    AverageValue(Quantity),
+}
+
+/// The target of an Object or External metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ValueTarget {
+    /// The value as such.
+    Value(Quantity),
+    /// The value divided by the number of pods.
+    AverageValue(Quantity),
+}
+
+/// A metric that cannot be computed, whatever the cluster answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InvalidMetric {
+    /// Reason of the condition and of the event; the reference has no event of its own for an unknown type.
+    pub reason: &'static str,
+    /// What precedes the error where all metrics are summed up.
+    pub prefix: String,
+    /// The error.
+    pub message: String,
+    /// The `type` as written, for the metrics' label.
+    pub kind: Arc<str>,
+}
+
+/// `spec.behavior`.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Behavior {
+    /// Rules for growing.
+    pub scale_up: ScalingRules,
+    /// Rules for shrinking.
+    pub scale_down: ScalingRules,
+}
+
+/// The rules of one direction.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ScalingRules {
+    /// Stabilization window in seconds. Unset: 0 for scaleUp, the flag's value for scaleDown.
+    pub stabilization_window_seconds: Option<i32>,
+    /// Which of several policies wins.
+    pub select_policy: SelectPolicy,
+    /// Rate policies.
+    pub policies: Box<[ScalingPolicy]>,
+    /// Tolerance as a fraction; absent means the flag's value.
+    pub tolerance: Option<Quantity>,
+}
+
+/// `selectPolicy`. Unknown values mean `Max`, as in the reference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SelectPolicy {
+    /// The policy that allows the largest change.
+    #[default]
+    Max,
+    /// The policy that allows the smallest change.
+    Min,
+    /// This direction is switched off.
+    Disabled,
+}
+
+/// One rate policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScalingPolicy {
+    /// In what `value` counts.
+    pub kind: PolicyKind,
+    /// Pods, or percent.
+    pub value: i32,
+    /// Over how many seconds.
+    pub period_seconds: i32,
+}
+
+/// `type` of a rate policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PolicyKind {
+    /// A number of pods.
+    Pods,
+    /// Percent of the replicas at the start of the period.
+    Percent,
+    /// Neither; proposes what the policy before it proposed, as in the reference.
+    Unknown,
+}
+
+/// The spec as it is on the wire, every field optional.
+mod wire {
+    use serde::Deserialize;
+
+    use super::{
+        Behavior, CrossVersionObjectReference, InvalidMetric, MetricIdentifier, MetricSource, PolicyKind, Quantity,
+        ResourceTarget, ScalingPolicy, ScalingRules, SelectPolicy, ValueTarget,
+    };
+
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    pub(super) struct Spec {
+        #[serde(default)]
+        scale_target_ref: CrossVersionObjectReference,
+        min_replicas: Option<i32>,
+        #[serde(default)]
+        max_replicas: i32,
+        metrics: Option<Vec<Metric>>,
+        behavior: Option<WireBehavior>,
+    }
+
+    #[derive(Deserialize, Default)]
+    #[serde(rename_all = "camelCase", default)]
+    struct Metric {
+        r#type: String,
+        resource: Option<Resource>,
+        container_resource: Option<Resource>,
+        pods: Option<Custom>,
+        object: Option<Custom>,
+        external: Option<Custom>,
+    }
+
+    #[derive(Deserialize, Default)]
+    #[serde(rename_all = "camelCase", default)]
+    struct Resource {
+        name: String,
+        container: String,
+        target: Target,
+    }
+
+    #[derive(Deserialize, Default)]
+    #[serde(rename_all = "camelCase", default)]
+    struct Custom {
+        described_object: CrossVersionObjectReference,
+        metric: MetricIdentifier,
+        target: Target,
+    }
+
+    #[derive(Deserialize, Default)]
+    #[serde(rename_all = "camelCase", default)]
+    struct Target {
+        r#type: String,
+        value: Option<Quantity>,
+        average_value: Option<Quantity>,
+        average_utilization: Option<i32>,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct WireBehavior {
+        scale_up: Option<Rules>,
+        scale_down: Option<Rules>,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Rules {
+        stabilization_window_seconds: Option<i32>,
+        select_policy: Option<String>,
+        policies: Option<Vec<Policy>>,
+        tolerance: Option<Quantity>,
+    }
+
+    #[derive(Deserialize, Default)]
+    #[serde(rename_all = "camelCase", default)]
+    struct Policy {
+        r#type: String,
+        value: i32,
+        period_seconds: i32,
+    }
+
+    impl From<Spec> for super::Spec {
+        fn from(wire: Spec) -> Self {
+            Self {
+                target: wire.scale_target_ref,
+                min_replicas: wire.min_replicas,
+                max_replicas: wire.max_replicas,
+                metrics: wire.metrics.unwrap_or_default().into_iter().map(Metric::read).collect(),
+                behavior: wire.behavior.map(|behavior| Behavior {
+                    scale_up: behavior.scale_up.map(Rules::read).unwrap_or_default(),
+                    scale_down: behavior.scale_down.map(Rules::read).unwrap_or_default(),
+                }),
+            }
+        }
+    }
+
+    impl Metric {
+        fn read(self) -> MetricSource {
+            let kind = self.r#type;
+            let missing = |field: &str| {
+                invalid(&kind, format!("invalid {kind} metric source: the field {field} is missing"), &kind)
+            };
+            match kind.as_str() {
+                "Resource" => self.resource.map_or_else(|| missing("resource"), Resource::read),
+                "ContainerResource" => self
+                    .container_resource
+                    .map_or_else(|| missing("containerResource"), Resource::read_container),
+                "Pods" => self.pods.map_or_else(|| missing("pods"), Custom::read_pods),
+                "Object" => self.object.map_or_else(|| missing("object"), Custom::read_object),
+                "External" => self.external.map_or_else(|| missing("external"), Custom::read_external),
+                _ => MetricSource::Invalid(InvalidMetric {
+                    reason: "InvalidMetricSourceType",
+                    prefix: String::new(),
+                    message: format!("unknown metric source type {kind:?}"),
+                    kind: kind.into(),
+                }),
+            }
+        }
+    }
+
+    impl Resource {
+        fn read(self) -> MetricSource {
+            match self.target.resource() {
+                Some(target) => MetricSource::Resource { resource: self.name.into(), target },
+                None => invalid(
+                    "Resource",
+                    "invalid resource metric source: neither an average utilization target nor an average value \
+                     (usage) target was set"
+                        .to_owned(),
+                    &self.name,
+                ),
+            }
+        }
+
+        fn read_container(self) -> MetricSource {
+            match self.target.resource() {
+                Some(target) => MetricSource::ContainerResource {
+                    resource: self.name.into(),
+                    container: self.container.into(),
+                    target,
+                },
+                None => invalid(
+                    "ContainerResource",
+                    "invalid resource metric source: neither an average utilization target nor an average value \
+                     (usage) target was set"
+                        .to_owned(),
+                    &self.container,
+                ),
+            }
+        }
+    }
+
+    impl Target {
+        fn resource(&self) -> Option<ResourceTarget> {
+            match (self.average_value, self.average_utilization) {
+                (Some(average), _) => Some(ResourceTarget::AverageValue(average)),
+                (None, Some(percent)) => Some(ResourceTarget::Utilization(percent)),
+                (None, None) => None,
+            }
+        }
+    }
+
+    impl Custom {
+        fn read_pods(self) -> MetricSource {
+            match self.target.average_value {
+                Some(average) => MetricSource::Pods { metric: self.metric, average },
+                None => invalid(
+                    "Pods",
+                    "invalid pods metric source: no average value target was set".to_owned(),
+                    &self.metric.name,
+                ),
+            }
+        }
+
+        fn read_object(self) -> MetricSource {
+            let target = match (self.target.r#type.as_str(), self.target.value, self.target.average_value) {
+                ("Value", Some(value), _) => ValueTarget::Value(value),
+                ("AverageValue", _, Some(average)) => ValueTarget::AverageValue(average),
+                _ => {
+                    return invalid(
+                        "Object",
+                        "invalid object metric source: neither a value target nor an average value target was set"
+                            .to_owned(),
+                        &self.metric.name,
+                    );
+                }
+            };
+            MetricSource::Object { described: self.described_object, metric: self.metric, target }
+        }
+
+        fn read_external(self) -> MetricSource {
+            let target = match (self.target.average_value, self.target.value) {
+                (Some(average), _) => ValueTarget::AverageValue(average),
+                (None, Some(value)) => ValueTarget::Value(value),
+                (None, None) => {
+                    return invalid(
+                        "External",
+                        "invalid external metric source: neither a value target nor an average value target was set"
+                            .to_owned(),
+                        &self.metric.name,
+                    );
+                }
+            };
+            MetricSource::External { metric: self.metric, target }
+        }
+    }
+
+    impl Rules {
+        fn read(self) -> ScalingRules {
+            ScalingRules {
+                stabilization_window_seconds: self.stabilization_window_seconds,
+                select_policy: match self.select_policy.as_deref() {
+                    Some("Min") => SelectPolicy::Min,
+                    Some("Disabled") => SelectPolicy::Disabled,
+                    _ => SelectPolicy::Max,
+                },
+                policies: self
+                    .policies
+                    .unwrap_or_default()
+                    .into_iter()
+                    .map(|policy| ScalingPolicy {
+                        kind: match policy.r#type.as_str() {
+                            "Pods" => PolicyKind::Pods,
+                            "Percent" => PolicyKind::Percent,
+                            _ => PolicyKind::Unknown,
+                        },
+                        value: policy.value,
+                        period_seconds: policy.period_seconds,
+                    })
+                    .collect(),
+                tolerance: self.tolerance,
+            }
+        }
+    }
+
+    fn invalid(kind: &str, message: String, subject: &str) -> MetricSource {
+        let (reason, prefix) = match kind {
+            "Resource" => ("FailedGetResourceMetric", format!("failed to get {subject} resource metric value: ")),
+            "ContainerResource" => {
+                ("FailedGetContainerResourceMetric", format!("failed to get {subject} container metric value: "))
+            }
+            "Pods" => ("FailedGetPodsMetric", "failed to get pods metric value: ".to_owned()),
+            "Object" => ("FailedGetObjectMetric", "failed to get object metric value: ".to_owned()),
+            _ => ("FailedGetExternalMetric", format!("failed to get {subject} external metric value: ")),
+        };
+        MetricSource::Invalid(InvalidMetric { reason, prefix, message, kind: kind.into() })
+    }
+}

@@ -1,0 +1,176 @@
+//! `HorizontalPodAutoscalerStatus` of autoscaling/v2, as it is read and as it is written.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::quantity::Quantity;
+use crate::selector::LabelSelector;
+
+/// The status of an HPA.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Status {
+    /// `metadata.generation` at the last sync (gate HPAGeneration).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// When the replica count was last changed; whole seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_scale_time: Option<Timestamp>,
+    /// The count that was read at the last sync.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub current_replicas: i32,
+    /// The count that was last decided.
+    pub desired_replicas: i32,
+    /// What the metrics showed; `null` on the wire where there are none.
+    #[serde(deserialize_with = "null_is_default", serialize_with = "empty_is_null")]
+    pub current_metrics: Vec<MetricStatus>,
+    /// Conditions, in the order in which they first appeared.
+    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
+
+/// One condition of an HPA.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Condition {
+    /// `AbleToScale`, `ScalingActive`, `ScalingLimited`, `ScaledToZero`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// Written by others, left alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// When `status` last changed; whole seconds.
+    pub last_transition_time: Option<Timestamp>,
+    /// One word for machines.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// A sentence for people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}
+
+/// What one metric showed. A metric that failed leaves an entry whose `type` is empty.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MetricStatus {
+    /// The source: `Resource`, `ContainerResource`, `Pods`, `Object`, `External`, or empty.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Set if `type` is `Object`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub object: Option<ObjectMetricStatus>,
+    /// Set if `type` is `Pods`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pods: Option<PodsMetricStatus>,
+    /// Set if `type` is `Resource`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource: Option<ResourceMetricStatus>,
+    /// Set if `type` is `ContainerResource`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container_resource: Option<ContainerResourceMetricStatus>,
+    /// Set if `type` is `External`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub external: Option<PodsMetricStatus>,
+}
+
+/// Status of an Object metric.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ObjectMetricStatus {
+    /// Which metric.
+    pub metric: MetricIdentifier,
+    /// Its value.
+    pub current: MetricValueStatus,
+    /// Of which object.
+    pub described_object: CrossVersionObjectReference,
+}
+
+/// Status of a Pods or an External metric.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodsMetricStatus {
+    /// Which metric.
+    pub metric: MetricIdentifier,
+    /// Its value.
+    pub current: MetricValueStatus,
+}
+
+/// Status of a Resource metric.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResourceMetricStatus {
+    /// `cpu`, `memory`, ...
+    pub name: String,
+    /// Its value.
+    pub current: MetricValueStatus,
+}
+
+/// Status of a ContainerResource metric.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerResourceMetricStatus {
+    /// `cpu`, `memory`, ...
+    pub name: String,
+    /// Its value.
+    pub current: MetricValueStatus,
+    /// Of which container.
+    pub container: String,
+}
+
+/// A metric's name and which of its series.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MetricIdentifier {
+    /// The name.
+    pub name: String,
+    /// Which series; absent means all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub selector: Option<LabelSelector>,
+}
+
+/// A metric's current value, in the forms that its target has.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MetricValueStatus {
+    /// The value as such.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<Quantity>,
+    /// The value per pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub average_value: Option<Quantity>,
+    /// Percent of what the pods request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub average_utilization: Option<i32>,
+}
+
+/// A reference to an object by kind and name.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CrossVersionObjectReference {
+    /// Kind.
+    pub kind: String,
+    /// Name.
+    pub name: String,
+    /// `group/version`, or `version` for the core group.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub api_version: String,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // the signature that serde calls
+fn is_zero(count: &i32) -> bool {
+    *count == 0
+}
+
+fn null_is_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+fn empty_is_null<S: serde::Serializer>(metrics: &[MetricStatus], serializer: S) -> Result<S::Ok, S::Error> {
+    if metrics.is_empty() { serializer.serialize_none() } else { metrics.serialize(serializer) }
+}

@@ -1,0 +1,3 @@
+//! The `concertina` binary.
+
+fn main() {}
