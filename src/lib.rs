@@ -1,1 +1,15 @@
-//! Concertina.
+//! Concertina: a drop-in replacement for Kubernetes' HorizontalPodAutoscaler controller.
+//!
+//! The map of the modules and the path of one sync through them: `docs/architecture.md`.
+
+pub mod api;
+pub mod cli;
+pub mod clock;
+#[cfg(feature = "tools")]
+pub mod commands;
+pub mod controller;
+#[cfg(feature = "tools")]
+pub mod embedded;
+pub mod serve;
+pub mod store;
+pub mod telemetry;

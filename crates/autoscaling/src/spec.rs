@@ -8,7 +8,6 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use crate::quantity::Quantity;
-use crate::selector::LabelSelector;
 use crate::status::{CrossVersionObjectReference, MetricIdentifier};
 
 /// What an HPA asks for.

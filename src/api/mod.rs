@@ -1,0 +1,1 @@
+//! All requests to the cluster.

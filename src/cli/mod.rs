@@ -1,0 +1,1 @@
+//! The command line of kube-controller-manager, read by its own rules.

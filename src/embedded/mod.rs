@@ -1,0 +1,1 @@
+//! A cluster in memory: API server, metrics APIs and the workload side.
