@@ -149,18 +149,13 @@ impl ResourceSource<'_> {
             }
             (ResourceTarget::AverageValue(_), _) => format!("{resource} resource"),
         };
-        let format = if &**resource == "memory" {
-            Format::BinarySi
-        } else {
-            Format::DecimalSi
-        };
         let (average, utilization) = match computed.value {
             Measure::Percent(percent) => (computed.average.unwrap_or(0), Some(percent)),
             Measure::Milli(average) | Measure::MilliPerPod(average) => (average, None),
         };
         let current = MetricValueStatus {
             value: None,
-            average_value: Some(Quantity::from_milli(average, format)),
+            average_value: Some(amount(resource, average)),
             average_utilization: utilization,
         };
         let status = match self.container {
@@ -441,6 +436,23 @@ fn external(
     })
 }
 
+/// An amount as the API server stores it. Memory is told in binary units; where that leaves no unit, the server
+/// reads plain digits and stores them in decimal ones.
+fn amount(resource: &str, milli: i64) -> Quantity {
+    let binary = resource == "memory" && milli % KIBI_IN_MILLI == 0;
+    Quantity::from_milli(
+        milli,
+        if binary {
+            Format::BinarySi
+        } else {
+            Format::DecimalSi
+        },
+    )
+}
+
+/// 1 Ki in milli-units.
+const KIBI_IN_MILLI: i64 = 1024 * 1000;
+
 const WRONG_ANSWER: &str = "the answer is of another kind than the question";
 
 fn external_name(metric: &MetricIdentifier) -> String {
@@ -456,7 +468,7 @@ fn current(value: Measure) -> MetricValueStatus {
     match value {
         Measure::Milli(value) => current.value = Some(Quantity::from_milli(value, Format::DecimalSi)),
         Measure::MilliPerPod(value) => {
-            current.average_value = Some(Quantity::from_milli(value, Format::DecimalSi))
+            current.average_value = Some(Quantity::from_milli(value, Format::DecimalSi));
         }
         Measure::Percent(percent) => current.average_utilization = Some(percent),
     }
