@@ -11,6 +11,7 @@
 //! changes of the history are values that the caller commits.
 
 pub mod event;
+pub mod go;
 pub mod pod;
 pub mod quantity;
 pub mod query;
