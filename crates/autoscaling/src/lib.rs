@@ -16,6 +16,7 @@ pub mod condition;
 mod decide;
 pub mod event;
 pub mod explanation;
+pub mod go;
 pub mod history;
 mod metric;
 mod number;
