@@ -19,7 +19,8 @@ pub(super) struct Strings {
 impl Strings {
     /// The shared copy of a text, with one user more.
     pub(super) fn acquire(&mut self, text: &str) -> Arc<str> {
-        let shared = self.users.get_key_value(text).map_or_else(|| text.into(), |(shared, _)| Arc::clone(shared));
+        let shared =
+            self.users.get_key_value(text).map_or_else(|| text.into(), |(shared, _)| Arc::clone(shared));
         *self.users.entry(Arc::clone(&shared)).or_default() += 1;
         shared
     }

@@ -53,7 +53,8 @@ impl Overlap {
             }
         };
         let sharing = pods.sharing(&hpa.namespace, id);
-        let names: BTreeSet<_> = sharing.iter().filter_map(|id| claims.by_selector.get(id)).flatten().collect();
+        let names: BTreeSet<_> =
+            sharing.iter().filter_map(|id| claims.by_selector.get(id)).flatten().collect();
         names.into_iter().map(|name| Key::new(Arc::clone(&hpa.namespace), Arc::clone(name))).collect()
     }
 

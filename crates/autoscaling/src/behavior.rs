@@ -19,11 +19,8 @@ pub(crate) struct Bounds {
 /// Without `behavior`: at most twice the current count or 4, whichever is more, within min and max.
 pub(crate) fn without_behavior(bounds: Bounds, desired: i32) -> LimitStep {
     let rate = saturate_to_i32((2 * i128::from(bounds.current)).max(4));
-    let (upper, limit) = if bounds.max > rate {
-        (rate, Limit::ScaleUpRate)
-    } else {
-        (bounds.max, Limit::Maximum)
-    };
+    let (upper, limit) =
+        if bounds.max > rate { (rate, Limit::ScaleUpRate) } else { (bounds.max, Limit::Maximum) };
     let (after, limit) = if desired < bounds.min {
         (bounds.min, Limit::Minimum)
     } else if desired > upper {
@@ -31,13 +28,7 @@ pub(crate) fn without_behavior(bounds: Bounds, desired: i32) -> LimitStep {
     } else {
         (desired, Limit::WithinRange)
     };
-    LimitStep {
-        before: desired,
-        after,
-        limit,
-        policies: Vec::new(),
-        rate_allows: Some(rate),
-    }
+    LimitStep { before: desired, after, limit, policies: Vec::new(), rate_allows: Some(rate) }
 }
 
 /// With `behavior`: what the policies of the direction allow, within min and max.
@@ -56,38 +47,20 @@ pub(crate) fn with_behavior(
         rate_allows: None,
     };
     if desired > bounds.current {
-        let rate = Rate {
-            up: true,
-            rules: &behavior.scale_up,
-            current: bounds.current,
-            history,
-            now,
-        };
+        let rate = Rate { up: true, rules: &behavior.scale_up, current: bounds.current, history, now };
         let allowed = rate.allows(&mut step.policies).max(bounds.current);
         step.rate_allows = Some(allowed);
-        let (upper, limit) = if bounds.max > allowed {
-            (allowed, Limit::ScaleUpRate)
-        } else {
-            (bounds.max, Limit::Maximum)
-        };
+        let (upper, limit) =
+            if bounds.max > allowed { (allowed, Limit::ScaleUpRate) } else { (bounds.max, Limit::Maximum) };
         if desired > upper {
             (step.after, step.limit) = (upper, limit);
         }
     } else if desired < bounds.current {
-        let rate = Rate {
-            up: false,
-            rules: &behavior.scale_down,
-            current: bounds.current,
-            history,
-            now,
-        };
+        let rate = Rate { up: false, rules: &behavior.scale_down, current: bounds.current, history, now };
         let allowed = rate.allows(&mut step.policies).min(bounds.current);
         step.rate_allows = Some(allowed);
-        let (lower, limit) = if bounds.min < allowed {
-            (allowed, Limit::ScaleDownRate)
-        } else {
-            (bounds.min, Limit::Minimum)
-        };
+        let (lower, limit) =
+            if bounds.min < allowed { (allowed, Limit::ScaleDownRate) } else { (bounds.min, Limit::Minimum) };
         if desired < lower {
             (step.after, step.limit) = (lower, limit);
         }
@@ -135,39 +108,21 @@ impl Rate<'_> {
                 allows,
                 frees_at: self.frees_at(cutoff, policy.period_seconds),
             });
-            result = if largest {
-                result.max(allows)
-            } else {
-                result.min(allows)
-            };
+            result = if largest { result.max(allows) } else { result.min(allows) };
         }
         result
     }
 
     fn frees_at(self, cutoff: Timestamp, period_seconds: i32) -> Option<Timestamp> {
-        let events = if self.up {
-            &self.history.scale_ups
-        } else {
-            &self.history.scale_downs
-        };
-        let oldest = events
-            .iter()
-            .map(|event| event.at)
-            .filter(|at| *at > cutoff)
-            .min()?;
-        oldest
-            .checked_add(SignedDuration::from_secs(period_seconds.into()))
-            .ok()
+        let events = if self.up { &self.history.scale_ups } else { &self.history.scale_downs };
+        let oldest = events.iter().map(|event| event.at).filter(|at| *at > cutoff).min()?;
+        oldest.checked_add(SignedDuration::from_secs(period_seconds.into())).ok()
     }
 }
 
 /// The sum of changes strictly younger than the cutoff.
 fn changes_since(events: &[ScaleEvent], cutoff: Timestamp) -> i128 {
-    events
-        .iter()
-        .filter(|event| event.at > cutoff)
-        .map(|event| i128::from(event.change))
-        .sum()
+    events.iter().filter(|event| event.at > cutoff).map(|event| i128::from(event.change)).sum()
 }
 
 #[cfg(test)]
@@ -184,22 +139,14 @@ mod tests {
             select_policy,
             policies: policies
                 .iter()
-                .map(|&(kind, value, period_seconds)| ScalingPolicy {
-                    kind,
-                    value,
-                    period_seconds,
-                })
+                .map(|&(kind, value, period_seconds)| ScalingPolicy { kind, value, period_seconds })
                 .collect(),
             ..ScalingRules::default()
         }
     }
 
     fn bounds(current: i32) -> Bounds {
-        Bounds {
-            current,
-            min: 1,
-            max: 100,
-        }
+        Bounds { current, min: 1, max: 100 }
     }
 
     #[test]
@@ -207,42 +154,24 @@ mod tests {
         let step = without_behavior(bounds(10), 50);
         assert_eq!((step.after, step.limit), (20, Limit::ScaleUpRate));
         assert_eq!(without_behavior(bounds(1), 50).after, 4);
+        assert_eq!(without_behavior(Bounds { current: 50, min: 1, max: 100 }, 200).limit, Limit::Maximum);
         assert_eq!(
-            without_behavior(
-                Bounds {
-                    current: 50,
-                    min: 1,
-                    max: 100
-                },
-                200
-            )
-            .limit,
-            Limit::Maximum
-        );
-        assert_eq!(
-            without_behavior(
-                Bounds {
-                    current: i32::MAX,
-                    min: 1,
-                    max: i32::MAX
-                },
-                i32::MAX
-            )
-            .after,
+            without_behavior(Bounds { current: i32::MAX, min: 1, max: i32::MAX }, i32::MAX).after,
             i32::MAX
         );
     }
 
     #[test]
-    fn ten_replicas_grow_by_ten_percent_to_twelve() {
-        // 10 × 1.1 is 11.000000000000002 in float64, as in the reference.
+    fn a_hundred_replicas_grow_by_ten_percent_to_a_hundred_and_eleven() {
+        // 100 × 1.1 is 110.00000000000001 in float64, as in the reference.
         let behavior = Behavior {
             scale_up: rules(SelectPolicy::Max, &[(PolicyKind::Percent, 10, 60)]),
             ..Behavior::default()
         };
         assert_eq!(
-            with_behavior(bounds(10), 50, &behavior, &History::default(), at(100)).after,
-            12
+            with_behavior(Bounds { max: 500, ..bounds(100) }, 200, &behavior, &History::default(), at(100))
+                .after,
+            111
         );
     }
 
@@ -252,28 +181,16 @@ mod tests {
             scale_up: rules(SelectPolicy::Max, &[(PolicyKind::Pods, 4, 60)]),
             ..Behavior::default()
         };
-        let history = History {
-            scale_ups: vec![ScaleEvent {
-                at: at(50),
-                change: 3,
-            }],
-            ..History::default()
-        };
+        let history = History { scale_ups: vec![ScaleEvent { at: at(50), change: 3 }], ..History::default() };
         let step = with_behavior(bounds(8), 50, &behavior, &history, at(100));
         assert_eq!(step.after, 9);
         assert_eq!(step.policies[0].frees_at, Some(at(110)));
-        assert_eq!(
-            with_behavior(bounds(8), 50, &behavior, &history, at(110)).after,
-            12
-        );
+        assert_eq!(with_behavior(bounds(8), 50, &behavior, &history, at(110)).after, 12);
     }
 
     #[test]
     fn a_disabled_direction_does_not_move() {
-        let behavior = Behavior {
-            scale_down: rules(SelectPolicy::Disabled, &[]),
-            ..Behavior::default()
-        };
+        let behavior = Behavior { scale_down: rules(SelectPolicy::Disabled, &[]), ..Behavior::default() };
         let step = with_behavior(bounds(8), 2, &behavior, &History::default(), at(100));
         assert_eq!((step.after, step.limit), (8, Limit::ScaleDownRate));
     }

@@ -49,11 +49,7 @@ pub struct Conclusion {
 
 /// The event for a status that could not be written.
 pub fn failed_update_status(error: &str) -> EventIntent {
-    EventIntent {
-        kind: EventKind::Warning,
-        reason: "FailedUpdateStatus",
-        message: error.to_owned(),
-    }
+    EventIntent { kind: EventKind::Warning, reason: "FailedUpdateStatus", message: error.to_owned() }
 }
 
 /// Concludes a sync.
@@ -86,11 +82,7 @@ pub fn conclude(
     let mut last_event = None;
     let rebuilt = |desired: i32, metrics: Vec<MetricStatus>, scaled: bool| Status {
         observed_generation: if settings.generation { hpa.generation } else { None },
-        last_scale_time: if scaled {
-            Some(whole_seconds(now))
-        } else {
-            hpa.status.last_scale_time
-        },
+        last_scale_time: if scaled { Some(whole_seconds(now)) } else { hpa.status.last_scale_time },
         current_replicas: current,
         desired_replicas: desired,
         current_metrics: metrics,
@@ -98,10 +90,7 @@ pub fn conclude(
     };
     let has_scale = verdict != Verdict::NoScale;
     let mut status = match verdict {
-        Verdict::NoScale => Status {
-            conditions: Vec::new(),
-            ..hpa.status.clone()
-        },
+        Verdict::NoScale => Status { conditions: Vec::new(), ..hpa.status.clone() },
         Verdict::NoCount(message) => {
             last_event = Some(EventIntent {
                 kind: EventKind::Warning,

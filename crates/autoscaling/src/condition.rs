@@ -29,155 +29,82 @@ pub struct ConditionUpdate {
 impl ConditionUpdate {
     pub(crate) fn failed_get_scale(error: &str) -> Self {
         let message = format!("the HPA controller was unable to get the target's current scale: {error}");
-        Self {
-            kind: ABLE_TO_SCALE,
-            status: false,
-            reason: "FailedGetScale",
-            message,
-        }
+        Self { kind: ABLE_TO_SCALE, status: false, reason: "FailedGetScale", message }
     }
 
     pub(crate) fn succeeded_get_scale() -> Self {
         let message = "the HPA controller was able to get the target's current scale".to_owned();
-        Self {
-            kind: ABLE_TO_SCALE,
-            status: true,
-            reason: "SucceededGetScale",
-            message,
-        }
+        Self { kind: ABLE_TO_SCALE, status: true, reason: "SucceededGetScale", message }
     }
 
     pub(crate) fn succeeded_rescale(replicas: i32) -> Self {
         let message = format!("the HPA controller was able to update the target scale to {replicas}");
-        Self {
-            kind: ABLE_TO_SCALE,
-            status: true,
-            reason: "SucceededRescale",
-            message,
-        }
+        Self { kind: ABLE_TO_SCALE, status: true, reason: "SucceededRescale", message }
     }
 
     pub(crate) fn failed_update_scale(error: &str) -> Self {
         let message = format!("the HPA controller was unable to update the target scale: {error}");
-        Self {
-            kind: ABLE_TO_SCALE,
-            status: false,
-            reason: "FailedUpdateScale",
-            message,
-        }
+        Self { kind: ABLE_TO_SCALE, status: false, reason: "FailedUpdateScale", message }
     }
 
     pub(crate) fn ready_for_new_scale() -> Self {
         let message = "recommended size matches current size".to_owned();
-        Self {
-            kind: ABLE_TO_SCALE,
-            status: true,
-            reason: "ReadyForNewScale",
-            message,
-        }
+        Self { kind: ABLE_TO_SCALE, status: true, reason: "ReadyForNewScale", message }
     }
 
     pub(crate) fn scale_down_stabilized() -> Self {
         let message =
             "recent recommendations were higher than current one, applying the highest recent recommendation";
-        Self {
-            kind: ABLE_TO_SCALE,
-            status: true,
-            reason: "ScaleDownStabilized",
-            message: message.to_owned(),
-        }
+        Self { kind: ABLE_TO_SCALE, status: true, reason: "ScaleDownStabilized", message: message.to_owned() }
     }
 
     pub(crate) fn scale_up_stabilized() -> Self {
         let message =
             "recent recommendations were lower than current one, applying the lowest recent recommendation";
-        Self {
-            kind: ABLE_TO_SCALE,
-            status: true,
-            reason: "ScaleUpStabilized",
-            message: message.to_owned(),
-        }
+        Self { kind: ABLE_TO_SCALE, status: true, reason: "ScaleUpStabilized", message: message.to_owned() }
     }
 
     pub(crate) fn valid_metric_found(metric: &str) -> Self {
         let message = format!("the HPA was able to successfully calculate a replica count from {metric}");
-        Self {
-            kind: SCALING_ACTIVE,
-            status: true,
-            reason: "ValidMetricFound",
-            message,
-        }
+        Self { kind: SCALING_ACTIVE, status: true, reason: "ValidMetricFound", message }
     }
 
     pub(crate) fn metric_failed(reason: &'static str, error: &str) -> Self {
         let message = format!("the HPA was unable to compute the replica count: {error}");
-        Self {
-            kind: SCALING_ACTIVE,
-            status: false,
-            reason,
-            message,
-        }
+        Self { kind: SCALING_ACTIVE, status: false, reason, message }
     }
 
     pub(crate) fn missing_selector() -> Self {
         let message = "the HPA target's scale is missing a selector".to_owned();
-        Self {
-            kind: SCALING_ACTIVE,
-            status: false,
-            reason: "InvalidSelector",
-            message,
-        }
+        Self { kind: SCALING_ACTIVE, status: false, reason: "InvalidSelector", message }
     }
 
     pub(crate) fn ambiguous_selector(message: String) -> Self {
-        Self {
-            kind: SCALING_ACTIVE,
-            status: false,
-            reason: "AmbiguousSelector",
-            message,
-        }
+        Self { kind: SCALING_ACTIVE, status: false, reason: "AmbiguousSelector", message }
     }
 
     pub(crate) fn scaling_disabled() -> Self {
         let message = "scaling is disabled since the replica count of the target is zero".to_owned();
-        Self {
-            kind: SCALING_ACTIVE,
-            status: false,
-            reason: "ScalingDisabled",
-            message,
-        }
+        Self { kind: SCALING_ACTIVE, status: false, reason: "ScalingDisabled", message }
     }
 
     pub(crate) fn scaled_to_zero(by_us: bool) -> Self {
         let (reason, message) = if by_us {
             ("ScaledToZero", "the HPA controller scaled the workload to zero")
         } else {
-            (
-                "NotScaledToZero",
-                "the HPA controller did not scale the workload to zero",
-            )
+            ("NotScaledToZero", "the HPA controller did not scale the workload to zero")
         };
-        Self {
-            kind: SCALED_TO_ZERO,
-            status: by_us,
-            reason,
-            message: message.to_owned(),
-        }
+        Self { kind: SCALED_TO_ZERO, status: by_us, reason, message: message.to_owned() }
     }
 
     /// Sets it in `conditions`: a new type is appended, the order is kept, and `lastTransitionTime` moves only with
     /// the status.
     pub(crate) fn set(self, conditions: &mut Vec<Condition>, now: Timestamp) {
         let status = if self.status { "True" } else { "False" };
-        let at = conditions
-            .iter()
-            .position(|condition| condition.kind == self.kind)
-            .unwrap_or(conditions.len());
+        let at =
+            conditions.iter().position(|condition| condition.kind == self.kind).unwrap_or(conditions.len());
         if at == conditions.len() {
-            conditions.push(Condition {
-                kind: self.kind.to_owned(),
-                ..Condition::default()
-            });
+            conditions.push(Condition { kind: self.kind.to_owned(), ..Condition::default() });
         }
         let Some(condition) = conditions.get_mut(at) else {
             return;
@@ -209,41 +136,28 @@ pub enum Limit {
 impl Limit {
     pub(crate) fn condition(self, changed: bool) -> ConditionUpdate {
         let (reason, message) = match self {
-            Self::WithinRange => (
-                "DesiredWithinRange",
-                "the desired count is within the acceptable range",
-            ),
-            Self::ScaleUpRate => (
-                "ScaleUpLimit",
-                "the desired replica count is increasing faster than the maximum scale rate",
-            ),
+            Self::WithinRange => ("DesiredWithinRange", "the desired count is within the acceptable range"),
+            Self::ScaleUpRate => {
+                ("ScaleUpLimit", "the desired replica count is increasing faster than the maximum scale rate")
+            }
             Self::ScaleDownRate => (
                 "ScaleDownLimit",
                 "the desired replica count is decreasing faster than the maximum scale rate",
             ),
-            Self::Maximum => (
-                "TooManyReplicas",
-                "the desired replica count is more than the maximum replica count",
-            ),
-            Self::Minimum => (
-                "TooFewReplicas",
-                "the desired replica count is less than the minimum replica count",
-            ),
+            Self::Maximum => {
+                ("TooManyReplicas", "the desired replica count is more than the maximum replica count")
+            }
+            Self::Minimum => {
+                ("TooFewReplicas", "the desired replica count is less than the minimum replica count")
+            }
         };
-        ConditionUpdate {
-            kind: SCALING_LIMITED,
-            status: changed,
-            reason,
-            message: message.to_owned(),
-        }
+        ConditionUpdate { kind: SCALING_LIMITED, status: changed, reason, message: message.to_owned() }
     }
 }
 
 /// Whether the list holds this type with status `True`.
 pub(crate) fn is_true(conditions: &[Condition], kind: &str) -> bool {
-    conditions
-        .iter()
-        .any(|condition| condition.kind == kind && condition.status == "True")
+    conditions.iter().any(|condition| condition.kind == kind && condition.status == "True")
 }
 
 /// Times in a status are whole seconds.

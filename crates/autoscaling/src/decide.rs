@@ -143,10 +143,7 @@ pub fn decide(
         return without_scale(plan);
     };
     let current = scale.replicas;
-    let initial = history.is_empty().then_some(Recommendation {
-        at: now,
-        replicas: current,
-    });
+    let initial = history.is_empty().then_some(Recommendation { at: now, replicas: current });
     let mut decision = Decision {
         verdict: Verdict::Keep,
         current,
@@ -154,10 +151,7 @@ pub fn decide(
         conditions: vec![ConditionUpdate::succeeded_get_scale()],
         events: Vec::new(),
         metrics: Vec::new(),
-        changes: Changes {
-            initial,
-            ..Changes::default()
-        },
+        changes: Changes { initial, ..Changes::default() },
         computations: Vec::new(),
         error: ErrorLabel::None,
         explanation: Explanation {
@@ -182,16 +176,11 @@ pub fn decide(
         }
         Case::Ambiguous(hpas) => {
             let message = ambiguous(&scale.selector_text, hpas, settings.version);
-            decision
-                .conditions
-                .push(ConditionUpdate::ambiguous_selector(message.clone()));
+            decision.conditions.push(ConditionUpdate::ambiguous_selector(message.clone()));
             decision.no_count(Some("AmbiguousSelector"), message);
         }
         Case::Deleted => {
-            let message = format!(
-                "HPA {}/{} was deleted during reconciliation",
-                hpa.namespace, hpa.name
-            );
+            let message = format!("HPA {}/{} was deleted during reconciliation", hpa.namespace, hpa.name);
             decision.no_count(None, message);
         }
         Case::Metrics(planned) => {
@@ -211,32 +200,20 @@ fn without_scale(plan: &Plan) -> Decision {
         current: 0,
         min: plan.min,
         conditions: vec![ConditionUpdate::failed_get_scale(&message)],
-        events: vec![EventIntent {
-            kind: EventKind::Warning,
-            reason: "FailedGetScale",
-            message,
-        }],
+        events: vec![EventIntent { kind: EventKind::Warning, reason: "FailedGetScale", message }],
         metrics: Vec::new(),
         changes: Changes::default(),
         computations: Vec::new(),
-        error: if is_spec {
-            ErrorLabel::Spec
-        } else {
-            ErrorLabel::Internal
-        },
-        explanation: Explanation {
-            min: plan.min,
-            ..Explanation::default()
-        },
+        error: if is_spec { ErrorLabel::Spec } else { ErrorLabel::Internal },
+        explanation: Explanation { min: plan.min, ..Explanation::default() },
     }
 }
 
 fn ambiguous(selector: &str, hpas: &[String], version: Version) -> String {
     match version {
-        Version::V1_36 => format!(
-            "pods by selector {selector} are controlled by multiple HPAs: [{}]",
-            hpas.join(" ")
-        ),
+        Version::V1_36 => {
+            format!("pods by selector {selector} are controlled by multiple HPAs: [{}]", hpas.join(" "))
+        }
         Version::V1_37 => {
             let two = hpas.get(..2).unwrap_or(hpas).join(" ");
             format!("pods by selector {selector} are controlled by more than one HPA (e.g. [{two}])")
@@ -247,11 +224,7 @@ fn ambiguous(selector: &str, hpas: &[String], version: Version) -> String {
 impl Decision {
     /// A bound that is violated is restored at once: no metrics, no stabilization, no rate.
     fn bound(&mut self, to: i32, limit: Limit) {
-        let which = if limit == Limit::Maximum {
-            "above Spec.MaxReplicas"
-        } else {
-            "below Spec.MinReplicas"
-        };
+        let which = if limit == Limit::Maximum { "above Spec.MaxReplicas" } else { "below Spec.MinReplicas" };
         self.explanation.limit = Some(LimitStep {
             before: self.current,
             after: to,
@@ -259,28 +232,18 @@ impl Decision {
             policies: Vec::new(),
             rate_allows: None,
         });
-        self.verdict = Verdict::Rescale {
-            to,
-            reason: format!("Current number of replicas {which}"),
-        };
+        self.verdict = Verdict::Rescale { to, reason: format!("Current number of replicas {which}") };
     }
 
     fn no_count(&mut self, event: Option<&'static str>, message: String) {
         if let Some(reason) = event {
-            self.events.push(EventIntent {
-                kind: EventKind::Warning,
-                reason,
-                message: message.clone(),
-            });
+            self.events.push(EventIntent { kind: EventKind::Warning, reason, message: message.clone() });
         }
         self.error = ErrorLabel::Internal;
         self.verdict = Verdict::NoCount(message);
     }
 
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the inputs of a sync, each of another kind"
-    )]
+    #[expect(clippy::too_many_arguments, reason = "the inputs of a sync, each of another kind")]
     fn by_metrics(
         &mut self,
         hpa: &Hpa<'_>,
@@ -328,11 +291,7 @@ impl Decision {
         calculator: &Calculator<'_>,
         settings: &Settings,
     ) -> Option<Best> {
-        let mut best = Best {
-            replicas: 0,
-            name: "".into(),
-            place: None,
-        };
+        let mut best = Best { replicas: 0, name: "".into(), place: None };
         let mut first_failure: Option<MetricFailure> = None;
         let mut failures = 0usize;
         for (place, (metric, planned)) in hpa.spec.metrics.iter().zip(planned).enumerate() {
@@ -342,11 +301,8 @@ impl Decision {
                 Ok(proposal) => {
                     let replicas = proposal.reading.proposal;
                     if replicas > best.replicas || best.replicas == 0 {
-                        best = Best {
-                            replicas,
-                            name: Arc::clone(&proposal.reading.name),
-                            place: Some(place),
-                        };
+                        best =
+                            Best { replicas, name: Arc::clone(&proposal.reading.name), place: Some(place) };
                     }
                     self.computations.push(Computation {
                         metric_type,
@@ -354,31 +310,19 @@ impl Decision {
                         error: ErrorLabel::None,
                     });
                     self.metrics.push(proposal.status);
-                    self.explanation
-                        .metrics
-                        .push(MetricExplanation::Valid(proposal.reading));
+                    self.explanation.metrics.push(MetricExplanation::Valid(proposal.reading));
                 }
                 Err(failure) => {
                     failures += 1;
-                    let error = if failure.is_spec {
-                        ErrorLabel::Spec
-                    } else {
-                        ErrorLabel::Internal
-                    };
-                    self.computations.push(Computation {
-                        metric_type,
-                        action: Action::None,
-                        error,
-                    });
+                    let error = if failure.is_spec { ErrorLabel::Spec } else { ErrorLabel::Internal };
+                    self.computations.push(Computation { metric_type, action: Action::None, error });
                     self.events.push(EventIntent {
                         kind: EventKind::Warning,
                         reason: failure.reason,
                         message: failure.error.clone(),
                     });
                     self.metrics.push(MetricStatus::default());
-                    self.explanation
-                        .metrics
-                        .push(MetricExplanation::Failed(failure.error.as_str().into()));
+                    self.explanation.metrics.push(MetricExplanation::Failed(failure.error.as_str().into()));
                     first_failure.get_or_insert(failure);
                 }
             }
@@ -387,22 +331,15 @@ impl Decision {
             // Before 1.37 the wrapped error lost its mark on the way up.
             let is_spec =
                 first.is_spec && (settings.version > Version::V1_36 || first.reason != UNKNOWN_TYPE);
-            self.error = if is_spec {
-                ErrorLabel::Spec
-            } else {
-                ErrorLabel::Internal
-            };
+            self.error = if is_spec { ErrorLabel::Spec } else { ErrorLabel::Internal };
         }
         let total = hpa.spec.metrics.len();
         if failures >= total || (failures > 0 && best.replicas < self.current) {
             let first = first_failure.as_ref();
-            let error = first.map_or_else(
-                || "<nil>".to_owned(),
-                |first| format!("{}{}", first.prefix, first.error),
-            );
+            let error =
+                first.map_or_else(|| "<nil>".to_owned(), |first| format!("{}{}", first.prefix, first.error));
             if let Some(first) = first {
-                self.conditions
-                    .push(ConditionUpdate::metric_failed(first.reason, &first.error));
+                self.conditions.push(ConditionUpdate::metric_failed(first.reason, &first.error));
             }
             let message =
                 format!("invalid metrics ({failures} invalid out of {total}), first error is: {error}");
@@ -413,8 +350,7 @@ impl Decision {
             }
             return None;
         }
-        self.conditions
-            .push(ConditionUpdate::valid_metric_found(&best.name));
+        self.conditions.push(ConditionUpdate::valid_metric_found(&best.name));
         self.explanation.winner = best.place;
         self.explanation.proposal = Some(best.replicas);
         Some(best)
@@ -430,11 +366,7 @@ impl Decision {
         now: Timestamp,
     ) -> i32 {
         let recommendations = stabilization::recommendations(history, self.changes.initial);
-        let bounds = Bounds {
-            current: self.current,
-            min: self.min,
-            max: hpa.spec.max_replicas,
-        };
+        let bounds = Bounds { current: self.current, min: self.min, max: hpa.spec.max_replicas };
         let (stabilized, limit) = match &hpa.spec.behavior {
             None => {
                 let window = settings.downscale_stabilization;
@@ -445,10 +377,7 @@ impl Decision {
             Some(behavior) => {
                 let default = i64::try_from(settings.downscale_stabilization.as_secs()).unwrap_or(i64::MAX);
                 let up = behavior.scale_up.stabilization_window_seconds.unwrap_or(0);
-                let down = behavior
-                    .scale_down
-                    .stabilization_window_seconds
-                    .map_or(default, i64::from);
+                let down = behavior.scale_down.stabilization_window_seconds.map_or(default, i64::from);
                 let stabilized = stabilization::with_behavior(
                     &recommendations,
                     self.current,
@@ -461,22 +390,14 @@ impl Decision {
                 (stabilized, limit)
             }
         };
-        self.changes.recommendation = Some((
-            stabilized.slot,
-            Recommendation {
-                at: now,
-                replicas: proposal,
-            },
-        ));
+        self.changes.recommendation = Some((stabilized.slot, Recommendation { at: now, replicas: proposal }));
         let up = hpa.spec.behavior.is_some() && proposal >= self.current;
-        self.conditions
-            .push(match (stabilized.step.after == proposal, up) {
-                (true, _) => ConditionUpdate::ready_for_new_scale(),
-                (false, true) => ConditionUpdate::scale_up_stabilized(),
-                (false, false) => ConditionUpdate::scale_down_stabilized(),
-            });
-        self.conditions
-            .push(limit.limit.condition(limit.after != limit.before));
+        self.conditions.push(match (stabilized.step.after == proposal, up) {
+            (true, _) => ConditionUpdate::ready_for_new_scale(),
+            (false, true) => ConditionUpdate::scale_up_stabilized(),
+            (false, false) => ConditionUpdate::scale_down_stabilized(),
+        });
+        self.conditions.push(limit.limit.condition(limit.after != limit.before));
         let after = limit.after;
         self.explanation.stabilization = Some(stabilized.step);
         self.explanation.limit = Some(limit);

@@ -51,10 +51,7 @@ mod tests {
     fn texts_are_quoted_as_go_quotes_them() {
         assert_eq!(quote("web"), r#""web""#);
         assert_eq!(quote("a\"b\\c'd"), r#""a\"b\\c'd""#);
-        assert_eq!(
-            quote("\u{0}\u{7}\u{8}\u{b}\u{c}\n\r\t\u{7f}"),
-            r#""\x00\a\b\v\f\n\r\t\x7f""#
-        );
+        assert_eq!(quote("\u{0}\u{7}\u{8}\u{b}\u{c}\n\r\t\u{7f}"), r#""\x00\a\b\v\f\n\r\t\x7f""#);
         assert_eq!(quote("µ é e\u{301} 日本"), "\"µ é e\u{301} 日本\"");
         assert_eq!(quote("\u{a0}\u{200b}\u{feff}"), r#""\u00a0\u200b\ufeff""#);
         assert_eq!(quote("\u{e000}\u{10ffff}"), r#""\ue000\U0010ffff""#);

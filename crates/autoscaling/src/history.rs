@@ -102,13 +102,7 @@ impl History {
             Direction::Up => &self.scale_ups,
             Direction::Down => &self.scale_downs,
         };
-        let longest = rules
-            .policies
-            .iter()
-            .map(|policy| policy.period_seconds)
-            .max()
-            .unwrap_or(0)
-            .max(0);
+        let longest = rules.policies.iter().map(|policy| policy.period_seconds).max().unwrap_or(0).max(0);
         let cutoff = ago(now, SignedDuration::from_secs(longest.into()));
         let slot = Slot::last_of(events.iter().map(|event| event.at < cutoff));
         (direction, slot, ScaleEvent { at: now, change })
@@ -118,10 +112,7 @@ impl History {
 impl Slot {
     /// The slot of the last entry that is outdated, or a new one.
     pub(crate) fn last_of(outdated: impl DoubleEndedIterator<Item = bool> + ExactSizeIterator) -> Self {
-        outdated
-            .into_iter()
-            .rposition(|outdated| outdated)
-            .map_or(Self::Append, Self::Replace)
+        outdated.into_iter().rposition(|outdated| outdated).map_or(Self::Append, Self::Replace)
     }
 
     fn store<T>(self, entries: &mut Vec<T>, entry: T) {
@@ -159,27 +150,11 @@ mod tests {
     fn committing_adds_the_initial_recommendation_before_the_new_one() {
         let mut history = History::default();
         history.commit(&Changes {
-            initial: Some(Recommendation {
-                at: at(1),
-                replicas: 3,
-            }),
-            recommendation: Some((
-                Slot::Append,
-                Recommendation {
-                    at: at(1),
-                    replicas: 5,
-                },
-            )),
+            initial: Some(Recommendation { at: at(1), replicas: 3 }),
+            recommendation: Some((Slot::Append, Recommendation { at: at(1), replicas: 5 })),
             scale_event: Some((Direction::Up, Slot::Append, ScaleEvent { at: at(1), change: 2 })),
         });
-        assert_eq!(
-            history
-                .recommendations
-                .iter()
-                .map(|r| r.replicas)
-                .collect::<Vec<_>>(),
-            [3, 5]
-        );
+        assert_eq!(history.recommendations.iter().map(|r| r.replicas).collect::<Vec<_>>(), [3, 5]);
         assert_eq!(history.scale_ups.len(), 1);
         assert!(history.scale_downs.is_empty());
     }

@@ -71,31 +71,17 @@ pub(crate) fn compute(
     };
     match metric {
         MetricSource::Resource { resource, target } => {
-            let source = ResourceSource {
-                resource,
-                container: None,
-                target: *target,
-            };
+            let source = ResourceSource { resource, container: None, target: *target };
             source.compute(answer, calculator)
         }
-        MetricSource::ContainerResource {
-            resource,
-            container,
-            target,
-        } => {
-            let source = ResourceSource {
-                resource,
-                container: Some(container),
-                target: *target,
-            };
+        MetricSource::ContainerResource { resource, container, target } => {
+            let source = ResourceSource { resource, container: Some(container), target: *target };
             source.compute(answer, calculator)
         }
         MetricSource::Pods { metric, average } => pods(metric, *average, answer, calculator),
-        MetricSource::Object {
-            described,
-            metric,
-            target,
-        } => object(hpa, described, metric, *target, answer, calculator, settings),
+        MetricSource::Object { described, metric, target } => {
+            object(hpa, described, metric, *target, answer, calculator, settings)
+        }
         MetricSource::External { metric, target } => external(hpa, metric, *target, answer, calculator),
         MetricSource::Invalid(invalid) => Err(MetricFailure {
             reason: invalid.reason,
@@ -131,12 +117,7 @@ impl ResourceSource<'_> {
             .usages(answer)
             .and_then(|usages| {
                 let samples = samples_of(usages, self.resource, self.container.map(|name| &**name));
-                calculator.resource(
-                    samples,
-                    self.resource,
-                    self.container.map(|name| &**name),
-                    self.target,
-                )
+                calculator.resource(samples, self.resource, self.container.map(|name| &**name), self.target)
             })
             .map_err(|error| self.failure(&error))?;
         let resource = self.resource;
@@ -161,10 +142,7 @@ impl ResourceSource<'_> {
         let status = match self.container {
             None => MetricStatus {
                 kind: "Resource".to_owned(),
-                resource: Some(ResourceMetricStatus {
-                    name: resource.to_string(),
-                    current,
-                }),
+                resource: Some(ResourceMetricStatus { name: resource.to_string(), current }),
                 ..MetricStatus::default()
             },
             Some(container) => MetricStatus {
@@ -177,10 +155,7 @@ impl ResourceSource<'_> {
                 ..MetricStatus::default()
             },
         };
-        Ok(Proposal {
-            status,
-            reading: reading(name, computed, calculator),
-        })
+        Ok(Proposal { status, reading: reading(name, computed, calculator) })
     }
 
     fn usages<'r>(&self, answer: Result<&'r Answer, Unread>) -> Result<&'r [PodUsage], String> {
@@ -192,9 +167,9 @@ impl ResourceSource<'_> {
             }
             Ok(Answer::Resource(usages)) => Ok(usages),
             Ok(_) => Err(unable(WRONG_ANSWER)),
-            Err(Unread::Fetch(error)) => Err(unable(&format!(
-                "unable to fetch metrics from resource metrics API: {error}"
-            ))),
+            Err(Unread::Fetch(error)) => {
+                Err(unable(&format!("unable to fetch metrics from resource metrics API: {error}")))
+            }
             Err(Unread::Whole(error)) => Err(error),
         }
     }
@@ -206,14 +181,10 @@ impl ResourceSource<'_> {
             ResourceTarget::AverageValue(_) => "usage",
         };
         let (reason, prefix) = match self.container {
-            None => (
-                "FailedGetResourceMetric",
-                format!("failed to get {resource} resource metric value: "),
-            ),
-            Some(name) => (
-                "FailedGetContainerResourceMetric",
-                format!("failed to get {name} container metric value: "),
-            ),
+            None => ("FailedGetResourceMetric", format!("failed to get {resource} resource metric value: ")),
+            Some(name) => {
+                ("FailedGetContainerResourceMetric", format!("failed to get {name} container metric value: "))
+            }
         };
         MetricFailure {
             reason,
@@ -232,10 +203,7 @@ fn samples_of<'a>(usages: &'a [PodUsage], resource: &str, container: Option<&str
         .filter_map(|usage| {
             let value = match container {
                 Some(name) => {
-                    let container = usage
-                        .containers
-                        .iter()
-                        .find(|container| &*container.name == name)?;
+                    let container = usage.containers.iter().find(|container| &*container.name == name)?;
                     container.usage.get(resource)?.milli_value()
                 }
                 None if usage.containers.is_empty() => return None,
@@ -270,9 +238,9 @@ fn pods(
         }
         Ok(Answer::Custom(values)) => Ok(values),
         Ok(_) => Err(unable(WRONG_ANSWER)),
-        Err(Unread::Fetch(error)) => Err(unable(&format!(
-            "unable to fetch metrics from custom metrics API: {error}"
-        ))),
+        Err(Unread::Fetch(error)) => {
+            Err(unable(&format!("unable to fetch metrics from custom metrics API: {error}")))
+        }
         Err(Unread::Whole(error)) => Err(error),
     };
     let computed = values
@@ -296,16 +264,10 @@ fn pods(
         })?;
     let status = MetricStatus {
         kind: "Pods".to_owned(),
-        pods: Some(PodsMetricStatus {
-            metric: metric.clone(),
-            current: current(computed.value),
-        }),
+        pods: Some(PodsMetricStatus { metric: metric.clone(), current: current(computed.value) }),
         ..MetricStatus::default()
     };
-    Ok(Proposal {
-        status,
-        reading: reading(format!("pods metric {}", metric.name), computed, calculator),
-    })
+    Ok(Proposal { status, reading: reading(format!("pods metric {}", metric.name), computed, calculator) })
 }
 
 fn object(
@@ -337,15 +299,13 @@ fn object(
         Err(Unread::Fetch(error)) => Err(unable(&error)),
         Err(Unread::Whole(error)) => return Err(object_failure("", error)),
     };
-    let computed = value
-        .and_then(|value| calculator.single(value, target))
-        .map_err(|error| {
-            let detail = match target {
-                ValueTarget::Value(_) => String::new(),
-                ValueTarget::AverageValue(_) => format!("failed to get {} object metric: ", metric.name),
-            };
-            object_failure(&detail, error)
-        })?;
+    let computed = value.and_then(|value| calculator.single(value, target)).map_err(|error| {
+        let detail = match target {
+            ValueTarget::Value(_) => String::new(),
+            ValueTarget::AverageValue(_) => format!("failed to get {} object metric: ", metric.name),
+        };
+        object_failure(&detail, error)
+    })?;
     let name = match target {
         ValueTarget::Value(_) => format!("{} metric {}", described.kind, metric.name),
         ValueTarget::AverageValue(_) => external_name(metric),
@@ -359,20 +319,12 @@ fn object(
         }),
         ..MetricStatus::default()
     };
-    Ok(Proposal {
-        status,
-        reading: reading(name, computed, calculator),
-    })
+    Ok(Proposal { status, reading: reading(name, computed, calculator) })
 }
 
 fn object_failure(detail: &str, error: String) -> MetricFailure {
     let prefix = format!("failed to get object metric value: {detail}");
-    MetricFailure {
-        reason: "FailedGetObjectMetric",
-        error,
-        prefix,
-        is_spec: false,
-    }
+    MetricFailure { reason: "FailedGetObjectMetric", error, prefix, is_spec: false }
 }
 
 fn external(
@@ -384,10 +336,7 @@ fn external(
 ) -> Result<Proposal, MetricFailure> {
     let unable = |error: &str| {
         let selector = go_print(metric.selector.as_ref());
-        format!(
-            "unable to get external metric {}/{}/{selector}: {error}",
-            hpa.namespace, metric.name
-        )
+        format!("unable to get external metric {}/{}/{selector}: {error}", hpa.namespace, metric.name)
     };
     let values: Result<&[ExternalValue], String> = match answer {
         Ok(Answer::External(values)) if values.is_empty() => {
@@ -395,17 +344,14 @@ fn external(
         }
         Ok(Answer::External(values)) => Ok(values),
         Ok(_) => Err(unable(WRONG_ANSWER)),
-        Err(Unread::Fetch(error)) => Err(unable(&format!(
-            "unable to fetch metrics from external metrics API: {error}"
-        ))),
+        Err(Unread::Fetch(error)) => {
+            Err(unable(&format!("unable to fetch metrics from external metrics API: {error}")))
+        }
         Err(Unread::Whole(error)) => Err(error),
     };
     let computed = values
         .and_then(|values| {
-            let sum: i128 = values
-                .iter()
-                .map(|value| i128::from(value.value.milli_value()))
-                .sum();
+            let sum: i128 = values.iter().map(|value| i128::from(value.value.milli_value())).sum();
             calculator.single(saturate_to_milli(sum), target)
         })
         .map_err(|error| {
@@ -415,39 +361,21 @@ fn external(
                 ValueTarget::AverageValue(_) => format!("failed to get {name} external metric: "),
             };
             let prefix = format!("failed to get {name} external metric value: {detail}");
-            MetricFailure {
-                reason: "FailedGetExternalMetric",
-                error,
-                prefix,
-                is_spec: false,
-            }
+            MetricFailure { reason: "FailedGetExternalMetric", error, prefix, is_spec: false }
         })?;
     let status = MetricStatus {
         kind: "External".to_owned(),
-        external: Some(PodsMetricStatus {
-            metric: metric.clone(),
-            current: current(computed.value),
-        }),
+        external: Some(PodsMetricStatus { metric: metric.clone(), current: current(computed.value) }),
         ..MetricStatus::default()
     };
-    Ok(Proposal {
-        status,
-        reading: reading(external_name(metric), computed, calculator),
-    })
+    Ok(Proposal { status, reading: reading(external_name(metric), computed, calculator) })
 }
 
 /// An amount as the API server stores it. Memory is told in binary units; where that leaves no unit, the server
 /// reads plain digits and stores them in decimal ones.
 fn amount(resource: &str, milli: i64) -> Quantity {
     let binary = resource == "memory" && milli % KIBI_IN_MILLI == 0;
-    Quantity::from_milli(
-        milli,
-        if binary {
-            Format::BinarySi
-        } else {
-            Format::DecimalSi
-        },
-    )
+    Quantity::from_milli(milli, if binary { Format::BinarySi } else { Format::DecimalSi })
 }
 
 /// 1 Ki in milli-units.
@@ -456,11 +384,7 @@ const KIBI_IN_MILLI: i64 = 1024 * 1000;
 const WRONG_ANSWER: &str = "the answer is of another kind than the question";
 
 fn external_name(metric: &MetricIdentifier) -> String {
-    format!(
-        "external metric {}({})",
-        metric.name,
-        go_print(metric.selector.as_ref())
-    )
+    format!("external metric {}({})", metric.name, go_print(metric.selector.as_ref()))
 }
 
 fn current(value: Measure) -> MetricValueStatus {

@@ -53,7 +53,7 @@ mod tests {
         assert_eq!(ceil_to_count(f64::INFINITY), i32::MAX);
         assert_eq!(ceil_to_count(-1e300), i32::MIN);
         assert_eq!(ceil_to_count(f64::NAN), 0);
-        assert_eq!(ceil_to_count(10.0 * 1.1), 12);
+        assert_eq!(ceil_to_count(100.0 * 1.1), 111);
         assert_eq!(truncate_to_count(4.999), 4);
         assert_eq!(truncate_to_count(-4.999), -4);
     }

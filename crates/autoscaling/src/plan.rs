@@ -114,9 +114,7 @@ pub fn target_group(target: &CrossVersionObjectReference) -> Result<&str, ApiVer
     match version.split_once('/') {
         None => Ok(""),
         Some((group, rest)) if !rest.contains('/') => Ok(group),
-        Some(_) => Err(ApiVersionError {
-            api_version: version.to_owned(),
-        }),
+        Some(_) => Err(ApiVersionError { api_version: version.to_owned() }),
     }
 }
 
@@ -133,12 +131,7 @@ impl Scale {
             )
         })?;
         let selector_text = selector.to_string().into();
-        Ok(Self {
-            replicas,
-            status_replicas,
-            selector: Arc::new(selector),
-            selector_text,
-        })
+        Ok(Self { replicas, status_replicas, selector: Arc::new(selector), selector_text })
     }
 }
 
@@ -149,13 +142,10 @@ impl Plan {
             Case::Metrics(metrics) => metrics,
             _ => &[],
         };
-        metrics
-            .iter()
-            .enumerate()
-            .filter_map(|(place, metric)| match metric {
-                PlannedMetric::Query(query) => Some((place, query)),
-                PlannedMetric::BadSelector(_) | PlannedMetric::Invalid => None,
-            })
+        metrics.iter().enumerate().filter_map(|(place, metric)| match metric {
+            PlannedMetric::Query(query) => Some((place, query)),
+            PlannedMetric::BadSelector(_) | PlannedMetric::Invalid => None,
+        })
     }
 
     /// The Scale that it is based on.
@@ -178,19 +168,11 @@ pub fn plan(
     let scale = match scale {
         Ok(scale) => scale,
         Err(failure) => {
-            return Plan {
-                scale: None,
-                min,
-                case: Case::NoScale(failure),
-            };
+            return Plan { scale: None, min, case: Case::NoScale(failure) };
         }
     };
     let case = case_of(hpa, &scale, min, overlap, settings);
-    Plan {
-        scale: Some(scale),
-        min,
-        case,
-    }
+    Plan { scale: Some(scale), min, case }
 }
 
 fn case_of(
@@ -219,13 +201,7 @@ fn case_of(
         Overlap::Shared(others) => return Case::Ambiguous(others),
         Overlap::Deleted => return Case::Deleted,
     }
-    Case::Metrics(
-        hpa.spec
-            .metrics
-            .iter()
-            .map(|metric| planned(hpa, metric, &scale.selector_text))
-            .collect(),
-    )
+    Case::Metrics(hpa.spec.metrics.iter().map(|metric| planned(hpa, metric, &scale.selector_text)).collect())
 }
 
 /// Whether the metrics may lift a workload that stands at zero: only where this controller put it there.
@@ -256,26 +232,25 @@ fn planned(hpa: &Hpa<'_>, metric: &MetricSource, selector: &Arc<str>) -> Planned
             .map_err(|error| error.to_string())
     };
     let query = match metric {
-        MetricSource::Resource { .. } | MetricSource::ContainerResource { .. } => Ok(Query::Resource {
-            namespace,
-            selector: Arc::clone(selector),
-        }),
+        MetricSource::Resource { .. } | MetricSource::ContainerResource { .. } => {
+            Ok(Query::Resource { namespace, selector: Arc::clone(selector) })
+        }
         MetricSource::Pods { metric, .. } => selected(metric).map(|metric_selector| Query::Pods {
             namespace,
             metric: metric.name.as_str().into(),
             selector: Arc::clone(selector),
             metric_selector,
         }),
-        MetricSource::Object {
-            described, metric, ..
-        } => selected(metric).map(|metric_selector| Query::Object {
-            namespace,
-            group: target_group(described).unwrap_or_default().into(),
-            kind: described.kind.as_str().into(),
-            name: described.name.as_str().into(),
-            metric: metric.name.as_str().into(),
-            metric_selector,
-        }),
+        MetricSource::Object { described, metric, .. } => {
+            selected(metric).map(|metric_selector| Query::Object {
+                namespace,
+                group: target_group(described).unwrap_or_default().into(),
+                kind: described.kind.as_str().into(),
+                name: described.name.as_str().into(),
+                metric: metric.name.as_str().into(),
+                metric_selector,
+            })
+        }
         MetricSource::External { metric, .. } => selected(metric).map(|selector| Query::External {
             namespace,
             metric: metric.name.as_str().into(),

@@ -92,10 +92,7 @@ impl Grouped {
 
     /// Sum of the ready pods' samples in milli-units.
     pub(crate) fn ready_sum(&self) -> i128 {
-        self.ready_pods()
-            .filter_map(|pod| pod.sample)
-            .map(i128::from)
-            .sum()
+        self.ready_pods().filter_map(|pod| pod.sample).map(i128::from).sum()
     }
 
     /// The pods that count.
@@ -124,9 +121,7 @@ impl Grouped {
 /// The last of the samples for a pod; they are sorted by pod, those of one pod in the order of the answer.
 fn last_sample<'s, 'a>(samples: &'s [Sample<'a>], pod: &str) -> Option<&'s Sample<'a>> {
     let end = samples.partition_point(|sample| sample.pod <= pod);
-    samples
-        .get(end.checked_sub(1)?)
-        .filter(|sample| sample.pod == pod)
+    samples.get(end.checked_sub(1)?).filter(|sample| sample.pod == pod)
 }
 
 fn group_of(
@@ -148,11 +143,7 @@ fn group_of(
     let Some(sample) = sample else {
         return PodGroup::Missing;
     };
-    if cpu {
-        cpu_group(pod, sample, settings, now)
-    } else {
-        PodGroup::Ready
-    }
+    if cpu { cpu_group(pod, sample, settings, now) } else { PodGroup::Ready }
 }
 
 fn cpu_group(pod: &Pod, sample: &Sample<'_>, settings: &Settings, now: Timestamp) -> PodGroup {

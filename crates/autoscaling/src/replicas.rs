@@ -62,10 +62,7 @@ impl Tolerance {
         };
         let down = of(behavior.and_then(|behavior| behavior.scale_down.tolerance));
         let up = of(behavior.and_then(|behavior| behavior.scale_up.tolerance));
-        Self {
-            lowest: 1.0 - down,
-            highest: 1.0 + up,
-        }
+        Self { lowest: 1.0 - down, highest: 1.0 + up }
     }
 
     fn holds(self, ratio: f64) -> bool {
@@ -107,11 +104,7 @@ impl Calculator<'_> {
             return Err(NO_PODS.to_owned());
         }
         let grouped = Grouped::new(self.pods, samples, cpu, self.settings, self.now);
-        if grouped.samples_left() == 0 {
-            Err(NO_SAMPLES.to_owned())
-        } else {
-            Ok(grouped)
-        }
+        if grouped.samples_left() == 0 { Err(NO_SAMPLES.to_owned()) } else { Ok(grouped) }
     }
 
     fn utilization(
@@ -214,15 +207,8 @@ impl Calculator<'_> {
                 + missing.map_or(0, |_| grouped.missing)
                 + if fill_unready { grouped.unready } else { 0 },
         );
-        let new_ratio = refill(Fill {
-            missing,
-            unready: fill_unready,
-            values,
-        });
-        let corrected = Some(Corrected {
-            ratio: new_ratio,
-            values,
-        });
+        let new_ratio = refill(Fill { missing, unready: fill_unready, values });
+        let corrected = Some(Corrected { ratio: new_ratio, values });
         if self.tolerance.holds(new_ratio) {
             return (self.current, ProposalReason::CorrectedWithinTolerance, corrected);
         }
@@ -267,17 +253,10 @@ impl Calculator<'_> {
         let (proposal, why) = if self.status_replicas != 0 && self.tolerance.holds(ratio) {
             (self.status_replicas, ProposalReason::WithinTolerance)
         } else {
-            (
-                ceil_to_count(value as f64 / target as f64),
-                ProposalReason::PerPod,
-            )
+            (ceil_to_count(value as f64 / target as f64), ProposalReason::PerPod)
         };
         // With no replicas there is nothing to divide by: status shows the undivided total.
-        let shown = if self.status_replicas == 0 {
-            value
-        } else {
-            ceil_to_milli(value as f64 / replicas)
-        };
+        let shown = if self.status_replicas == 0 { value } else { ceil_to_milli(value as f64 / replicas) };
         Computed {
             target: Measure::MilliPerPod(target),
             value: Measure::MilliPerPod(shown),
@@ -298,9 +277,7 @@ impl Calculator<'_> {
         }
         let ready = self.pods.iter().filter(|pod| {
             pod.phase == Phase::Running
-                && pod
-                    .ready
-                    .is_some_and(|ready| ready.status == ConditionStatus::True)
+                && pod.ready.is_some_and(|ready| ready.status == ConditionStatus::True)
         });
         Ok(length_to_i64(ready.count()))
     }

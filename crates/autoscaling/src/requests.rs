@@ -9,11 +9,7 @@ use crate::quantity::Quantity;
 pub(crate) enum RequestError {
     /// A container does not request the resource.
     #[error("missing request for {resource} in container {container} of Pod {pod}")]
-    Missing {
-        resource: String,
-        container: String,
-        pod: String,
-    },
+    Missing { resource: String, container: String, pod: String },
     /// The pod sets pod-level requests, but neither it nor a container names the resource.
     #[error("missing pod-level request for {resource} in Pod {pod}")]
     MissingPodLevel { resource: String, pod: String },
@@ -27,12 +23,11 @@ pub(crate) fn request_of(pod: &Pod, resource: &str, container: Option<&str>) -> 
     let requests = &*pod.requests;
     match container {
         Some(name) => of_container(pod, requests, resource, name),
-        None if sets_pod_level(requests) => effective(requests, resource)
-            .map(Quantity::milli_value)
-            .ok_or_else(|| RequestError::MissingPodLevel {
-                resource: resource.to_owned(),
-                pod: pod.name.to_string(),
-            }),
+        None if sets_pod_level(requests) => {
+            effective(requests, resource).map(Quantity::milli_value).ok_or_else(|| {
+                RequestError::MissingPodLevel { resource: resource.to_owned(), pod: pod.name.to_string() }
+            })
+        }
         None => of_containers(pod, requests, resource),
     }
 }
@@ -40,10 +35,7 @@ pub(crate) fn request_of(pod: &Pod, resource: &str, container: Option<&str>) -> 
 fn of_container(pod: &Pod, requests: &PodRequests, resource: &str, name: &str) -> Result<i64, RequestError> {
     let container = long_running(requests)
         .find(|container| &*container.name == name)
-        .ok_or_else(|| RequestError::NoContainer {
-            container: name.to_owned(),
-            pod: pod.name.to_string(),
-        })?;
+        .ok_or_else(|| RequestError::NoContainer { container: name.to_owned(), pod: pod.name.to_string() })?;
     milli_request(pod, container, resource)
 }
 
@@ -56,25 +48,19 @@ fn of_containers(pod: &Pod, requests: &PodRequests, resource: &str) -> Result<i6
 }
 
 fn milli_request(pod: &Pod, container: &ContainerRequests, resource: &str) -> Result<i64, RequestError> {
-    container
-        .requests
-        .get(resource)
-        .map(Quantity::milli_value)
-        .ok_or_else(|| RequestError::Missing {
-            resource: resource.to_owned(),
-            container: container.name.to_string(),
-            pod: pod.name.to_string(),
-        })
+    container.requests.get(resource).map(Quantity::milli_value).ok_or_else(|| RequestError::Missing {
+        resource: resource.to_owned(),
+        container: container.name.to_string(),
+        pod: pod.name.to_string(),
+    })
 }
 
 /// Containers, and init containers that keep running beside them.
 fn long_running(requests: &PodRequests) -> impl Iterator<Item = &ContainerRequests> {
-    requests.containers.iter().chain(
-        requests
-            .init_containers
-            .iter()
-            .filter(|container| container.restartable),
-    )
+    requests
+        .containers
+        .iter()
+        .chain(requests.init_containers.iter().filter(|container| container.restartable))
 }
 
 /// Whether the pod sets a pod-level request of one of the kinds that count there.

@@ -23,15 +23,8 @@ pub(crate) fn without_behavior(
     window: Duration,
     now: Timestamp,
 ) -> Stabilized {
-    let cutoff = ago(
-        now,
-        SignedDuration::try_from(window).unwrap_or(SignedDuration::MAX),
-    );
-    let highest = recommendations
-        .iter()
-        .filter(|r| r.at >= cutoff)
-        .max_by_key(|r| r.replicas)
-        .copied();
+    let cutoff = ago(now, SignedDuration::try_from(window).unwrap_or(SignedDuration::MAX));
+    let highest = recommendations.iter().filter(|r| r.at >= cutoff).max_by_key(|r| r.replicas).copied();
     let held_by = highest.filter(|r| r.replicas > proposal);
     Stabilized {
         step: StabilizationStep {
@@ -59,10 +52,7 @@ pub(crate) fn with_behavior(
 ) -> Stabilized {
     let up_cutoff = ago(now, SignedDuration::from_secs(up_window));
     let down_cutoff = ago(now, SignedDuration::from_secs(down_window));
-    let mut lowest = Recommendation {
-        at: now,
-        replicas: proposal,
-    };
+    let mut lowest = Recommendation { at: now, replicas: proposal };
     let mut highest = lowest;
     for recommendation in recommendations {
         if recommendation.at > up_cutoff && recommendation.replicas < lowest.replicas {
@@ -73,11 +63,7 @@ pub(crate) fn with_behavior(
         }
     }
     let after = current.max(lowest.replicas).min(highest.replicas);
-    let decided = if after == highest.replicas {
-        highest
-    } else {
-        lowest
-    };
+    let decided = if after == highest.replicas { highest } else { lowest };
     Stabilized {
         step: StabilizationStep {
             before: proposal,
@@ -86,11 +72,7 @@ pub(crate) fn with_behavior(
             down_window_seconds: down_window,
             held_by: (after != proposal && after == decided.replicas).then_some(decided),
         },
-        slot: Slot::last_of(
-            recommendations
-                .iter()
-                .map(|r| r.at < up_cutoff && r.at < down_cutoff),
-        ),
+        slot: Slot::last_of(recommendations.iter().map(|r| r.at < up_cutoff && r.at < down_cutoff)),
     }
 }
 
@@ -108,13 +90,7 @@ mod tests {
     }
 
     fn recommended(entries: &[(i64, i32)]) -> Vec<Recommendation> {
-        entries
-            .iter()
-            .map(|&(second, replicas)| Recommendation {
-                at: at(second),
-                replicas,
-            })
-            .collect()
+        entries.iter().map(|&(second, replicas)| Recommendation { at: at(second), replicas }).collect()
     }
 
     #[test]
@@ -140,12 +116,6 @@ mod tests {
         let history = recommended(&[(0, 3), (50, 6)]);
         let stabilized = with_behavior(&history, 3, 10, 60, 0, at(60));
         assert_eq!(stabilized.step.after, 6);
-        assert_eq!(
-            stabilized.step.held_by,
-            Some(Recommendation {
-                at: at(50),
-                replicas: 6
-            })
-        );
+        assert_eq!(stabilized.step.held_by, Some(Recommendation { at: at(50), replicas: 6 }));
     }
 }

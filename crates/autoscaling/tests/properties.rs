@@ -9,11 +9,7 @@ use proptest::sample::select;
 use proptest::{collection, option};
 
 fn formats() -> impl Strategy<Value = Format> {
-    prop_oneof![
-        Just(Format::DecimalSi),
-        Just(Format::BinarySi),
-        Just(Format::DecimalExponent)
-    ]
+    prop_oneof![Just(Format::DecimalSi), Just(Format::BinarySi), Just(Format::DecimalExponent)]
 }
 
 /// Up to 2⁶³ − 1 units, the bound of binary quantities.

@@ -15,10 +15,8 @@ use serde_json::Value;
 
 #[test]
 fn every_recorded_decision_is_reproduced() {
-    let folder = std::env::var_os("CONCERTINA_CONFORMANCE").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/conformance"),
-        PathBuf::from,
-    );
+    let folder = std::env::var_os("CONCERTINA_CONFORMANCE")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/conformance"), PathBuf::from);
     let mut files = Vec::new();
     collect(&folder, &mut files);
     assert!(!files.is_empty(), "no recordings in {}", folder.display());
@@ -27,9 +25,7 @@ fn every_recorded_decision_is_reproduced() {
     for file in files {
         let mut text = String::new();
         let compressed = std::fs::File::open(&file).unwrap();
-        flate2::read::MultiGzDecoder::new(compressed)
-            .read_to_string(&mut text)
-            .unwrap();
+        flate2::read::MultiGzDecoder::new(compressed).read_to_string(&mut text).unwrap();
         for line in text.lines() {
             let recording: Value = serde_json::from_str(line).unwrap();
             scenarios += 1;
@@ -39,10 +35,7 @@ fn every_recorded_decision_is_reproduced() {
     for difference in differences.iter().take(20) {
         println!("{difference}\n");
     }
-    println!(
-        "{scenarios} scenarios, {syncs} syncs, {} differences",
-        differences.len()
-    );
+    println!("{scenarios} scenarios, {syncs} syncs, {} differences", differences.len());
     assert!(differences.is_empty(), "{} differences", differences.len());
 }
 

@@ -29,9 +29,7 @@ fn rows<Row: DeserializeOwned>(table: &str) -> Option<Vec<Row>> {
     let path = folder.join(format!("{table}.jsonl.gz"));
     let file = std::fs::File::open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let mut lines = String::new();
-    flate2::read::MultiGzDecoder::new(file)
-        .read_to_string(&mut lines)
-        .unwrap();
+    flate2::read::MultiGzDecoder::new(file).read_to_string(&mut lines).unwrap();
     let rows: Vec<Row> = lines
         .lines()
         .map(|line| {
@@ -67,10 +65,7 @@ impl Differences {
 }
 
 fn text_of<T: ToString>(result: &Result<T, SelectorError>) -> Result<String, String> {
-    result
-        .as_ref()
-        .map(T::to_string)
-        .map_err(SelectorError::to_string)
+    result.as_ref().map(T::to_string).map_err(SelectorError::to_string)
 }
 
 fn expected(text: Option<String>, error: Option<String>) -> Result<String, String> {
@@ -96,10 +91,7 @@ fn quantities() -> Option<(usize, usize)> {
         let name = format!("{:?}", row.text);
         let parsed = row.text.parse::<Quantity>();
         let expected = expected(row.canonical.clone(), row.error.clone());
-        let got = parsed
-            .as_ref()
-            .map(Quantity::to_string)
-            .map_err(ToString::to_string);
+        let got = parsed.as_ref().map(Quantity::to_string).map_err(ToString::to_string);
         differences.expect(&name, "canonical", &expected, &got);
         let Ok(parsed) = parsed else { continue };
         if row.sign != Some(0) {
@@ -157,20 +149,10 @@ fn selectors() -> Option<(usize, usize)> {
             &text_of(&parsed),
         );
         let scale = expected(row.scale_canonical.clone(), row.scale_error.clone());
-        differences.expect(
-            &name,
-            "scale",
-            &scale,
-            &text_of(&Selector::parse_scale(&row.text)),
-        );
+        differences.expect(&name, "scale", &scale, &text_of(&Selector::parse_scale(&row.text)));
         let Ok(parsed) = parsed else { continue };
         for Match { labels, matches } in &row.matches {
-            differences.expect(
-                &name,
-                &format!("matches {labels:?}"),
-                matches,
-                &parsed.matches(labels),
-            );
+            differences.expect(&name, &format!("matches {labels:?}"), matches, &parsed.matches(labels));
         }
     }
     Some(differences.report("selectors", rows.len()))
@@ -197,12 +179,7 @@ fn label_selectors() -> Option<(usize, usize)> {
         differences.expect(&row.printed, "converted", &canonical, &text_of(&converted));
         if let Ok(converted) = converted {
             let nothing = row.selects_nothing.unwrap();
-            differences.expect(
-                &row.printed,
-                "selects nothing",
-                &nothing,
-                &converted.selects_nothing(),
-            );
+            differences.expect(&row.printed, "selects nothing", &nothing, &converted.selects_nothing());
         }
     }
     Some(differences.report("label-selectors", rows.len()))

@@ -44,37 +44,21 @@ pub struct ParseQuantityError(pub &'static str);
 
 impl Quantity {
     /// Nothing.
-    pub const ZERO: Self = Self {
-        nanos: 0,
-        format: Format::DecimalSi,
-        decimals: 0,
-    };
+    pub const ZERO: Self = Self { nanos: 0, format: Format::DecimalSi, decimals: 0 };
 
     /// From milli-units.
     pub fn from_milli(milli: i64, format: Format) -> Self {
-        Self {
-            nanos: i128::from(milli) * NANOS_PER_MILLI,
-            format,
-            decimals: 3,
-        }
+        Self { nanos: i128::from(milli) * NANOS_PER_MILLI, format, decimals: 3 }
     }
 
     /// From whole units.
     pub fn from_units(units: i64, format: Format) -> Self {
-        Self {
-            nanos: i128::from(units) * NANOS_PER_UNIT,
-            format,
-            decimals: 0,
-        }
+        Self { nanos: i128::from(units) * NANOS_PER_UNIT, format, decimals: 0 }
     }
 
     /// From nano-units.
     pub fn from_nanos(nanos: i128, format: Format) -> Self {
-        Self {
-            nanos,
-            format,
-            decimals: 9,
-        }
+        Self { nanos, format, decimals: 9 }
     }
 
     /// In nano-units, exactly.
@@ -176,11 +160,7 @@ impl fmt::Display for Quantity {
         }
         let (digits, exponent) = self.split_by_thousands();
         if self.format == Format::DecimalExponent {
-            return if exponent == 0 {
-                write!(f, "{digits}")
-            } else {
-                write!(f, "{digits}e{exponent}")
-            };
+            return if exponent == 0 { write!(f, "{digits}") } else { write!(f, "{digits}e{exponent}") };
         }
         let suffix = match exponent {
             ..=-9 => "n",
@@ -255,10 +235,7 @@ impl Visitor<'_> for QuantityVisitor {
     }
 
     fn visit_u64<E: de::Error>(self, units: u64) -> Result<Quantity, E> {
-        Ok(Quantity {
-            nanos: i128::from(units) * NANOS_PER_UNIT,
-            ..Quantity::ZERO
-        })
+        Ok(Quantity { nanos: i128::from(units) * NANOS_PER_UNIT, ..Quantity::ZERO })
     }
 
     fn visit_f64<E: de::Error>(self, units: f64) -> Result<Quantity, E> {
@@ -274,11 +251,7 @@ impl Visitor<'_> for QuantityVisitor {
 /// Divides by a positive number; a remainder takes the result one further from zero.
 fn divide_away_from_zero(nanos: i128, by: i128) -> i128 {
     let whole = nanos / by;
-    if nanos % by == 0 {
-        whole
-    } else {
-        whole + nanos.signum()
-    }
+    if nanos % by == 0 { whole } else { whole + nanos.signum() }
 }
 
 /// The nearest `i64`.
@@ -356,12 +329,7 @@ mod tests {
         assert_eq!(read("-2").unwrap(), q("-2"));
         assert_eq!(read("0.25").unwrap(), q("250m"));
         assert_eq!(read("null").unwrap(), Quantity::ZERO);
-        assert!(
-            read("\"1 m\"")
-                .unwrap_err()
-                .to_string()
-                .starts_with("quantities must match")
-        );
+        assert!(read("\"1 m\"").unwrap_err().to_string().starts_with("quantities must match"));
         assert!(read("true").is_err());
         assert_eq!(serde_json::to_string(&q("0.5")).unwrap(), "\"500m\"");
     }

@@ -48,22 +48,14 @@ impl FromStr for Quantity {
             Scale::Binary(power) => {
                 let nanos = amount(&parts, 0, 1 << power).min(LARGEST_BINARY);
                 let below_one = nanos > 0 && nanos < NANOS_PER_UNIT;
-                let format = if below_one {
-                    Format::DecimalSi
-                } else {
-                    Format::BinarySi
-                };
+                let format = if below_one { Format::DecimalSi } else { Format::BinarySi };
                 (nanos, format, if parts.fraction.is_empty() { 0 } else { 9 })
             }
         };
         if parts.whole.is_empty() && parts.fraction.is_empty() && !digits_may_be_missing(scale) {
             return Err(NUMERIC);
         }
-        Ok(Self {
-            nanos: if parts.negative { -nanos } else { nanos },
-            format,
-            decimals,
-        })
+        Ok(Self { nanos: if parts.negative { -nanos } else { nanos }, format, decimals })
     }
 }
 
@@ -80,26 +72,16 @@ fn cut(text: &str) -> Result<Parts<'_>, ParseQuantityError> {
         None => ("", rest),
     };
     let (_, rest) = split_while(suffix, |byte| b"eEinumkKMGTP".contains(&byte));
-    let (_, rest) = split_while(rest.strip_prefix(['-', '+']).unwrap_or(rest), |byte| {
-        byte.is_ascii_digit()
-    });
+    let (_, rest) = split_while(rest.strip_prefix(['-', '+']).unwrap_or(rest), |byte| byte.is_ascii_digit());
     if !rest.is_empty() {
         return Err(FORMAT_WRONG);
     }
-    Ok(Parts {
-        negative,
-        whole: whole.as_bytes(),
-        fraction: fraction.as_bytes(),
-        suffix,
-    })
+    Ok(Parts { negative, whole: whole.as_bytes(), fraction: fraction.as_bytes(), suffix })
 }
 
 /// Splits after the leading bytes that satisfy a condition; the condition holds for ASCII only.
 fn split_while(text: &str, condition: impl Fn(u8) -> bool) -> (&str, &str) {
-    let end = text
-        .bytes()
-        .position(|byte| !condition(byte))
-        .unwrap_or(text.len());
+    let end = text.bytes().position(|byte| !condition(byte)).unwrap_or(text.len());
     text.split_at_checked(end).unwrap_or((text, ""))
 }
 
@@ -142,10 +124,7 @@ fn decimals(parts: &Parts<'_>, exponent: i64) -> u8 {
     if parts.whole.len() + parts.fraction.len() > 18 {
         return 9;
     }
-    let places = parts
-        .fraction
-        .iter()
-        .fold(exponent.saturating_neg(), |places, _| places.saturating_add(1));
+    let places = parts.fraction.iter().fold(exponent.saturating_neg(), |places, _| places.saturating_add(1));
     u8::try_from(places.clamp(0, 9)).unwrap_or(9)
 }
 
@@ -157,13 +136,7 @@ fn decimals(parts: &Parts<'_>, exponent: i64) -> u8 {
 /// so that the result is exact however many digits there are.
 fn amount(parts: &Parts<'_>, exponent: i64, factor: u64) -> i128 {
     let unit = NANOS_PER_UNIT * i128::from(factor);
-    let digits = || {
-        parts
-            .whole
-            .iter()
-            .chain(parts.fraction)
-            .map(|digit| i128::from(digit & 0x0f))
-    };
+    let digits = || parts.whole.iter().chain(parts.fraction).map(|digit| i128::from(digit & 0x0f));
     let count = parts.whole.len() + parts.fraction.len();
     let leading_zeros = digits().take_while(|&digit| digit == 0).count();
     if leading_zeros == count {
@@ -179,10 +152,7 @@ fn amount(parts: &Parts<'_>, exponent: i64, factor: u64) -> i128 {
             return i128::MAX;
         }
         for digit in digits().chain(std::iter::repeat(0)).take(point) {
-            let Some(next) = whole
-                .checked_mul(10)
-                .and_then(|tenfold| tenfold.checked_add(digit))
-            else {
+            let Some(next) = whole.checked_mul(10).and_then(|tenfold| tenfold.checked_add(digit)) else {
                 return i128::MAX;
             };
             whole = next;
@@ -198,13 +168,7 @@ fn amount(parts: &Parts<'_>, exponent: i64, factor: u64) -> i128 {
         fraction
     };
     let digits_after_point = count.saturating_sub(usize::try_from(point).unwrap_or(0));
-    for digit in parts
-        .fraction
-        .iter()
-        .rev()
-        .chain(parts.whole.iter().rev())
-        .take(digits_after_point)
-    {
+    for digit in parts.fraction.iter().rev().chain(parts.whole.iter().rev()).take(digits_after_point) {
         shift(i128::from(digit & 0x0f));
     }
     // Zeros between the point and the first digit.

@@ -81,21 +81,14 @@ impl Selector {
     /// From the structured form; absent selects nothing, empty selects everything.
     pub fn from_label_selector(selector: Option<&LabelSelector>) -> Result<Self, SelectorError> {
         match selector {
-            None => Ok(Self {
-                nothing: true,
-                requirements: Box::default(),
-            }),
+            None => Ok(Self { nothing: true, requirements: Box::default() }),
             Some(selector) => selector.requirements().map(Self::all_of),
         }
     }
 
     /// Whether it matches these labels.
     pub fn matches(&self, labels: &impl Labels) -> bool {
-        !self.nothing
-            && self
-                .requirements
-                .iter()
-                .all(|requirement| requirement.matches(labels))
+        !self.nothing && self.requirements.iter().all(|requirement| requirement.matches(labels))
     }
 
     /// Whether it has no requirement and so matches everything.
@@ -110,10 +103,7 @@ impl Selector {
 
     fn all_of(mut requirements: Vec<Requirement>) -> Self {
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
-        Self {
-            nothing: false,
-            requirements: requirements.into(),
-        }
+        Self { nothing: false, requirements: requirements.into() }
     }
 }
 
@@ -203,10 +193,7 @@ mod tests {
     use super::*;
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs
-            .iter()
-            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-            .collect()
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     }
 
     fn matches(selector: &str, pairs: &[(&str, &str)]) -> bool {
@@ -245,18 +232,9 @@ mod tests {
         assert_eq!(scale("b==c,a,!d,e in (g,f)").unwrap(), "a,b=c,!d,e in (f,g)");
         assert_eq!(scale("").unwrap(), "");
         assert_eq!(scale("a=1,a=2").unwrap(), "a=2");
-        assert_eq!(
-            scale("a!=b").unwrap_err().message,
-            r#""!=" is not a valid label selector operator"#
-        );
-        assert_eq!(
-            scale("a>1").unwrap_err().message,
-            r#""gt" isn't supported in label selectors"#
-        );
-        assert_eq!(
-            scale("a<1").unwrap_err().message,
-            r#""lt" isn't supported in label selectors"#
-        );
+        assert_eq!(scale("a!=b").unwrap_err().message, r#""!=" is not a valid label selector operator"#);
+        assert_eq!(scale("a>1").unwrap_err().message, r#""gt" isn't supported in label selectors"#);
+        assert_eq!(scale("a<1").unwrap_err().message, r#""lt" isn't supported in label selectors"#);
         assert_eq!(
             scale("a in b").unwrap_err().message,
             r#"couldn't parse the selector string "a in b": unable to parse requirement: found 'b' expected: '('"#

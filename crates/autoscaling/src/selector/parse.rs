@@ -38,9 +38,9 @@ pub(super) fn requirements(text: &str) -> Result<Vec<Requirement>, SelectorError
         if !parser.at_requirement() {
             return Err(parser.found(", expected: !, identifier, or 'end of string'"));
         }
-        let requirement = parser.requirement().map_err(|error| SelectorError {
-            message: format!("unable to parse requirement: {error}"),
-        })?;
+        let requirement = parser
+            .requirement()
+            .map_err(|error| SelectorError { message: format!("unable to parse requirement: {error}") })?;
         requirements.push(requirement);
         match parser.next.kind {
             Kind::End => return Ok(requirements),
@@ -62,13 +62,7 @@ struct Parser<'a> {
 
 impl<'a> Parser<'a> {
     fn new(text: &'a str) -> Self {
-        let mut parser = Self {
-            rest: text,
-            next: Token {
-                kind: Kind::End,
-                text: "",
-            },
-        };
+        let mut parser = Self { rest: text, next: Token { kind: Kind::End, text: "" } };
         parser.take();
         parser
     }
@@ -82,9 +76,7 @@ impl<'a> Parser<'a> {
 
     /// An error about the next token.
     fn found(&self, expected: &str) -> SelectorError {
-        SelectorError {
-            message: format!("found '{}'{expected}", self.next.text),
-        }
+        SelectorError { message: format!("found '{}'{expected}", self.next.text) }
     }
 
     fn at_identifier(&self) -> bool {
@@ -184,13 +176,7 @@ fn lex(text: &str) -> (Token<'_>, &str) {
         (Token { kind, text }, rest)
     };
     match text.as_bytes() {
-        [] | [0, ..] => (
-            Token {
-                kind: Kind::End,
-                text: "",
-            },
-            "",
-        ),
+        [] | [0, ..] => (Token { kind: Kind::End, text: "" }, ""),
         [b',', ..] => symbol(Kind::Comma, 1),
         [b'(', ..] => symbol(Kind::OpenParen, 1),
         [b')', ..] => symbol(Kind::ClosedParen, 1),
@@ -214,10 +200,7 @@ fn lex(text: &str) -> (Token<'_>, &str) {
                 "notin" => Kind::Membership(Operator::NotIn),
                 _ => Kind::Identifier,
             };
-            (
-                Token { kind, text: word },
-                rest.strip_prefix('\0').unwrap_or(rest),
-            )
+            (Token { kind, text: word }, rest.strip_prefix('\0').unwrap_or(rest))
         }
     }
 }

@@ -43,20 +43,11 @@ impl LabelSelector {
 
         let mut labels = BTreeMap::new();
         let mut expressions = Vec::new();
-        for Requirement {
-            key,
-            operator,
-            values,
-        } in requirements
-        {
+        for Requirement { key, operator, values } in requirements {
             let structured = match operator {
                 Operator::Equals | Operator::DoubleEquals => {
                     // Of two values for one label the last wins: it is a map.
-                    labels.extend(
-                        values
-                            .into_iter()
-                            .map(|value| (String::from(key.clone()), value.into())),
-                    );
+                    labels.extend(values.into_iter().map(|value| (String::from(key.clone()), value.into())));
                     continue;
                 }
                 Operator::In => "In",
@@ -64,10 +55,8 @@ impl LabelSelector {
                 Operator::Exists => "Exists",
                 Operator::DoesNotExist => "DoesNotExist",
                 Operator::GreaterThan | Operator::LessThan => {
-                    let message = format!(
-                        "{} isn't supported in label selectors",
-                        go::quote(operator.as_str())
-                    );
+                    let message =
+                        format!("{} isn't supported in label selectors", go::quote(operator.as_str()));
                     return Err(SelectorError { message });
                 }
                 Operator::NotEquals => return Err(not_an_operator(operator.as_str())),
@@ -106,9 +95,7 @@ impl LabelSelector {
 }
 
 fn not_an_operator(operator: &str) -> SelectorError {
-    SelectorError {
-        message: format!("{} is not a valid label selector operator", go::quote(operator)),
-    }
+    SelectorError { message: format!("{} is not a valid label selector operator", go::quote(operator)) }
 }
 
 /// Prints a `*LabelSelector` as Go's `%+v` does: `nil`, or `&LabelSelector{MatchLabels:...}`.
@@ -122,17 +109,10 @@ pub fn go_print(selector: Option<&LabelSelector>) -> String {
         let _ = write!(printed, "{key}: {value},");
     }
     printed.push_str("},MatchExpressions:[]LabelSelectorRequirement{");
-    for LabelSelectorRequirement {
-        key,
-        operator,
-        values,
-    } in selector.match_expressions.iter().flatten()
-    {
+    for LabelSelectorRequirement { key, operator, values } in selector.match_expressions.iter().flatten() {
         let values = values.as_deref().unwrap_or_default().join(" ");
-        let _ = write!(
-            printed,
-            "LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{values}],}},"
-        );
+        let _ =
+            write!(printed, "LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{values}],}},");
     }
     printed.push_str("},}");
     printed
@@ -145,10 +125,7 @@ mod tests {
     #[test]
     fn null_and_absent_fields_read_alike() {
         let read = |json| serde_json::from_str::<LabelSelector>(json).unwrap();
-        assert_eq!(
-            read(r#"{"matchLabels":null,"matchExpressions":null}"#),
-            LabelSelector::default()
-        );
+        assert_eq!(read(r#"{"matchLabels":null,"matchExpressions":null}"#), LabelSelector::default());
         let one = read(r#"{"matchExpressions":[{"key":"a","operator":"Exists"}]}"#);
         assert_eq!(
             serde_json::to_string(&one).unwrap(),

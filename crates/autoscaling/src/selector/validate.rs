@@ -28,9 +28,7 @@ pub(super) fn key_of_text(key: &str) -> Result<(), SelectorError> {
     if faults.is_empty() {
         Ok(())
     } else {
-        Err(SelectorError {
-            message: invalid("<nil>", &go::quote(key), &faults),
-        })
+        Err(SelectorError { message: invalid("<nil>", &go::quote(key), &faults) })
     }
 }
 
@@ -62,11 +60,7 @@ pub(super) fn requirement(
             for (at, value) in values.iter().enumerate() {
                 if value.parse::<i64>().is_err() {
                     let fault = "for 'Gt', 'Lt' operators, the value must be an integer";
-                    errors.push(invalid(
-                        &format!("values[{at}]"),
-                        &go::quote(value),
-                        &[fault.into()],
-                    ));
+                    errors.push(invalid(&format!("values[{at}]"), &go::quote(value), &[fault.into()]));
                 }
             }
         }
@@ -75,25 +69,15 @@ pub(super) fn requirement(
     for (at, value) in values.iter().enumerate() {
         let faults = faults_of_value(value);
         if !faults.is_empty() {
-            errors.push(invalid(
-                &format!("values[{at}][{key}]"),
-                &go::quote(value),
-                &faults,
-            ));
+            errors.push(invalid(&format!("values[{at}][{key}]"), &go::quote(value), &faults));
         }
     }
     if !errors.is_empty() {
-        return Err(SelectorError {
-            message: aggregate(errors),
-        });
+        return Err(SelectorError { message: aggregate(errors) });
     }
     let mut values: Box<[Box<str>]> = values.into_iter().map(Box::from).collect();
     values.sort_unstable();
-    Ok(Requirement {
-        key: key.into(),
-        operator,
-        values,
-    })
+    Ok(Requirement { key: key.into(), operator, values })
 }
 
 fn invalid(path: &str, value: &str, faults: &[String]) -> String {
@@ -166,11 +150,7 @@ fn is_name(text: &str) -> bool {
 }
 
 fn is_dns_label(text: &str) -> bool {
-    within(
-        text,
-        |byte| byte.is_ascii_lowercase() || byte.is_ascii_digit(),
-        b"-",
-    )
+    within(text, |byte| byte.is_ascii_lowercase() || byte.is_ascii_digit(), b"-")
 }
 
 /// Whether a text has only these bytes, at its ends only outer ones, and is not empty.
@@ -243,27 +223,18 @@ mod tests {
         assert_eq!(faults_of_key("Example.com/part"), [SUBDOMAIN_RULE]);
         assert_eq!(faults_of_key("a..b/part"), [SUBDOMAIN_RULE]);
         let long = format!("{}/part", "a".repeat(254));
-        assert_eq!(
-            faults_of_key(&long),
-            ["prefix part must be no more than 253 bytes"]
-        );
+        assert_eq!(faults_of_key(&long), ["prefix part must be no more than 253 bytes"]);
     }
 
     #[test]
     fn an_empty_name_breaks_two_rules() {
         let faults = faults_of_key("example.com/");
-        assert_eq!(
-            faults.first().map(String::as_str),
-            Some("name part must be non-empty")
-        );
+        assert_eq!(faults.first().map(String::as_str), Some("name part must be non-empty"));
         assert_eq!(faults.len(), 2);
     }
 
     #[test]
     fn values_are_listed_as_json() {
-        assert_eq!(
-            json_list(&["a\"b", "<\u{1}\n>"]),
-            r#"["a\"b","\u003c\u0001\n\u003e"]"#
-        );
+        assert_eq!(json_list(&["a\"b", "<\u{1}\n>"]), r#"["a\"b","\u003c\u0001\n\u003e"]"#);
     }
 }

@@ -33,9 +33,7 @@ pub(crate) fn play(recording: &Value, differences: &mut Vec<String>) -> usize {
         let key = sync["hpa"].as_str().unwrap().to_owned();
         if sync["object"].is_object() {
             let uid = |object: &Value| object["metadata"]["uid"].clone();
-            let same = hpas
-                .get(&key)
-                .is_some_and(|stored| uid(&stored.object) == uid(&sync["object"]));
+            let same = hpas.get(&key).is_some_and(|stored| uid(&stored.object) == uid(&sync["object"]));
             if same {
                 hpas.get_mut(&key).unwrap().object = sync["object"].clone();
             } else {
@@ -48,16 +46,8 @@ pub(crate) fn play(recording: &Value, differences: &mut Vec<String>) -> usize {
             }
         }
         world.update(&sync["world"]);
-        let Some(stored) = hpas.get_mut(&key) else {
-            panic!("{}: no HPA {key}", recording["name"])
-        };
-        let got = one(
-            &mut world,
-            &key,
-            stored,
-            &settings,
-            sync["at"].as_str().unwrap().parse().unwrap(),
-        );
+        let Some(stored) = hpas.get_mut(&key) else { panic!("{}: no HPA {key}", recording["name"]) };
+        let got = one(&mut world, &key, stored, &settings, sync["at"].as_str().unwrap().parse().unwrap());
         let expected = expectation(&sync["expect"]);
         if !matches(&expected, &got) {
             differences.push(format!(
@@ -96,31 +86,13 @@ fn one(world: &mut World, key: &str, stored: &mut Stored, settings: &Settings, n
     let (namespace, name) = key.split_once('/').unwrap();
     let spec: Spec = serde_json::from_value(stored.object["spec"].clone()).unwrap();
     let generation = stored.object["metadata"]["generation"].as_i64();
-    let hpa = Hpa {
-        namespace,
-        name,
-        generation,
-        spec: &spec,
-        status: &stored.status,
-    };
+    let hpa = Hpa { namespace, name, generation, spec: &spec, status: &stored.status };
     let target = &spec.target;
     let (path, scale) = match target_group(target) {
-        Err(error) => (
-            None,
-            Err(ScaleFailure {
-                message: error.to_string(),
-                is_spec: true,
-            }),
-        ),
+        Err(error) => (None, Err(ScaleFailure { message: error.to_string(), is_spec: true })),
         Ok(group) => {
             let (path, scale) = world.scale(group, &target.kind, &target.name);
-            (
-                path,
-                scale.map_err(|message| ScaleFailure {
-                    message,
-                    is_spec: false,
-                }),
-            )
+            (path, scale.map_err(|message| ScaleFailure { message, is_spec: false }))
         }
     };
     let sync_plan = plan(
@@ -136,14 +108,8 @@ fn one(world: &mut World, key: &str, stored: &mut Stored, settings: &Settings, n
     for (place, query) in sync_plan.queries() {
         replies[place] = Some(world.answer(query));
     }
-    let pods = sync_plan
-        .scale()
-        .map(|scale| world.select(&scale.selector))
-        .unwrap_or_default();
-    let answers = Answers {
-        metrics: replies,
-        pods: &pods,
-    };
+    let pods = sync_plan.scale().map(|scale| world.select(&scale.selector)).unwrap_or_default();
+    let answers = Answers { metrics: replies, pods: &pods };
     let decision = decide(&hpa, &sync_plan, &answers, &stored.history, settings, now);
     let mut writes = Vec::new();
     let outcome = match decision.verdict() {
@@ -160,10 +126,7 @@ fn one(world: &mut World, key: &str, stored: &mut Stored, settings: &Settings, n
     }
     events.extend(conclusion.last_event);
     stored.history.commit(&conclusion.changes);
-    let events: Vec<Value> = events
-        .iter()
-        .map(|event| json!([event.reason, event.message]))
-        .collect();
+    let events: Vec<Value> = events.iter().map(|event| json!([event.reason, event.message])).collect();
     let status = serde_json::to_value(&stored.status).unwrap();
     json!({ "scaleWrites": writes, "status": tidy(status), "events": events })
 }
@@ -179,9 +142,7 @@ fn expectation(expect: &Value) -> Value {
                 .filter(|event| !(by_chance && event["reason"] == "FailedUpdateStatus"))
                 .map(|event| {
                     let message = event["message"].as_str().unwrap();
-                    let message = message
-                        .strip_prefix("(combined from similar events): ")
-                        .unwrap_or(message);
+                    let message = message.strip_prefix("(combined from similar events): ").unwrap_or(message);
                     json!([event["reason"], message])
                 })
                 .collect()
@@ -189,12 +150,7 @@ fn expectation(expect: &Value) -> Value {
         .unwrap_or_default();
     let writes: Vec<Value> = expect["scaleWrites"]
         .as_array()
-        .map(|writes| {
-            writes
-                .iter()
-                .map(|write| json!([write["replicas"], write["code"]]))
-                .collect()
-        })
+        .map(|writes| writes.iter().map(|write| json!([write["replicas"], write["code"]])).collect())
         .unwrap_or_default();
     json!({ "scaleWrites": writes, "status": tidy(expect["status"].clone()), "events": events })
 }
@@ -221,20 +177,13 @@ fn matches(expected: &Value, got: &Value) -> bool {
                 && expected.iter().all(|(name, value)| {
                     got.get(name).is_some_and(|got| {
                         // Correlation may drop events as spam; that is not the core's.
-                        if name == "events" {
-                            is_subsequence(value, got)
-                        } else {
-                            matches(value, got)
-                        }
+                        if name == "events" { is_subsequence(value, got) } else { matches(value, got) }
                     })
                 })
         }
         (Value::Array(expected), Value::Array(got)) => {
             expected.len() == got.len()
-                && expected
-                    .iter()
-                    .zip(got)
-                    .all(|(expected, got)| matches(expected, got))
+                && expected.iter().zip(got).all(|(expected, got)| matches(expected, got))
         }
         (Value::String(expected), Value::String(got)) => text_matches(expected, got),
         _ => expected == got,
@@ -243,11 +192,7 @@ fn matches(expected: &Value, got: &Value) -> bool {
 
 fn is_subsequence(expected: &Value, got: &Value) -> bool {
     let mut got = got.as_array().unwrap().iter();
-    expected
-        .as_array()
-        .unwrap()
-        .iter()
-        .all(|expected| got.any(|got| matches(expected, got)))
+    expected.as_array().unwrap().iter().all(|expected| got.any(|got| matches(expected, got)))
 }
 
 /// ` Pod *` stands for any pod, the lone `*` for any quantity.
@@ -256,9 +201,7 @@ fn text_matches(expected: &str, got: &str) -> bool {
         return true;
     }
     match expected.strip_suffix(" Pod *") {
-        Some(before) => got
-            .strip_prefix(before)
-            .is_some_and(|rest| rest.starts_with(" Pod ")),
+        Some(before) => got.strip_prefix(before).is_some_and(|rest| rest.starts_with(" Pod ")),
         None => expected == got,
     }
 }

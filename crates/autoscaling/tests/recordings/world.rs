@@ -43,10 +43,7 @@ impl World {
                 self.fields.insert(name.clone(), value.clone());
             }
             if changes.contains_key("pods") {
-                self.pods = list(&self.fields["pods"])
-                    .iter()
-                    .map(|pod| Arc::new(pod_of(pod)))
-                    .collect();
+                self.pods = list(&self.fields["pods"]).iter().map(|pod| Arc::new(pod_of(pod))).collect();
                 self.pods.sort_by(|a, b| a.name.cmp(&b.name));
             }
         }
@@ -71,18 +68,12 @@ impl World {
         name: &str,
     ) -> (Option<String>, Result<Scale, String>) {
         let Some(resource) = resource_of(group, kind) else {
-            return (
-                None,
-                Err(format!("no matches for kind \"{kind}\" in group \"{group}\"")),
-            );
+            return (None, Err(format!("no matches for kind \"{kind}\" in group \"{group}\"")));
         };
         let found = list(self.field("targets")).iter().find(|target| {
             let parts: Vec<&str> = target["path"].as_str().unwrap().split('/').collect();
-            let (target_group, rest) = if parts.len() == 4 {
-                (parts[0], &parts[2..])
-            } else {
-                ("", &parts[1..])
-            };
+            let (target_group, rest) =
+                if parts.len() == 4 { (parts[0], &parts[2..]) } else { ("", &parts[1..]) };
             (target_group == group || (group.is_empty() && target_group == "core"))
                 && rest == [resource, name]
         });
@@ -92,17 +83,11 @@ impl World {
         };
         let path = target["path"].as_str().unwrap().to_owned();
         if target["getFault"].is_object() {
-            return (
-                Some(path),
-                Err(fault_text(&target["getFault"], &format!("get {resource} {name}"))),
-            );
+            return (Some(path), Err(fault_text(&target["getFault"], &format!("get {resource} {name}"))));
         }
         let count = |name: &str| i32::try_from(target[name].as_i64().unwrap_or(0)).unwrap();
         let selector = target["selector"].as_str().unwrap_or_default();
-        (
-            Some(path),
-            Scale::new(count("specReplicas"), count("statusReplicas"), selector),
-        )
+        (Some(path), Scale::new(count("specReplicas"), count("statusReplicas"), selector))
     }
 
     pub(crate) fn put_scale(&mut self, path: &str, to: i32, writes: &mut Vec<Value>) -> WriteOutcome {
@@ -120,27 +105,17 @@ impl World {
     }
 
     pub(crate) fn put_status(&mut self) -> Option<String> {
-        self.status_faults
-            .pop()
-            .map(|fault| fault_text(&fault, "put horizontalpodautoscalers.autoscaling"))
+        self.status_faults.pop().map(|fault| fault_text(&fault, "put horizontalpodautoscalers.autoscaling"))
     }
 
     pub(crate) fn select(&self, selector: &Selector) -> Vec<Arc<Pod>> {
-        self.pods
-            .iter()
-            .filter(|pod| selector.matches(&*pod.labels))
-            .cloned()
-            .collect()
+        self.pods.iter().filter(|pod| selector.matches(&*pod.labels)).cloned().collect()
     }
 
     /// Remembers a selector; the HPAs whose selectors match a pod that this one matches, sorted.
     pub(crate) fn claim(&mut self, key: &str, selector: &Arc<Selector>) -> Vec<String> {
         self.selectors.insert(key.to_owned(), Arc::clone(selector));
-        let mine: Vec<&Arc<Pod>> = self
-            .pods
-            .iter()
-            .filter(|pod| selector.matches(&*pod.labels))
-            .collect();
+        let mine: Vec<&Arc<Pod>> = self.pods.iter().filter(|pod| selector.matches(&*pod.labels)).collect();
         self.selectors
             .iter()
             .filter(|(_, other)| mine.iter().any(|pod| other.matches(&*pod.labels)))
@@ -149,9 +124,7 @@ impl World {
     }
 
     pub(crate) fn answer(&self, query: &Query) -> Result<Answer, QueryError> {
-        self.lookup(query).map_err(|message| QueryError {
-            message: message.into(),
-        })
+        self.lookup(query).map_err(|message| QueryError { message: message.into() })
     }
 
     fn lookup(&self, query: &Query) -> Result<Answer, String> {
@@ -160,23 +133,15 @@ impl World {
                 let metrics = self.field("resourceMetrics");
                 let what = "get pods.metrics.k8s.io";
                 if metrics.is_null() {
-                    return Err(format!(
-                        "the server could not find the requested resource ({what})"
-                    ));
+                    return Err(format!("the server could not find the requested resource ({what})"));
                 }
                 let selector = Selector::parse(selector).unwrap();
                 let items = items(metrics, what)?;
-                let selected = items
-                    .iter()
-                    .filter(|item| selector.matches(&labels_of(&item["metadata"]["labels"])));
+                let selected =
+                    items.iter().filter(|item| selector.matches(&labels_of(&item["metadata"]["labels"])));
                 Ok(Answer::Resource(selected.map(usage_of).collect()))
             }
-            Query::Pods {
-                metric,
-                selector,
-                metric_selector,
-                ..
-            } => {
+            Query::Pods { metric, selector, metric_selector, .. } => {
                 let metrics = self.custom(metric, "pods", "*")?;
                 let items = items(metrics, "get pods.custom.metrics.k8s.io *")?;
                 let pods = self.select(&Selector::parse(selector).unwrap());
@@ -189,14 +154,7 @@ impl World {
                 });
                 Ok(Answer::Custom(selected.map(custom_of).collect()))
             }
-            Query::Object {
-                group,
-                kind,
-                name,
-                metric,
-                metric_selector,
-                ..
-            } => {
+            Query::Object { group, kind, name, metric, metric_selector, .. } => {
                 if self.field("customMetricsApiAbsent") == true {
                     return Err(NO_CUSTOM.to_owned());
                 }
@@ -223,9 +181,8 @@ impl World {
                 let metrics = &self.field("externalMetrics")[&**metric];
                 let items = items(metrics, &format!("get {metric}.external.metrics.k8s.io"))?;
                 let selector = Selector::parse(selector).unwrap();
-                let selected = items
-                    .iter()
-                    .filter(|item| selector.matches(&labels_of(&item["metricLabels"])));
+                let selected =
+                    items.iter().filter(|item| selector.matches(&labels_of(&item["metricLabels"])));
                 Ok(Answer::External(
                     selected
                         .map(|item| ExternalValue {
@@ -244,9 +201,7 @@ impl World {
         }
         let metrics = &self.field("customMetrics")[metric];
         if metrics.is_null() {
-            return Err(format!(
-                "the server could not find the metric {metric} for {resource} {object}"
-            ));
+            return Err(format!("the server could not find the metric {metric} for {resource} {object}"));
         }
         Ok(metrics)
     }
@@ -255,10 +210,7 @@ impl World {
 const NO_CUSTOM: &str = "no custom metrics API (custom.metrics.k8s.io) registered";
 
 fn resource_of(group: &str, kind: &str) -> Option<&'static str> {
-    RESOURCES
-        .iter()
-        .find(|(g, k, _)| *g == group && *k == kind)
-        .map(|(_, _, resource)| *resource)
+    RESOURCES.iter().find(|(g, k, _)| *g == group && *k == kind).map(|(_, _, resource)| *resource)
 }
 
 fn items<'a>(metrics: &'a Value, what: &str) -> Result<&'a [Value], String> {
@@ -310,10 +262,7 @@ fn labels_of(labels: &Value) -> LabelSet {
 
 fn resources(list: &Value) -> ResourceList {
     ResourceList::new(
-        list.as_object()
-            .into_iter()
-            .flatten()
-            .map(|(name, amount)| (name.as_str().into(), quantity(amount))),
+        list.as_object().into_iter().flatten().map(|(name, amount)| (name.as_str().into(), quantity(amount))),
     )
 }
 
@@ -340,15 +289,12 @@ fn pod_of(pod: &Value) -> Pod {
         }),
         phase: Phase::parse(pod["status"]["phase"].as_str().unwrap_or_default()),
         terminating: pod["metadata"]["deletionTimestamp"].is_string(),
-        ready: list(&pod["status"]["conditions"])
-            .iter()
-            .find(|condition| condition["type"] == "Ready")
-            .map(|condition| ReadyCondition {
+        ready: list(&pod["status"]["conditions"]).iter().find(|condition| condition["type"] == "Ready").map(
+            |condition| ReadyCondition {
                 status: ConditionStatus::parse(condition["status"].as_str().unwrap_or_default()),
-                since: condition["lastTransitionTime"]
-                    .as_str()
-                    .map(|at| at.parse().unwrap()),
-            }),
+                since: condition["lastTransitionTime"].as_str().map(|at| at.parse().unwrap()),
+            },
+        ),
         start_time: pod["status"]["startTime"].as_str().map(|at| at.parse().unwrap()),
     }
 }
@@ -357,10 +303,7 @@ fn usage_of(item: &Value) -> PodUsage {
     let window = item["window"].as_str().unwrap_or("0s");
     let (minutes, seconds) = window.split_once('m').unwrap_or(("0", window));
     let seconds: f64 = seconds.strip_suffix('s').unwrap().parse().unwrap();
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "windows of recordings are a few minutes"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "windows of recordings are a few minutes")]
     let window_nanos = ((minutes.parse::<f64>().unwrap() * 60.0 + seconds) * 1e9) as i64;
     PodUsage {
         pod: item["metadata"]["name"].as_str().unwrap().into(),
