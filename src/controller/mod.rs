@@ -1,1 +1,3 @@
 //! Drives the syncs.
+
+pub mod queue;

@@ -47,21 +47,40 @@ impl Overlap {
                 // The new one first: what both match is then not forgotten in between.
                 let id = pods.watch(&hpa.namespace, selector);
                 claims.remove(hpa, pods);
-                claims.by_hpa.insert(Arc::clone(&hpa.name), Claim { selector: Arc::clone(selector), id });
-                claims.by_selector.entry(id).or_default().insert(Arc::clone(&hpa.name));
+                claims.by_hpa.insert(
+                    Arc::clone(&hpa.name),
+                    Claim {
+                        selector: Arc::clone(selector),
+                        id,
+                    },
+                );
+                claims
+                    .by_selector
+                    .entry(id)
+                    .or_default()
+                    .insert(Arc::clone(&hpa.name));
                 id
             }
         };
         let sharing = pods.sharing(&hpa.namespace, id);
-        let names: BTreeSet<_> = sharing.iter().filter_map(|id| claims.by_selector.get(id)).flatten().collect();
-        names.into_iter().map(|name| Key::new(Arc::clone(&hpa.namespace), Arc::clone(name))).collect()
+        let names: BTreeSet<_> = sharing
+            .iter()
+            .filter_map(|id| claims.by_selector.get(id))
+            .flatten()
+            .collect();
+        names
+            .into_iter()
+            .map(|name| Key::new(Arc::clone(&hpa.namespace), Arc::clone(name)))
+            .collect()
     }
 
     /// Forgets the selector of an HPA. To be called when it is deleted, and again by a sync that finds it gone, for
     /// one that was under way may have claimed in between.
     pub fn release(&self, hpa: &Key, pods: &Pods) {
         let mut namespaces = lock(&self.namespaces);
-        let Some(claims) = namespaces.get_mut(&hpa.namespace) else { return };
+        let Some(claims) = namespaces.get_mut(&hpa.namespace) else {
+            return;
+        };
         claims.remove(hpa, pods);
         if claims.by_hpa.is_empty() {
             namespaces.remove(&hpa.namespace);
@@ -70,7 +89,10 @@ impl Overlap {
 
     /// How many HPAs have a remembered selector.
     pub fn len(&self) -> usize {
-        lock(&self.namespaces).values().map(|claims| claims.by_hpa.len()).sum()
+        lock(&self.namespaces)
+            .values()
+            .map(|claims| claims.by_hpa.len())
+            .sum()
     }
 
     /// Whether no HPA has one.
@@ -81,7 +103,9 @@ impl Overlap {
 
 impl Claims {
     fn remove(&mut self, hpa: &Key, pods: &Pods) {
-        let Some(claim) = self.by_hpa.remove(&hpa.name) else { return };
+        let Some(claim) = self.by_hpa.remove(&hpa.name) else {
+            return;
+        };
         if let Some(names) = self.by_selector.get_mut(&claim.id) {
             names.remove(&hpa.name);
             if names.is_empty() {

@@ -61,11 +61,18 @@ impl Pods {
     /// Takes in a pod that was listed, added or changed.
     pub fn apply(&self, pod: &PodInput<'_>) {
         let state = &mut *write(&self.state);
-        let State { namespaces, strings, listing, .. } = state;
+        let State {
+            namespaces,
+            strings,
+            listing,
+            ..
+        } = state;
         if !namespaces.contains_key(pod.namespace) {
             namespaces.insert(pod.namespace.into(), Namespace::default());
         }
-        let Some(namespace) = namespaces.get_mut(pod.namespace) else { return };
+        let Some(namespace) = namespaces.get_mut(pod.namespace) else {
+            return;
+        };
         let entry = namespace.entry(pod, strings);
         let Some(listing) = listing else {
             namespace.put(entry, strings);
@@ -74,7 +81,9 @@ impl Pods {
         if !listing.contains_key(pod.namespace) {
             listing.insert(pod.namespace.into(), BTreeSet::new());
         }
-        let replaced = listing.get_mut(pod.namespace).and_then(|entries| entries.replace(entry));
+        let replaced = listing
+            .get_mut(pod.namespace)
+            .and_then(|entries| entries.replace(entry));
         if let Some(replaced) = replaced {
             namespace.release(&replaced, strings);
         }
@@ -83,8 +92,15 @@ impl Pods {
     /// Takes in that a pod was deleted.
     pub fn delete(&self, namespace: &str, name: &str) {
         let state = &mut *write(&self.state);
-        let State { namespaces, strings, listing, .. } = state;
-        let Some(pods) = namespaces.get_mut(namespace) else { return };
+        let State {
+            namespaces,
+            strings,
+            listing,
+            ..
+        } = state;
+        let Some(pods) = namespaces.get_mut(namespace) else {
+            return;
+        };
         match listing {
             Some(listing) => {
                 if let Some(entry) = listing.get_mut(namespace).and_then(|entries| entries.take(name)) {
@@ -100,12 +116,16 @@ impl Pods {
 
     /// Ends a list: what it did not name is gone. Readers see the change namespace by namespace, each at once.
     pub fn finish(&self) {
-        let Some(mut listing) = write(&self.state).listing.take() else { return };
+        let Some(mut listing) = write(&self.state).listing.take() else {
+            return;
+        };
         let namespaces: Vec<_> = read(&self.state).namespaces.keys().cloned().collect();
         for name in namespaces {
             // Taken anew for each namespace, so that readers of the others need not wait for the whole cluster.
             let state = &mut *write(&self.state);
-            let Some(namespace) = state.namespaces.get_mut(&name) else { continue };
+            let Some(namespace) = state.namespaces.get_mut(&name) else {
+                continue;
+            };
             namespace.replace(listing.remove(&name).unwrap_or_default(), &mut state.strings);
             if namespace.is_empty() {
                 state.namespaces.remove(&name);
@@ -117,7 +137,11 @@ impl Pods {
     /// The pods of a namespace that a selector matches, by name.
     pub fn select(&self, namespace: &str, selector: &Selector) -> Vec<Arc<Pod>> {
         let state = read(&self.state);
-        state.namespaces.get(namespace).map(|pods| pods.select(selector)).unwrap_or_default()
+        state
+            .namespaces
+            .get(namespace)
+            .map(|pods| pods.select(selector))
+            .unwrap_or_default()
     }
 
     /// How many pods readers see.
@@ -138,8 +162,11 @@ impl Pods {
     /// Counts of what is held.
     pub fn stats(&self) -> Stats {
         let state = read(&self.state);
-        let mut stats =
-            Stats { namespaces: state.namespaces.len(), strings: state.strings.len(), ..Stats::default() };
+        let mut stats = Stats {
+            namespaces: state.namespaces.len(),
+            strings: state.strings.len(),
+            ..Stats::default()
+        };
         for namespace in state.namespaces.values() {
             stats.pods += namespace.len();
             stats.label_sets += namespace.label_sets();
@@ -151,12 +178,18 @@ impl Pods {
 
     /// Keeps a selector's matches at hand until [`Self::unwatch`].
     pub(super) fn watch(&self, namespace: &Arc<str>, selector: &Arc<Selector>) -> SelectorId {
-        write(&self.state).namespaces.entry(Arc::clone(namespace)).or_default().watch(selector)
+        write(&self.state)
+            .namespaces
+            .entry(Arc::clone(namespace))
+            .or_default()
+            .watch(selector)
     }
 
     pub(super) fn unwatch(&self, namespace: &str, id: SelectorId) {
         let mut state = write(&self.state);
-        let Some(pods) = state.namespaces.get_mut(namespace) else { return };
+        let Some(pods) = state.namespaces.get_mut(namespace) else {
+            return;
+        };
         pods.unwatch(id);
         if pods.is_empty() {
             state.namespaces.remove(namespace);
@@ -165,14 +198,20 @@ impl Pods {
 
     /// The watched selectors that match a pod which this one matches too.
     pub(super) fn sharing(&self, namespace: &str, id: SelectorId) -> BTreeSet<SelectorId> {
-        read(&self.state).namespaces.get(namespace).map(|pods| pods.sharing(id)).unwrap_or_default()
+        read(&self.state)
+            .namespaces
+            .get(namespace)
+            .map(|pods| pods.sharing(id))
+            .unwrap_or_default()
     }
 }
 
 impl State {
     fn drop_listing(&mut self) {
         for (name, entries) in self.listing.take().unwrap_or_default() {
-            let Some(namespace) = self.namespaces.get_mut(&name) else { continue };
+            let Some(namespace) = self.namespaces.get_mut(&name) else {
+                continue;
+            };
             for entry in entries {
                 namespace.release(&entry, &mut self.strings);
             }

@@ -34,12 +34,18 @@ pub struct ParseQuantityError(pub &'static str);
 impl Quantity {
     /// From milli-units.
     pub fn from_milli(milli: i64, format: Format) -> Self {
-        Self { nanos: i128::from(milli) * 1_000_000, format }
+        Self {
+            nanos: i128::from(milli) * 1_000_000,
+            format,
+        }
     }
 
     /// From whole units.
     pub fn from_units(units: i64, format: Format) -> Self {
-        Self { nanos: i128::from(units) * 1_000_000_000, format }
+        Self {
+            nanos: i128::from(units) * 1_000_000_000,
+            format,
+        }
     }
 
     /// In milli-units, rounded away from zero, saturating.
