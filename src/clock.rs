@@ -22,10 +22,7 @@ pub type SharedClock = Arc<dyn Clock>;
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the one place that reads the system's clock"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads the system's clock")]
     fn now(&self) -> Timestamp {
         Timestamp::now()
     }
@@ -43,10 +40,7 @@ pub struct VirtualClock {
 impl VirtualClock {
     /// A clock that shows `epoch` now. Must be called within a tokio runtime.
     pub fn starting_at(epoch: Timestamp) -> Self {
-        Self {
-            epoch,
-            origin: tokio::time::Instant::now(),
-        }
+        Self { epoch, origin: tokio::time::Instant::now() }
     }
 }
 

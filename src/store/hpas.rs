@@ -114,12 +114,7 @@ impl Hpas {
         state.known.retain(|key, known| {
             let stays = listing.contains_key(key);
             if !stays {
-                changes.insert(
-                    key.clone(),
-                    Change::Deleted {
-                        uid: Arc::clone(&known.record.uid),
-                    },
-                );
+                changes.insert(key.clone(), Change::Deleted { uid: Arc::clone(&known.record.uid) });
             }
             stays
         });
@@ -132,10 +127,7 @@ impl Hpas {
 
     /// One HPA.
     pub fn get(&self, key: &Key) -> Option<Arc<HpaRecord>> {
-        read(&self.state)
-            .known
-            .get(key)
-            .map(|known| Arc::clone(&known.record))
+        read(&self.state).known.get(key).map(|known| Arc::clone(&known.record))
     }
 
     /// All keys, sorted.
@@ -171,10 +163,7 @@ impl Hpas {
     pub fn is_stale(&self, key: &Key) -> bool {
         let state = read(&self.state);
         state.known.get(key).is_some_and(|known| {
-            known
-                .wrote
-                .as_deref()
-                .is_some_and(|wrote| is_older(&known.record.resource_version, wrote))
+            known.wrote.as_deref().is_some_and(|wrote| is_older(&known.record.resource_version, wrote))
         })
     }
 }
@@ -182,17 +171,14 @@ impl Hpas {
 impl State {
     fn put(&mut self, record: Arc<HpaRecord>) -> Change {
         let Some(known) = self.known.get_mut(&record.key) else {
-            self.known
-                .insert(record.key.clone(), Known { record, wrote: None });
+            self.known.insert(record.key.clone(), Known { record, wrote: None });
             return Change::New;
         };
         let old = std::mem::replace(&mut known.record, record);
         let new = &known.record;
         if old.uid != new.uid {
             known.wrote = None;
-            return Change::Recreated {
-                old_uid: Arc::clone(&old.uid),
-            };
+            return Change::Recreated { old_uid: Arc::clone(&old.uid) };
         }
         let same_spec = match (old.generation, new.generation) {
             (Some(old), Some(new)) => old == new,
@@ -249,41 +235,20 @@ mod tests {
     #[test]
     fn a_changed_generation_is_a_spec_change_and_a_changed_status_is_not() {
         let hpas = Hpas::new();
-        assert_eq!(
-            hpas.apply(record("web", "u1", Some(1), "10", 5)),
-            Some(Change::New)
-        );
-        assert_eq!(
-            hpas.apply(record("web", "u1", Some(1), "10", 5)),
-            Some(Change::Unchanged)
-        );
-        assert_eq!(
-            hpas.apply(record("web", "u1", Some(1), "11", 5)),
-            Some(Change::StatusOnly)
-        );
-        assert_eq!(
-            hpas.apply(record("web", "u1", Some(2), "12", 6)),
-            Some(Change::SpecChanged)
-        );
+        assert_eq!(hpas.apply(record("web", "u1", Some(1), "10", 5)), Some(Change::New));
+        assert_eq!(hpas.apply(record("web", "u1", Some(1), "10", 5)), Some(Change::Unchanged));
+        assert_eq!(hpas.apply(record("web", "u1", Some(1), "11", 5)), Some(Change::StatusOnly));
+        assert_eq!(hpas.apply(record("web", "u1", Some(2), "12", 6)), Some(Change::SpecChanged));
         // A spec that reads differently under the same generation is the server's defaulting, not a wish.
-        assert_eq!(
-            hpas.apply(record("web", "u1", Some(2), "13", 7)),
-            Some(Change::StatusOnly)
-        );
+        assert_eq!(hpas.apply(record("web", "u1", Some(2), "13", 7)), Some(Change::StatusOnly));
     }
 
     #[test]
     fn without_a_generation_the_spec_itself_is_compared() {
         let hpas = Hpas::new();
         hpas.apply(record("web", "u1", None, "10", 5));
-        assert_eq!(
-            hpas.apply(record("web", "u1", None, "11", 5)),
-            Some(Change::StatusOnly)
-        );
-        assert_eq!(
-            hpas.apply(record("web", "u1", None, "12", 6)),
-            Some(Change::SpecChanged)
-        );
+        assert_eq!(hpas.apply(record("web", "u1", None, "11", 5)), Some(Change::StatusOnly));
+        assert_eq!(hpas.apply(record("web", "u1", None, "12", 6)), Some(Change::SpecChanged));
     }
 
     #[test]
@@ -305,10 +270,7 @@ mod tests {
         hpas.apply(record("b", "ub", Some(1), "2", 5));
         assert!(hpas.is_empty());
         let change = |name: &str, change| (Key::new("shop", name), change);
-        assert_eq!(
-            hpas.finish(),
-            [change("a", Change::New), change("b", Change::New)]
-        );
+        assert_eq!(hpas.finish(), [change("a", Change::New), change("b", Change::New)]);
         assert!(hpas.is_synced());
 
         hpas.begin();

@@ -52,9 +52,7 @@ pub(super) struct Labels<'a>(Vec<(&'a str, &'a str)>);
 
 impl<'a> Labels<'a> {
     pub(super) fn of(input: &PodInput<'a>) -> Self {
-        Self(canonical(
-            input.labels.iter().map(|(key, value)| (&**key, &**value)),
-        ))
+        Self(canonical(input.labels.iter().map(|(key, value)| (&**key, &**value))))
     }
 
     pub(super) fn digest(&self) -> u64 {
@@ -68,11 +66,7 @@ impl<'a> Labels<'a> {
     }
 
     pub(super) fn intern(&self, strings: &mut Strings) -> LabelSet {
-        LabelSet::new(
-            self.0
-                .iter()
-                .map(|(key, value)| (strings.acquire(key), strings.acquire(value))),
-        )
+        LabelSet::new(self.0.iter().map(|(key, value)| (strings.acquire(key), strings.acquire(value))))
     }
 
     /// Gives back what [`Self::intern`] took.
@@ -137,36 +131,22 @@ impl<'a> Requests<'a> {
                 .collect()
         };
         let (init_containers, containers) = (containers(&self.init_containers), containers(&self.containers));
-        PodRequests {
-            containers,
-            init_containers,
-            pod_level: intern_resources(&self.pod_level, strings),
-        }
+        PodRequests { containers, init_containers, pod_level: intern_resources(&self.pod_level, strings) }
     }
 
     /// Gives back what [`Self::intern`] took.
     pub(super) fn release(requests: &PodRequests, strings: &mut Strings) {
         for container in requests.containers.iter().chain(&requests.init_containers) {
             strings.release(&container.name);
-            container
-                .requests
-                .iter()
-                .for_each(|(name, _)| strings.release(name));
+            container.requests.iter().for_each(|(name, _)| strings.release(name));
         }
-        requests
-            .pod_level
-            .iter()
-            .for_each(|(name, _)| strings.release(name));
+        requests.pod_level.iter().for_each(|(name, _)| strings.release(name));
     }
 }
 
 impl<'a> Container<'a> {
     fn of(input: &ContainerInput<'a>) -> Self {
-        Self {
-            name: input.name,
-            restartable: input.restartable,
-            requests: resources(input.requests),
-        }
+        Self { name: input.name, restartable: input.restartable, requests: resources(input.requests) }
     }
 }
 
@@ -214,11 +194,7 @@ fn resources<'a>(input: &'a [(Cow<'a, str>, Quantity)]) -> Vec<(&'a str, Quantit
 }
 
 fn intern_resources(entries: &[(&str, Quantity)], strings: &mut Strings) -> ResourceList {
-    ResourceList::new(
-        entries
-            .iter()
-            .map(|(name, quantity)| (strings.acquire(name), *quantity)),
-    )
+    ResourceList::new(entries.iter().map(|(name, quantity)| (strings.acquire(name), *quantity)))
 }
 
 fn feed(entries: &[(&str, Quantity)], hasher: &mut DefaultHasher) {
@@ -235,9 +211,5 @@ fn canonical<'a, V>(entries: impl Iterator<Item = (&'a str, V)>) -> Vec<(&'a str
     if entries.is_sorted_by(|(one, _), (next, _)| one < next) {
         return entries;
     }
-    entries
-        .into_iter()
-        .collect::<BTreeMap<_, _>>()
-        .into_iter()
-        .collect()
+    entries.into_iter().collect::<BTreeMap<_, _>>().into_iter().collect()
 }

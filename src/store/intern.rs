@@ -19,10 +19,8 @@ pub(super) struct Strings {
 impl Strings {
     /// The shared copy of a text, with one user more.
     pub(super) fn acquire(&mut self, text: &str) -> Arc<str> {
-        let shared = self
-            .users
-            .get_key_value(text)
-            .map_or_else(|| text.into(), |(shared, _)| Arc::clone(shared));
+        let shared =
+            self.users.get_key_value(text).map_or_else(|| text.into(), |(shared, _)| Arc::clone(shared));
         *self.users.entry(Arc::clone(&shared)).or_default() += 1;
         shared
     }
@@ -65,11 +63,7 @@ struct Shared<T> {
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
-        Self {
-            values: BTreeMap::new(),
-            by_digest: HashMap::default(),
-            last: 0,
-        }
+        Self { values: BTreeMap::new(), by_digest: HashMap::default(), last: 0 }
     }
 }
 
@@ -77,9 +71,7 @@ impl<T> Table<T> {
     /// The id of the value that is the same, with one user more.
     pub(super) fn acquire(&mut self, digest: u64, same: impl Fn(&T) -> bool) -> Option<Id> {
         let ids = self.by_digest.get(&digest)?;
-        let id = *ids
-            .iter()
-            .find(|id| self.values.get(id).is_some_and(|shared| same(&shared.value)))?;
+        let id = *ids.iter().find(|id| self.values.get(id).is_some_and(|shared| same(&shared.value)))?;
         self.retain(id);
         Some(id)
     }
@@ -92,14 +84,7 @@ impl<T> Table<T> {
                 break;
             }
         }
-        self.values.insert(
-            self.last,
-            Shared {
-                value: Arc::new(value),
-                digest,
-                users: 1,
-            },
-        );
+        self.values.insert(self.last, Shared { value: Arc::new(value), digest, users: 1 });
         self.by_digest.entry(digest).or_default().push(self.last);
         self.last
     }

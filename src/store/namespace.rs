@@ -66,11 +66,7 @@ impl Namespace {
         let name = known.map_or_else(|| input.name.into(), |known| Arc::clone(&known.pod.name));
         let label_set = self.label_sets.get(labels).cloned().unwrap_or_default();
         let request_set = self.requests.get(requests).cloned().unwrap_or_default();
-        Entry {
-            pod: Arc::new(input::record(input, name, label_set, request_set)),
-            labels,
-            requests,
-        }
+        Entry { pod: Arc::new(input::record(input, name, label_set, request_set)), labels, requests }
     }
 
     /// Shows an entry to readers, in place of the one with the same name.
@@ -105,11 +101,7 @@ impl Namespace {
 
     /// Makes the pods exactly these.
     pub(super) fn replace(&mut self, entries: BTreeSet<Entry>, strings: &mut Strings) {
-        let gone: Vec<_> = self
-            .pods
-            .difference(&entries)
-            .map(|entry| Arc::clone(&entry.pod))
-            .collect();
+        let gone: Vec<_> = self.pods.difference(&entries).map(|entry| Arc::clone(&entry.pod)).collect();
         for pod in gone {
             self.remove(&pod.name, strings);
         }
@@ -175,14 +167,7 @@ impl Namespace {
                 self.groups.entry(set).or_default().matched_by.push(id);
             }
         }
-        self.watched.insert(
-            id,
-            Watched {
-                selector: Arc::clone(selector),
-                groups,
-                users: 1,
-            },
-        );
+        self.watched.insert(id, Watched { selector: Arc::clone(selector), groups, users: 1 });
         self.watched_ids.insert(Arc::clone(selector), id);
         id
     }
@@ -209,11 +194,7 @@ impl Namespace {
 
     /// The watched selectors that match a pod which this one matches too; itself included, if it matches any.
     pub(super) fn sharing(&self, id: SelectorId) -> BTreeSet<SelectorId> {
-        let groups = self
-            .watched
-            .get(&id)
-            .into_iter()
-            .flat_map(|watched| &watched.groups);
+        let groups = self.watched.get(&id).into_iter().flat_map(|watched| &watched.groups);
         groups
             .filter_map(|set| self.groups.get(set))
             .filter(|group| !group.pods.is_empty())
@@ -260,13 +241,7 @@ impl Namespace {
                 watched.groups.insert(set);
             }
         }
-        self.groups.insert(
-            set,
-            Group {
-                pods: Vec::new(),
-                matched_by,
-            },
-        );
+        self.groups.insert(set, Group { pods: Vec::new(), matched_by });
         set
     }
 

@@ -47,31 +47,15 @@ impl Overlap {
                 // The new one first: what both match is then not forgotten in between.
                 let id = pods.watch(&hpa.namespace, selector);
                 claims.remove(hpa, pods);
-                claims.by_hpa.insert(
-                    Arc::clone(&hpa.name),
-                    Claim {
-                        selector: Arc::clone(selector),
-                        id,
-                    },
-                );
-                claims
-                    .by_selector
-                    .entry(id)
-                    .or_default()
-                    .insert(Arc::clone(&hpa.name));
+                claims.by_hpa.insert(Arc::clone(&hpa.name), Claim { selector: Arc::clone(selector), id });
+                claims.by_selector.entry(id).or_default().insert(Arc::clone(&hpa.name));
                 id
             }
         };
         let sharing = pods.sharing(&hpa.namespace, id);
-        let names: BTreeSet<_> = sharing
-            .iter()
-            .filter_map(|id| claims.by_selector.get(id))
-            .flatten()
-            .collect();
-        names
-            .into_iter()
-            .map(|name| Key::new(Arc::clone(&hpa.namespace), Arc::clone(name)))
-            .collect()
+        let names: BTreeSet<_> =
+            sharing.iter().filter_map(|id| claims.by_selector.get(id)).flatten().collect();
+        names.into_iter().map(|name| Key::new(Arc::clone(&hpa.namespace), Arc::clone(name))).collect()
     }
 
     /// Forgets the selector of an HPA. To be called when it is deleted, and again by a sync that finds it gone, for
@@ -89,10 +73,7 @@ impl Overlap {
 
     /// How many HPAs have a remembered selector.
     pub fn len(&self) -> usize {
-        lock(&self.namespaces)
-            .values()
-            .map(|claims| claims.by_hpa.len())
-            .sum()
+        lock(&self.namespaces).values().map(|claims| claims.by_hpa.len()).sum()
     }
 
     /// Whether no HPA has one.

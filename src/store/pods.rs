@@ -61,12 +61,7 @@ impl Pods {
     /// Takes in a pod that was listed, added or changed.
     pub fn apply(&self, pod: &PodInput<'_>) {
         let state = &mut *write(&self.state);
-        let State {
-            namespaces,
-            strings,
-            listing,
-            ..
-        } = state;
+        let State { namespaces, strings, listing, .. } = state;
         if !namespaces.contains_key(pod.namespace) {
             namespaces.insert(pod.namespace.into(), Namespace::default());
         }
@@ -81,9 +76,7 @@ impl Pods {
         if !listing.contains_key(pod.namespace) {
             listing.insert(pod.namespace.into(), BTreeSet::new());
         }
-        let replaced = listing
-            .get_mut(pod.namespace)
-            .and_then(|entries| entries.replace(entry));
+        let replaced = listing.get_mut(pod.namespace).and_then(|entries| entries.replace(entry));
         if let Some(replaced) = replaced {
             namespace.release(&replaced, strings);
         }
@@ -92,12 +85,7 @@ impl Pods {
     /// Takes in that a pod was deleted.
     pub fn delete(&self, namespace: &str, name: &str) {
         let state = &mut *write(&self.state);
-        let State {
-            namespaces,
-            strings,
-            listing,
-            ..
-        } = state;
+        let State { namespaces, strings, listing, .. } = state;
         let Some(pods) = namespaces.get_mut(namespace) else {
             return;
         };
@@ -137,11 +125,7 @@ impl Pods {
     /// The pods of a namespace that a selector matches, by name.
     pub fn select(&self, namespace: &str, selector: &Selector) -> Vec<Arc<Pod>> {
         let state = read(&self.state);
-        state
-            .namespaces
-            .get(namespace)
-            .map(|pods| pods.select(selector))
-            .unwrap_or_default()
+        state.namespaces.get(namespace).map(|pods| pods.select(selector)).unwrap_or_default()
     }
 
     /// How many pods readers see.
@@ -161,28 +145,21 @@ impl Pods {
 
     /// Counts of what is held.
     pub fn stats(&self) -> Stats {
-        let state = read(&self.state);
-        let mut stats = Stats {
-            namespaces: state.namespaces.len(),
-            strings: state.strings.len(),
-            ..Stats::default()
-        };
-        for namespace in state.namespaces.values() {
-            stats.pods += namespace.len();
-            stats.label_sets += namespace.label_sets();
-            stats.request_sets += namespace.request_sets();
-            stats.selectors += namespace.watched();
+        let known = read(&self.state);
+        let mut counts =
+            Stats { namespaces: known.namespaces.len(), strings: known.strings.len(), ..Stats::default() };
+        for namespace in known.namespaces.values() {
+            counts.pods += namespace.len();
+            counts.label_sets += namespace.label_sets();
+            counts.request_sets += namespace.request_sets();
+            counts.selectors += namespace.watched();
         }
-        stats
+        counts
     }
 
     /// Keeps a selector's matches at hand until [`Self::unwatch`].
     pub(super) fn watch(&self, namespace: &Arc<str>, selector: &Arc<Selector>) -> SelectorId {
-        write(&self.state)
-            .namespaces
-            .entry(Arc::clone(namespace))
-            .or_default()
-            .watch(selector)
+        write(&self.state).namespaces.entry(Arc::clone(namespace)).or_default().watch(selector)
     }
 
     pub(super) fn unwatch(&self, namespace: &str, id: SelectorId) {
@@ -198,11 +175,7 @@ impl Pods {
 
     /// The watched selectors that match a pod which this one matches too.
     pub(super) fn sharing(&self, namespace: &str, id: SelectorId) -> BTreeSet<SelectorId> {
-        read(&self.state)
-            .namespaces
-            .get(namespace)
-            .map(|pods| pods.sharing(id))
-            .unwrap_or_default()
+        read(&self.state).namespaces.get(namespace).map(|pods| pods.sharing(id)).unwrap_or_default()
     }
 }
 

@@ -11,24 +11,13 @@ use proptest::prelude::*;
 
 use super::*;
 
-const SELECTORS: [&str; 8] = [
-    "app=a",
-    "app=b",
-    "app in (a,b)",
-    "app!=a,tier",
-    "!tier",
-    "tier=x",
-    "app=a,tier=x",
-    "app,app notin (c)",
-];
+const SELECTORS: [&str; 8] =
+    ["app=a", "app=b", "app in (a,b)", "app!=a,tier", "!tier", "tier=x", "app=a,tier=x", "app,app notin (c)"];
 
 type LabelPairs = Vec<(Cow<'static, str>, Cow<'static, str>)>;
 
 fn pairs(labels: &[(&'static str, &'static str)]) -> LabelPairs {
-    labels
-        .iter()
-        .map(|(key, value)| (Cow::Borrowed(*key), Cow::Borrowed(*value)))
-        .collect()
+    labels.iter().map(|(key, value)| (Cow::Borrowed(*key), Cow::Borrowed(*value))).collect()
 }
 
 fn selector(text: &str) -> Arc<Selector> {
@@ -40,15 +29,8 @@ fn apply(pods: &Pods, namespace: &str, name: &str, labels: &[(&'static str, &'st
 }
 
 fn apply_with(pods: &Pods, namespace: &str, name: &str, labels: &LabelPairs, milli: i64) {
-    let requests = [(
-        Cow::Borrowed("cpu"),
-        Quantity::from_milli(milli, Format::DecimalSi),
-    )];
-    let containers = [ContainerInput {
-        name: "main",
-        restartable: false,
-        requests: &requests,
-    }];
+    let requests = [(Cow::Borrowed("cpu"), Quantity::from_milli(milli, Format::DecimalSi))];
+    let containers = [ContainerInput { name: "main", restartable: false, requests: &requests }];
     pods.apply(&PodInput {
         namespace,
         name,
@@ -64,10 +46,7 @@ fn apply_with(pods: &Pods, namespace: &str, name: &str, labels: &LabelPairs, mil
 }
 
 fn names(pods: &Pods, namespace: &str, text: &str) -> Vec<String> {
-    pods.select(namespace, &selector(text))
-        .iter()
-        .map(|pod| pod.name.to_string())
-        .collect()
+    pods.select(namespace, &selector(text)).iter().map(|pod| pod.name.to_string()).collect()
 }
 
 fn claim(overlap: &Overlap, pods: &Pods, name: &str, text: &str) -> Vec<String> {
@@ -109,22 +88,9 @@ fn label_sets_and_requests_are_shared_and_an_unchanged_pod_keeps_its_record() {
     apply(&pods, "shop", "web-1", &[("app", "a"), ("tier", "x")]);
     let after = pods.select("shop", &selector("app=a"));
     assert!(Arc::ptr_eq(&before[0], &after[0]));
-    apply_with(
-        &pods,
-        "shop",
-        "web-1",
-        &pairs(&[("app", "a"), ("tier", "x")]),
-        200,
-    );
+    apply_with(&pods, "shop", "web-1", &pairs(&[("app", "a"), ("tier", "x")]), 200);
     let changed = pods.select("shop", &selector("app=a"));
-    assert_eq!(
-        changed[0].requests.containers[0]
-            .requests
-            .get("cpu")
-            .unwrap()
-            .milli_value(),
-        200
-    );
+    assert_eq!(changed[0].requests.containers[0].requests.get("cpu").unwrap().milli_value(), 200);
     assert_eq!(pods.stats().request_sets, 2);
 }
 
@@ -163,14 +129,7 @@ fn memory_returns_when_everything_goes() {
     pods.finish();
     claim(&overlap, &pods, "hpa", "app=a");
     claim(&overlap, &pods, "hpa", "app=b");
-    let expected = Stats {
-        namespaces: 1,
-        pods: 3,
-        label_sets: 1,
-        request_sets: 1,
-        strings: 4,
-        selectors: 1,
-    };
+    let expected = Stats { namespaces: 1, pods: 3, label_sets: 1, request_sets: 1, strings: 4, selectors: 1 };
     assert_eq!(pods.stats(), expected);
     for name in ["web-1", "web-2", "web-3", "web-3"] {
         pods.delete("shop", name);
@@ -217,10 +176,7 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Step> {
     let labels = proptest::collection::vec(
-        (
-            prop_oneof![Just("app"), Just("tier"), Just("zone")],
-            prop_oneof![Just("a"), Just("b"), Just("x")],
-        ),
+        (prop_oneof![Just("app"), Just("tier"), Just("zone")], prop_oneof![Just("a"), Just("b"), Just("x")]),
         0..4,
     );
     prop_oneof![

@@ -39,19 +39,12 @@ impl Family {
     /// A family of one series without labels.
     #[cfg(target_os = "linux")]
     pub(super) fn single(name: &str, help: &str, kind: &str, value: f64) -> Self {
-        let samples = vec![Sample {
-            suffix: "",
-            bound: None,
-            value,
-        }];
+        let samples = vec![Sample { suffix: "", bound: None, value }];
         Self {
             name: name.to_owned(),
             help: help.to_owned(),
             kind: kind.to_owned(),
-            series: vec![Series {
-                labels: String::new(),
-                samples,
-            }],
+            series: vec![Series { labels: String::new(), samples }],
         }
     }
 }
@@ -63,16 +56,10 @@ pub(super) fn parse(openmetrics: &str) -> Vec<Family> {
         if let Some(rest) = line.strip_prefix("# HELP ") {
             let (name, help) = rest.split_once(' ').unwrap_or((rest, ""));
             let help = help.strip_suffix('.').unwrap_or(help);
-            families.push(Family {
-                name: name.to_owned(),
-                help: help.to_owned(),
-                ..Family::default()
-            });
+            families.push(Family { name: name.to_owned(), help: help.to_owned(), ..Family::default() });
         } else if let Some(family) = families.last_mut() {
             if let Some(kind) = line.strip_prefix("# TYPE ") {
-                kind.rsplit_once(' ')
-                    .map_or("", |(_, kind)| kind)
-                    .clone_into(&mut family.kind);
+                kind.rsplit_once(' ').map_or("", |(_, kind)| kind).clone_into(&mut family.kind);
                 if family.kind == "counter" {
                     family.name.push_str("_total");
                 }
@@ -93,12 +80,7 @@ pub(super) fn render(mut families: Vec<Family>) -> String {
             continue;
         }
         family.series.sort_by(|one, other| one.labels.cmp(&other.labels));
-        let Family {
-            name,
-            help,
-            kind,
-            series,
-        } = family;
+        let Family { name, help, kind, series } = family;
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
         // Writing to a string cannot fail.
         let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
@@ -106,17 +88,9 @@ pub(super) fn render(mut families: Vec<Family>) -> String {
             samples.sort_by(Sample::in_go_order);
             for sample in samples {
                 let bound = sample.bound.map(|bound| format!("le=\"{}\"", go_float(bound)));
-                let comma = if bound.is_some() && !labels.is_empty() {
-                    ","
-                } else {
-                    ""
-                };
+                let comma = if bound.is_some() && !labels.is_empty() { "," } else { "" };
                 let inner = format!("{labels}{comma}{}", bound.unwrap_or_default());
-                let braced = if inner.is_empty() {
-                    inner
-                } else {
-                    format!("{{{inner}}}")
-                };
+                let braced = if inner.is_empty() { inner } else { format!("{{{inner}}}") };
                 let _ = writeln!(text, "{name}{}{braced} {}", sample.suffix, go_float(sample.value));
             }
         }
@@ -146,10 +120,7 @@ impl Family {
         // The samples of one series come one after the other.
         match self.series.last_mut().filter(|last| last.labels == labels) {
             Some(last) => last.samples.push(sample),
-            None => self.series.push(Series {
-                labels: labels.to_owned(),
-                samples: vec![sample],
-            }),
+            None => self.series.push(Series { labels: labels.to_owned(), samples: vec![sample] }),
         }
     }
 }
@@ -162,12 +133,10 @@ impl Sample {
             "_count" => 2,
             _ => 0,
         };
-        rank(self)
-            .cmp(&rank(other))
-            .then_with(|| match (self.bound, other.bound) {
-                (Some(one), Some(other)) => one.total_cmp(&other),
-                _ => Ordering::Equal,
-            })
+        rank(self).cmp(&rank(other)).then_with(|| match (self.bound, other.bound) {
+            (Some(one), Some(other)) => one.total_cmp(&other),
+            _ => Ordering::Equal,
+        })
     }
 }
 

@@ -130,15 +130,9 @@ impl Metrics {
 
     /// One sync ended. `duration`: from taking the key to its last write.
     pub fn reconciled(&self, action: Action, error: ErrorKind, duration: Duration) {
-        let labels = ResultLabels {
-            action: action.as_str(),
-            error: error.as_str(),
-        };
+        let labels = ResultLabels { action: action.as_str(), error: error.as_str() };
         self.0.reconciliations.get_or_create(&labels).inc();
-        self.0
-            .reconciliation_seconds
-            .get_or_create(&labels)
-            .observe(duration.as_secs_f64());
+        self.0.reconciliation_seconds.get_or_create(&labels).observe(duration.as_secs_f64());
     }
 
     /// One metric of an HPA was computed, or failed. `metric_type`: the `type` as written in the spec.
@@ -149,10 +143,7 @@ impl Metrics {
             metric_type: metric_type.to_owned(),
         };
         self.0.computations.get_or_create(&labels).inc();
-        self.0
-            .computation_seconds
-            .get_or_create(&labels)
-            .observe(duration.as_secs_f64());
+        self.0.computation_seconds.get_or_create(&labels).observe(duration.as_secs_f64());
     }
 
     /// How many HPAs there are.
@@ -162,10 +153,7 @@ impl Metrics {
 
     /// What an HPA wants now.
     pub fn desired(&self, namespace: &str, name: &str, replicas: i32) {
-        self.0
-            .desired
-            .get_or_create(&HpaLabels::of(namespace, name))
-            .set(replicas.into());
+        self.0.desired.get_or_create(&HpaLabels::of(namespace, name)).set(replicas.into());
     }
 
     /// An HPA is gone, and its series with it.
@@ -175,18 +163,13 @@ impl Metrics {
 
     /// A sync was skipped because the cache has not seen our own last write.
     pub fn stale_skip(&self) {
-        let labels = ResourceLabels {
-            group: "autoscaling",
-            resource: "horizontalpodautoscalers",
-        };
+        let labels = ResourceLabels { group: "autoscaling", resource: "horizontalpodautoscalers" };
         self.0.stale_skips.get_or_create(&labels).inc();
     }
 
     /// The metrics of one work queue, at zero.
     pub fn workqueue(&self, name: &str) -> Workqueue {
-        let labels = WorkqueueLabels {
-            name: name.to_owned(),
-        };
+        let labels = WorkqueueLabels { name: name.to_owned() };
         Workqueue {
             depth: self.0.queue_depth.get_or_create_owned(&labels),
             adds: self.0.queue_adds.get_or_create_owned(&labels),
@@ -200,34 +183,20 @@ impl Metrics {
 
     /// A request was answered. `code`: the status, or `<error>` where there was no answer; `host`: with port.
     pub fn rest_request(&self, code: &str, host: &str, method: &str) {
-        let labels = RequestLabels {
-            code: code.to_owned(),
-            host: host.to_owned(),
-            method: method.to_owned(),
-        };
+        let labels =
+            RequestLabels { code: code.to_owned(), host: host.to_owned(), method: method.to_owned() };
         self.0.requests.get_or_create(&labels).inc();
     }
 
     /// How long a request took until its answer began.
     pub fn rest_duration(&self, verb: &str, host: &str, duration: Duration) {
-        let labels = HostLabels {
-            host: host.to_owned(),
-            verb: verb.to_owned(),
-        };
-        self.0
-            .request_seconds
-            .get_or_create(&labels)
-            .observe(duration.as_secs_f64());
+        let labels = HostLabels { host: host.to_owned(), verb: verb.to_owned() };
+        self.0.request_seconds.get_or_create(&labels).observe(duration.as_secs_f64());
     }
 
     /// Whether this process holds a lease.
     pub fn leader(&self, lease: &str, leads: bool) {
-        self.0
-            .leader
-            .get_or_create(&WorkqueueLabels {
-                name: lease.to_owned(),
-            })
-            .set(leads.into());
+        self.0.leader.get_or_create(&WorkqueueLabels { name: lease.to_owned() }).set(leads.into());
     }
 
     /// An event was not sent: too many, or the namespace is ending.
@@ -237,21 +206,12 @@ impl Metrics {
 
     /// Has something brought up to date before each [`Self::render`], such as the levels of a queue. Must not block.
     pub fn before_render(&self, update: impl Fn() + Send + 'static) {
-        self.0
-            .before_render
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(Box::new(update));
+        self.0.before_render.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(update));
     }
 
     /// All series in Prometheus' text format, see [`exposition::CONTENT_TYPE`].
     pub fn render(&self) -> String {
-        for update in &*self
-            .0
-            .before_render
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-        {
+        for update in &*self.0.before_render.lock().unwrap_or_else(PoisonError::into_inner) {
             update();
         }
         let mut openmetrics = String::new();
@@ -378,10 +338,7 @@ impl Workqueue {
 
 impl HpaLabels {
     fn of(namespace: &str, name: &str) -> Self {
-        Self {
-            hpa_name: name.to_owned(),
-            namespace: namespace.to_owned(),
-        }
+        Self { hpa_name: name.to_owned(), namespace: namespace.to_owned() }
     }
 }
 
@@ -420,16 +377,9 @@ mod tests {
     /// A process in which everything has happened once.
     fn busy() -> Metrics {
         let metrics = Metrics::new();
-        metrics
-            .workqueue("horizontalpodautoscaler")
-            .handed_out(Duration::from_millis(20));
+        metrics.workqueue("horizontalpodautoscaler").handed_out(Duration::from_millis(20));
         metrics.reconciled(Action::ScaleUp, ErrorKind::None, Duration::from_millis(3));
-        metrics.computed(
-            "Resource",
-            Action::None,
-            ErrorKind::Internal,
-            Duration::from_secs(40),
-        );
+        metrics.computed("Resource", Action::None, ErrorKind::Internal, Duration::from_secs(40));
         metrics.hpas(2);
         metrics.desired("shop", "web", 7);
         metrics.stale_skip();
@@ -502,10 +452,7 @@ mod tests {
         let metrics = Metrics::new();
         let text = metrics.render();
         assert!(text.contains("\nhorizontal_pod_autoscaler_controller_num_horizontal_pod_autoscalers 0\n"));
-        assert!(
-            !text.contains("reconciliations_total") && !text.contains("workqueue_"),
-            "{text}"
-        );
+        assert!(!text.contains("reconciliations_total") && !text.contains("workqueue_"), "{text}");
         metrics.workqueue("horizontalpodautoscaler");
         let text = metrics.render();
         assert!(text.contains("\nworkqueue_retries_total{name=\"horizontalpodautoscaler\"} 0\n"));

@@ -22,45 +22,25 @@ mod linux {
         let stat = Stat::read();
         let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
         let cpu = stat.as_ref().and_then(Stat::cpu_seconds);
-        let start = stat.as_ref().and_then(Stat::start_seconds);
+        let started = stat.as_ref().and_then(Stat::start_seconds);
         let (virtual_bytes, resident_bytes) = memory().unzip();
         let metrics = [
-            (
-                "process_cpu_seconds_total",
-                "Total user and system CPU time spent in seconds.",
-                "counter",
-                cpu,
-            ),
+            ("process_cpu_seconds_total", "Total user and system CPU time spent in seconds.", "counter", cpu),
             (
                 "process_max_fds",
                 "Maximum number of open file descriptors.",
                 "gauge",
                 limit(&limits, "Max open files"),
             ),
-            (
-                "process_open_fds",
-                "Number of open file descriptors.",
-                "gauge",
-                open_files(),
-            ),
-            (
-                "process_resident_memory_bytes",
-                "Resident memory size in bytes.",
-                "gauge",
-                resident_bytes,
-            ),
+            ("process_open_fds", "Number of open file descriptors.", "gauge", open_files()),
+            ("process_resident_memory_bytes", "Resident memory size in bytes.", "gauge", resident_bytes),
             (
                 "process_start_time_seconds",
                 "Start time of the process since unix epoch in seconds.",
                 "gauge",
-                start,
+                started,
             ),
-            (
-                "process_virtual_memory_bytes",
-                "Virtual memory size in bytes.",
-                "gauge",
-                virtual_bytes,
-            ),
+            ("process_virtual_memory_bytes", "Virtual memory size in bytes.", "gauge", virtual_bytes),
             (
                 "process_virtual_memory_max_bytes",
                 "Maximum amount of virtual memory available in bytes.",
@@ -95,12 +75,7 @@ mod linux {
 
         fn start_seconds(&self) -> Option<f64> {
             let boot = fs::read_to_string("/proc/stat").ok()?;
-            let boot: f64 = boot
-                .lines()
-                .find_map(|line| line.strip_prefix("btime "))?
-                .trim()
-                .parse()
-                .ok()?;
+            let boot: f64 = boot.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
             Some(boot + self.ticks(22)? / TICKS_PER_SECOND)
         }
     }
@@ -125,11 +100,7 @@ mod linux {
     fn limit(limits: &str, name: &str) -> Option<f64> {
         let rest = limits.lines().find_map(|line| line.strip_prefix(name))?;
         let soft = rest.split_whitespace().next()?;
-        if soft == "unlimited" {
-            Some(u64::MAX as f64)
-        } else {
-            soft.parse().ok()
-        }
+        if soft == "unlimited" { Some(u64::MAX as f64) } else { soft.parse().ok() }
     }
 
     #[cfg(test)]
@@ -156,10 +127,7 @@ mod linux {
             let limits = "Max open files            1024                 4096                 files\n\
                           Max address space         unlimited            unlimited            bytes\n";
             assert_eq!(limit(limits, "Max open files"), Some(1024.0));
-            assert_eq!(
-                limit(limits, "Max address space"),
-                Some(18_446_744_073_709_551_616.0)
-            );
+            assert_eq!(limit(limits, "Max address space"), Some(18_446_744_073_709_551_616.0));
             assert_eq!(limit(limits, "Max locked memory"), None);
         }
     }

@@ -95,13 +95,7 @@ pub struct LabelSet(Box<[(Arc<str>, Arc<str>)]>);
 impl LabelSet {
     /// Makes a set; of two pairs with the same key the last wins.
     pub fn new(pairs: impl IntoIterator<Item = (Arc<str>, Arc<str>)>) -> Self {
-        Self(
-            pairs
-                .into_iter()
-                .collect::<std::collections::BTreeMap<_, _>>()
-                .into_iter()
-                .collect(),
-        )
+        Self(pairs.into_iter().collect::<std::collections::BTreeMap<_, _>>().into_iter().collect())
     }
 
     /// The pairs, by key.
@@ -146,13 +140,7 @@ pub struct ResourceList(Box<[(Arc<str>, Quantity)]>);
 impl ResourceList {
     /// Makes a list; of two entries with the same name the last wins.
     pub fn new(entries: impl IntoIterator<Item = (Arc<str>, Quantity)>) -> Self {
-        Self(
-            entries
-                .into_iter()
-                .collect::<std::collections::BTreeMap<_, _>>()
-                .into_iter()
-                .collect(),
-        )
+        Self(entries.into_iter().collect::<std::collections::BTreeMap<_, _>>().into_iter().collect())
     }
 
     /// The amount of one resource.

@@ -93,7 +93,7 @@ pub enum ValueTarget {
 /// A metric that cannot be computed, whatever the cluster answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidMetric {
-    /// Reason of the condition and of the event; the reference has no event of its own for an unknown type.
+    /// Reason of the condition and of the event.
     pub reason: &'static str,
     /// What precedes the error where all metrics are summed up.
     pub prefix: String,
@@ -246,12 +246,7 @@ mod wire {
                 target: wire.scale_target_ref,
                 min_replicas: wire.min_replicas,
                 max_replicas: wire.max_replicas,
-                metrics: wire
-                    .metrics
-                    .unwrap_or_default()
-                    .into_iter()
-                    .map(Metric::read)
-                    .collect(),
+                metrics: wire.metrics.unwrap_or_default().into_iter().map(Metric::read).collect(),
                 behavior: wire.behavior.map(|behavior| Behavior {
                     scale_up: behavior.scale_up.map(Rules::read).unwrap_or_default(),
                     scale_down: behavior.scale_down.map(Rules::read).unwrap_or_default(),
@@ -264,11 +259,7 @@ mod wire {
         fn read(self) -> MetricSource {
             let kind = self.r#type;
             let missing = |field: &str| {
-                invalid(
-                    &kind,
-                    format!("invalid {kind} metric source: the field {field} is missing"),
-                    &kind,
-                )
+                invalid(&kind, format!("invalid {kind} metric source: the field {field} is missing"), &kind)
             };
             match kind.as_str() {
                 "Resource" => self.resource.map_or_else(|| missing("resource"), Resource::read),
@@ -277,9 +268,7 @@ mod wire {
                     .map_or_else(|| missing("containerResource"), Resource::read_container),
                 "Pods" => self.pods.map_or_else(|| missing("pods"), Custom::read_pods),
                 "Object" => self.object.map_or_else(|| missing("object"), Custom::read_object),
-                "External" => self
-                    .external
-                    .map_or_else(|| missing("external"), Custom::read_external),
+                "External" => self.external.map_or_else(|| missing("external"), Custom::read_external),
                 _ => MetricSource::Invalid(InvalidMetric {
                     reason: "InvalidMetricSourceType",
                     prefix: String::new(),
@@ -335,10 +324,7 @@ mod wire {
     impl Custom {
         fn read_pods(self) -> MetricSource {
             match self.target.average_value {
-                Some(average) => MetricSource::Pods {
-                    metric: self.metric,
-                    average,
-                },
+                Some(average) => MetricSource::Pods { metric: self.metric, average },
                 None => invalid(
                     "Pods",
                     "invalid pods metric source: no average value target was set".to_owned(),
@@ -348,11 +334,7 @@ mod wire {
         }
 
         fn read_object(self) -> MetricSource {
-            let target = match (
-                self.target.r#type.as_str(),
-                self.target.value,
-                self.target.average_value,
-            ) {
+            let target = match (self.target.r#type.as_str(), self.target.value, self.target.average_value) {
                 ("Value", Some(value), _) => ValueTarget::Value(value),
                 ("AverageValue", _, Some(average)) => ValueTarget::AverageValue(average),
                 _ => {
@@ -364,11 +346,7 @@ mod wire {
                     );
                 }
             };
-            MetricSource::Object {
-                described: self.described_object,
-                metric: self.metric,
-                target,
-            }
+            MetricSource::Object { described: self.described_object, metric: self.metric, target }
         }
 
         fn read_external(self) -> MetricSource {
@@ -384,10 +362,7 @@ mod wire {
                     );
                 }
             };
-            MetricSource::External {
-                metric: self.metric,
-                target,
-            }
+            MetricSource::External { metric: self.metric, target }
         }
     }
 
@@ -421,32 +396,17 @@ mod wire {
 
     fn invalid(kind: &str, message: String, subject: &str) -> MetricSource {
         let (reason, prefix) = match kind {
-            "Resource" => (
-                "FailedGetResourceMetric",
-                format!("failed to get {subject} resource metric value: "),
-            ),
+            "Resource" => {
+                ("FailedGetResourceMetric", format!("failed to get {subject} resource metric value: "))
+            }
             "ContainerResource" => (
                 "FailedGetContainerResourceMetric",
                 format!("failed to get {subject} container metric value: "),
             ),
-            "Pods" => (
-                "FailedGetPodsMetric",
-                "failed to get pods metric value: ".to_owned(),
-            ),
-            "Object" => (
-                "FailedGetObjectMetric",
-                "failed to get object metric value: ".to_owned(),
-            ),
-            _ => (
-                "FailedGetExternalMetric",
-                format!("failed to get {subject} external metric value: "),
-            ),
+            "Pods" => ("FailedGetPodsMetric", "failed to get pods metric value: ".to_owned()),
+            "Object" => ("FailedGetObjectMetric", "failed to get object metric value: ".to_owned()),
+            _ => ("FailedGetExternalMetric", format!("failed to get {subject} external metric value: ")),
         };
-        MetricSource::Invalid(InvalidMetric {
-            reason,
-            prefix,
-            message,
-            kind: kind.into(),
-        })
+        MetricSource::Invalid(InvalidMetric { reason, prefix, message, kind: kind.into() })
     }
 }

@@ -172,9 +172,5 @@ where
 }
 
 fn empty_is_null<S: serde::Serializer>(metrics: &[MetricStatus], serializer: S) -> Result<S::Ok, S::Error> {
-    if metrics.is_empty() {
-        serializer.serialize_none()
-    } else {
-        metrics.serialize(serializer)
-    }
+    if metrics.is_empty() { serializer.serialize_none() } else { metrics.serialize(serializer) }
 }

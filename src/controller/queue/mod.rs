@@ -53,11 +53,7 @@ pub struct Due {
 impl Queue {
     /// An empty queue.
     pub fn new(metrics: Workqueue) -> Self {
-        Self {
-            state: Mutex::default(),
-            changed: Notify::new(),
-            metrics,
-        }
+        Self { state: Mutex::default(), changed: Notify::new(), metrics }
     }
 
     /// Makes a key due now. No effect if it is due already; a time that it waits for stays.
@@ -83,9 +79,7 @@ impl Queue {
             return;
         }
         // A delay that no clock can hold is as good as a year.
-        let at = now
-            .checked_add(delay)
-            .unwrap_or(now + Duration::from_secs(365 * 24 * 3600));
+        let at = now.checked_add(delay).unwrap_or(now + Duration::from_hours(365 * 24));
         if let Some(place) = state.waiting_at.get(key).copied() {
             if place.0 <= at {
                 return;
@@ -96,11 +90,7 @@ impl Queue {
         let place = (at, state.added);
         state.waiting.insert(place, key.clone());
         state.waiting_at.insert(key.clone(), place);
-        if state
-            .waiting
-            .first_key_value()
-            .is_some_and(|(first, _)| *first == place)
-        {
+        if state.waiting.first_key_value().is_some_and(|(first, _)| *first == place) {
             self.changed.notify_one();
         }
     }
@@ -193,8 +183,7 @@ impl Queue {
         let state = self.up_to(now);
         self.metrics.depth(state.dirty.len());
         let running = state.processing.values().map(|since| now.duration_since(*since));
-        self.metrics
-            .running(running.clone().sum(), running.max().unwrap_or_default());
+        self.metrics.running(running.clone().sum(), running.max().unwrap_or_default());
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -23,11 +23,7 @@ fn secs(seconds: u64) -> Duration {
 
 /// The name that is due now, if any.
 async fn next(queue: &Queue) -> Option<String> {
-    timeout(Duration::ZERO, queue.get())
-        .await
-        .ok()
-        .flatten()
-        .map(|due| due.key.name.to_string())
+    timeout(Duration::ZERO, queue.get()).await.ok().flatten().map(|due| due.key.name.to_string())
 }
 
 #[tokio::test(start_paused = true)]
@@ -88,13 +84,7 @@ async fn a_key_is_never_worked_on_twice_at_once() {
     assert_eq!((next(&queue).await, queue.len()), (None, 0));
     queue.done(&due.key);
     let again = queue.get().await.unwrap();
-    assert_eq!(
-        again,
-        Due {
-            key: key("a"),
-            lateness: secs(2)
-        }
-    );
+    assert_eq!(again, Due { key: key("a"), lateness: secs(2) });
     queue.done(&again.key);
     assert_eq!(next(&queue).await, None);
 }
@@ -109,13 +99,7 @@ async fn a_key_that_falls_due_while_it_is_worked_on_comes_after_that() {
     advance(secs(5)).await;
     queue.done(&due.key);
     assert_eq!(next(&queue).await.as_deref(), Some("other"));
-    assert_eq!(
-        queue.get().await.unwrap(),
-        Due {
-            key: key("slow"),
-            lateness: secs(4)
-        }
-    );
+    assert_eq!(queue.get().await.unwrap(), Due { key: key("slow"), lateness: secs(4) });
 }
 
 #[tokio::test(start_paused = true)]
