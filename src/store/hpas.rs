@@ -107,7 +107,9 @@ impl Hpas {
     /// Ends a list: what it did not name is gone. Answers with every HPA that it named or removed, by key.
     pub fn finish(&self) -> Vec<(Key, Change)> {
         let mut state = write(&self.state);
-        let Some(listing) = state.listing.take() else { return Vec::new() };
+        let Some(listing) = state.listing.take() else {
+            return Vec::new();
+        };
         let mut changes = BTreeMap::new();
         state.known.retain(|key, known| {
             let stays = listing.contains_key(key);

@@ -27,7 +27,9 @@ impl Strings {
 
     /// One user less.
     pub(super) fn release(&mut self, text: &str) {
-        let Some(users) = self.users.get_mut(text) else { return };
+        let Some(users) = self.users.get_mut(text) else {
+            return;
+        };
         *users -= 1;
         if *users == 0 {
             self.users.remove(text);

@@ -45,8 +45,8 @@ impl fmt::Display for Key {
     }
 }
 
-// A panic in one sync must not end the others, so a poisoned lock is taken as it is: no change in here is left
-// half done by a panic of foreign code, because none runs under a lock.
+// A panic in one sync must not end the others, so a poisoned lock is taken as it is: what runs under these locks is
+// this module and the matching of selectors, which does not panic.
 
 fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     lock.read().unwrap_or_else(PoisonError::into_inner)

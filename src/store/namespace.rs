@@ -174,12 +174,16 @@ impl Namespace {
 
     /// One user of a watched selector less.
     pub(super) fn unwatch(&mut self, id: SelectorId) {
-        let Some(watched) = self.watched.get_mut(&id) else { return };
+        let Some(watched) = self.watched.get_mut(&id) else {
+            return;
+        };
         watched.users -= 1;
         if watched.users > 0 {
             return;
         }
-        let Some(watched) = self.watched.remove(&id) else { return };
+        let Some(watched) = self.watched.remove(&id) else {
+            return;
+        };
         self.watched_ids.remove(&watched.selector);
         for set in &watched.groups {
             if let Some(group) = self.groups.get_mut(set) {

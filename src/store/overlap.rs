@@ -62,7 +62,9 @@ impl Overlap {
     /// one that was under way may have claimed in between.
     pub fn release(&self, hpa: &Key, pods: &Pods) {
         let mut namespaces = lock(&self.namespaces);
-        let Some(claims) = namespaces.get_mut(&hpa.namespace) else { return };
+        let Some(claims) = namespaces.get_mut(&hpa.namespace) else {
+            return;
+        };
         claims.remove(hpa, pods);
         if claims.by_hpa.is_empty() {
             namespaces.remove(&hpa.namespace);
@@ -82,7 +84,9 @@ impl Overlap {
 
 impl Claims {
     fn remove(&mut self, hpa: &Key, pods: &Pods) {
-        let Some(claim) = self.by_hpa.remove(&hpa.name) else { return };
+        let Some(claim) = self.by_hpa.remove(&hpa.name) else {
+            return;
+        };
         if let Some(names) = self.by_selector.get_mut(&claim.id) {
             names.remove(&hpa.name);
             if names.is_empty() {

@@ -65,7 +65,9 @@ impl Pods {
         if !namespaces.contains_key(pod.namespace) {
             namespaces.insert(pod.namespace.into(), Namespace::default());
         }
-        let Some(namespace) = namespaces.get_mut(pod.namespace) else { return };
+        let Some(namespace) = namespaces.get_mut(pod.namespace) else {
+            return;
+        };
         let entry = namespace.entry(pod, strings);
         let Some(listing) = listing else {
             namespace.put(entry, strings);
@@ -84,7 +86,9 @@ impl Pods {
     pub fn delete(&self, namespace: &str, name: &str) {
         let state = &mut *write(&self.state);
         let State { namespaces, strings, listing, .. } = state;
-        let Some(pods) = namespaces.get_mut(namespace) else { return };
+        let Some(pods) = namespaces.get_mut(namespace) else {
+            return;
+        };
         match listing {
             Some(listing) => {
                 if let Some(entry) = listing.get_mut(namespace).and_then(|entries| entries.take(name)) {
@@ -100,12 +104,16 @@ impl Pods {
 
     /// Ends a list: what it did not name is gone. Readers see the change namespace by namespace, each at once.
     pub fn finish(&self) {
-        let Some(mut listing) = write(&self.state).listing.take() else { return };
+        let Some(mut listing) = write(&self.state).listing.take() else {
+            return;
+        };
         let namespaces: Vec<_> = read(&self.state).namespaces.keys().cloned().collect();
         for name in namespaces {
             // Taken anew for each namespace, so that readers of the others need not wait for the whole cluster.
             let state = &mut *write(&self.state);
-            let Some(namespace) = state.namespaces.get_mut(&name) else { continue };
+            let Some(namespace) = state.namespaces.get_mut(&name) else {
+                continue;
+            };
             namespace.replace(listing.remove(&name).unwrap_or_default(), &mut state.strings);
             if namespace.is_empty() {
                 state.namespaces.remove(&name);
@@ -137,16 +145,16 @@ impl Pods {
 
     /// Counts of what is held.
     pub fn stats(&self) -> Stats {
-        let state = read(&self.state);
-        let mut stats =
-            Stats { namespaces: state.namespaces.len(), strings: state.strings.len(), ..Stats::default() };
-        for namespace in state.namespaces.values() {
-            stats.pods += namespace.len();
-            stats.label_sets += namespace.label_sets();
-            stats.request_sets += namespace.request_sets();
-            stats.selectors += namespace.watched();
+        let known = read(&self.state);
+        let mut counts =
+            Stats { namespaces: known.namespaces.len(), strings: known.strings.len(), ..Stats::default() };
+        for namespace in known.namespaces.values() {
+            counts.pods += namespace.len();
+            counts.label_sets += namespace.label_sets();
+            counts.request_sets += namespace.request_sets();
+            counts.selectors += namespace.watched();
         }
-        stats
+        counts
     }
 
     /// Keeps a selector's matches at hand until [`Self::unwatch`].
@@ -156,7 +164,9 @@ impl Pods {
 
     pub(super) fn unwatch(&self, namespace: &str, id: SelectorId) {
         let mut state = write(&self.state);
-        let Some(pods) = state.namespaces.get_mut(namespace) else { return };
+        let Some(pods) = state.namespaces.get_mut(namespace) else {
+            return;
+        };
         pods.unwatch(id);
         if pods.is_empty() {
             state.namespaces.remove(namespace);
@@ -172,7 +182,9 @@ impl Pods {
 impl State {
     fn drop_listing(&mut self) {
         for (name, entries) in self.listing.take().unwrap_or_default() {
-            let Some(namespace) = self.namespaces.get_mut(&name) else { continue };
+            let Some(namespace) = self.namespaces.get_mut(&name) else {
+                continue;
+            };
             for entry in entries {
                 namespace.release(&entry, &mut self.strings);
             }

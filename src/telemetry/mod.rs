@@ -1,1 +1,5 @@
 //! Logs and metrics.
+
+pub mod exposition;
+pub mod metrics;
+mod process;
