@@ -16,8 +16,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use autoscaling::settings::Settings;
+use autoscaling::{Action, ErrorLabel};
 use futures::FutureExt;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -98,10 +100,11 @@ impl Controller {
 
     /// One sync, with what follows for the queue.
     async fn work(self: Arc<Self>, key: Key, mut permit: WorkerPermit) {
+        let started = Instant::now();
         let sync = AssertUnwindSafe(self.sync(&key, &mut permit)).catch_unwind();
         let next = sync.await.unwrap_or_else(|_| {
             tracing::error!(hpa = %key, "the sync of this HPA panicked; others go on, and it is tried again");
-            self.telemetry.panicked();
+            self.telemetry.reconciled(Action::None, ErrorLabel::Internal, started.elapsed());
             Next::Period
         });
         if next == Next::Period {
