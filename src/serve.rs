@@ -224,8 +224,8 @@ pub async fn serve_connection(
 
 fn answer(endpoints: &Endpoints, method: &Method, uri: &http::Uri) -> Response<Full<Bytes>> {
     let path = uri.path();
-    let (group, check) =
-        path.trim_start_matches('/').split_once('/').unwrap_or((path.trim_start_matches('/'), ""));
+    let page = path.trim_start_matches('/');
+    let (group, check) = page.split_once('/').unwrap_or((page, ""));
     let scope = match group {
         "healthz" | "livez" => Some(Scope::Live),
         "readyz" => Some(Scope::Ready),

@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use autoscaling::{Action, ErrorLabel};
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -44,28 +45,6 @@ struct Inner {
     request_seconds: Histograms<HostLabels>,
     leader: Family<WorkqueueLabels, Gauge>,
     events_dropped: Counter,
-}
-
-/// The label `action`: how a sync, or a metric's proposal, compares with what there is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
-    /// More replicas.
-    ScaleUp,
-    /// Fewer replicas.
-    ScaleDown,
-    /// As many as there are, or an error.
-    None,
-}
-
-/// The label `error`: whose fault the first error was.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ErrorKind {
-    /// The HPA asks for what no rule allows.
-    Spec,
-    /// Anything else.
-    Internal,
-    /// There was none.
-    None,
 }
 
 // Fields are labels, in the order in which Go's registry writes them: sorted.
@@ -129,17 +108,17 @@ impl Metrics {
     }
 
     /// One sync ended. `duration`: from taking the key to its last write.
-    pub fn reconciled(&self, action: Action, error: ErrorKind, duration: Duration) {
-        let labels = ResultLabels { action: action.as_str(), error: error.as_str() };
+    pub fn reconciled(&self, action: Action, error: ErrorLabel, duration: Duration) {
+        let labels = ResultLabels { action: action_label(action), error: error_label(error) };
         self.0.reconciliations.get_or_create(&labels).inc();
         self.0.reconciliation_seconds.get_or_create(&labels).observe(duration.as_secs_f64());
     }
 
     /// One metric of an HPA was computed, or failed. `metric_type`: the `type` as written in the spec.
-    pub fn computed(&self, metric_type: &str, action: Action, error: ErrorKind, duration: Duration) {
+    pub fn computed(&self, metric_type: &str, action: Action, error: ErrorLabel, duration: Duration) {
         let labels = ComputationLabels {
-            action: action.as_str(),
-            error: error.as_str(),
+            action: action_label(action),
+            error: error_label(error),
             metric_type: metric_type.to_owned(),
         };
         self.0.computations.get_or_create(&labels).inc();
@@ -342,25 +321,21 @@ impl HpaLabels {
     }
 }
 
-impl Action {
-    /// The label's value.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::ScaleUp => "scale_up",
-            Self::ScaleDown => "scale_down",
-            Self::None => "none",
-        }
+/// The label's value.
+fn action_label(action: Action) -> &'static str {
+    match action {
+        Action::ScaleUp => "scale_up",
+        Action::ScaleDown => "scale_down",
+        Action::None => "none",
     }
 }
 
-impl ErrorKind {
-    /// The label's value.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Spec => "spec",
-            Self::Internal => "internal",
-            Self::None => "none",
-        }
+/// The label's value.
+fn error_label(error: ErrorLabel) -> &'static str {
+    match error {
+        ErrorLabel::Spec => "spec",
+        ErrorLabel::Internal => "internal",
+        ErrorLabel::None => "none",
     }
 }
 
@@ -378,8 +353,8 @@ mod tests {
     fn busy() -> Metrics {
         let metrics = Metrics::new();
         metrics.workqueue("horizontalpodautoscaler").handed_out(Duration::from_millis(20));
-        metrics.reconciled(Action::ScaleUp, ErrorKind::None, Duration::from_millis(3));
-        metrics.computed("Resource", Action::None, ErrorKind::Internal, Duration::from_secs(40));
+        metrics.reconciled(Action::ScaleUp, ErrorLabel::None, Duration::from_millis(3));
+        metrics.computed("Resource", Action::None, ErrorLabel::Internal, Duration::from_secs(40));
         metrics.hpas(2);
         metrics.desired("shop", "web", 7);
         metrics.stale_skip();
