@@ -109,7 +109,7 @@ impl Metrics {
 
     /// One sync ended. `duration`: from taking the key to its last write.
     pub fn reconciled(&self, action: Action, error: ErrorLabel, duration: Duration) {
-        let labels = ResultLabels { action: action_label(action), error: error_label(error) };
+        let labels = ResultLabels { action: action.as_str(), error: error.as_str() };
         self.0.reconciliations.get_or_create(&labels).inc();
         self.0.reconciliation_seconds.get_or_create(&labels).observe(duration.as_secs_f64());
     }
@@ -117,8 +117,8 @@ impl Metrics {
     /// One metric of an HPA was computed, or failed. `metric_type`: the `type` as written in the spec.
     pub fn computed(&self, metric_type: &str, action: Action, error: ErrorLabel, duration: Duration) {
         let labels = ComputationLabels {
-            action: action_label(action),
-            error: error_label(error),
+            action: action.as_str(),
+            error: error.as_str(),
             metric_type: metric_type.to_owned(),
         };
         self.0.computations.get_or_create(&labels).inc();
@@ -318,24 +318,6 @@ impl Workqueue {
 impl HpaLabels {
     fn of(namespace: &str, name: &str) -> Self {
         Self { hpa_name: name.to_owned(), namespace: namespace.to_owned() }
-    }
-}
-
-/// The label's value.
-fn action_label(action: Action) -> &'static str {
-    match action {
-        Action::ScaleUp => "scale_up",
-        Action::ScaleDown => "scale_down",
-        Action::None => "none",
-    }
-}
-
-/// The label's value.
-fn error_label(error: ErrorLabel) -> &'static str {
-    match error {
-        ErrorLabel::Spec => "spec",
-        ErrorLabel::Internal => "internal",
-        ErrorLabel::None => "none",
     }
 }
 

@@ -106,6 +106,26 @@ impl Action {
             std::cmp::Ordering::Equal => Self::None,
         }
     }
+
+    /// The label's value.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ScaleUp => "scale_up",
+            Self::ScaleDown => "scale_down",
+            Self::None => "none",
+        }
+    }
+}
+
+impl ErrorLabel {
+    /// The label's value.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Spec => "spec",
+            Self::Internal => "internal",
+            Self::None => "none",
+        }
+    }
 }
 
 impl Decision {

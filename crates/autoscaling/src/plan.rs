@@ -148,6 +148,11 @@ impl Plan {
         })
     }
 
+    /// Whether metrics decide, so that pods must be looked at.
+    pub fn reads_metrics(&self) -> bool {
+        matches!(self.case, Case::Metrics(_))
+    }
+
     /// The Scale that it is based on.
     pub fn scale(&self) -> Option<&Scale> {
         self.scale.as_ref()

@@ -3,6 +3,8 @@
 //! The whole controller is held against the same recordings by the root package's `conformance` test; this one is
 //! fast enough to run for every mutant of the core. It compares scale writes, status and events before correlation.
 
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
 #[path = "recordings/scenario.rs"]
 mod scenario;
 #[path = "recordings/world.rs"]
