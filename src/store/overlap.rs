@@ -38,6 +38,9 @@ impl Overlap {
 
     /// Remembers the selector of an HPA, then answers which HPAs of its namespace have a remembered selector that
     /// matches a pod which this one matches too: sorted, this one included. Without pods the answer is empty.
+    ///
+    /// The HPA may be deleted meanwhile. Who claims looks afterwards whether [`super::Hpas`] still has it and releases
+    /// the claim if not; who deletes, deletes it there first and releases then. So no claim is left behind.
     pub fn claim(&self, hpa: &Key, selector: &Arc<Selector>, pods: &Pods) -> Vec<Key> {
         let mut namespaces = lock(&self.namespaces);
         let claims = namespaces.entry(Arc::clone(&hpa.namespace)).or_default();
@@ -58,8 +61,7 @@ impl Overlap {
         names.into_iter().map(|name| Key::new(Arc::clone(&hpa.namespace), Arc::clone(name))).collect()
     }
 
-    /// Forgets the selector of an HPA. To be called when it is deleted, and again by a sync that finds it gone, for
-    /// one that was under way may have claimed in between.
+    /// Forgets the selector of an HPA that is gone. No effect if none is remembered.
     pub fn release(&self, hpa: &Key, pods: &Pods) {
         let mut namespaces = lock(&self.namespaces);
         let Some(claims) = namespaces.get_mut(&hpa.namespace) else {

@@ -284,14 +284,13 @@ proptest! {
                     Step::Get => {
                         let free = (0..4u8).filter(|at| due[usize::from(*at)] && !running.contains(at)).count();
                         prop_assert_eq!(queue.len(), free);
-                        match next(&queue).await {
-                            Some(name) => {
-                                let at: u8 = name.parse().unwrap();
-                                prop_assert!(due[usize::from(at)] && !running.contains(&at));
-                                due[usize::from(at)] = false;
-                                running.push(at);
-                            }
-                            None => prop_assert_eq!(free, 0),
+                        let handed = next(&queue).await;
+                        prop_assert_eq!(handed.is_some(), free > 0);
+                        if let Some(name) = handed {
+                            let at: u8 = name.parse().unwrap();
+                            prop_assert!(due[usize::from(at)] && !running.contains(&at));
+                            due[usize::from(at)] = false;
+                            running.push(at);
                         }
                     }
                     Step::DoneOldest => {
