@@ -90,10 +90,12 @@ impl Controller {
     }
 
     fn overlap(&self, key: &Key, selector: &Arc<autoscaling::selector::Selector>) -> Overlap {
+        let sharing = self.overlap.claim(key, selector, &self.pods);
+        // Asked after the claim: whoever deletes takes the HPA away first and releases its claim second.
         if self.hpas.get(key).is_none() {
+            self.overlap.release(key, &self.pods);
             return Overlap::Deleted;
         }
-        let sharing = self.overlap.claim(key, selector, &self.pods);
         if sharing.len() > 1 {
             Overlap::Shared(sharing.iter().map(ToString::to_string).collect())
         } else {
