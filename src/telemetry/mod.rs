@@ -1,1 +1,3 @@
 //! Logs and metrics.
+
+pub mod logging;
