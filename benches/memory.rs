@@ -18,7 +18,7 @@ const NAMESPACES: usize = 50;
 const SETS: usize = 100;
 const PODS: usize = 10;
 
-/// The bound.
+/// What the design promises.
 const BYTES_PER_POD: usize = 400;
 
 fn main() -> Result<(), Box<dyn Error>> {

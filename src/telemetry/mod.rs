@@ -3,3 +3,4 @@
 pub mod exposition;
 pub mod metrics;
 mod process;
+pub mod logging;
