@@ -156,12 +156,11 @@ fn from_file(path: &Path, master: Option<&str>) -> Result<kube::Config, Kubeconf
         ));
     }
 
-    let uri = match master {
-        Some(master) => server(master, "--master")?,
-        None => {
-            let origin = format!("kubeconfig {}: cluster {:?}", path.display(), context.cluster);
-            server(cluster.server.as_deref().unwrap_or_default(), &origin)?
-        }
+    let uri = if let Some(master) = master {
+        server(master, "--master")?
+    } else {
+        let origin = format!("kubeconfig {}: cluster {:?}", path.display(), context.cluster);
+        server(cluster.server.as_deref().unwrap_or_default(), &origin)?
     };
     cluster.server = Some(uri.to_string());
 
@@ -171,6 +170,10 @@ fn from_file(path: &Path, master: Option<&str>) -> Result<kube::Config, Kubeconf
         problem: one_line(error),
     };
     let config = kube::Config::try_from(file).map_err(|error| unusable(&error))?;
+    // Text that holds no certificate is read as an empty list, by which no server could be trusted.
+    if config.root_cert.as_ref().is_some_and(Vec::is_empty) {
+        return Err(unusable(&"its certificate authority holds no certificate in PEM"));
+    }
     // A plugin is asked for its certificate when connections are made, not now.
     if config.cluster_url.scheme_str() == Some("https") && config.auth_info.exec.is_none() {
         config.rustls_client_config().map_err(|error| unusable(&error))?;
@@ -198,9 +201,10 @@ fn server(address: &str, origin: &str) -> Result<Uri, KubeconfigError> {
         })
 }
 
-/// An error of a library in one line.
+/// An error of a library in one line, without a full stop.
 fn one_line(error: &(impl fmt::Display + ?Sized)) -> String {
-    error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+    let line = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+    line.trim_end_matches('.').to_owned()
 }
 
 #[cfg(test)]
@@ -322,6 +326,11 @@ mod tests {
     fn bad_certificates_are_told_with_their_context() {
         let server = "server: 'https://a'";
         let cases = [
+            (
+                "no-certificate",
+                format!("{server}, certificate-authority-data: czNjcmV0"),
+                String::new(),
+            ),
             (
                 "not-base64",
                 format!("{server}, certificate-authority-data: '!!'"),

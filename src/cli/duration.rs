@@ -146,7 +146,7 @@ impl fmt::Display for GoDuration {
         }
         match nanos {
             0 => f.write_str("0s"),
-            ..MICROSECOND => write!(f, "{nanos}ns"),
+            1..MICROSECOND => write!(f, "{nanos}ns"),
             MICROSECOND..MILLISECOND => write_in(f, nanos, MICROSECOND, 3, "µs"),
             MILLISECOND..SECOND => write_in(f, nanos, MILLISECOND, 6, "ms"),
             SECOND.. => {

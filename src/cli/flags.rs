@@ -140,11 +140,11 @@ impl Flag {
     }
 
     /// The error that a value is not allowed.
-    pub fn invalid(&self, value: &str, reason: impl ToString) -> FlagError {
+    pub fn invalid(&self, value: &str, reason: impl Into<String>) -> FlagError {
         FlagError::Invalid {
             value: value.to_owned(),
             flag: self.printed(),
-            reason: reason.to_string(),
+            reason: reason.into(),
         }
     }
 }

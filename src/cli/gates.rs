@@ -9,6 +9,7 @@ use super::values::parse_bool;
 
 /// The gates of the HPA controller, resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "gates are switched one by one")]
 pub struct Gates {
     /// HPAScaleToZero
     pub scale_to_zero: bool,

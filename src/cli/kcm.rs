@@ -187,7 +187,7 @@ pub static FLAGS: &[Flag] = &[
         Kind::FeatureGates,
         "",
         Group::Autoscaling,
-        "Features to switch, as Gate=bool with commas between. HPAScaleToZero, HPAGeneration and StaleControllerConsistencyHPA are on; HPAConfigurableTolerance is on and locked.",
+        "Features to switch: HPAScaleToZero, HPAGeneration, StaleControllerConsistencyHPA.",
     ),
     here(
         "kube-api-burst",

@@ -179,9 +179,8 @@ impl Kind {
             .unwrap_or(text);
         let zero = match self {
             Self::Bool => "false",
-            Self::Int | Self::Int32 | Self::Float32 | Self::Float64 | Self::Level => "0",
+            Self::Int | Self::Int32 | Self::Float32 | Self::Float64 | Self::Level | Self::Quantity => "0",
             Self::Duration => "0s",
-            Self::Quantity => "0",
             Self::Strings | Self::FeatureGates if text.is_empty() => return Some(Value::List(Vec::new())),
             Self::Int32s | Self::StringMap | Self::Ip | Self::NamedCertKey if text.is_empty() => {
                 return Some(Value::Text(String::new()));
@@ -278,17 +277,15 @@ fn split_csv(text: &str) -> Result<Vec<String>, String> {
     let mut values = Vec::new();
     let mut rest = text;
     loop {
-        let (value, after) = match rest.strip_prefix('"') {
-            Some(quoted) => split_quoted(quoted)?,
-            None => {
-                let (value, after) = rest
-                    .split_at_checked(rest.find(',').unwrap_or(rest.len()))
-                    .unwrap_or((rest, ""));
-                if value.contains('"') {
-                    return Err("parse error: bare \" in non-quoted-field".to_owned());
-                }
-                (value.to_owned(), after)
+        let (value, after) = if let Some(quoted) = rest.strip_prefix('"') {
+            split_quoted(quoted)?
+        } else {
+            let end = rest.find(',').unwrap_or(rest.len());
+            let (value, after) = rest.split_at_checked(end).unwrap_or((rest, ""));
+            if value.contains('"') {
+                return Err("parse error: bare \" in non-quoted-field".to_owned());
             }
+            (value.to_owned(), after)
         };
         values.push(value);
         match after.strip_prefix(',') {

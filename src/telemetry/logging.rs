@@ -3,7 +3,7 @@
 //! A line cannot be forged: names and messages from the cluster may hold line breaks, terminal sequences or marks that
 //! reverse the direction of text, and all of those are escaped. There are no colours, on a terminal or elsewhere.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 
 use tracing::level_filters::LevelFilter;
@@ -117,8 +117,8 @@ impl<W: Write> Write for Escaping<W> {
         let mut escaped = String::with_capacity(line.len() + 1);
         for character in line.chars() {
             if breaks_out(character) {
-                // JSON's form; none of these characters needs more than four digits.
-                escaped.push_str(&format!("\\u{:04x}", u32::from(character)));
+                // JSON's form (writing to a String cannot fail); none of these characters needs more than four digits.
+                let _ = write!(escaped, "\\u{:04x}", u32::from(character));
             } else {
                 escaped.push(character);
             }
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn a_line_has_time_level_target_message_and_fields() {
         let text = logged(LogFormat::Text, 0, || {
-            info!(key = "prod/web", replicas = 3, "scaled")
+            info!(key = "prod/web", replicas = 3, "scaled");
         });
         assert_eq!(
             text,

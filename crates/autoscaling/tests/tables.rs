@@ -3,6 +3,12 @@
 //! `CONCERTINA_CONFORMANCE` may name another folder in place of `tests/conformance`; a folder named so may be
 //! without `tables`, ours may not.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test may panic; helpers of a test file are not seen as tests"
+)]
+
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::io::Read;
