@@ -42,12 +42,9 @@ pub(in crate::embedded) fn bad_selector(error: &SelectorError) -> MetricsReply {
 }
 
 fn list(kind: &str, group: &str, version: &str, items: Vec<Value>) -> MetricsReply {
-    MetricsReply::Json(json!({
-        "kind": kind,
-        "apiVersion": format!("{group}/{version}"),
-        "metadata": {},
-        "items": items,
-    }))
+    let mut answer = json!({"kind": kind, "apiVersion": format!("{group}/{version}"), "metadata": {}});
+    answer["items"] = Value::Array(items);
+    MetricsReply::Json(answer)
 }
 
 fn to_v1beta1(item: &mut Value) {
