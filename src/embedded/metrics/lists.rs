@@ -42,9 +42,13 @@ pub(in crate::embedded) fn bad_selector(error: &SelectorError) -> MetricsReply {
 }
 
 fn list(kind: &str, group: &str, version: &str, items: Vec<Value>) -> MetricsReply {
-    let mut answer = json!({"kind": kind, "apiVersion": format!("{group}/{version}"), "metadata": {}});
-    answer["items"] = Value::Array(items);
-    MetricsReply::Json(answer)
+    let items = Value::Array(items);
+    MetricsReply::Json(json!({
+        "kind": kind,
+        "apiVersion": format!("{group}/{version}"),
+        "metadata": {},
+        "items": items,
+    }))
 }
 
 fn to_v1beta1(item: &mut Value) {

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::objects::{is_terminating, name, namespace, text, uid};
+use super::objects::{is_terminating, name, namespace, set, uid};
 use super::pods::{running, starting};
 use super::{Memory, Moment, PodMemory, Timing};
 use crate::embedded::Cluster;
+use crate::embedded::object::text;
 
 /// One pass over all pods, also those without an owner.
 pub(super) fn reconcile(cluster: &Cluster, memory: &mut Memory, now: Moment) {
@@ -19,7 +20,7 @@ pub(super) fn reconcile(cluster: &Cluster, memory: &mut Memory, now: Moment) {
         };
         if is_terminating(pod) {
             end(cluster, memory, pod, known, now);
-        } else if matches!(text(pod, "/status/phase"), "" | "Pending") {
+        } else if matches!(text(pod, &["status", "phase"]), "" | "Pending") {
             start(cluster, pod, known, now);
         }
     }
@@ -28,7 +29,7 @@ pub(super) fn reconcile(cluster: &Cluster, memory: &mut Memory, now: Moment) {
 }
 
 fn start(cluster: &Cluster, pod: &Value, known: PodMemory, now: Moment) {
-    let status = if text(pod, "/status/startTime").is_empty() {
+    let status = if text(pod, &["status", "startTime"]).is_empty() {
         starting(pod, known.place, now.time)
     } else if now.instant.duration_since(known.since) >= known.timing.start_up {
         running(pod, known.place, now.time)
@@ -36,7 +37,7 @@ fn start(cluster: &Cluster, pod: &Value, known: PodMemory, now: Moment) {
         return;
     };
     let mut pod = pod.clone();
-    pod["status"] = status;
+    set(&mut pod, &["status"], status);
     // Changed meanwhile: the next pass reads it again.
     let _ = cluster.update_status(pod);
 }

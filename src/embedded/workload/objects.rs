@@ -4,76 +4,62 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use crate::embedded::object::{at, int, list, map, meta, text};
+
 /// `metadata.name`, empty if there is none.
 pub(super) fn name(object: &Value) -> &str {
-    text(object, "/metadata/name")
+    meta(object, "name")
 }
 
 /// `metadata.namespace`, empty if there is none.
 pub(super) fn namespace(object: &Value) -> &str {
-    text(object, "/metadata/namespace")
+    meta(object, "namespace")
 }
 
 /// `metadata.uid`, empty if there is none.
 pub(super) fn uid(object: &Value) -> &str {
-    text(object, "/metadata/uid")
-}
-
-/// The text at a JSON pointer, empty if there is none.
-pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object
-        .pointer(pointer)
-        .and_then(Value::as_str)
-        .unwrap_or_default()
+    meta(object, "uid")
 }
 
 /// Sets the field at `path`; what is on the way and not an object becomes one.
 pub(super) fn set(object: &mut Value, path: &[&str], value: impl Into<Value>) {
     let mut place = object;
     for field in path {
-        if !place.is_object() {
-            *place = json!({});
-        }
-        place = &mut place[*field];
+        place = map(place).entry(*field).or_insert(Value::Null);
     }
     *place = value.into();
 }
 
 /// Whether `metadata.deletionTimestamp` is set.
 pub(super) fn is_terminating(object: &Value) -> bool {
-    !text(object, "/metadata/deletionTimestamp").is_empty()
+    !meta(object, "deletionTimestamp").is_empty()
 }
 
 /// `spec.replicas`; absent means 1, as the API server defaults it.
 pub(super) fn wanted_replicas(object: &Value) -> usize {
-    let replicas = object
-        .pointer("/spec/replicas")
-        .and_then(Value::as_i64)
-        .unwrap_or(1);
+    let replicas = int(object, &["spec", "replicas"]).unwrap_or(1);
     // A negative count, which the API server refuses, means none.
     usize::try_from(replicas).unwrap_or(0)
 }
 
 /// The owner reference that has `controller: true`.
 pub(super) fn controller(object: &Value) -> Option<&Value> {
-    let owners = object.pointer("/metadata/ownerReferences")?.as_array()?;
+    let owners = list(object, &["metadata", "ownerReferences"]);
     owners
         .iter()
-        .find(|owner| owner["controller"].as_bool() == Some(true))
+        .find(|owner| at(owner, &["controller"]) == Some(&Value::Bool(true)))
 }
 
 /// The UID of the controlling owner, empty if there is none.
 pub(super) fn controller_uid(object: &Value) -> &str {
-    controller(object)
-        .and_then(|owner| owner["uid"].as_str())
-        .unwrap_or_default()
+    controller(object).map_or("", |owner| text(owner, &["uid"]))
 }
 
 /// The owner reference that makes `owner` the controller of another object.
 pub(super) fn owned_by(owner: &Value) -> Value {
     json!({
-        "apiVersion": owner["apiVersion"],
-        "kind": owner["kind"],
+        "apiVersion": text(owner, &["apiVersion"]),
+        "kind": text(owner, &["kind"]),
         "name": name(owner),
         "uid": uid(owner),
         "controller": true,

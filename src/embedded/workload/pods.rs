@@ -5,42 +5,43 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::objects::{is_terminating, namespace, owned_by, set, text};
+use super::objects::{is_terminating, namespace, owned_by, set};
+use crate::embedded::object::{at, list, text, time_text};
 
 /// A new pod of `owner`, from its `spec.template`.
 pub(super) fn from_template(owner: &Value, template: &Value, pod_name: &str) -> Value {
-    let mut metadata = json!({
-        "name": pod_name,
-        "namespace": namespace(owner),
-        "ownerReferences": [owned_by(owner)],
+    let mut pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": pod_name, "namespace": namespace(owner), "ownerReferences": [owned_by(owner)]},
+        "spec": at(template, &["spec"]),
     });
     for field in ["labels", "annotations"] {
-        if let Some(given) = template.pointer(&format!("/metadata/{field}")) {
-            metadata[field] = given.clone();
+        if let Some(given) = at(template, &["metadata", field]) {
+            set(&mut pod, &["metadata", field], given.clone());
         }
     }
-    json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
+    pod
 }
 
 /// Whether a pod counts for its workload: not on its way out, not ended.
 pub(super) fn is_active(pod: &Value) -> bool {
-    !is_terminating(pod) && !matches!(text(pod, "/status/phase"), "Succeeded" | "Failed")
+    !is_terminating(pod) && !matches!(text(pod, &["status", "phase"]), "Succeeded" | "Failed")
 }
 
 /// Whether the pod's `Ready` condition is `True`.
 pub(super) fn is_ready(pod: &Value) -> bool {
-    let conditions = pod.pointer("/status/conditions").and_then(Value::as_array);
-    conditions.is_some_and(|all| {
-        all.iter()
-            .any(|it| it["type"] == "Ready" && it["status"] == "True")
-    })
+    let conditions = list(pod, &["status", "conditions"]);
+    conditions
+        .iter()
+        .any(|it| text(it, &["type"]) == "Ready" && text(it, &["status"]) == "True")
 }
 
 /// The pod with its end announced: gone `grace` after `now`.
 pub(super) fn announce_end(pod: &Value, grace: Duration, now: Timestamp) -> Value {
     let mut pod = pod.clone();
     let end = now.checked_add(grace).unwrap_or(now);
-    set(&mut pod, &["metadata", "deletionTimestamp"], whole_seconds(end));
+    set(&mut pod, &["metadata", "deletionTimestamp"], time_text(end));
     set(
         &mut pod,
         &["metadata", "deletionGracePeriodSeconds"],
@@ -51,12 +52,12 @@ pub(super) fn announce_end(pod: &Value, grace: Duration, now: Timestamp) -> Valu
 
 /// The status of a pod that was just placed on a node.
 pub(super) fn starting(pod: &Value, place: u32, now: Timestamp) -> Value {
-    let since = whole_seconds(now);
+    let since = time_text(now);
     let condition = |kind: &str, met: bool| {
         let mut condition =
             json!({"type": kind, "status": if met { "True" } else { "False" }, "lastTransitionTime": since});
         if !met {
-            condition["reason"] = "ContainersNotReady".into();
+            set(&mut condition, &["reason"], "ContainersNotReady");
         }
         condition
     };
@@ -76,16 +77,17 @@ pub(super) fn starting(pod: &Value, place: u32, now: Timestamp) -> Value {
 
 /// The status of a pod whose containers have started and are ready, made from its status before.
 pub(super) fn running(pod: &Value, place: u32, now: Timestamp) -> Value {
-    let since = whole_seconds(now);
-    let mut status = pod["status"].clone();
+    let since = time_text(now);
+    let mut status = at(pod, &["status"]).cloned().unwrap_or_default();
     set(&mut status, &["phase"], "Running");
     set(&mut status, &["podIP"], pod_address(place));
     set(&mut status, &["podIPs"], json!([{"ip": pod_address(place)}]));
-    for condition in status["conditions"].as_array_mut().into_iter().flatten() {
-        if condition["status"] == "False" {
-            *condition = json!({"type": condition["type"], "status": "True", "lastTransitionTime": since});
-        }
-    }
+    let met = |condition: &Value| match text(condition, &["status"]) {
+        "True" => condition.clone(),
+        _ => json!({"type": text(condition, &["type"]), "status": "True", "lastTransitionTime": since}),
+    };
+    let conditions: Vec<_> = list(&status, &["conditions"]).iter().map(met).collect();
+    set(&mut status, &["conditions"], conditions);
     set(
         &mut status,
         &["containerStatuses"],
@@ -99,12 +101,6 @@ pub(super) fn node(place: u32) -> String {
     format!("node-{}", place % 3 + 1)
 }
 
-/// A time as Kubernetes writes it.
-pub(super) fn whole_seconds(time: Timestamp) -> String {
-    // The fraction is cut off by the format, as Go's RFC3339 layout does.
-    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-}
-
 fn host_address(place: u32) -> String {
     format!("172.18.0.{}", place % 3 + 2)
 }
@@ -114,11 +110,10 @@ fn pod_address(place: u32) -> String {
 }
 
 fn containers(pod: &Value, ready: bool, state: &Value) -> Vec<Value> {
-    let containers = pod.pointer("/spec/containers").and_then(Value::as_array);
     let status = |container: &Value| {
         json!({
-            "name": container["name"],
-            "image": container["image"],
+            "name": text(container, &["name"]),
+            "image": text(container, &["image"]),
             "imageID": "",
             "ready": ready,
             "started": ready,
@@ -126,5 +121,5 @@ fn containers(pod: &Value, ready: bool, state: &Value) -> Vec<Value> {
             "state": state,
         })
     };
-    containers.into_iter().flatten().map(status).collect()
+    list(pod, &["spec", "containers"]).iter().map(status).collect()
 }

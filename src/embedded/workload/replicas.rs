@@ -5,12 +5,11 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::names::pod_suffix;
-use super::objects::{
-    by_controller, controller, is_terminating, name, namespace, set, text, uid, wanted_replicas,
-};
+use super::objects::{by_controller, controller, is_terminating, name, namespace, set, uid, wanted_replicas};
 use super::pods::{announce_end, from_template, is_active, is_ready, node};
 use super::{Memory, Moment, Timing};
 use crate::embedded::Cluster;
+use crate::embedded::object::{at, text};
 
 /// The resources whose objects own pods, and their kinds.
 const OWNERS: [(&str, &str); 4] = [
@@ -61,16 +60,14 @@ pub(super) fn reconcile(cluster: &Cluster, memory: &mut Memory, now: Moment) {
 /// Whether the pod is still running although the workload that it belonged to is gone.
 fn is_orphan(pod: &Value, alive: &BTreeSet<String>) -> bool {
     controller(pod).is_some_and(|owner| {
-        let ours = OWNERS.iter().any(|(_, kind)| owner["kind"] == *kind);
-        ours && is_active(pod) && !alive.contains(owner["uid"].as_str().unwrap_or_default())
+        let ours = OWNERS.iter().any(|(_, kind)| text(owner, &["kind"]) == *kind);
+        ours && is_active(pod) && !alive.contains(text(owner, &["uid"]))
     })
 }
 
 /// Timings are set for what a user writes: a Deployment's count for the pods of its replica sets.
 fn timing_of(memory: &Memory, owner: &Value) -> Timing {
-    let workload = controller(owner)
-        .and_then(|it| it["name"].as_str())
-        .unwrap_or_else(|| name(owner));
+    let workload = controller(owner).map_or_else(|| name(owner), |it| text(it, &["name"]));
     memory.timing(namespace(owner), workload)
 }
 
@@ -114,7 +111,7 @@ impl PodSet<'_> {
     /// Keeps the pods `name-0` to `name-(wanted - 1)`; created in order, each when all before it are ready, unless
     /// `podManagementPolicy` is `Parallel`; ended from the highest on.
     fn keep_ordinals(&mut self, active: &[&Value], all: &[&Value], wanted: usize) {
-        let ordered = text(self.owner, "/spec/podManagementPolicy") != "Parallel";
+        let ordered = text(self.owner, &["spec", "podManagementPolicy"]) != "Parallel";
         let names: Vec<_> = (0..wanted)
             .map(|ordinal| format!("{}-{ordinal}", name(self.owner)))
             .collect();
@@ -168,7 +165,7 @@ impl PodSet<'_> {
 
 /// `spec.template`; a Widget without one gets a container of its own, labelled with the Widget's name.
 fn template_of(owner: &Value) -> Value {
-    match owner.pointer("/spec/template") {
+    match at(owner, &["spec", "template"]) {
         Some(template) if template.is_object() => template.clone(),
         _ => json!({
             "metadata": {"labels": {"widget": name(owner)}},

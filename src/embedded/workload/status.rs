@@ -3,9 +3,11 @@
 use serde_json::{Map, Value, json};
 
 use super::Moment;
-use super::objects::{by_controller, name, text, uid, wanted_replicas};
-use super::pods::{is_active, is_ready, whole_seconds};
+use super::deployments::{current_hash, hash_of};
+use super::objects::{by_controller, name, set, uid, wanted_replicas};
+use super::pods::{is_active, is_ready};
 use crate::embedded::Cluster;
+use crate::embedded::object::{at, list, text, time_text};
 
 /// Pods of one workload, counted.
 #[derive(Debug, Clone, Copy, Default)]
@@ -39,14 +41,14 @@ pub(super) fn reconcile(cluster: &Cluster, now: Moment) {
     let count = |owner: &Value| Count::of(pods.get(uid(owner)).map_or(&[], Vec::as_slice));
 
     let replica_sets = cluster.list("apps/replicasets", None);
-    for set in &replica_sets {
-        let count = count(set);
+    for replica_set in &replica_sets {
+        let count = count(replica_set);
         let fields = [
             ("fullyLabeledReplicas", count.replicas),
             ("readyReplicas", count.ready),
             ("availableReplicas", count.ready),
         ];
-        write(cluster, set, status_of(set, count, &fields));
+        write(cluster, replica_set, status_of(replica_set, count, &fields));
     }
     for controller in cluster.list("replicationcontrollers", None) {
         let count = count(&controller);
@@ -57,31 +59,31 @@ pub(super) fn reconcile(cluster: &Cluster, now: Moment) {
         ];
         write(cluster, &controller, status_of(&controller, count, &fields));
     }
-    for set in cluster.list("apps/statefulsets", None) {
-        let count = count(&set);
+    for stateful_set in cluster.list("apps/statefulsets", None) {
+        let count = count(&stateful_set);
         let fields = [
             ("readyReplicas", count.ready),
             ("availableReplicas", count.ready),
             ("currentReplicas", count.replicas),
             ("updatedReplicas", count.replicas),
         ];
-        write(cluster, &set, status_of(&set, count, &fields));
+        write(cluster, &stateful_set, status_of(&stateful_set, count, &fields));
     }
     for widget in cluster.list("example.com/widgets", None) {
         let mut status = status_of(&widget, count(&widget), &[]);
-        status["selector"] = widget_selector(&widget).into();
+        set(&mut status, &["selector"], widget_selector(&widget));
         write(cluster, &widget, status);
     }
 
     let sets = by_controller(&replica_sets);
     for deployment in cluster.list("apps/deployments", None) {
         let sets = sets.get(uid(&deployment)).map_or(&[][..], Vec::as_slice);
-        let hash = super::names::template_hash(&deployment["spec"]["template"]);
+        let hash = current_hash(&deployment);
         let (mut all, mut updated) = (Count::default(), Count::default());
-        for set in sets {
-            let count = count(set);
+        for replica_set in sets {
+            let count = count(replica_set);
             all = all.plus(count);
-            if set["metadata"]["labels"]["pod-template-hash"] == hash.as_str() {
+            if hash_of(replica_set) == hash {
                 updated = updated.plus(count);
             }
         }
@@ -96,7 +98,7 @@ pub(super) fn reconcile(cluster: &Cluster, now: Moment) {
 /// What every workload says, and `counts` where they are not 0: Go leaves zeros out.
 fn status_of(object: &Value, count: Count, counts: &[(&str, u64)]) -> Value {
     let mut status = Map::new();
-    if let Some(generation) = object.pointer("/metadata/generation") {
+    if let Some(generation) = at(object, &["metadata", "generation"]) {
         status.insert("observedGeneration".to_owned(), generation.clone());
     }
     status.insert("replicas".to_owned(), count.replicas.into());
@@ -156,10 +158,8 @@ fn deployment_status(deployment: &Value, all: Count, updated: Count, now: Moment
             )
         },
     ];
-    status["conditions"] = conditions
-        .into_iter()
-        .map(|condition| keep_times(deployment, condition, now))
-        .collect();
+    let conditions = conditions.map(|condition| keep_times(deployment, condition, now));
+    set(&mut status, &["conditions"], conditions.to_vec());
     status
 }
 
@@ -169,15 +169,17 @@ fn keep_times(
     (kind, status, reason, message): (&str, &str, &str, &str),
     now: Moment,
 ) -> Value {
-    let time = whole_seconds(now.time);
-    let before = object.pointer("/status/conditions").and_then(Value::as_array);
-    let before = before.and_then(|all| all.iter().find(|it| it["type"] == kind));
-    let kept = |field: &str, same: bool| match before {
-        Some(before) if same && before[field].is_string() => before[field].clone(),
-        _ => time.clone().into(),
+    let time = time_text(now.time);
+    let before = list(object, &["status", "conditions"])
+        .iter()
+        .find(|it| text(it, &["type"]) == kind);
+    let before = before.unwrap_or(&Value::Null);
+    let kept = |field: &str, same: bool| match text(before, &[field]) {
+        before if same && !before.is_empty() => before.to_owned(),
+        _ => time.clone(),
     };
-    let same_status = before.is_some_and(|before| before["status"] == status);
-    let same_reason = same_status && before.is_some_and(|before| before["reason"] == reason);
+    let same_status = text(before, &["status"]) == status;
+    let same_reason = same_status && text(before, &["reason"]) == reason;
     json!({
         "type": kind,
         "status": status,
@@ -190,26 +192,26 @@ fn keep_times(
 
 /// `spec.selector` as text, or the label that pods of a Widget without template carry.
 fn widget_selector(widget: &Value) -> String {
-    match widget.pointer("/spec/selector") {
+    match at(widget, &["spec", "selector"]) {
         Some(Value::String(selector)) => selector.clone(),
-        Some(selector) => selector["matchLabels"]
-            .as_object()
+        Some(selector) => at(selector, &["matchLabels"])
+            .and_then(Value::as_object)
             .into_iter()
             .flatten()
             .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
             .collect::<Vec<_>>()
             .join(","),
-        None => match widget.pointer("/spec/template/metadata/labels/app") {
-            Some(_) => format!("app={}", text(widget, "/spec/template/metadata/labels/app")),
-            None => format!("widget={}", name(widget)),
+        None => match text(widget, &["spec", "template", "metadata", "labels", "app"]) {
+            "" => format!("widget={}", name(widget)),
+            app => format!("app={app}"),
         },
     }
 }
 
 fn write(cluster: &Cluster, object: &Value, status: Value) {
-    if object["status"] != status {
+    if at(object, &["status"]) != Some(&status) {
         let mut object = object.clone();
-        object["status"] = status;
+        set(&mut object, &["status"], status);
         // Changed meanwhile: the next pass reads it again.
         let _ = cluster.update_status(object);
     }

@@ -4,10 +4,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::objects::{is_terminating, name, text};
+use super::objects::{is_terminating, name};
 use super::{Timing, Workloads};
 use crate::clock::{Clock, VirtualClock};
 use crate::embedded::Cluster;
+use crate::embedded::object::text;
 
 /// A cluster whose workload side runs in the background, in virtual time.
 struct World {
@@ -57,7 +58,7 @@ impl World {
     fn in_phase(&self, phase: &str) -> usize {
         self.pods()
             .iter()
-            .filter(|pod| !is_terminating(pod) && text(pod, "/status/phase") == phase)
+            .filter(|pod| !is_terminating(pod) && text(pod, &["status", "phase"]) == phase)
             .count()
     }
 
@@ -118,7 +119,7 @@ async fn pods_of_a_deployment_are_pending_for_the_start_up_delay_and_then_ready(
     let pod = &world.pods()[0];
     assert_eq!(pod["status"]["startTime"], "2030-01-01T00:00:00Z");
     assert_eq!(pod["status"]["containerStatuses"][0]["ready"], true);
-    assert!(text(pod, "/status/podIP").starts_with("10.244.0."));
+    assert!(text(pod, &["status", "podIP"]).starts_with("10.244.0."));
     assert_eq!(pod["metadata"]["labels"]["app"], "web");
     let ready = pod["status"]["conditions"]
         .as_array()
