@@ -20,6 +20,8 @@ mod pods;
 mod replicas;
 mod status;
 
+pub(super) use pods::{is_active, is_ready};
+
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

@@ -25,12 +25,12 @@ pub(super) fn from_template(owner: &Value, template: &Value, pod_name: &str) -> 
 }
 
 /// Whether a pod counts for its workload: not on its way out, not ended.
-pub(super) fn is_active(pod: &Value) -> bool {
+pub(in crate::embedded) fn is_active(pod: &Value) -> bool {
     !is_terminating(pod) && !matches!(text(pod, &["status", "phase"]), "Succeeded" | "Failed")
 }
 
 /// Whether the pod's `Ready` condition is `True`.
-pub(super) fn is_ready(pod: &Value) -> bool {
+pub(in crate::embedded) fn is_ready(pod: &Value) -> bool {
     let conditions = list(pod, &["status", "conditions"]);
     conditions
         .iter()
