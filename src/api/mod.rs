@@ -1,1 +1,3 @@
 //! All requests to the cluster.
+
+pub mod kubeconfig;
