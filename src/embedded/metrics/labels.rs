@@ -3,6 +3,8 @@
 use autoscaling::selector::Labels;
 use serde_json::Value;
 
+use crate::embedded::object::at;
+
 /// A JSON object of strings read as labels; anything else, `null` included, has no labels.
 #[derive(Debug, Clone, Copy)]
 pub struct ObjectLabels<'a>(pub &'a Value);
@@ -10,7 +12,12 @@ pub struct ObjectLabels<'a>(pub &'a Value);
 impl<'a> ObjectLabels<'a> {
     /// The labels of a Kubernetes object: `metadata.labels`.
     pub fn of(object: &'a Value) -> Self {
-        Self(object.pointer("/metadata/labels").unwrap_or(&Value::Null))
+        Self::at(object, &["metadata", "labels"])
+    }
+
+    /// The labels that are written at a path of field names.
+    pub fn at(object: &'a Value, path: &[&str]) -> Self {
+        Self(at(object, path).unwrap_or(&Value::Null))
     }
 }
 

@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 use crate::embedded::{MetricsReply, Status};
 
 /// metrics.k8s.io: a list of PodMetrics.
-pub(in crate::embedded) fn pod_metrics_list(version: &str, items: Vec<Value>) -> MetricsReply {
+pub(super) fn pod_metrics_list(version: &str, items: Vec<Value>) -> MetricsReply {
     list("PodMetricsList", "metrics.k8s.io", version, items)
 }
 
 /// custom.metrics.k8s.io: a list of MetricValue. The items come in the form of v1beta2; v1beta1 names its fields otherwise.
-pub(in crate::embedded) fn value_list(version: &str, mut items: Vec<Value>) -> MetricsReply {
+pub(super) fn value_list(version: &str, mut items: Vec<Value>) -> MetricsReply {
     if version == "v1beta1" {
         for item in &mut items {
             to_v1beta1(item);
@@ -21,7 +21,7 @@ pub(in crate::embedded) fn value_list(version: &str, mut items: Vec<Value>) -> M
 }
 
 /// external.metrics.k8s.io: a list of ExternalMetricValue.
-pub(in crate::embedded) fn external_list(version: &str, items: Vec<Value>) -> MetricsReply {
+pub(super) fn external_list(version: &str, items: Vec<Value>) -> MetricsReply {
     list(
         "ExternalMetricValueList",
         "external.metrics.k8s.io",
@@ -31,17 +31,18 @@ pub(in crate::embedded) fn external_list(version: &str, items: Vec<Value>) -> Me
 }
 
 /// What a metrics adapter says of a metric that it does not have; `resource` is `resource[.group]`.
-pub(in crate::embedded) fn metric_not_found(metric: &str, resource: &str, object: &str) -> MetricsReply {
+pub(super) fn metric_not_found(metric: &str, resource: &str, object: &str) -> MetricsReply {
     let message = format!("the server could not find the metric {metric} for {resource} {object}");
     MetricsReply::Status(Status::new(404, "NotFound", message))
 }
 
 /// What a server says of a selector that it cannot read.
-pub(in crate::embedded) fn bad_selector(error: &SelectorError) -> MetricsReply {
+pub(super) fn bad_selector(error: &SelectorError) -> MetricsReply {
     MetricsReply::Status(Status::new(400, "BadRequest", error.to_string()))
 }
 
 fn list(kind: &str, group: &str, version: &str, items: Vec<Value>) -> MetricsReply {
+    let items = Value::Array(items);
     MetricsReply::Json(json!({
         "kind": kind,
         "apiVersion": format!("{group}/{version}"),

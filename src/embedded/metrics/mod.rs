@@ -10,5 +10,3 @@ mod static_metrics;
 
 pub use labels::ObjectLabels;
 pub use static_metrics::StaticMetrics;
-
-pub(super) use lists::{bad_selector, external_list, metric_not_found, pod_metrics_list, value_list};

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::labels::ObjectLabels;
 use super::lists::{bad_selector, external_list, metric_not_found, pod_metrics_list, value_list};
+use crate::embedded::object::{at, int, list, meta, text};
 use crate::embedded::{Cluster, MetricsApi, MetricsBackend, MetricsReply, MetricsRequest, Status};
 
 /// A backend that answers with what was set, filtered as a real adapter filters.
@@ -77,22 +78,19 @@ impl World {
             Ok(selector) => selector,
             Err(error) => return bad_selector(&error),
         };
-        let in_namespace = |item: &&Value| {
-            request.namespace.is_empty() || text(item, "/metadata/namespace") == Some(request.namespace)
-        };
-        let mut found = items(metrics)
+        let in_namespace =
+            |item: &&Value| request.namespace.is_empty() || meta(item, "namespace") == request.namespace;
+        let mut found = list(metrics, &["items"])
             .iter()
             .filter(in_namespace)
             .filter(|item| selector.matches(&ObjectLabels::of(item)))
             .cloned();
         match request.path {
             [pods] if pods == "pods" => pod_metrics_list(request.version, found.collect()),
-            [pods, name] if pods == "pods" => found
-                .find(|item| text(item, "/metadata/name") == Some(name))
-                .map_or_else(
-                    || pod_not_found(request.namespace, name),
-                    |item| single(request.version, item),
-                ),
+            [pods, name] if pods == "pods" => found.find(|item| meta(item, "name") == name).map_or_else(
+                || pod_not_found(request.namespace, name),
+                |item| single(request.version, item),
+            ),
             _ => MetricsReply::Absent,
         }
     }
@@ -117,9 +115,9 @@ impl World {
         let pods = question
             .is_for_pods()
             .then(|| matching_pods(request.cluster, request.namespace, &selector));
-        let found = items(metrics)
+        let found = list(metrics, &["items"])
             .iter()
-            .filter(|item| question.describes(&item["describedObject"], pods.as_ref()))
+            .filter(|item| question.describes(item, pods.as_ref()))
             .filter(|item| is_series(item, &metric_selector))
             .cloned()
             .collect();
@@ -138,9 +136,9 @@ impl World {
             Ok(selector) => selector,
             Err(error) => return bad_selector(&error),
         };
-        let found = items(metrics)
+        let found = list(metrics, &["items"])
             .iter()
-            .filter(|item| selector.matches(&ObjectLabels(&item["metricLabels"])))
+            .filter(|item| selector.matches(&ObjectLabels::at(item, &["metricLabels"])))
             .cloned()
             .collect();
         external_list(request.version, found)
@@ -181,9 +179,11 @@ impl<'a> CustomQuestion<'a> {
         self.resource == "pods" && self.object == "*"
     }
 
-    /// Whether an item's `describedObject` is what was asked for. `pods` are the names of the pods that count, if the question is for `pods/*`.
-    fn describes(&self, described: &Value, pods: Option<&BTreeSet<String>>) -> bool {
-        let name = text(described, "/name").unwrap_or_default();
+    /// Whether an item's `describedObject` is what was asked for. `pods` are the names of the pods that count, if the
+    /// question is for `pods/*`.
+    fn describes(&self, item: &Value, pods: Option<&BTreeSet<String>>) -> bool {
+        let described = at(item, &["describedObject"]).unwrap_or(&Value::Null);
+        let name = text(described, &["name"]);
         let of_this_name = match pods {
             Some(pods) => pods.contains(name),
             None => self.object == "*" || self.object == name,
@@ -193,14 +193,15 @@ impl<'a> CustomQuestion<'a> {
 
     fn is_kind(&self, described: &Value) -> bool {
         let (resource, group) = self.resource.split_once('.').unwrap_or((self.resource, ""));
-        let kind = text(described, "/kind").unwrap_or_default();
         // An item may leave its apiVersion out; then the kind alone decides.
-        let same_group = text(described, "/apiVersion").is_none_or(|version| group_of(version) == group);
-        same_group && resource_of(kind) == resource
+        let version = text(described, &["apiVersion"]);
+        (version.is_empty() || group_of(version) == group)
+            && resource_of(text(described, &["kind"])) == resource
     }
 
     fn is_here(&self, described: &Value) -> bool {
-        self.resource == "namespaces" || text(described, "/namespace").is_none_or(|it| it == self.namespace)
+        let namespace = text(described, &["namespace"]);
+        self.resource == "namespaces" || namespace.is_empty() || namespace == self.namespace
     }
 }
 
@@ -225,34 +226,33 @@ fn matching_pods(cluster: &Cluster, namespace: &str, selector: &Selector) -> BTr
         .list("pods", Some(namespace))
         .iter()
         .filter(|pod| selector.matches(&ObjectLabels::of(pod)))
-        .filter_map(|pod| text(pod, "/metadata/name").map(str::to_owned))
+        .map(|pod| meta(pod, "name").to_owned())
         .collect()
 }
 
 /// Whether the item's series has the labels that the selector wants. An item without labels of its own is found by the
 /// empty selector only, even where a selector would match the absence of a label.
 fn is_series(item: &Value, selector: &Selector) -> bool {
-    match item.pointer("/metric/selector") {
-        None | Some(Value::Null) => selector.is_empty(),
-        Some(series) => selector.matches(&ObjectLabels(&series["matchLabels"])),
+    match at(item, &["metric", "selector"]) {
+        None => selector.is_empty(),
+        Some(series) => selector.matches(&ObjectLabels::at(series, &["matchLabels"])),
     }
 }
 
 fn fault(metrics: &Value) -> Option<MetricsReply> {
-    let fault = metrics.get("fault").filter(|fault| !fault.is_null())?;
-    let code = fault["code"]
-        .as_u64()
+    let fault = at(metrics, &["fault"])?;
+    let code = int(fault, &["code"])
         .and_then(|code| u16::try_from(code).ok())
         .unwrap_or(500);
-    Some(match text(fault, "/text") {
+    Some(match at(fault, &["text"]).and_then(Value::as_str) {
         Some(body) => MetricsReply::Text {
             code,
             body: body.to_owned(),
         },
         None => MetricsReply::Status(Status::new(
             code,
-            text(fault, "/reason").unwrap_or_default(),
-            text(fault, "/message").unwrap_or_default(),
+            text(fault, &["reason"]),
+            text(fault, &["message"]),
         )),
     })
 }
@@ -271,17 +271,6 @@ fn single(version: &str, mut item: Value) -> MetricsReply {
         );
     }
     MetricsReply::Json(item)
-}
-
-fn items(metrics: &Value) -> &[Value] {
-    metrics["items"].as_array().map_or(&[], Vec::as_slice)
-}
-
-fn text<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
-    value
-        .pointer(pointer)
-        .and_then(Value::as_str)
-        .filter(|text| !text.is_empty())
 }
 
 #[cfg(test)]

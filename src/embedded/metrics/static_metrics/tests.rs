@@ -102,7 +102,7 @@ fn of_object(kind: &str, api_version: Option<&str>, name: &str, value: &str) -> 
     json!({"describedObject": described, "metric": {"name": "hits", "selector": null}, "timestamp": "2000-01-01T00:00:10Z", "value": value})
 }
 
-fn series(labels: Value, value: &str) -> Value {
+fn series(labels: &Value, value: &str) -> Value {
     let mut item = of_object("Service", Some("v1"), "front", value);
     if !labels.is_null() {
         item["metric"]["selector"] = json!({"matchLabels": labels});
@@ -298,10 +298,10 @@ fn per_pod_metrics_are_those_of_existing_pods_that_match_the_selector() {
 #[test]
 fn the_metric_selector_is_matched_against_the_labels_of_the_series() {
     let metrics = hits(&[
-        series(json!({"verb": "GET"}), "1"),
-        series(json!({"verb": "PUT", "code": "200"}), "2"),
-        series(json!({}), "3"),
-        series(Value::Null, "4"),
+        series(&json!({"verb": "GET"}), "1"),
+        series(&json!({"verb": "PUT", "code": "200"}), "2"),
+        series(&json!({}), "3"),
+        series(&Value::Null, "4"),
     ]);
     let ask = |selector| {
         column(
@@ -366,7 +366,7 @@ fn an_unknown_external_metric_is_an_empty_list() {
 
 #[test]
 fn version_one_beta_one_has_its_own_field_names() {
-    let metrics = hits(&[series(json!({"verb": "GET"}), "1")]);
+    let metrics = hits(&[series(&json!({"verb": "GET"}), "1")]);
     let path = ["services".to_owned(), "front".to_owned(), "hits".to_owned()];
     let reply = metrics.answer(&MetricsRequest {
         cluster: &cluster(),
