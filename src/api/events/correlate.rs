@@ -128,7 +128,8 @@ impl Correlator {
         let (identity, message) = if similar.messages.len() < MAX_SIMILAR {
             (Some(intent.message.clone()), intent.message.clone())
         } else {
-            similar.messages.pop_first();
+            // client-go forgets an arbitrary message of the set; the newest lets the others go on being counted.
+            similar.messages.remove(&intent.message);
             (None, format!("(combined from similar events): {}", intent.message))
         };
 
