@@ -31,6 +31,7 @@ pub mod events;
 pub mod gate;
 mod items;
 pub mod jitter;
+pub mod kubeconfig;
 pub mod limit;
 pub mod mapper;
 pub mod metrics;

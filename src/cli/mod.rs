@@ -1,1 +1,193 @@
 //! The command line of kube-controller-manager, read by its own rules.
+//!
+//! Two layers: [`flags`] reads words into values by pflag's rules, knowing nothing of their meaning; [`config`] makes of
+//! them a [`Config`] that cannot be invalid. [`kcm`] is the list of kube-controller-manager's flags, [`config::OWN`] that
+//! of ours. Without a subcommand it is the controller.
+
+use std::ffi::OsString;
+
+pub mod config;
+pub mod duration;
+pub mod flags;
+pub mod gates;
+mod help;
+pub mod kcm;
+pub mod values;
+
+pub use config::Config;
+#[cfg(feature = "tools")]
+pub use config::DemoOptions;
+use flags::{FlagError, Raw, Table};
+use values::Value;
+
+/// What the command line asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Invocation {
+    /// Run the controller.
+    Controller(Box<Config>),
+    /// Run the demo.
+    #[cfg(feature = "tools")]
+    Demo(DemoOptions),
+    /// Print this help text and end.
+    Help(String),
+    /// Print this version and end.
+    Version(String),
+}
+
+/// Why a command line cannot be followed. The process ends with [`CliError::EXIT_CODE`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CliError {
+    /// A flag or its value is wrong.
+    #[error(transparent)]
+    Flag(#[from] FlagError),
+    /// A word is not text.
+    #[error("argument {0} is not valid UTF-8")]
+    NotText(String),
+}
+
+impl CliError {
+    /// The exit code of a wrong command line.
+    pub const EXIT_CODE: u8 = 2;
+}
+
+impl Invocation {
+    /// Reads the words after the program's name.
+    pub fn from_args(words: impl IntoIterator<Item = OsString>) -> Result<Self, CliError> {
+        let words = words
+            .into_iter()
+            .map(|word| {
+                word.into_string()
+                    .map_err(|word| CliError::NotText(format!("{}", word.display())))
+            })
+            .collect::<Result<Vec<String>, CliError>>()?;
+        #[cfg(feature = "tools")]
+        if let Some(("demo", rest)) = words.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+            let table = Table::new(&[config::DEMO]);
+            let raw = Raw::parse(rest.iter().cloned(), &table)?;
+            if wants_help(&raw) {
+                return Ok(Self::Help(help::demo(&table)));
+            }
+            return Ok(Self::Demo(DemoOptions::resolve(&raw, &table)?));
+        }
+        let table = Table::new(&[kcm::FLAGS, kcm::REMOVED_FLAGS, config::OWN]);
+        let raw = Raw::parse(words, &table)?;
+        if wants_help(&raw) {
+            return Ok(Self::Help(help::controller(&table)));
+        }
+        match raw.value("version") {
+            Some(Value::Text(text)) if text == "raw" => return Ok(Self::Version(raw_version())),
+            Some(Value::Text(text)) if !text.is_empty() => {
+                return Ok(Self::Version(format!(
+                    "Concertina v{}",
+                    env!("CARGO_PKG_VERSION")
+                )));
+            }
+            _ => {}
+        }
+        Ok(Self::Controller(Box::new(Config::resolve(&raw, &table)?)))
+    }
+}
+
+fn wants_help(raw: &Raw) -> bool {
+    raw.value("help") == Some(&Value::Bool(true))
+}
+
+/// As kube-controller-manager's `--version=raw`: a Go value.
+fn raw_version() -> String {
+    format!(
+        "version.Info{{GitVersion:\"v{}\", EmulatedVersions:\"1.36,1.37\", Platform:\"{}/{}\"}}",
+        env!("CARGO_PKG_VERSION"),
+        std::env::consts::OS,
+        std::env::consts::ARCH,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(words: &[&str]) -> Result<Invocation, String> {
+        Invocation::from_args(words.iter().map(OsString::from)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn without_words_it_is_the_controller_with_defaults() {
+        assert_eq!(read(&[]), Ok(Invocation::Controller(Box::default())));
+    }
+
+    #[test]
+    fn help_lists_what_works_and_counts_what_does_not() {
+        for words in [
+            &["-h"][..],
+            &["--help"],
+            &["--horizontal-pod-autoscaler-tolerance=0.2", "--help"],
+        ] {
+            let Ok(Invocation::Help(text)) = read(words) else {
+                panic!("{words:?}")
+            };
+            assert!(
+                text.contains("--horizontal-pod-autoscaler-sync-period duration (default 15s)"),
+                "{text}"
+            );
+            assert!(text.contains("--dry-run"), "{text}");
+            assert!(!text.contains("--allocate-node-cidrs"), "{text}");
+            assert!(text.contains("flags of kube-controller-manager"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_version_is_told_for_people_and_for_programs() {
+        let Ok(Invocation::Version(text)) = read(&["--version"]) else {
+            panic!()
+        };
+        assert!(text.starts_with("Concertina v"), "{text}");
+        let Ok(Invocation::Version(text)) = read(&["--version=raw"]) else {
+            panic!()
+        };
+        assert!(text.starts_with("version.Info{"), "{text}");
+        assert!(matches!(
+            read(&["--version=false"]),
+            Ok(Invocation::Controller(_))
+        ));
+    }
+
+    #[test]
+    fn words_that_are_no_flags_are_refused() {
+        assert_eq!(
+            read(&["now"]).unwrap_err(),
+            "\"concertina\" does not take any arguments, got [\"now\"]"
+        );
+        assert_eq!(
+            read(&["--", "--dry-run"]).unwrap_err(),
+            "\"concertina\" does not take any arguments, got [\"--dry-run\"]"
+        );
+        assert!(read(&[""]).is_ok());
+    }
+
+    #[cfg(feature = "tools")]
+    #[test]
+    fn demo_has_flags_of_its_own() {
+        let Ok(Invocation::Demo(options)) = read(&["demo", "--for", "60s", "--port=0"]) else {
+            panic!()
+        };
+        assert_eq!(options.duration, Some(std::time::Duration::from_mins(1)));
+        assert_eq!(
+            read(&["demo", "--dry-run"]).unwrap_err(),
+            "unknown flag: --dry-run"
+        );
+        let error = read(&["demo", "--port=65536"]).unwrap_err();
+        assert_eq!(
+            error,
+            "invalid argument \"65536\" for \"--port\" flag: must be between 0 and 65535"
+        );
+        assert!(matches!(read(&["demo", "-h"]), Ok(Invocation::Help(_))));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn words_that_are_not_text_are_refused() {
+        use std::os::unix::ffi::OsStringExt;
+        let error = Invocation::from_args([OsString::from_vec(vec![b'-', 0xff])]).unwrap_err();
+        assert!(error.to_string().ends_with("is not valid UTF-8"), "{error}");
+    }
+}

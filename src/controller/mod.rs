@@ -1,1 +1,132 @@
-//! Drives the syncs.
+//! Drives the syncs: takes keys from the queue, runs one sync each, puts them back one period later.
+//!
+//! Workers bound the syncs that decide or write. A sync that waits for metrics holds none, and a sync that panics
+//! takes nobody with it: its HPA comes back a period later like any other.
+
+mod gather;
+mod histories;
+mod intake;
+mod permit;
+pub mod queue;
+mod rescale;
+mod sync;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use autoscaling::settings::Settings;
+use autoscaling::{Action, ErrorLabel};
+use futures::FutureExt;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use self::histories::Histories;
+pub use self::intake::{HpaIntake, PodIntake};
+pub use self::permit::WorkerPermit;
+pub use self::sync::Next;
+use self::queue::Queue;
+use crate::api::events::Recorder;
+use crate::api::mapper::Mapper;
+use crate::api::metrics::Metrics;
+use crate::api::scale::Scales;
+use crate::api::status::Statuses;
+use crate::clock::SharedClock;
+use crate::store::{Hpas, Key, Overlap, Pods};
+use crate::telemetry::metrics::Metrics as Telemetry;
+
+/// The controller: what it sees, how it touches the cluster, what it remembers.
+#[derive(Debug)]
+pub struct Controller {
+    /// HPAs, kept up to date by [`HpaIntake`].
+    pub hpas: Arc<Hpas>,
+    /// Pods, kept up to date by [`PodIntake`].
+    pub pods: Arc<Pods>,
+    /// Which HPAs control the same pods.
+    pub overlap: Arc<Overlap>,
+    /// From kinds to resources.
+    pub mapper: Arc<Mapper>,
+    /// Scales, read and written.
+    pub scales: Scales,
+    /// Statuses, written.
+    pub statuses: Statuses,
+    /// The three metrics APIs.
+    pub metrics: Arc<dyn Metrics>,
+    /// Events, sent off the hot path.
+    pub events: Recorder,
+    /// What is remembered of each HPA.
+    pub histories: Histories,
+    /// Which HPA is due.
+    pub queue: Arc<Queue>,
+    /// What is counted.
+    pub telemetry: Telemetry,
+    /// The time of day.
+    pub clock: SharedClock,
+    /// Flags and gates that change a decision.
+    pub settings: Settings,
+    /// Gate StaleControllerConsistencyHPA: skip a sync until our own last status write was seen.
+    pub stale_guard: bool,
+    /// `--horizontal-pod-autoscaler-sync-period`.
+    pub period: Duration,
+    /// `--concurrent-horizontal-pod-autoscaler-syncs`, as permits.
+    pub workers: Arc<Semaphore>,
+}
+
+impl Controller {
+    /// Works until `stop`, then waits for the syncs that have begun.
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let syncs = TaskTracker::new();
+        loop {
+            let next = async {
+                let permit = WorkerPermit::new(&self.workers).await;
+                self.queue.get().await.map(|due| (due.key, permit))
+            };
+            let (key, permit) = tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                next = next => match next {
+                    Some(next) => next,
+                    None => break,
+                },
+            };
+            syncs.spawn(Arc::clone(&self).work(key, permit));
+        }
+        self.queue.shut_down();
+        syncs.close();
+        syncs.wait().await;
+    }
+
+    /// One sync, with what follows for the queue.
+    async fn work(self: Arc<Self>, key: Key, mut permit: WorkerPermit) {
+        let started = Instant::now();
+        let sync = AssertUnwindSafe(self.sync(&key, &mut permit)).catch_unwind();
+        let next = sync.await.unwrap_or_else(|_| {
+            tracing::error!(hpa = %key, "the sync of this HPA panicked; others go on, and it is tried again");
+            self.telemetry.reconciled(Action::None, ErrorLabel::Internal, started.elapsed());
+            Next::Period
+        });
+        if next == Next::Period {
+            self.queue.add_after(&key, self.period);
+        }
+        self.queue.done(&key);
+    }
+
+    /// Drops what is remembered under a key whose HPA is gone.
+    fn forget_key(&self, key: &Key) {
+        self.overlap.release(key, &self.pods);
+        self.queue.forget(key);
+        self.telemetry.forget(&key.namespace, &key.name);
+    }
+}
+
+/// An HPA as events name it.
+fn event_target(record: &crate::store::HpaRecord) -> crate::api::events::EventTarget {
+    crate::api::events::EventTarget {
+        namespace: Arc::clone(&record.key.namespace),
+        name: Arc::clone(&record.key.name),
+        uid: Arc::clone(&record.uid),
+        resource_version: record.resource_version.as_str().into(),
+    }
+}

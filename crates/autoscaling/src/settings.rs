@@ -39,8 +39,8 @@ impl Settings {
         let newest = version == Version::V1_37;
         Self {
             tolerance: 0.1,
-            downscale_stabilization: Duration::from_secs(300),
-            cpu_initialization_period: Duration::from_secs(300),
+            downscale_stabilization: Duration::from_mins(5),
+            cpu_initialization_period: Duration::from_mins(5),
             initial_readiness_delay: Duration::from_secs(30),
             version,
             scale_to_zero: newest,

@@ -93,7 +93,7 @@ pub enum ValueTarget {
 /// A metric that cannot be computed, whatever the cluster answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidMetric {
-    /// Reason of the condition and of the event; the reference has no event of its own for an unknown type.
+    /// Reason of the condition and of the event.
     pub reason: &'static str,
     /// What precedes the error where all metrics are summed up.
     pub prefix: String,
@@ -164,8 +164,8 @@ mod wire {
     use serde::Deserialize;
 
     use super::{
-        Behavior, CrossVersionObjectReference, InvalidMetric, MetricIdentifier, MetricSource, PolicyKind, Quantity,
-        ResourceTarget, ScalingPolicy, ScalingRules, SelectPolicy, ValueTarget,
+        Behavior, CrossVersionObjectReference, InvalidMetric, MetricIdentifier, MetricSource, PolicyKind,
+        Quantity, ResourceTarget, ScalingPolicy, ScalingRules, SelectPolicy, ValueTarget,
     };
 
     #[derive(Deserialize)]
@@ -396,10 +396,13 @@ mod wire {
 
     fn invalid(kind: &str, message: String, subject: &str) -> MetricSource {
         let (reason, prefix) = match kind {
-            "Resource" => ("FailedGetResourceMetric", format!("failed to get {subject} resource metric value: ")),
-            "ContainerResource" => {
-                ("FailedGetContainerResourceMetric", format!("failed to get {subject} container metric value: "))
+            "Resource" => {
+                ("FailedGetResourceMetric", format!("failed to get {subject} resource metric value: "))
             }
+            "ContainerResource" => (
+                "FailedGetContainerResourceMetric",
+                format!("failed to get {subject} container metric value: "),
+            ),
             "Pods" => ("FailedGetPodsMetric", "failed to get pods metric value: ".to_owned()),
             "Object" => ("FailedGetObjectMetric", "failed to get object metric value: ".to_owned()),
             _ => ("FailedGetExternalMetric", format!("failed to get {subject} external metric value: ")),

@@ -1,8 +1,17 @@
 //! Label selectors, in text form and in structured form.
+//!
+//! A [`Selector`] is a list of requirements, sorted by key as Kubernetes sorts them, all of which must hold.
+//! `parse` reads the text form, `structured` the form of `metav1.LabelSelector`, `validate` holds the rules that
+//! both share.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+mod parse;
+mod structured;
+mod validate;
+
+pub use structured::{LabelSelector, LabelSelectorRequirement, go_print};
 
 /// Something that has labels.
 pub trait Labels {
@@ -10,9 +19,44 @@ pub trait Labels {
     fn value(&self, key: &str) -> Option<&str>;
 }
 
+impl Labels for BTreeMap<String, String> {
+    fn value(&self, key: &str) -> Option<&str> {
+        self.get(key).map(String::as_str)
+    }
+}
+
 /// A parsed selector. Its `Display` is the canonical text that Kubernetes prints.
+///
+/// Equality is of that text: `a=b` and `a==b` match the same labels and are not equal.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Selector {}
+pub struct Selector {
+    /// Made from an absent structured selector. The list is then empty.
+    nothing: bool,
+    /// By key; requirements on the same key in the order in which they were given.
+    requirements: Box<[Requirement]>,
+}
+
+/// One condition on one label.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Requirement {
+    key: Box<str>,
+    operator: Operator,
+    /// Sorted, as they are printed. Exactly one for the comparing operators, none for the existing ones.
+    values: Box<[Box<str>]>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Operator {
+    In,
+    NotIn,
+    Equals,
+    DoubleEquals,
+    NotEquals,
+    Exists,
+    DoesNotExist,
+    GreaterThan,
+    LessThan,
+}
 
 /// Why a text is not a selector, in the words of Kubernetes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -24,69 +68,176 @@ pub struct SelectorError {
 
 impl Selector {
     /// Parses the text form (`a=b,c in (d,e),!f`), as `labels.Parse` does.
-    pub fn parse(_text: &str) -> Result<Self, SelectorError> {
-        todo!()
+    pub fn parse(text: &str) -> Result<Self, SelectorError> {
+        parse::requirements(text).map(Self::all_of)
     }
 
     /// Parses `Scale.status.selector` the way the reference's scale client takes: text, structured selector, text.
     /// The error text is whole, beginning with `"!=" is not a valid ...` or `couldn't parse the selector string`.
-    pub fn parse_scale(_text: &str) -> Result<Self, SelectorError> {
-        todo!()
+    pub fn parse_scale(text: &str) -> Result<Self, SelectorError> {
+        Self::from_label_selector(Some(&LabelSelector::parse(text)?))
     }
 
     /// From the structured form; absent selects nothing, empty selects everything.
-    pub fn from_label_selector(_selector: Option<&LabelSelector>) -> Result<Self, SelectorError> {
-        todo!()
+    pub fn from_label_selector(selector: Option<&LabelSelector>) -> Result<Self, SelectorError> {
+        match selector {
+            None => Ok(Self { nothing: true, requirements: Box::default() }),
+            Some(selector) => selector.requirements().map(Self::all_of),
+        }
     }
 
     /// Whether it matches these labels.
-    pub fn matches(&self, _labels: &impl Labels) -> bool {
-        todo!()
+    pub fn matches(&self, labels: &impl Labels) -> bool {
+        !self.nothing && self.requirements.iter().all(|requirement| requirement.matches(labels))
     }
 
     /// Whether it has no requirement and so matches everything.
     pub fn is_empty(&self) -> bool {
-        todo!()
+        !self.nothing && self.requirements.is_empty()
     }
 
     /// Whether it matches nothing at all (made from an absent structured selector).
     pub fn selects_nothing(&self) -> bool {
-        todo!()
+        self.nothing
+    }
+
+    fn all_of(mut requirements: Vec<Requirement>) -> Self {
+        requirements.sort_by(|a, b| a.key.cmp(&b.key));
+        Self { nothing: false, requirements: requirements.into() }
+    }
+}
+
+impl Requirement {
+    fn matches(&self, labels: &impl Labels) -> bool {
+        let value = labels.value(&self.key);
+        match self.operator {
+            Operator::In | Operator::Equals | Operator::DoubleEquals => {
+                value.is_some_and(|value| self.has(value))
+            }
+            Operator::NotIn | Operator::NotEquals => value.is_none_or(|value| !self.has(value)),
+            Operator::Exists => value.is_some(),
+            Operator::DoesNotExist => value.is_none(),
+            Operator::GreaterThan => self.compare(value).is_some_and(|(value, bound)| value > bound),
+            Operator::LessThan => self.compare(value).is_some_and(|(value, bound)| value < bound),
+        }
+    }
+
+    fn has(&self, value: &str) -> bool {
+        self.values.iter().any(|allowed| **allowed == *value)
+    }
+
+    /// The label's value and the bound as numbers, if both are.
+    fn compare(&self, value: Option<&str>) -> Option<(i64, i64)> {
+        Some((value?.parse().ok()?, self.values.first()?.parse().ok()?))
+    }
+}
+
+impl Operator {
+    /// As it stands in texts and in the errors that name it.
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::In => "in",
+            Self::NotIn => "notin",
+            Self::Equals => "=",
+            Self::DoubleEquals => "==",
+            Self::NotEquals => "!=",
+            Self::Exists => "exists",
+            Self::DoesNotExist => "!",
+            Self::GreaterThan => "gt",
+            Self::LessThan => "lt",
+        }
     }
 }
 
 impl fmt::Display for Selector {
-    fn fmt(&self, _f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        todo!()
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, requirement) in self.requirements.iter().enumerate() {
+            if at > 0 {
+                f.write_str(",")?;
+            }
+            requirement.fmt(f)?;
+        }
+        Ok(())
     }
 }
 
-/// `metav1.LabelSelector`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct LabelSelector {
-    /// Equal to these values.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub match_labels: Option<std::collections::BTreeMap<String, String>>,
-    /// And these requirements.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub match_expressions: Option<Vec<LabelSelectorRequirement>>,
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.operator == Operator::DoesNotExist {
+            f.write_str("!")?;
+        }
+        f.write_str(&self.key)?;
+        let (before, after) = match self.operator {
+            Operator::In => (" in (", ")"),
+            Operator::NotIn => (" notin (", ")"),
+            Operator::Equals => ("=", ""),
+            Operator::DoubleEquals => ("==", ""),
+            Operator::NotEquals => ("!=", ""),
+            Operator::GreaterThan => (">", ""),
+            Operator::LessThan => ("<", ""),
+            Operator::Exists | Operator::DoesNotExist => return Ok(()),
+        };
+        f.write_str(before)?;
+        for (at, value) in self.values.iter().enumerate() {
+            if at > 0 {
+                f.write_str(",")?;
+            }
+            f.write_str(value)?;
+        }
+        f.write_str(after)
+    }
 }
 
-/// `metav1.LabelSelectorRequirement`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct LabelSelectorRequirement {
-    /// The label.
-    pub key: String,
-    /// `In`, `NotIn`, `Exists`, `DoesNotExist`.
-    pub operator: String,
-    /// For `In` and `NotIn`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub values: Option<Vec<String>>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Prints a `*LabelSelector` as Go's `%+v` does: `nil`, or `&LabelSelector{MatchLabels:...}`.
-pub fn go_print(_selector: Option<&LabelSelector>) -> String {
-    todo!()
+    fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn matches(selector: &str, pairs: &[(&str, &str)]) -> bool {
+        Selector::parse(selector).unwrap().matches(&labels(pairs))
+    }
+
+    #[test]
+    fn numbers_are_compared_as_numbers() {
+        assert!(matches("n>9", &[("n", "10")]));
+        assert!(!matches("n>9", &[("n", "9")]));
+        assert!(matches("n<10", &[("n", "-3")]));
+        assert!(!matches("n<10", &[("n", "few")]));
+        assert!(!matches("n<10", &[]));
+    }
+
+    #[test]
+    fn absent_labels_satisfy_only_what_forbids_them() {
+        assert!(matches("a!=b,c notin (d),!e", &[]));
+        assert!(!matches("a", &[]));
+        assert!(!matches("a=", &[]));
+        assert!(matches("a=", &[("a", "")]));
+    }
+
+    #[test]
+    fn absent_selects_nothing_and_empty_selects_everything() {
+        let nothing = Selector::from_label_selector(None).unwrap();
+        assert!(nothing.selects_nothing() && !nothing.is_empty() && !nothing.matches(&labels(&[])));
+        let all = Selector::from_label_selector(Some(&LabelSelector::default())).unwrap();
+        assert!(all.is_empty() && !all.selects_nothing() && all.matches(&labels(&[("a", "b")])));
+        assert_eq!(Selector::parse(" ").unwrap(), all);
+    }
+
+    #[test]
+    fn a_scale_takes_what_a_structured_selector_can_say() {
+        let scale = |text: &str| Selector::parse_scale(text).map(|selector| selector.to_string());
+        assert_eq!(scale("b==c,a,!d,e in (g,f)").unwrap(), "a,b=c,!d,e in (f,g)");
+        assert_eq!(scale("").unwrap(), "");
+        assert_eq!(scale("a=1,a=2").unwrap(), "a=2");
+        assert_eq!(scale("a!=b").unwrap_err().message, r#""!=" is not a valid label selector operator"#);
+        assert_eq!(scale("a>1").unwrap_err().message, r#""gt" isn't supported in label selectors"#);
+        assert_eq!(scale("a<1").unwrap_err().message, r#""lt" isn't supported in label selectors"#);
+        assert_eq!(
+            scale("a in b").unwrap_err().message,
+            r#"couldn't parse the selector string "a in b": unable to parse requirement: found 'b' expected: '('"#
+        );
+    }
 }

@@ -1,0 +1,126 @@
+//! What a cached pod costs, and how long the index takes. `cargo bench --bench memory`.
+//!
+//! 50,000 pods of 5,000 ReplicaSets in 50 namespaces: 2 containers, 5 labels each; 5,000 HPAs. Bytes are the growth of
+//! the process's resident memory, so allocator and index are in them. Linux only: it reads /proc.
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::sync::Arc;
+
+use autoscaling::pod::{ConditionStatus, Phase, ReadyCondition};
+use autoscaling::quantity::Quantity;
+use autoscaling::selector::Selector;
+use concertina::store::{ContainerInput, Key, Overlap, PodInput, Pods};
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+const NAMESPACES: usize = 50;
+const SETS: usize = 100;
+const PODS: usize = 10;
+
+/// What the design promises.
+const BYTES_PER_POD: usize = 400;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let (pods, overlap) = (Pods::new(), Overlap::new());
+    let requests = [
+        (Cow::Borrowed("cpu"), "250m".parse::<Quantity>()?),
+        (Cow::Borrowed("memory"), "512Mi".parse::<Quantity>()?),
+    ];
+    let start = "2026-03-01T10:00:00Z".parse::<Timestamp>()?;
+    let count = NAMESPACES * SETS * PODS;
+
+    let before = resident_bytes()?;
+    let began = Instant::now();
+    pods.begin();
+    list(&pods, &requests, start);
+    pods.finish();
+    let listed = began.elapsed();
+    let bytes = resident_bytes()?.saturating_sub(before) / count;
+    println!("{count} pods: {bytes} B each; {:.2} µs each to list", micros(listed) / count as f64);
+
+    let began = Instant::now();
+    list(&pods, &requests, start);
+    println!("unchanged pod: {:.2} µs", micros(began.elapsed()) / count as f64);
+
+    let mut hpas = Vec::new();
+    for (namespace, set) in all_sets() {
+        let selector = Arc::new(Selector::parse(&format!("app.kubernetes.io/name={}", app(set)))?);
+        hpas.push((Key::new(namespace_name(namespace), app(set)), selector));
+    }
+    for round in ["first", "next"] {
+        let began = Instant::now();
+        let shared: usize =
+            hpas.iter().map(|(hpa, selector)| overlap.claim(hpa, selector, &pods).len()).sum();
+        let each = micros(began.elapsed()) / hpas.len() as f64;
+        println!("{} HPAs: {each:.2} µs for the {round} claim, {shared} holders", hpas.len());
+    }
+    let began = Instant::now();
+    let selected: usize =
+        hpas.iter().map(|(hpa, selector)| pods.select(&hpa.namespace, selector).len()).sum();
+    println!("select: {:.2} µs, {selected} pods", micros(began.elapsed()) / hpas.len() as f64);
+
+    for (hpa, _) in &hpas {
+        overlap.release(hpa, &pods);
+    }
+    pods.begin();
+    pods.finish();
+    println!("left when all is gone: {:?}", pods.stats());
+    if bytes > BYTES_PER_POD {
+        return Err(format!("{bytes} B per pod is more than {BYTES_PER_POD}").into());
+    }
+    Ok(())
+}
+
+fn list(pods: &Pods, requests: &[(Cow<'_, str>, Quantity)], start: Timestamp) {
+    let containers = ["main", "sidecar"].map(|name| ContainerInput { name, restartable: false, requests });
+    for (namespace, set) in all_sets() {
+        let (namespace, app, hash) =
+            (namespace_name(namespace), app(set), format!("{:010x}", set * 7_919_113));
+        let labels = [
+            ("app.kubernetes.io/instance", &*app),
+            ("app.kubernetes.io/name", &*app),
+            ("app.kubernetes.io/part-of", "shop"),
+            ("pod-template-hash", &*hash),
+            ("topology.kubernetes.io/zone", "eu-central-1a"),
+        ]
+        .map(|(key, value)| (Cow::Borrowed(key), Cow::Borrowed(value)));
+        for pod in 0..PODS {
+            pods.apply(&PodInput {
+                namespace: &namespace,
+                name: &format!("{app}-{hash}-{pod:05}"),
+                labels: &labels,
+                terminating: false,
+                phase: Phase::Running,
+                start_time: Some(start),
+                ready: Some(ReadyCondition { status: ConditionStatus::True, since: Some(start) }),
+                containers: &containers,
+                init_containers: &[],
+                pod_level: &[],
+            });
+        }
+    }
+}
+
+fn all_sets() -> impl Iterator<Item = (usize, usize)> {
+    (0..NAMESPACES).flat_map(|namespace| (0..SETS).map(move |set| (namespace, set)))
+}
+
+fn namespace_name(namespace: usize) -> String {
+    format!("team-{namespace:03}")
+}
+
+fn app(set: usize) -> String {
+    format!("checkout-{set:03}")
+}
+
+fn micros(elapsed: std::time::Duration) -> f64 {
+    elapsed.as_secs_f64() * 1e6
+}
+
+fn resident_bytes() -> Result<usize, Box<dyn Error>> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line =
+        status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS in /proc/self/status")?;
+    Ok(line.trim().trim_end_matches(" kB").parse::<usize>()? * 1024)
+}

@@ -1,0 +1,197 @@
+//! Rates and bounds: how far a count may move in one sync (rules: docs/parity.md).
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::condition::Limit;
+use crate::explanation::{LimitStep, PolicyUse};
+use crate::history::{History, ScaleEvent, ago};
+use crate::number::{ceil_to_count, saturate_to_i32, truncate_to_count};
+use crate::spec::{Behavior, PolicyKind, ScalingRules, SelectPolicy};
+
+/// The bounds of an HPA and the count that they act on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    pub(crate) current: i32,
+    pub(crate) min: i32,
+    pub(crate) max: i32,
+}
+
+/// Without `behavior`: at most twice the current count or 4, whichever is more, within min and max.
+pub(crate) fn without_behavior(bounds: Bounds, desired: i32) -> LimitStep {
+    let rate = saturate_to_i32((2 * i128::from(bounds.current)).max(4));
+    let (upper, limit) =
+        if bounds.max > rate { (rate, Limit::ScaleUpRate) } else { (bounds.max, Limit::Maximum) };
+    let (after, limit) = if desired < bounds.min {
+        (bounds.min, Limit::Minimum)
+    } else if desired > upper {
+        (upper, limit)
+    } else {
+        (desired, Limit::WithinRange)
+    };
+    LimitStep { before: desired, after, limit, policies: Vec::new(), rate_allows: Some(rate) }
+}
+
+/// With `behavior`: what the policies of the direction allow, within min and max.
+pub(crate) fn with_behavior(
+    bounds: Bounds,
+    desired: i32,
+    behavior: &Behavior,
+    history: &History,
+    now: Timestamp,
+) -> LimitStep {
+    let mut step = LimitStep {
+        before: desired,
+        after: desired,
+        limit: Limit::WithinRange,
+        policies: Vec::new(),
+        rate_allows: None,
+    };
+    if desired > bounds.current {
+        let rate = Rate { up: true, rules: &behavior.scale_up, current: bounds.current, history, now };
+        let allowed = rate.allows(&mut step.policies).max(bounds.current);
+        step.rate_allows = Some(allowed);
+        let (upper, limit) =
+            if bounds.max > allowed { (allowed, Limit::ScaleUpRate) } else { (bounds.max, Limit::Maximum) };
+        if desired > upper {
+            (step.after, step.limit) = (upper, limit);
+        }
+    } else if desired < bounds.current {
+        let rate = Rate { up: false, rules: &behavior.scale_down, current: bounds.current, history, now };
+        let allowed = rate.allows(&mut step.policies).min(bounds.current);
+        step.rate_allows = Some(allowed);
+        let (lower, limit) =
+            if bounds.min < allowed { (allowed, Limit::ScaleDownRate) } else { (bounds.min, Limit::Minimum) };
+        if desired < lower {
+            (step.after, step.limit) = (lower, limit);
+        }
+    }
+    step
+}
+
+/// The rate policies of one direction.
+#[derive(Debug, Clone, Copy)]
+struct Rate<'a> {
+    up: bool,
+    rules: &'a ScalingRules,
+    current: i32,
+    history: &'a History,
+    now: Timestamp,
+}
+
+impl Rate<'_> {
+    /// The count that the selected policy allows, with what each allows added to `uses`.
+    fn allows(self, uses: &mut Vec<PolicyUse>) -> i32 {
+        if self.rules.select_policy == SelectPolicy::Disabled {
+            return self.current;
+        }
+        // Going up, the largest change is the largest count; going down, the smallest.
+        let largest = self.up == (self.rules.select_policy == SelectPolicy::Max);
+        let mut result = if largest { i32::MIN } else { i32::MAX };
+        let mut allows = 0;
+        for policy in &self.rules.policies {
+            let cutoff = ago(self.now, SignedDuration::from_secs(policy.period_seconds.into()));
+            let start = saturate_to_i32(
+                i128::from(self.current) - changes_since(&self.history.scale_ups, cutoff)
+                    + changes_since(&self.history.scale_downs, cutoff),
+            );
+            let factor = f64::from(policy.value) / 100.0;
+            allows = match (policy.kind, self.up) {
+                (PolicyKind::Pods, true) => start.saturating_add(policy.value),
+                (PolicyKind::Pods, false) => start.saturating_sub(policy.value),
+                (PolicyKind::Percent, true) => ceil_to_count(f64::from(start) * (1.0 + factor)),
+                (PolicyKind::Percent, false) => truncate_to_count(f64::from(start) * (1.0 - factor)),
+                (PolicyKind::Unknown, _) => allows,
+            };
+            uses.push(PolicyUse {
+                period_seconds: policy.period_seconds,
+                start,
+                allows,
+                frees_at: self.frees_at(cutoff, policy.period_seconds),
+            });
+            result = if largest { result.max(allows) } else { result.min(allows) };
+        }
+        result
+    }
+
+    fn frees_at(self, cutoff: Timestamp, period_seconds: i32) -> Option<Timestamp> {
+        let events = if self.up { &self.history.scale_ups } else { &self.history.scale_downs };
+        let oldest = events.iter().map(|event| event.at).filter(|at| *at > cutoff).min()?;
+        oldest.checked_add(SignedDuration::from_secs(period_seconds.into())).ok()
+    }
+}
+
+/// The sum of changes strictly younger than the cutoff.
+fn changes_since(events: &[ScaleEvent], cutoff: Timestamp) -> i128 {
+    events.iter().filter(|event| event.at > cutoff).map(|event| i128::from(event.change)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::ScalingPolicy;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn rules(select_policy: SelectPolicy, policies: &[(PolicyKind, i32, i32)]) -> ScalingRules {
+        ScalingRules {
+            select_policy,
+            policies: policies
+                .iter()
+                .map(|&(kind, value, period_seconds)| ScalingPolicy { kind, value, period_seconds })
+                .collect(),
+            ..ScalingRules::default()
+        }
+    }
+
+    fn bounds(current: i32) -> Bounds {
+        Bounds { current, min: 1, max: 100 }
+    }
+
+    #[test]
+    fn without_behavior_a_count_at_most_doubles() {
+        let step = without_behavior(bounds(10), 50);
+        assert_eq!((step.after, step.limit), (20, Limit::ScaleUpRate));
+        assert_eq!(without_behavior(bounds(1), 50).after, 4);
+        assert_eq!(without_behavior(Bounds { current: 50, min: 1, max: 100 }, 200).limit, Limit::Maximum);
+        assert_eq!(
+            without_behavior(Bounds { current: i32::MAX, min: 1, max: i32::MAX }, i32::MAX).after,
+            i32::MAX
+        );
+    }
+
+    #[test]
+    fn a_hundred_replicas_grow_by_ten_percent_to_a_hundred_and_eleven() {
+        // 100 × 1.1 is 110.00000000000001 in float64, as in the reference.
+        let behavior = Behavior {
+            scale_up: rules(SelectPolicy::Max, &[(PolicyKind::Percent, 10, 60)]),
+            ..Behavior::default()
+        };
+        assert_eq!(
+            with_behavior(Bounds { max: 500, ..bounds(100) }, 200, &behavior, &History::default(), at(100))
+                .after,
+            111
+        );
+    }
+
+    #[test]
+    fn what_was_added_in_the_period_counts_against_the_policy() {
+        let behavior = Behavior {
+            scale_up: rules(SelectPolicy::Max, &[(PolicyKind::Pods, 4, 60)]),
+            ..Behavior::default()
+        };
+        let history = History { scale_ups: vec![ScaleEvent { at: at(50), change: 3 }], ..History::default() };
+        let step = with_behavior(bounds(8), 50, &behavior, &history, at(100));
+        assert_eq!(step.after, 9);
+        assert_eq!(step.policies[0].frees_at, Some(at(110)));
+        assert_eq!(with_behavior(bounds(8), 50, &behavior, &history, at(110)).after, 12);
+    }
+
+    #[test]
+    fn a_disabled_direction_does_not_move() {
+        let behavior = Behavior { scale_down: rules(SelectPolicy::Disabled, &[]), ..Behavior::default() };
+        let step = with_behavior(bounds(8), 2, &behavior, &History::default(), at(100));
+        assert_eq!((step.after, step.limit), (8, Limit::ScaleDownRate));
+    }
+}

@@ -1,0 +1,159 @@
+//! The third step of a sync: from the outcome of the write, the new status, the events, the changes of the history.
+
+use jiff::Timestamp;
+
+use crate::condition::{ConditionUpdate, SCALED_TO_ZERO, whole_seconds};
+use crate::decide::{Action, Computation, Decision, ErrorLabel, Verdict};
+use crate::event::{EventIntent, EventKind};
+use crate::explanation::Explanation;
+use crate::history::{Changes, Direction, History};
+use crate::plan::{Hpa, has_object_or_external};
+use crate::settings::Settings;
+use crate::status::{MetricStatus, Status};
+
+/// What became of the write that a decision asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WriteOutcome {
+    /// The decision asked for none.
+    NotNeeded,
+    /// The Scale was written.
+    Done,
+    /// The Scale could not be written: the last answer's text.
+    Failed(String),
+    /// It was held back on purpose (a dry run): told like a success, but no scale event is remembered.
+    Withheld,
+}
+
+/// The end of a sync: what is to be written, told and remembered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Conclusion {
+    /// The new status, if it differs from the old one.
+    pub status: Option<Status>,
+    /// Events to send before the status is written.
+    pub events: Vec<EventIntent>,
+    /// An event to send after the status was written, as the reference does.
+    pub last_event: Option<EventIntent>,
+    /// What to remember.
+    pub changes: Changes,
+    /// The count that stands now or was decided; `None` if no Scale was read.
+    pub desired: Option<i32>,
+    /// Label `action` of the reconciliation.
+    pub action: Action,
+    /// Label `error` of the reconciliation.
+    pub error: ErrorLabel,
+    /// One entry per metric that was computed.
+    pub computations: Vec<Computation>,
+    /// How the decision came about.
+    pub explanation: Explanation,
+}
+
+/// The event for a status that could not be written.
+pub fn failed_update_status(error: &str) -> EventIntent {
+    EventIntent { kind: EventKind::Warning, reason: "FailedUpdateStatus", message: error.to_owned() }
+}
+
+/// Concludes a sync.
+pub fn conclude(
+    hpa: &Hpa<'_>,
+    decision: Decision,
+    outcome: &WriteOutcome,
+    history: &History,
+    settings: &Settings,
+    now: Timestamp,
+) -> Conclusion {
+    let Decision {
+        verdict,
+        current,
+        min,
+        conditions,
+        mut events,
+        metrics,
+        mut changes,
+        computations,
+        error,
+        explanation,
+    } = decision;
+    let mut list = hpa.status.conditions.clone();
+    for condition in conditions {
+        condition.set(&mut list, now);
+    }
+    let mut action = Action::None;
+    let mut error = error;
+    let mut last_event = None;
+    let rebuilt = |desired: i32, metrics: Vec<MetricStatus>, scaled: bool| Status {
+        observed_generation: if settings.generation { hpa.generation } else { None },
+        last_scale_time: if scaled { Some(whole_seconds(now)) } else { hpa.status.last_scale_time },
+        current_replicas: current,
+        desired_replicas: desired,
+        current_metrics: metrics,
+        conditions: Vec::new(),
+    };
+    let has_scale = verdict != Verdict::NoScale;
+    let mut status = match verdict {
+        Verdict::NoScale => Status { conditions: Vec::new(), ..hpa.status.clone() },
+        Verdict::NoCount(message) => {
+            last_event = Some(EventIntent {
+                kind: EventKind::Warning,
+                reason: "FailedComputeMetricsReplicas",
+                message,
+            });
+            rebuilt(hpa.status.desired_replicas, metrics, false)
+        }
+        Verdict::Disabled => {
+            if !settings.scale_to_zero {
+                list.retain(|condition| condition.kind != SCALED_TO_ZERO);
+            }
+            rebuilt(0, Vec::new(), false)
+        }
+        Verdict::Keep => rebuilt(current, metrics, false),
+        Verdict::Rescale { to, reason } => match outcome {
+            WriteOutcome::Failed(text) => {
+                ConditionUpdate::failed_update_scale(text).set(&mut list, now);
+                events.push(EventIntent {
+                    kind: EventKind::Warning,
+                    reason: "FailedRescale",
+                    message: format!("New size: {to}; reason: {reason}; error: {text}"),
+                });
+                error = ErrorLabel::Internal;
+                rebuilt(hpa.status.desired_replicas, metrics, false)
+            }
+            WriteOutcome::NotNeeded | WriteOutcome::Done | WriteOutcome::Withheld => {
+                action = Action::between(current, to);
+                ConditionUpdate::succeeded_rescale(to).set(&mut list, now);
+                if settings.scale_to_zero {
+                    let by_us = current > 0 && to == 0 && min == 0 && has_object_or_external(hpa.spec);
+                    ConditionUpdate::scaled_to_zero(by_us).set(&mut list, now);
+                } else {
+                    list.retain(|condition| condition.kind != SCALED_TO_ZERO);
+                }
+                events.push(EventIntent {
+                    kind: EventKind::Normal,
+                    reason: "SuccessfulRescale",
+                    message: format!("New size: {to}; reason: {reason}"),
+                });
+                if let (Some(behavior), WriteOutcome::Done) = (&hpa.spec.behavior, outcome) {
+                    let (direction, change, rules) = if to > current {
+                        (Direction::Up, to.saturating_sub(current), &behavior.scale_up)
+                    } else {
+                        (Direction::Down, current.saturating_sub(to), &behavior.scale_down)
+                    };
+                    changes.scale_event = Some(history.scale_event(direction, change, rules, now));
+                }
+                rebuilt(to, metrics, true)
+            }
+        },
+    };
+    status.conditions = list;
+    let desired = has_scale.then_some(status.desired_replicas);
+    Conclusion {
+        status: (status != *hpa.status).then_some(status),
+        events,
+        last_event,
+        changes,
+        desired,
+        action,
+        error,
+        computations,
+        explanation,
+    }
+}

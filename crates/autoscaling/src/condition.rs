@@ -1,0 +1,199 @@
+//! Conditions of an HPA: every type, reason and text, and how a list of them is updated.
+
+use jiff::Timestamp;
+
+use crate::status::Condition;
+
+/// `AbleToScale`: whether the target's Scale can be read and written.
+pub const ABLE_TO_SCALE: &str = "AbleToScale";
+/// `ScalingActive`: whether metrics give a count.
+pub const SCALING_ACTIVE: &str = "ScalingActive";
+/// `ScalingLimited`: whether bounds or rates held the count back.
+pub const SCALING_LIMITED: &str = "ScalingLimited";
+/// `ScaledToZero`: whether this controller scaled the target to zero.
+pub const SCALED_TO_ZERO: &str = "ScaledToZero";
+
+/// A condition to be set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConditionUpdate {
+    /// One of the four types.
+    pub kind: &'static str,
+    /// `True` or `False`.
+    pub status: bool,
+    /// One word for machines.
+    pub reason: &'static str,
+    /// A sentence for people.
+    pub message: String,
+}
+
+impl ConditionUpdate {
+    pub(crate) fn failed_get_scale(error: &str) -> Self {
+        let message = format!("the HPA controller was unable to get the target's current scale: {error}");
+        Self { kind: ABLE_TO_SCALE, status: false, reason: "FailedGetScale", message }
+    }
+
+    pub(crate) fn succeeded_get_scale() -> Self {
+        let message = "the HPA controller was able to get the target's current scale".to_owned();
+        Self { kind: ABLE_TO_SCALE, status: true, reason: "SucceededGetScale", message }
+    }
+
+    pub(crate) fn succeeded_rescale(replicas: i32) -> Self {
+        let message = format!("the HPA controller was able to update the target scale to {replicas}");
+        Self { kind: ABLE_TO_SCALE, status: true, reason: "SucceededRescale", message }
+    }
+
+    pub(crate) fn failed_update_scale(error: &str) -> Self {
+        let message = format!("the HPA controller was unable to update the target scale: {error}");
+        Self { kind: ABLE_TO_SCALE, status: false, reason: "FailedUpdateScale", message }
+    }
+
+    pub(crate) fn ready_for_new_scale() -> Self {
+        let message = "recommended size matches current size".to_owned();
+        Self { kind: ABLE_TO_SCALE, status: true, reason: "ReadyForNewScale", message }
+    }
+
+    pub(crate) fn scale_down_stabilized() -> Self {
+        let message =
+            "recent recommendations were higher than current one, applying the highest recent recommendation";
+        Self { kind: ABLE_TO_SCALE, status: true, reason: "ScaleDownStabilized", message: message.to_owned() }
+    }
+
+    pub(crate) fn scale_up_stabilized() -> Self {
+        let message =
+            "recent recommendations were lower than current one, applying the lowest recent recommendation";
+        Self { kind: ABLE_TO_SCALE, status: true, reason: "ScaleUpStabilized", message: message.to_owned() }
+    }
+
+    pub(crate) fn valid_metric_found(metric: &str) -> Self {
+        let message = format!("the HPA was able to successfully calculate a replica count from {metric}");
+        Self { kind: SCALING_ACTIVE, status: true, reason: "ValidMetricFound", message }
+    }
+
+    pub(crate) fn metric_failed(reason: &'static str, error: &str) -> Self {
+        let message = format!("the HPA was unable to compute the replica count: {error}");
+        Self { kind: SCALING_ACTIVE, status: false, reason, message }
+    }
+
+    pub(crate) fn missing_selector() -> Self {
+        let message = "the HPA target's scale is missing a selector".to_owned();
+        Self { kind: SCALING_ACTIVE, status: false, reason: "InvalidSelector", message }
+    }
+
+    pub(crate) fn ambiguous_selector(message: String) -> Self {
+        Self { kind: SCALING_ACTIVE, status: false, reason: "AmbiguousSelector", message }
+    }
+
+    pub(crate) fn scaling_disabled() -> Self {
+        let message = "scaling is disabled since the replica count of the target is zero".to_owned();
+        Self { kind: SCALING_ACTIVE, status: false, reason: "ScalingDisabled", message }
+    }
+
+    pub(crate) fn scaled_to_zero(by_us: bool) -> Self {
+        let (reason, message) = if by_us {
+            ("ScaledToZero", "the HPA controller scaled the workload to zero")
+        } else {
+            ("NotScaledToZero", "the HPA controller did not scale the workload to zero")
+        };
+        Self { kind: SCALED_TO_ZERO, status: by_us, reason, message: message.to_owned() }
+    }
+
+    /// Sets it in `conditions`: a new type is appended, the order is kept, and `lastTransitionTime` moves only with
+    /// the status.
+    pub(crate) fn set(self, conditions: &mut Vec<Condition>, now: Timestamp) {
+        let status = if self.status { "True" } else { "False" };
+        let at =
+            conditions.iter().position(|condition| condition.kind == self.kind).unwrap_or(conditions.len());
+        if at == conditions.len() {
+            conditions.push(Condition { kind: self.kind.to_owned(), ..Condition::default() });
+        }
+        let Some(condition) = conditions.get_mut(at) else {
+            return;
+        };
+        if condition.status != status {
+            status.clone_into(&mut condition.status);
+            condition.last_transition_time = Some(whole_seconds(now));
+        }
+        self.reason.clone_into(&mut condition.reason);
+        condition.message = self.message;
+    }
+}
+
+/// What held a count back, for `ScalingLimited`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub enum Limit {
+    /// Nothing.
+    WithinRange,
+    /// Growing faster than allowed.
+    ScaleUpRate,
+    /// Shrinking faster than allowed.
+    ScaleDownRate,
+    /// maxReplicas.
+    Maximum,
+    /// minReplicas.
+    Minimum,
+}
+
+impl Limit {
+    pub(crate) fn condition(self, changed: bool) -> ConditionUpdate {
+        let (reason, message) = match self {
+            Self::WithinRange => ("DesiredWithinRange", "the desired count is within the acceptable range"),
+            Self::ScaleUpRate => {
+                ("ScaleUpLimit", "the desired replica count is increasing faster than the maximum scale rate")
+            }
+            Self::ScaleDownRate => (
+                "ScaleDownLimit",
+                "the desired replica count is decreasing faster than the maximum scale rate",
+            ),
+            Self::Maximum => {
+                ("TooManyReplicas", "the desired replica count is more than the maximum replica count")
+            }
+            Self::Minimum => {
+                ("TooFewReplicas", "the desired replica count is less than the minimum replica count")
+            }
+        };
+        ConditionUpdate { kind: SCALING_LIMITED, status: changed, reason, message: message.to_owned() }
+    }
+}
+
+/// Whether the list holds this type with status `True`.
+pub(crate) fn is_true(conditions: &[Condition], kind: &str) -> bool {
+    conditions.iter().any(|condition| condition.kind == kind && condition.status == "True")
+}
+
+/// Times in a status are whole seconds.
+pub(crate) fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn the_transition_time_moves_with_the_status_alone() {
+        let mut conditions = Vec::new();
+        ConditionUpdate::succeeded_get_scale().set(&mut conditions, at(1));
+        ConditionUpdate::ready_for_new_scale().set(&mut conditions, at(2));
+        assert_eq!(conditions.len(), 1);
+        assert_eq!(conditions[0].reason, "ReadyForNewScale");
+        assert_eq!(conditions[0].last_transition_time, Some(at(1)));
+        ConditionUpdate::failed_get_scale("gone").set(&mut conditions, at(3));
+        assert_eq!(conditions[0].last_transition_time, Some(at(3)));
+    }
+
+    #[test]
+    fn a_new_condition_is_appended_and_others_keep_their_place() {
+        let mut conditions = Vec::new();
+        ConditionUpdate::succeeded_get_scale().set(&mut conditions, at(1));
+        ConditionUpdate::valid_metric_found("cpu resource").set(&mut conditions, at(1));
+        ConditionUpdate::ready_for_new_scale().set(&mut conditions, at(1));
+        assert_eq!(
+            conditions.iter().map(|c| c.kind.as_str()).collect::<Vec<_>>(),
+            [ABLE_TO_SCALE, SCALING_ACTIVE]
+        );
+    }
+}

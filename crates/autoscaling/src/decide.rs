@@ -1,0 +1,435 @@
+//! The second step of a sync: from the answers, the history and the time, the replica count and why.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::behavior::{self, Bounds};
+use crate::condition::{ConditionUpdate, Limit};
+use crate::event::{EventIntent, EventKind};
+use crate::explanation::{Explanation, LimitStep, MetricExplanation};
+use crate::history::{Changes, History, Recommendation};
+use crate::metric::{MetricFailure, compute};
+use crate::plan::{Case, Hpa, Plan, PlannedMetric, Scale};
+use crate::pod::Pod;
+use crate::query::{Answer, QueryError};
+use crate::replicas::{Calculator, Tolerance};
+use crate::settings::{Settings, Version};
+use crate::stabilization;
+use crate::status::MetricStatus;
+
+/// What was read for a plan.
+#[derive(Debug, Clone, Default)]
+pub struct Answers<'a> {
+    /// By the metric's place in the spec; `None` where the plan asks nothing.
+    pub metrics: Vec<Option<Result<Answer, QueryError>>>,
+    /// The pods that the Scale's selector matches, by name.
+    pub pods: &'a [Arc<Pod>],
+}
+
+/// The outcome of a decision, before anything is written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decision {
+    pub(crate) verdict: Verdict,
+    pub(crate) current: i32,
+    pub(crate) min: i32,
+    pub(crate) conditions: Vec<ConditionUpdate>,
+    pub(crate) events: Vec<EventIntent>,
+    pub(crate) metrics: Vec<MetricStatus>,
+    pub(crate) changes: Changes,
+    pub(crate) computations: Vec<Computation>,
+    pub(crate) error: ErrorLabel,
+    pub(crate) explanation: Explanation,
+}
+
+/// What follows from a decision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// The Scale cannot be had; conditions alone change.
+    NoScale,
+    /// No count can be computed; with the text of the event that says so.
+    NoCount(String),
+    /// Scaling is switched off: the target stands at zero.
+    Disabled,
+    /// The count stays.
+    Keep,
+    /// The count changes.
+    Rescale {
+        /// The new count.
+        to: i32,
+        /// As the event tells it.
+        reason: String,
+    },
+}
+
+/// How one metric's computation counts in the metrics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Computation {
+    /// `type` of the metric source.
+    pub metric_type: Arc<str>,
+    /// Where the proposal points, against `status.currentReplicas`.
+    pub action: Action,
+    /// Whether it failed.
+    pub error: ErrorLabel,
+}
+
+/// Label `action`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub enum Action {
+    /// `scale_up`
+    ScaleUp,
+    /// `scale_down`
+    ScaleDown,
+    /// `none`
+    #[default]
+    None,
+}
+
+/// Label `error`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub enum ErrorLabel {
+    /// `spec`: the HPA itself is wrong.
+    Spec,
+    /// `internal`: anything else went wrong.
+    Internal,
+    /// `none`
+    #[default]
+    None,
+}
+
+impl Action {
+    /// From one count to another.
+    pub fn between(from: i32, to: i32) -> Self {
+        match to.cmp(&from) {
+            std::cmp::Ordering::Greater => Self::ScaleUp,
+            std::cmp::Ordering::Less => Self::ScaleDown,
+            std::cmp::Ordering::Equal => Self::None,
+        }
+    }
+
+    /// The label's value.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ScaleUp => "scale_up",
+            Self::ScaleDown => "scale_down",
+            Self::None => "none",
+        }
+    }
+}
+
+impl ErrorLabel {
+    /// The label's value.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Spec => "spec",
+            Self::Internal => "internal",
+            Self::None => "none",
+        }
+    }
+}
+
+impl Decision {
+    /// What follows.
+    pub fn verdict(&self) -> &Verdict {
+        &self.verdict
+    }
+
+    /// The count that was read.
+    pub fn current(&self) -> i32 {
+        self.current
+    }
+
+    /// How it came about.
+    pub fn explanation(&self) -> &Explanation {
+        &self.explanation
+    }
+
+    /// One entry per metric that was computed.
+    pub fn computations(&self) -> &[Computation] {
+        &self.computations
+    }
+}
+
+/// Decides.
+pub fn decide(
+    hpa: &Hpa<'_>,
+    plan: &Plan,
+    answers: &Answers<'_>,
+    history: &History,
+    settings: &Settings,
+    now: Timestamp,
+) -> Decision {
+    let Some(scale) = &plan.scale else {
+        return without_scale(plan);
+    };
+    let current = scale.replicas;
+    let initial = history.is_empty().then_some(Recommendation { at: now, replicas: current });
+    let mut decision = Decision {
+        verdict: Verdict::Keep,
+        current,
+        min: plan.min,
+        conditions: vec![ConditionUpdate::succeeded_get_scale()],
+        events: Vec::new(),
+        metrics: Vec::new(),
+        changes: Changes { initial, ..Changes::default() },
+        computations: Vec::new(),
+        error: ErrorLabel::None,
+        explanation: Explanation {
+            current,
+            status_replicas: scale.status_replicas,
+            min: plan.min,
+            max: hpa.spec.max_replicas,
+            ..Explanation::default()
+        },
+    };
+    match &plan.case {
+        Case::NoScale(_) => {}
+        Case::Disabled => {
+            decision.conditions.push(ConditionUpdate::scaling_disabled());
+            decision.verdict = Verdict::Disabled;
+        }
+        Case::AboveMax => decision.bound(hpa.spec.max_replicas, Limit::Maximum),
+        Case::BelowMin => decision.bound(plan.min, Limit::Minimum),
+        Case::NoSelector => {
+            decision.conditions.push(ConditionUpdate::missing_selector());
+            decision.no_count(Some("SelectorRequired"), "selector is required".to_owned());
+        }
+        Case::Ambiguous(hpas) => {
+            let message = ambiguous(&scale.selector_text, hpas, settings.version);
+            decision.conditions.push(ConditionUpdate::ambiguous_selector(message.clone()));
+            decision.no_count(Some("AmbiguousSelector"), message);
+        }
+        Case::Deleted => {
+            let message = format!("HPA {}/{} was deleted during reconciliation", hpa.namespace, hpa.name);
+            decision.no_count(None, message);
+        }
+        Case::Metrics(planned) => {
+            decision.by_metrics(hpa, scale, planned, answers, history, settings, now);
+        }
+    }
+    decision
+}
+
+fn without_scale(plan: &Plan) -> Decision {
+    let (message, is_spec) = match &plan.case {
+        Case::NoScale(failure) => (failure.message.clone(), failure.is_spec),
+        _ => (String::new(), false),
+    };
+    Decision {
+        verdict: Verdict::NoScale,
+        current: 0,
+        min: plan.min,
+        conditions: vec![ConditionUpdate::failed_get_scale(&message)],
+        events: vec![EventIntent { kind: EventKind::Warning, reason: "FailedGetScale", message }],
+        metrics: Vec::new(),
+        changes: Changes::default(),
+        computations: Vec::new(),
+        error: if is_spec { ErrorLabel::Spec } else { ErrorLabel::Internal },
+        explanation: Explanation { min: plan.min, ..Explanation::default() },
+    }
+}
+
+fn ambiguous(selector: &str, hpas: &[String], version: Version) -> String {
+    match version {
+        Version::V1_36 => {
+            format!("pods by selector {selector} are controlled by multiple HPAs: [{}]", hpas.join(" "))
+        }
+        Version::V1_37 => {
+            let two = hpas.get(..2).unwrap_or(hpas).join(" ");
+            format!("pods by selector {selector} are controlled by more than one HPA (e.g. [{two}])")
+        }
+    }
+}
+
+impl Decision {
+    /// A bound that is violated is restored at once: no metrics, no stabilization, no rate.
+    fn bound(&mut self, to: i32, limit: Limit) {
+        let which = if limit == Limit::Maximum { "above Spec.MaxReplicas" } else { "below Spec.MinReplicas" };
+        self.explanation.limit = Some(LimitStep {
+            before: self.current,
+            after: to,
+            limit,
+            policies: Vec::new(),
+            rate_allows: None,
+        });
+        self.verdict = Verdict::Rescale { to, reason: format!("Current number of replicas {which}") };
+    }
+
+    fn no_count(&mut self, event: Option<&'static str>, message: String) {
+        if let Some(reason) = event {
+            self.events.push(EventIntent { kind: EventKind::Warning, reason, message: message.clone() });
+        }
+        self.error = ErrorLabel::Internal;
+        self.verdict = Verdict::NoCount(message);
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the inputs of a sync, each of another kind")]
+    fn by_metrics(
+        &mut self,
+        hpa: &Hpa<'_>,
+        scale: &Scale,
+        planned: &[PlannedMetric],
+        answers: &Answers<'_>,
+        history: &History,
+        settings: &Settings,
+        now: Timestamp,
+    ) {
+        let behavior = hpa.spec.behavior.as_ref();
+        let calculator = Calculator {
+            current: scale.replicas,
+            status_replicas: scale.status_replicas,
+            pods: answers.pods,
+            tolerance: Tolerance::new(behavior, settings),
+            settings,
+            now,
+        };
+        let Some(best) = self.propose(hpa, planned, answers, &calculator, settings) else {
+            return;
+        };
+        let proposal = best.replicas.max(0);
+        let reason = match Action::between(self.current, proposal) {
+            Action::ScaleUp => format!("{} above target", best.name),
+            Action::ScaleDown => "All metrics below target".to_owned(),
+            Action::None => String::new(),
+        };
+        let mut to = self.normalise(hpa, proposal, history, settings, now);
+        if self.current == 0 && to < self.min {
+            to = self.min;
+            self.explanation.lifted_to_min = Some(to);
+        }
+        if to != self.current {
+            self.verdict = Verdict::Rescale { to, reason };
+        }
+    }
+
+    /// Computes every metric; the best proposal, or `None` if too many failed.
+    fn propose(
+        &mut self,
+        hpa: &Hpa<'_>,
+        planned: &[PlannedMetric],
+        answers: &Answers<'_>,
+        calculator: &Calculator<'_>,
+        settings: &Settings,
+    ) -> Option<Best> {
+        let mut best = Best { replicas: 0, name: "".into(), place: None };
+        let mut first_failure: Option<MetricFailure> = None;
+        let mut failures = 0usize;
+        for (place, (metric, planned)) in hpa.spec.metrics.iter().zip(planned).enumerate() {
+            let reply = answers.metrics.get(place).and_then(Option::as_ref);
+            let metric_type: Arc<str> = metric.kind().into();
+            match compute(hpa, metric, planned, reply, calculator, settings) {
+                Ok(proposal) => {
+                    let replicas = proposal.reading.proposal;
+                    if replicas > best.replicas || best.replicas == 0 {
+                        best =
+                            Best { replicas, name: Arc::clone(&proposal.reading.name), place: Some(place) };
+                    }
+                    self.computations.push(Computation {
+                        metric_type,
+                        action: Action::between(hpa.status.current_replicas, replicas),
+                        error: ErrorLabel::None,
+                    });
+                    self.metrics.push(proposal.status);
+                    self.explanation.metrics.push(MetricExplanation::Valid(proposal.reading));
+                }
+                Err(failure) => {
+                    failures += 1;
+                    let error = if failure.is_spec { ErrorLabel::Spec } else { ErrorLabel::Internal };
+                    self.computations.push(Computation { metric_type, action: Action::None, error });
+                    self.events.push(EventIntent {
+                        kind: EventKind::Warning,
+                        reason: failure.reason,
+                        message: failure.error.clone(),
+                    });
+                    self.metrics.push(MetricStatus::default());
+                    self.explanation.metrics.push(MetricExplanation::Failed(failure.error.as_str().into()));
+                    first_failure.get_or_insert(failure);
+                }
+            }
+        }
+        if let Some(first) = &first_failure {
+            // Before 1.37 the wrapped error lost its mark on the way up.
+            let is_spec =
+                first.is_spec && (settings.version > Version::V1_36 || first.reason != UNKNOWN_TYPE);
+            self.error = if is_spec { ErrorLabel::Spec } else { ErrorLabel::Internal };
+        }
+        let total = hpa.spec.metrics.len();
+        if failures >= total || (failures > 0 && best.replicas < self.current) {
+            let first = first_failure.as_ref();
+            let error =
+                first.map_or_else(|| "<nil>".to_owned(), |first| format!("{}{}", first.prefix, first.error));
+            if let Some(first) = first {
+                self.conditions.push(ConditionUpdate::metric_failed(first.reason, &first.error));
+            }
+            let message =
+                format!("invalid metrics ({failures} invalid out of {total}), first error is: {error}");
+            let label = self.error;
+            self.no_count(None, message);
+            if label == ErrorLabel::Spec {
+                self.error = label;
+            }
+            return None;
+        }
+        self.conditions.push(ConditionUpdate::valid_metric_found(&best.name));
+        self.explanation.winner = best.place;
+        self.explanation.proposal = Some(best.replicas);
+        Some(best)
+    }
+
+    /// Stabilization, then rate and bounds, with their conditions.
+    fn normalise(
+        &mut self,
+        hpa: &Hpa<'_>,
+        proposal: i32,
+        history: &History,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> i32 {
+        let recommendations = stabilization::recommendations(history, self.changes.initial);
+        let bounds = Bounds { current: self.current, min: self.min, max: hpa.spec.max_replicas };
+        let (stabilized, limit) = match &hpa.spec.behavior {
+            None => {
+                let window = settings.downscale_stabilization;
+                let stabilized = stabilization::without_behavior(&recommendations, proposal, window, now);
+                let limit = behavior::without_behavior(bounds, stabilized.step.after);
+                (stabilized, limit)
+            }
+            Some(behavior) => {
+                let default = i64::try_from(settings.downscale_stabilization.as_secs()).unwrap_or(i64::MAX);
+                let up = behavior.scale_up.stabilization_window_seconds.unwrap_or(0);
+                let down = behavior.scale_down.stabilization_window_seconds.map_or(default, i64::from);
+                let stabilized = stabilization::with_behavior(
+                    &recommendations,
+                    self.current,
+                    proposal,
+                    up.into(),
+                    down,
+                    now,
+                );
+                let limit = behavior::with_behavior(bounds, stabilized.step.after, behavior, history, now);
+                (stabilized, limit)
+            }
+        };
+        self.changes.recommendation = Some((stabilized.slot, Recommendation { at: now, replicas: proposal }));
+        let up = hpa.spec.behavior.is_some() && proposal >= self.current;
+        self.conditions.push(match (stabilized.step.after == proposal, up) {
+            (true, _) => ConditionUpdate::ready_for_new_scale(),
+            (false, true) => ConditionUpdate::scale_up_stabilized(),
+            (false, false) => ConditionUpdate::scale_down_stabilized(),
+        });
+        self.conditions.push(limit.limit.condition(limit.after != limit.before));
+        let after = limit.after;
+        self.explanation.stabilization = Some(stabilized.step);
+        self.explanation.limit = Some(limit);
+        after
+    }
+}
+
+const UNKNOWN_TYPE: &str = "InvalidMetricSourceType";
+
+/// The best proposal so far.
+struct Best {
+    replicas: i32,
+    name: Arc<str>,
+    place: Option<usize>,
+}

@@ -1,0 +1,416 @@
+//! One metric of an HPA: from its answer to a proposal, its status, its name, or its failure in the reference's words.
+
+use std::sync::Arc;
+
+use crate::explanation::{Measure, MetricReading};
+use crate::number::saturate_to_milli;
+use crate::plan::{Hpa, PlannedMetric};
+use crate::quantity::{Format, Quantity};
+use crate::query::{Answer, CustomValue, ExternalValue, PodUsage, QueryError};
+use crate::readiness::Sample;
+use crate::replicas::{Calculator, Computed};
+use crate::selector::go_print;
+use crate::settings::{Settings, Version};
+use crate::spec::{MetricSource, ResourceTarget, ValueTarget};
+use crate::status::{
+    ContainerResourceMetricStatus, CrossVersionObjectReference, MetricIdentifier, MetricStatus,
+    MetricValueStatus, ObjectMetricStatus, PodsMetricStatus, ResourceMetricStatus,
+};
+
+/// A metric that gave a proposal.
+#[derive(Debug)]
+pub(crate) struct Proposal {
+    pub(crate) status: MetricStatus,
+    pub(crate) reading: MetricReading,
+}
+
+/// A metric that failed.
+#[derive(Debug)]
+pub(crate) struct MetricFailure {
+    /// Reason of its event and of the condition.
+    pub(crate) reason: &'static str,
+    /// Text of its event.
+    pub(crate) error: String,
+    /// What precedes the text where all metrics are summed up.
+    pub(crate) prefix: String,
+    /// Whether the spec itself is to blame.
+    pub(crate) is_spec: bool,
+}
+
+/// What was read for one metric: its answer or error; `None` where nothing had to be read.
+pub(crate) type Reply<'a> = Option<&'a Result<Answer, QueryError>>;
+
+impl MetricSource {
+    /// The `type` of the source, as in the object.
+    pub fn kind(&self) -> &str {
+        match self {
+            Self::Resource { .. } => "Resource",
+            Self::ContainerResource { .. } => "ContainerResource",
+            Self::Pods { .. } => "Pods",
+            Self::Object { .. } => "Object",
+            Self::External { .. } => "External",
+            Self::Invalid(invalid) => &invalid.kind,
+        }
+    }
+}
+
+/// Computes one metric.
+pub(crate) fn compute(
+    hpa: &Hpa<'_>,
+    metric: &MetricSource,
+    planned: &PlannedMetric,
+    reply: Reply<'_>,
+    calculator: &Calculator<'_>,
+    settings: &Settings,
+) -> Result<Proposal, MetricFailure> {
+    let answer = match (planned, reply) {
+        (PlannedMetric::BadSelector(error), _) => Err(Unread::Whole(error.clone())),
+        (_, Some(Ok(answer))) => Ok(answer),
+        (_, Some(Err(error))) => Err(Unread::Fetch(error.message.to_string())),
+        (_, None) => Err(Unread::Fetch("the metric was not read".to_owned())),
+    };
+    match metric {
+        MetricSource::Resource { resource, target } => {
+            let source = ResourceSource { resource, container: None, target: *target };
+            source.compute(answer, calculator)
+        }
+        MetricSource::ContainerResource { resource, container, target } => {
+            let source = ResourceSource { resource, container: Some(container), target: *target };
+            source.compute(answer, calculator)
+        }
+        MetricSource::Pods { metric, average } => pods(metric, *average, answer, calculator),
+        MetricSource::Object { described, metric, target } => {
+            object(hpa, described, metric, *target, answer, calculator, settings)
+        }
+        MetricSource::External { metric, target } => external(hpa, metric, *target, answer, calculator),
+        MetricSource::Invalid(invalid) => Err(MetricFailure {
+            reason: invalid.reason,
+            error: invalid.message.clone(),
+            prefix: invalid.prefix.clone(),
+            is_spec: true,
+        }),
+    }
+}
+
+/// Why there is no answer.
+enum Unread {
+    /// The request failed: the text follows `unable to fetch metrics from ... API: `.
+    Fetch(String),
+    /// It could not be asked: the text stands alone.
+    Whole(String),
+}
+
+/// A Resource or ContainerResource metric.
+struct ResourceSource<'a> {
+    resource: &'a Arc<str>,
+    container: Option<&'a Arc<str>>,
+    target: ResourceTarget,
+}
+
+impl ResourceSource<'_> {
+    fn compute(
+        &self,
+        answer: Result<&Answer, Unread>,
+        calculator: &Calculator<'_>,
+    ) -> Result<Proposal, MetricFailure> {
+        let computed = self
+            .usages(answer)
+            .and_then(|usages| {
+                let samples = samples_of(usages, self.resource, self.container.map(|name| &**name));
+                calculator.resource(samples, self.resource, self.container.map(|name| &**name), self.target)
+            })
+            .map_err(|error| self.failure(&error))?;
+        let resource = self.resource;
+        let name = match (self.target, self.container) {
+            (ResourceTarget::Utilization(_), None) => {
+                format!("{resource} resource utilization (percentage of request)")
+            }
+            (ResourceTarget::Utilization(_), Some(_)) => {
+                format!("{resource} container resource utilization (percentage of request)")
+            }
+            (ResourceTarget::AverageValue(_), _) => format!("{resource} resource"),
+        };
+        let (average, utilization) = match computed.value {
+            Measure::Percent(percent) => (computed.average.unwrap_or(0), Some(percent)),
+            Measure::Milli(average) | Measure::MilliPerPod(average) => (average, None),
+        };
+        let current = MetricValueStatus {
+            value: None,
+            average_value: Some(amount(resource, average)),
+            average_utilization: utilization,
+        };
+        let status = match self.container {
+            None => MetricStatus {
+                kind: "Resource".to_owned(),
+                resource: Some(ResourceMetricStatus { name: resource.to_string(), current }),
+                ..MetricStatus::default()
+            },
+            Some(container) => MetricStatus {
+                kind: "ContainerResource".to_owned(),
+                container_resource: Some(ContainerResourceMetricStatus {
+                    name: resource.to_string(),
+                    current,
+                    container: container.to_string(),
+                }),
+                ..MetricStatus::default()
+            },
+        };
+        Ok(Proposal { status, reading: reading(name, computed, calculator) })
+    }
+
+    fn usages<'r>(&self, answer: Result<&'r Answer, Unread>) -> Result<&'r [PodUsage], String> {
+        let resource = self.resource;
+        let unable = |error: &str| format!("unable to get metrics for resource {resource}: {error}");
+        match answer {
+            Ok(Answer::Resource(usages)) if usages.is_empty() => {
+                Err(unable("no metrics returned from resource metrics API"))
+            }
+            Ok(Answer::Resource(usages)) => Ok(usages),
+            Ok(_) => Err(unable(WRONG_ANSWER)),
+            Err(Unread::Fetch(error)) => {
+                Err(unable(&format!("unable to fetch metrics from resource metrics API: {error}")))
+            }
+            Err(Unread::Whole(error)) => Err(error),
+        }
+    }
+
+    fn failure(&self, error: &str) -> MetricFailure {
+        let resource = self.resource;
+        let what = match self.target {
+            ResourceTarget::Utilization(_) => "utilization",
+            ResourceTarget::AverageValue(_) => "usage",
+        };
+        let (reason, prefix) = match self.container {
+            None => ("FailedGetResourceMetric", format!("failed to get {resource} resource metric value: ")),
+            Some(name) => {
+                ("FailedGetContainerResourceMetric", format!("failed to get {name} container metric value: "))
+            }
+        };
+        MetricFailure {
+            reason,
+            error: format!("failed to get {resource} {what}: {error}"),
+            prefix,
+            is_spec: false,
+        }
+    }
+}
+
+/// Each pod's sample of a resource: of one container, or the sum of all, each rounded up to milli-units. A pod of
+/// which a container lacks the resource, or that lists no container, has none.
+fn samples_of<'a>(usages: &'a [PodUsage], resource: &str, container: Option<&str>) -> Vec<Sample<'a>> {
+    usages
+        .iter()
+        .filter_map(|usage| {
+            let value = match container {
+                Some(name) => {
+                    let container = usage.containers.iter().find(|container| &*container.name == name)?;
+                    container.usage.get(resource)?.milli_value()
+                }
+                None if usage.containers.is_empty() => return None,
+                None => {
+                    let mut sum = 0i128;
+                    for container in &usage.containers {
+                        sum += i128::from(container.usage.get(resource)?.milli_value());
+                    }
+                    saturate_to_milli(sum)
+                }
+            };
+            Some(Sample {
+                pod: &usage.pod,
+                value,
+                timestamp: usage.timestamp,
+                window_nanos: usage.window_nanos,
+            })
+        })
+        .collect()
+}
+
+fn pods(
+    metric: &MetricIdentifier,
+    average: Quantity,
+    answer: Result<&Answer, Unread>,
+    calculator: &Calculator<'_>,
+) -> Result<Proposal, MetricFailure> {
+    let unable = |error: &str| format!("unable to get metric {}: {error}", metric.name);
+    let values: Result<&[CustomValue], String> = match answer {
+        Ok(Answer::Custom(values)) if values.is_empty() => {
+            Err(unable("no metrics returned from custom metrics API"))
+        }
+        Ok(Answer::Custom(values)) => Ok(values),
+        Ok(_) => Err(unable(WRONG_ANSWER)),
+        Err(Unread::Fetch(error)) => {
+            Err(unable(&format!("unable to fetch metrics from custom metrics API: {error}")))
+        }
+        Err(Unread::Whole(error)) => Err(error),
+    };
+    let computed = values
+        .and_then(|values| {
+            let samples = values
+                .iter()
+                .map(|value| Sample {
+                    pod: &value.object,
+                    value: value.value.milli_value(),
+                    timestamp: value.timestamp,
+                    window_nanos: 0,
+                })
+                .collect();
+            calculator.per_pod(samples, average.milli_value())
+        })
+        .map_err(|error| MetricFailure {
+            reason: "FailedGetPodsMetric",
+            error,
+            prefix: "failed to get pods metric value: ".to_owned(),
+            is_spec: false,
+        })?;
+    let status = MetricStatus {
+        kind: "Pods".to_owned(),
+        pods: Some(PodsMetricStatus { metric: metric.clone(), current: current(computed.value) }),
+        ..MetricStatus::default()
+    };
+    Ok(Proposal { status, reading: reading(format!("pods metric {}", metric.name), computed, calculator) })
+}
+
+fn object(
+    hpa: &Hpa<'_>,
+    described: &CrossVersionObjectReference,
+    metric: &MetricIdentifier,
+    target: ValueTarget,
+    answer: Result<&Answer, Unread>,
+    calculator: &Calculator<'_>,
+    settings: &Settings,
+) -> Result<Proposal, MetricFailure> {
+    let unable = |error: &str| {
+        let error = format!("unable to fetch metrics from custom metrics API: {error}");
+        let (metric, kind, namespace, name) = (&metric.name, &described.kind, hpa.namespace, &described.name);
+        match settings.version {
+            Version::V1_36 => format!("unable to get metric {metric}: {kind} on {namespace} {name}/{error}"),
+            Version::V1_37 => format!("unable to get metric {metric} on {kind} {namespace}/{name}: {error}"),
+        }
+    };
+    let value = match answer {
+        Ok(Answer::Custom(values)) => match &values[..] {
+            [one] => Ok(one.value.milli_value()),
+            several => Err(unable(&format!(
+                "the custom metrics API server returned {} results when we asked for exactly one",
+                several.len()
+            ))),
+        },
+        Ok(_) => Err(unable(WRONG_ANSWER)),
+        Err(Unread::Fetch(error)) => Err(unable(&error)),
+        Err(Unread::Whole(error)) => return Err(object_failure("", error)),
+    };
+    let computed = value.and_then(|value| calculator.single(value, target)).map_err(|error| {
+        let detail = match target {
+            ValueTarget::Value(_) => String::new(),
+            ValueTarget::AverageValue(_) => format!("failed to get {} object metric: ", metric.name),
+        };
+        object_failure(&detail, error)
+    })?;
+    let name = match target {
+        ValueTarget::Value(_) => format!("{} metric {}", described.kind, metric.name),
+        ValueTarget::AverageValue(_) => external_name(metric),
+    };
+    let status = MetricStatus {
+        kind: "Object".to_owned(),
+        object: Some(ObjectMetricStatus {
+            metric: metric.clone(),
+            current: current(computed.value),
+            described_object: described.clone(),
+        }),
+        ..MetricStatus::default()
+    };
+    Ok(Proposal { status, reading: reading(name, computed, calculator) })
+}
+
+fn object_failure(detail: &str, error: String) -> MetricFailure {
+    let prefix = format!("failed to get object metric value: {detail}");
+    MetricFailure { reason: "FailedGetObjectMetric", error, prefix, is_spec: false }
+}
+
+fn external(
+    hpa: &Hpa<'_>,
+    metric: &MetricIdentifier,
+    target: ValueTarget,
+    answer: Result<&Answer, Unread>,
+    calculator: &Calculator<'_>,
+) -> Result<Proposal, MetricFailure> {
+    let unable = |error: &str| {
+        let selector = go_print(metric.selector.as_ref());
+        format!("unable to get external metric {}/{}/{selector}: {error}", hpa.namespace, metric.name)
+    };
+    let values: Result<&[ExternalValue], String> = match answer {
+        Ok(Answer::External(values)) if values.is_empty() => {
+            Err(unable("no metrics returned from external metrics API"))
+        }
+        Ok(Answer::External(values)) => Ok(values),
+        Ok(_) => Err(unable(WRONG_ANSWER)),
+        Err(Unread::Fetch(error)) => {
+            Err(unable(&format!("unable to fetch metrics from external metrics API: {error}")))
+        }
+        Err(Unread::Whole(error)) => Err(error),
+    };
+    let computed = values
+        .and_then(|values| {
+            let sum: i128 = values.iter().map(|value| i128::from(value.value.milli_value())).sum();
+            calculator.single(saturate_to_milli(sum), target)
+        })
+        .map_err(|error| {
+            let name = &metric.name;
+            let detail = match target {
+                ValueTarget::Value(_) => format!("failed to get external metric {name}: "),
+                ValueTarget::AverageValue(_) => format!("failed to get {name} external metric: "),
+            };
+            let prefix = format!("failed to get {name} external metric value: {detail}");
+            MetricFailure { reason: "FailedGetExternalMetric", error, prefix, is_spec: false }
+        })?;
+    let status = MetricStatus {
+        kind: "External".to_owned(),
+        external: Some(PodsMetricStatus { metric: metric.clone(), current: current(computed.value) }),
+        ..MetricStatus::default()
+    };
+    Ok(Proposal { status, reading: reading(external_name(metric), computed, calculator) })
+}
+
+/// An amount as the API server stores it. Memory is told in binary units; where that leaves no unit, the server
+/// reads plain digits and stores them in decimal ones.
+fn amount(resource: &str, milli: i64) -> Quantity {
+    let binary = resource == "memory" && milli % KIBI_IN_MILLI == 0;
+    Quantity::from_milli(milli, if binary { Format::BinarySi } else { Format::DecimalSi })
+}
+
+/// 1 Ki in milli-units.
+const KIBI_IN_MILLI: i64 = 1024 * 1000;
+
+const WRONG_ANSWER: &str = "the answer is of another kind than the question";
+
+fn external_name(metric: &MetricIdentifier) -> String {
+    format!("external metric {}({})", metric.name, go_print(metric.selector.as_ref()))
+}
+
+fn current(value: Measure) -> MetricValueStatus {
+    let mut current = MetricValueStatus::default();
+    match value {
+        Measure::Milli(value) => current.value = Some(Quantity::from_milli(value, Format::DecimalSi)),
+        Measure::MilliPerPod(value) => {
+            current.average_value = Some(Quantity::from_milli(value, Format::DecimalSi));
+        }
+        Measure::Percent(percent) => current.average_utilization = Some(percent),
+    }
+    current
+}
+
+fn reading(name: String, computed: Computed, calculator: &Calculator<'_>) -> MetricReading {
+    MetricReading {
+        name: name.into(),
+        target: computed.target,
+        value: computed.value,
+        ratio: computed.ratio,
+        lowest_tolerated: calculator.tolerance.lowest,
+        highest_tolerated: calculator.tolerance.highest,
+        pods: computed.pods,
+        ready_pods: computed.ready_pods,
+        corrected: computed.corrected,
+        why: computed.why,
+        proposal: computed.proposal,
+    }
+}

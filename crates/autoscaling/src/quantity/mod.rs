@@ -1,0 +1,336 @@
+//! Exact `resource.Quantity`: fixed point in nano-units.
+//!
+//! An `i128` of nano-units reaches to 1.7 × 10²⁹ units either way; what lies beyond is held at that bound.
+//! Reading is in `parse`, with Kubernetes' rules and error texts.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+mod parse;
+
+const NANOS_PER_MILLI: i128 = 1_000_000;
+const NANOS_PER_UNIT: i128 = 1_000_000_000;
+
+/// An exact amount: nano-units in an `i128`, and the format in which it was written.
+///
+/// Equality, order and hash are by value; the format only matters for printing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Quantity {
+    nanos: i128,
+    format: Format,
+    /// How many decimal places it was written with, in units, at most nine. Only [`Self::as_f64`] looks at it.
+    decimals: u8,
+}
+
+/// How a quantity is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Format {
+    /// `1500m`, `2`, `3k`.
+    #[default]
+    DecimalSi,
+    /// `96Mi`.
+    BinarySi,
+    /// `12e6`.
+    DecimalExponent,
+}
+
+/// Why a text is not a quantity, in the words of Kubernetes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ParseQuantityError(pub &'static str);
+
+impl Quantity {
+    /// Nothing.
+    pub const ZERO: Self = Self { nanos: 0, format: Format::DecimalSi, decimals: 0 };
+
+    /// From milli-units.
+    pub fn from_milli(milli: i64, format: Format) -> Self {
+        Self { nanos: i128::from(milli) * NANOS_PER_MILLI, format, decimals: 3 }
+    }
+
+    /// From whole units.
+    pub fn from_units(units: i64, format: Format) -> Self {
+        Self { nanos: i128::from(units) * NANOS_PER_UNIT, format, decimals: 0 }
+    }
+
+    /// From nano-units.
+    pub fn from_nanos(nanos: i128, format: Format) -> Self {
+        Self { nanos, format, decimals: 9 }
+    }
+
+    /// In nano-units, exactly.
+    pub fn nanos(self) -> i128 {
+        self.nanos
+    }
+
+    /// In milli-units, rounded away from zero, saturating.
+    pub fn milli_value(self) -> i64 {
+        saturate(divide_away_from_zero(self.nanos, NANOS_PER_MILLI))
+    }
+
+    /// In whole units, rounded away from zero, saturating.
+    pub fn value(self) -> i64 {
+        saturate(divide_away_from_zero(self.nanos, NANOS_PER_UNIT))
+    }
+
+    /// As float64, the way Go's `AsApproximateFloat64` computes it: the digits that were written times a power of
+    /// ten, each rounded. So `59m` is 0.059000000000000004 and not 0.059, and 1 − `59m` is a tolerance's bound as
+    /// the reference has it.
+    pub fn as_f64(self) -> f64 {
+        let (nanos_per_digit, power) = match self.decimals {
+            0 => (1_000_000_000, 1.0),
+            1 => (100_000_000, 1e-1),
+            2 => (10_000_000, 1e-2),
+            3 => (1_000_000, 1e-3),
+            4 => (100_000, 1e-4),
+            5 => (10_000, 1e-5),
+            6 => (1_000, 1e-6),
+            7 => (100, 1e-7),
+            8 => (10, 1e-8),
+            _ => (1, 1e-9),
+        };
+        (self.nanos / nanos_per_digit) as f64 * power
+    }
+
+    /// The sum, saturating; the format of the first that is not zero, as in Go's `Quantity.Add`.
+    #[must_use]
+    pub fn saturating_add(self, other: Self) -> Self {
+        let format = if self.is_zero() { other.format } else { self.format };
+        Self {
+            nanos: self.nanos.saturating_add(other.nanos),
+            format,
+            decimals: self.decimals.max(other.decimals),
+        }
+    }
+
+    /// Whether it is nothing.
+    pub fn is_zero(self) -> bool {
+        self.nanos == 0
+    }
+
+    /// The format.
+    pub fn format(self) -> Format {
+        self.format
+    }
+
+    /// The digits and the power of ten of the largest suffix, up to `E`, that leaves an integer.
+    fn split_by_thousands(self) -> (i128, i32) {
+        if self.nanos == 0 {
+            return (0, 0);
+        }
+        let (mut digits, mut exponent) = (self.nanos, -9);
+        while exponent < 18 && digits % 1000 == 0 {
+            digits /= 1000;
+            exponent += 3;
+        }
+        (digits, exponent)
+    }
+
+    /// The whole units without factors of 1024, and the suffix that stands for those. None if it must be
+    /// printed in decimal: it has a fraction, or is so small that no suffix would be left.
+    fn split_by_1024(self) -> Option<(i128, &'static str)> {
+        if self.nanos % NANOS_PER_UNIT != 0 {
+            return None;
+        }
+        let mut digits = self.nanos / NANOS_PER_UNIT;
+        if digits.abs() < 1024 {
+            return None;
+        }
+        let mut suffix = "";
+        for larger in ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"] {
+            if digits % 1024 != 0 {
+                break;
+            }
+            digits /= 1024;
+            suffix = larger;
+        }
+        Some((digits, suffix))
+    }
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.format == Format::BinarySi
+            && let Some((digits, suffix)) = self.split_by_1024()
+        {
+            return write!(f, "{digits}{suffix}");
+        }
+        let (digits, exponent) = self.split_by_thousands();
+        if self.format == Format::DecimalExponent {
+            return if exponent == 0 { write!(f, "{digits}") } else { write!(f, "{digits}e{exponent}") };
+        }
+        let suffix = match exponent {
+            ..=-9 => "n",
+            -6 => "u",
+            -3 => "m",
+            3 => "k",
+            6 => "M",
+            9 => "G",
+            12 => "T",
+            15 => "P",
+            18 => "E",
+            _ => "",
+        };
+        write!(f, "{digits}{suffix}")
+    }
+}
+
+impl PartialEq for Quantity {
+    fn eq(&self, other: &Self) -> bool {
+        self.nanos == other.nanos
+    }
+}
+
+impl Eq for Quantity {}
+
+impl PartialOrd for Quantity {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Quantity {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.nanos.cmp(&other.nanos)
+    }
+}
+
+impl Hash for Quantity {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.nanos.hash(state);
+    }
+}
+
+impl Serialize for Quantity {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// As Go's `UnmarshalJSON`: a text (blanks around it are allowed), a number, or null, which is zero.
+impl<'de> Deserialize<'de> for Quantity {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(QuantityVisitor)
+    }
+}
+
+struct QuantityVisitor;
+
+impl Visitor<'_> for QuantityVisitor {
+    type Value = Quantity;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a quantity such as \"1500m\", a number or null")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Quantity, E> {
+        text.trim().parse().map_err(E::custom)
+    }
+
+    fn visit_i64<E: de::Error>(self, units: i64) -> Result<Quantity, E> {
+        Ok(Quantity::from_units(units, Format::DecimalSi))
+    }
+
+    fn visit_u64<E: de::Error>(self, units: u64) -> Result<Quantity, E> {
+        Ok(Quantity { nanos: i128::from(units) * NANOS_PER_UNIT, ..Quantity::ZERO })
+    }
+
+    fn visit_f64<E: de::Error>(self, units: f64) -> Result<Quantity, E> {
+        // The shortest decimal digits that mean this float: those that the sender wrote.
+        units.to_string().parse().map_err(E::custom)
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Quantity, E> {
+        Ok(Quantity::ZERO)
+    }
+}
+
+/// Divides by a positive number; a remainder takes the result one further from zero.
+fn divide_away_from_zero(nanos: i128, by: i128) -> i128 {
+    let whole = nanos / by;
+    if nanos % by == 0 { whole } else { whole + nanos.signum() }
+}
+
+/// The nearest `i64`.
+fn saturate(wide: i128) -> i64 {
+    i64::try_from(wide).unwrap_or(if wide < 0 { i64::MIN } else { i64::MAX })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn q(text: &str) -> Quantity {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn equal_amounts_are_equal_however_they_are_written() {
+        assert_eq!(q("1"), q("1000m"));
+        assert_eq!(q("1Ki"), q("1024"));
+        assert!(q("1Ki") > q("1k"));
+        let hash = |quantity: Quantity| {
+            let mut hasher = std::hash::DefaultHasher::new();
+            quantity.hash(&mut hasher);
+            hasher.finish()
+        };
+        assert_eq!(hash(q("1Ki")), hash(q("1024")));
+    }
+
+    #[test]
+    fn rounding_goes_away_from_zero() {
+        assert_eq!(q("1n").milli_value(), 1);
+        assert_eq!(q("-1n").milli_value(), -1);
+        assert_eq!(q("1001u").milli_value(), 2);
+        assert_eq!(q("1500m").value(), 2);
+        assert_eq!(q("-1500m").value(), -2);
+    }
+
+    #[test]
+    fn floats_are_those_of_go() {
+        assert_eq!(q("59m").as_f64(), 59.0 * 1e-3);
+        assert_ne!(q("59m").as_f64(), 0.059);
+        assert_eq!(q("0.1").as_f64(), 0.1);
+        assert_eq!(q("1e3").as_f64(), 1000.0);
+        assert_eq!(q("1Ki").saturating_add(q("500m")).as_f64(), 1024.5);
+    }
+
+    #[test]
+    fn values_saturate() {
+        assert_eq!(q("1e20").value(), i64::MAX);
+        assert_eq!(q("-1e20").value(), i64::MIN);
+        assert_eq!(q("9E").milli_value(), i64::MAX);
+        let huge = q("1e40");
+        assert_eq!(huge.saturating_add(huge), huge);
+    }
+
+    #[test]
+    fn a_sum_takes_the_format_of_its_first_part_that_is_not_zero() {
+        assert_eq!(q("1Ki").saturating_add(q("1k")).to_string(), "2024");
+        assert_eq!(q("0").saturating_add(q("1Mi")).to_string(), "1Mi");
+        assert_eq!(q("1Mi").saturating_add(q("1048576")).to_string(), "2Mi");
+        assert_eq!(q("1048576").saturating_add(q("1Mi")).to_string(), "2097152");
+    }
+
+    #[test]
+    fn the_suffix_is_at_most_exa() {
+        assert_eq!(q("1000E").to_string(), "1000E");
+        assert_eq!(q("1e21").to_string(), "1000e18");
+    }
+
+    #[test]
+    fn json_may_hold_a_text_a_number_or_null() {
+        let read = serde_json::from_str::<Quantity>;
+        assert_eq!(read("\" 1500m \"").unwrap(), q("1500m"));
+        assert_eq!(read("2").unwrap(), q("2"));
+        assert_eq!(read("-2").unwrap(), q("-2"));
+        assert_eq!(read("0.25").unwrap(), q("250m"));
+        assert_eq!(read("null").unwrap(), Quantity::ZERO);
+        assert!(read("\"1 m\"").unwrap_err().to_string().starts_with("quantities must match"));
+        assert!(read("true").is_err());
+        assert_eq!(serde_json::to_string(&q("0.5")).unwrap(), "\"500m\"");
+    }
+}

@@ -1,0 +1,316 @@
+//! What one metric asks for: ratios, tolerance, missing and unready pods (formulas: docs/parity.md).
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::explanation::{Corrected, Measure, PodGroup, PodVerdict, ProposalReason};
+use crate::number::{ceil_to_count, ceil_to_milli, length_to_i64, saturate_to_i32, saturate_to_milli};
+use crate::pod::{ConditionStatus, Phase, Pod};
+use crate::readiness::{Grouped, Sample};
+use crate::requests::request_of;
+use crate::settings::Settings;
+use crate::spec::{Behavior, ResourceTarget, ValueTarget};
+
+pub(crate) const NO_PODS: &str = "no pods returned by selector while calculating replica count";
+const NO_SAMPLES: &str = "did not receive metrics for targeted pods (pods might be unready)";
+const NO_KNOWN_PODS: &str = "no metrics returned matched known pods";
+
+/// Everything that one metric's arithmetic needs beside its samples.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Calculator<'a> {
+    /// `spec.replicas` of the Scale.
+    pub(crate) current: i32,
+    /// `status.replicas` of the Scale.
+    pub(crate) status_replicas: i32,
+    /// The pods that the selector matches, by name.
+    pub(crate) pods: &'a [Arc<Pod>],
+    pub(crate) tolerance: Tolerance,
+    pub(crate) settings: &'a Settings,
+    pub(crate) now: Timestamp,
+}
+
+/// The ratios between which nothing changes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tolerance {
+    pub(crate) lowest: f64,
+    pub(crate) highest: f64,
+}
+
+/// The arithmetic of one metric.
+#[derive(Debug)]
+pub(crate) struct Computed {
+    pub(crate) target: Measure,
+    /// What status shows: before missing and unready pods are filled in.
+    pub(crate) value: Measure,
+    /// For a target in percent, the average per pod in milli-units.
+    pub(crate) average: Option<i64>,
+    pub(crate) ratio: f64,
+    pub(crate) pods: Vec<PodVerdict>,
+    pub(crate) ready_pods: Option<i64>,
+    pub(crate) corrected: Option<Corrected>,
+    pub(crate) why: ProposalReason,
+    pub(crate) proposal: i32,
+}
+
+impl Tolerance {
+    /// From the flag, and from `behavior.*.tolerance` where it is set.
+    pub(crate) fn new(behavior: Option<&Behavior>, settings: &Settings) -> Self {
+        let of = |own: Option<crate::quantity::Quantity>| match own {
+            Some(tolerance) if settings.configurable_tolerance => tolerance.as_f64(),
+            _ => settings.tolerance,
+        };
+        let down = of(behavior.and_then(|behavior| behavior.scale_down.tolerance));
+        let up = of(behavior.and_then(|behavior| behavior.scale_up.tolerance));
+        Self { lowest: 1.0 - down, highest: 1.0 + up }
+    }
+
+    fn holds(self, ratio: f64) -> bool {
+        self.lowest <= ratio && ratio <= self.highest
+    }
+}
+
+impl Calculator<'_> {
+    /// Resource and ContainerResource metrics.
+    pub(crate) fn resource(
+        &self,
+        samples: Vec<Sample<'_>>,
+        resource: &str,
+        container: Option<&str>,
+        target: ResourceTarget,
+    ) -> Result<Computed, String> {
+        let grouped = self.group(samples, resource == "cpu")?;
+        match target {
+            ResourceTarget::Utilization(percent) => self.utilization(grouped, resource, container, percent),
+            ResourceTarget::AverageValue(average) => Ok(self.average(grouped, average.milli_value())),
+        }
+    }
+
+    /// Pods metrics.
+    pub(crate) fn per_pod(&self, samples: Vec<Sample<'_>>, target_milli: i64) -> Result<Computed, String> {
+        Ok(self.average(self.group(samples, false)?, target_milli))
+    }
+
+    /// Object and External metrics. `value` in milli-units.
+    pub(crate) fn single(&self, value: i64, target: ValueTarget) -> Result<Computed, String> {
+        match target {
+            ValueTarget::Value(target) => self.ratio_of_value(value, target.milli_value()),
+            ValueTarget::AverageValue(target) => Ok(self.value_per_pod(value, target.milli_value())),
+        }
+    }
+
+    fn group(&self, samples: Vec<Sample<'_>>, cpu: bool) -> Result<Grouped, String> {
+        if self.pods.is_empty() {
+            return Err(NO_PODS.to_owned());
+        }
+        let grouped = Grouped::new(self.pods, samples, cpu, self.settings, self.now);
+        if grouped.samples_left() == 0 { Err(NO_SAMPLES.to_owned()) } else { Ok(grouped) }
+    }
+
+    fn utilization(
+        &self,
+        mut grouped: Grouped,
+        resource: &str,
+        container: Option<&str>,
+        target: i32,
+    ) -> Result<Computed, String> {
+        for (verdict, pod) in grouped.pods.iter_mut().zip(self.pods) {
+            verdict.request = Some(request_of(pod, resource, container).map_err(|error| error.to_string())?);
+        }
+        let requested = |pod: &PodVerdict| i128::from(pod.request.unwrap_or(0));
+        let usage = grouped.ready_sum();
+        let requests: i128 = grouped.ready_pods().map(requested).sum();
+        let (percent, ratio) =
+            utilization_ratio(usage, requests, target).ok_or_else(|| NO_KNOWN_PODS.to_owned())?;
+        let average = saturate_to_milli(usage) / length_to_i64(grouped.ready).max(1);
+
+        let filled_percent = i128::from(target.max(100));
+        let (proposal, why, corrected) = self.propose(&grouped, ratio, |fill| {
+            let mut usage = usage;
+            let mut requests = requests;
+            for pod in &grouped.pods {
+                if pod.group == PodGroup::Missing && fill.missing.is_some() {
+                    let assumed = if fill.missing == Some(Missing::AtTarget) {
+                        i128::from(saturate_to_milli(requested(pod) * filled_percent / 100))
+                    } else {
+                        0
+                    };
+                    usage += assumed;
+                    requests += requested(pod);
+                } else if pod.group.is_unready() && fill.unready {
+                    requests += requested(pod);
+                }
+            }
+            utilization_ratio(usage, requests, target).map_or(ratio, |(_, ratio)| ratio)
+        });
+        Ok(Computed {
+            target: Measure::Percent(target),
+            value: Measure::Percent(percent),
+            average: Some(average),
+            ratio,
+            pods: grouped.pods,
+            ready_pods: None,
+            corrected,
+            why,
+            proposal,
+        })
+    }
+
+    fn average(&self, grouped: Grouped, target: i64) -> Computed {
+        let usage = grouped.ready_sum() + grouped.strangers_sum;
+        let count = length_to_i64(grouped.samples_left());
+        let (average, ratio) = average_ratio(usage, count, target);
+        let (proposal, why, corrected) = self.propose(&grouped, ratio, |fill| {
+            let assumed = match fill.missing {
+                Some(Missing::AtTarget) => i128::from(target) * i128::from(length_to_i64(grouped.missing)),
+                _ => 0,
+            };
+            average_ratio(usage + assumed, fill.values, target).1
+        });
+        Computed {
+            target: Measure::MilliPerPod(target),
+            value: Measure::MilliPerPod(average),
+            average: None,
+            ratio,
+            pods: grouped.pods,
+            ready_pods: None,
+            corrected,
+            why,
+            proposal,
+        }
+    }
+
+    /// From the first ratio to a proposal; `refill` gives the ratio once missing and unready pods are filled in.
+    fn propose(
+        &self,
+        grouped: &Grouped,
+        ratio: f64,
+        refill: impl FnOnce(Fill) -> f64,
+    ) -> (i32, ProposalReason, Option<Corrected>) {
+        let fill_unready = grouped.unready > 0 && ratio > 1.0;
+        if grouped.missing == 0 && !fill_unready {
+            return if self.tolerance.holds(ratio) {
+                (self.current, ProposalReason::WithinTolerance, None)
+            } else {
+                let ready = length_to_i64(grouped.ready) as f64;
+                (ceil_to_count(ratio * ready), ProposalReason::Ratio, None)
+            };
+        }
+        let missing = match (grouped.missing, ratio) {
+            (0, _) => None,
+            (_, ratio) if ratio < 1.0 => Some(Missing::AtTarget),
+            (_, ratio) if ratio > 1.0 => Some(Missing::AtZero),
+            _ => None,
+        };
+        let values = length_to_i64(
+            grouped.samples_left()
+                + missing.map_or(0, |_| grouped.missing)
+                + if fill_unready { grouped.unready } else { 0 },
+        );
+        let new_ratio = refill(Fill { missing, unready: fill_unready, values });
+        let corrected = Some(Corrected { ratio: new_ratio, values });
+        if self.tolerance.holds(new_ratio) {
+            return (self.current, ProposalReason::CorrectedWithinTolerance, corrected);
+        }
+        if (ratio < 1.0 && new_ratio > 1.0) || (ratio > 1.0 && new_ratio < 1.0) {
+            return (self.current, ProposalReason::DirectionReversed, corrected);
+        }
+        let proposal = ceil_to_count(new_ratio * values as f64);
+        if (new_ratio < 1.0 && proposal > self.current) || (new_ratio > 1.0 && proposal < self.current) {
+            return (self.current, ProposalReason::CountReversed, corrected);
+        }
+        (proposal, ProposalReason::CorrectedRatio, corrected)
+    }
+
+    fn ratio_of_value(&self, value: i64, target: i64) -> Result<Computed, String> {
+        let ratio = value as f64 / target as f64;
+        let mut ready_pods = None;
+        let (proposal, why) = if self.current == 0 {
+            (ceil_to_count(ratio), ProposalReason::FromZero)
+        } else if self.tolerance.holds(ratio) {
+            (self.current, ProposalReason::WithinTolerance)
+        } else {
+            let ready = self.running_and_ready()?;
+            ready_pods = Some(ready);
+            (ceil_to_count(ratio * ready as f64), ProposalReason::Ratio)
+        };
+        Ok(Computed {
+            target: Measure::Milli(target),
+            value: Measure::Milli(value),
+            average: None,
+            ratio,
+            pods: Vec::new(),
+            ready_pods,
+            corrected: None,
+            why,
+            proposal,
+        })
+    }
+
+    fn value_per_pod(&self, value: i64, target: i64) -> Computed {
+        let replicas = f64::from(self.status_replicas);
+        let ratio = value as f64 / (target as f64 * replicas);
+        let (proposal, why) = if self.status_replicas != 0 && self.tolerance.holds(ratio) {
+            (self.status_replicas, ProposalReason::WithinTolerance)
+        } else {
+            (ceil_to_count(value as f64 / target as f64), ProposalReason::PerPod)
+        };
+        // With no replicas there is nothing to divide by: status shows the undivided total.
+        let shown = if self.status_replicas == 0 { value } else { ceil_to_milli(value as f64 / replicas) };
+        Computed {
+            target: Measure::MilliPerPod(target),
+            value: Measure::MilliPerPod(shown),
+            average: None,
+            ratio,
+            pods: Vec::new(),
+            ready_pods: None,
+            corrected: None,
+            why,
+            proposal,
+        }
+    }
+
+    /// Pods that run and are Ready; those that are being deleted count too.
+    fn running_and_ready(&self) -> Result<i64, String> {
+        if self.pods.is_empty() {
+            return Err(format!("unable to calculate ready pods: {NO_PODS}"));
+        }
+        let ready = self.pods.iter().filter(|pod| {
+            pod.phase == Phase::Running
+                && pod.ready.is_some_and(|ready| ready.status == ConditionStatus::True)
+        });
+        Ok(length_to_i64(ready.count()))
+    }
+}
+
+/// What is filled in for pods without a sample.
+#[derive(Debug, Clone, Copy)]
+struct Fill {
+    missing: Option<Missing>,
+    /// Unready pods count with a usage of 0.
+    unready: bool,
+    /// How many values are then held.
+    values: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    /// The metric asks for fewer pods: assume that missing ones use what they should.
+    AtTarget,
+    /// The metric asks for more pods: assume that missing ones use nothing.
+    AtZero,
+}
+
+/// Utilization in percent and its ratio to the target; `None` if nothing is requested.
+fn utilization_ratio(usage: i128, requests: i128, target: i32) -> Option<(i32, f64)> {
+    let usage = i128::from(saturate_to_milli(usage));
+    let requests = i128::from(saturate_to_milli(requests));
+    let percent = saturate_to_i32((usage * 100).checked_div(requests)?);
+    Some((percent, f64::from(percent) / f64::from(target)))
+}
+
+/// The average in milli-units and its ratio to the target.
+fn average_ratio(usage: i128, count: i64, target: i64) -> (i64, f64) {
+    let average = saturate_to_milli(usage) / count.max(1);
+    (average, average as f64 / target as f64)
+}

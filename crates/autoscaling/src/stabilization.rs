@@ -1,0 +1,121 @@
+//! Stabilization: a proposal against what was recommended within a window (rules: docs/parity.md).
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::explanation::StabilizationStep;
+use crate::history::{History, Recommendation, Slot, ago};
+
+/// What stabilization gives: the step, and where the proposal goes in the history.
+#[derive(Debug)]
+pub(crate) struct Stabilized {
+    pub(crate) step: StabilizationStep,
+    pub(crate) slot: Slot,
+}
+
+/// Without `behavior`: the highest recommendation that is not older than the window.
+///
+/// A recommendation exactly as old as the window still counts; only older ones are overwritten.
+pub(crate) fn without_behavior(
+    recommendations: &[Recommendation],
+    proposal: i32,
+    window: Duration,
+    now: Timestamp,
+) -> Stabilized {
+    let cutoff = ago(now, SignedDuration::try_from(window).unwrap_or(SignedDuration::MAX));
+    let highest = recommendations.iter().filter(|r| r.at >= cutoff).max_by_key(|r| r.replicas).copied();
+    let held_by = highest.filter(|r| r.replicas > proposal);
+    Stabilized {
+        step: StabilizationStep {
+            before: proposal,
+            after: held_by.map_or(proposal, |r| r.replicas),
+            up_window_seconds: None,
+            down_window_seconds: i64::try_from(window.as_secs()).unwrap_or(i64::MAX),
+            held_by,
+        },
+        slot: Slot::last_of(recommendations.iter().map(|r| r.at < cutoff)),
+    }
+}
+
+/// With `behavior`: the current count, raised to the lowest recommendation of the scale-up window, then lowered to
+/// the highest of the scale-down window. Windows in seconds.
+///
+/// Only strictly younger recommendations count; those strictly older than both windows are overwritten.
+pub(crate) fn with_behavior(
+    recommendations: &[Recommendation],
+    current: i32,
+    proposal: i32,
+    up_window: i64,
+    down_window: i64,
+    now: Timestamp,
+) -> Stabilized {
+    let up_cutoff = ago(now, SignedDuration::from_secs(up_window));
+    let down_cutoff = ago(now, SignedDuration::from_secs(down_window));
+    let mut lowest = Recommendation { at: now, replicas: proposal };
+    let mut highest = lowest;
+    for recommendation in recommendations {
+        if recommendation.at > up_cutoff && recommendation.replicas < lowest.replicas {
+            lowest = *recommendation;
+        }
+        if recommendation.at > down_cutoff && recommendation.replicas > highest.replicas {
+            highest = *recommendation;
+        }
+    }
+    let after = current.max(lowest.replicas).min(highest.replicas);
+    let decided = if after == highest.replicas { highest } else { lowest };
+    Stabilized {
+        step: StabilizationStep {
+            before: proposal,
+            after,
+            up_window_seconds: Some(up_window),
+            down_window_seconds: down_window,
+            held_by: (after != proposal && after == decided.replicas).then_some(decided),
+        },
+        slot: Slot::last_of(recommendations.iter().map(|r| r.at < up_cutoff && r.at < down_cutoff)),
+    }
+}
+
+/// The recommendations that count for a sync, the first one of a new HPA included.
+pub(crate) fn recommendations(history: &History, initial: Option<Recommendation>) -> Vec<Recommendation> {
+    history.recommendations.iter().copied().chain(initial).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn recommended(entries: &[(i64, i32)]) -> Vec<Recommendation> {
+        entries.iter().map(|&(second, replicas)| Recommendation { at: at(second), replicas }).collect()
+    }
+
+    #[test]
+    fn without_behavior_the_highest_of_the_window_wins_and_its_edge_counts() {
+        let history = recommended(&[(0, 9), (100, 7), (399, 3)]);
+        let window = Duration::from_secs(300);
+        assert_eq!(without_behavior(&history, 2, window, at(300)).step.after, 9);
+        let later = without_behavior(&history, 2, window, at(301));
+        assert_eq!(later.step.after, 7);
+        assert_eq!(later.slot, Slot::Replace(0));
+        assert_eq!(without_behavior(&history, 8, window, at(301)).step.held_by, None);
+    }
+
+    #[test]
+    fn with_behavior_the_edge_of_a_window_does_not_count() {
+        let history = recommended(&[(0, 9), (1, 8)]);
+        assert_eq!(with_behavior(&history, 9, 2, 0, 300, at(300)).step.after, 8);
+        assert_eq!(with_behavior(&history, 9, 2, 0, 300, at(301)).step.after, 2);
+    }
+
+    #[test]
+    fn with_behavior_growing_waits_for_the_lowest_of_its_window() {
+        let history = recommended(&[(0, 3), (50, 6)]);
+        let stabilized = with_behavior(&history, 3, 10, 60, 0, at(60));
+        assert_eq!(stabilized.step.after, 6);
+        assert_eq!(stabilized.step.held_by, Some(Recommendation { at: at(50), replicas: 6 }));
+    }
+}

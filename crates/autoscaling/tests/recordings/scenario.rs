@@ -1,0 +1,207 @@
+//! One recording: its syncs in order, and what differs.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use autoscaling::history::History;
+use autoscaling::settings::{Settings, Version};
+use autoscaling::spec::Spec;
+use autoscaling::status::Status;
+use autoscaling::{
+    Answers, Hpa, Overlap, ScaleFailure, Verdict, WriteOutcome, conclude, decide, failed_update_status, plan,
+    target_group,
+};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::world::World;
+
+/// What the runner keeps of one HPA between syncs.
+struct Stored {
+    object: Value,
+    status: Status,
+    history: History,
+}
+
+/// Plays a recording; the number of its syncs.
+pub(crate) fn play(recording: &Value, differences: &mut Vec<String>) -> usize {
+    let settings = settings(recording);
+    let mut world = World::default();
+    let mut hpas: BTreeMap<String, Stored> = BTreeMap::new();
+    let syncs = recording["syncs"].as_array().unwrap();
+    for (number, sync) in syncs.iter().enumerate() {
+        let key = sync["hpa"].as_str().unwrap().to_owned();
+        if sync["object"].is_object() {
+            let uid = |object: &Value| object["metadata"]["uid"].clone();
+            let same = hpas.get(&key).is_some_and(|stored| uid(&stored.object) == uid(&sync["object"]));
+            if same {
+                hpas.get_mut(&key).unwrap().object = sync["object"].clone();
+            } else {
+                let stored = Stored {
+                    object: sync["object"].clone(),
+                    status: Status::default(),
+                    history: History::default(),
+                };
+                hpas.insert(key.clone(), stored);
+            }
+        }
+        world.update(&sync["world"]);
+        let Some(stored) = hpas.get_mut(&key) else { panic!("{}: no HPA {key}", recording["name"]) };
+        let got = one(&mut world, &key, stored, &settings, sync["at"].as_str().unwrap().parse().unwrap());
+        let expected = expectation(&sync["expect"]);
+        if !matches(&expected, &got) {
+            differences.push(format!(
+                "{} {} sync {number} at {}\n  expected {expected}\n  got      {got}",
+                recording["emulatedVersion"], recording["name"], sync["at"]
+            ));
+            return syncs.len();
+        }
+    }
+    syncs.len()
+}
+
+fn settings(recording: &Value) -> Settings {
+    let newest = recording["emulatedVersion"] == "1.37";
+    let mut settings = Settings::of(if newest { Version::V1_37 } else { Version::V1_36 });
+    let config = &recording["config"];
+    let seconds = |name: &str| go_seconds(config[name].as_str().unwrap());
+    settings.tolerance = config["tolerance"].as_f64().unwrap();
+    settings.downscale_stabilization = seconds("downscaleStabilization");
+    settings.cpu_initialization_period = seconds("cpuInitializationPeriod");
+    settings.initial_readiness_delay = seconds("initialReadinessDelay");
+    let gate = |name: &str, default: bool| config["featureGates"][name].as_bool().unwrap_or(default);
+    settings.scale_to_zero = gate("HPAScaleToZero", newest);
+    settings.generation = gate("HPAGeneration", newest);
+    settings
+}
+
+/// The few forms in which recordings write durations: `5m0s`, `30s`.
+fn go_seconds(text: &str) -> Duration {
+    let (minutes, seconds) = text.split_once('m').unwrap_or(("0", text));
+    let seconds: u64 = seconds.strip_suffix('s').unwrap().parse().unwrap();
+    Duration::from_secs(minutes.parse::<u64>().unwrap() * 60 + seconds)
+}
+
+fn one(world: &mut World, key: &str, stored: &mut Stored, settings: &Settings, now: Timestamp) -> Value {
+    let (namespace, name) = key.split_once('/').unwrap();
+    let spec: Spec = serde_json::from_value(stored.object["spec"].clone()).unwrap();
+    let generation = stored.object["metadata"]["generation"].as_i64();
+    let hpa = Hpa { namespace, name, generation, spec: &spec, status: &stored.status };
+    let target = &spec.target;
+    let (path, scale) = match target_group(target) {
+        Err(error) => (None, Err(ScaleFailure { message: error.to_string(), is_spec: true })),
+        Ok(group) => {
+            let (path, scale) = world.scale(group, &target.kind, &target.name);
+            (path, scale.map_err(|message| ScaleFailure { message, is_spec: false }))
+        }
+    };
+    let sync_plan = plan(
+        &hpa,
+        scale,
+        |selector| match world.claim(key, selector) {
+            others if others.len() > 1 => Overlap::Shared(others),
+            _ => Overlap::None,
+        },
+        settings,
+    );
+    let mut replies = vec![None; spec.metrics.len()];
+    for (place, query) in sync_plan.queries() {
+        replies[place] = Some(world.answer(query));
+    }
+    let pods = sync_plan.scale().map(|scale| world.select(&scale.selector)).unwrap_or_default();
+    let answers = Answers { metrics: replies, pods: &pods };
+    let decision = decide(&hpa, &sync_plan, &answers, &stored.history, settings, now);
+    let mut writes = Vec::new();
+    let outcome = match decision.verdict() {
+        Verdict::Rescale { to, .. } => world.put_scale(path.as_deref().unwrap(), *to, &mut writes),
+        _ => WriteOutcome::NotNeeded,
+    };
+    let conclusion = conclude(&hpa, decision, &outcome, &stored.history, settings, now);
+    let mut events = conclusion.events;
+    if let Some(status) = conclusion.status {
+        match world.put_status() {
+            None => stored.status = status,
+            Some(error) => events.push(failed_update_status(&error)),
+        }
+    }
+    events.extend(conclusion.last_event);
+    stored.history.commit(&conclusion.changes);
+    let events: Vec<Value> = events.iter().map(|event| json!([event.reason, event.message])).collect();
+    let status = serde_json::to_value(&stored.status).unwrap();
+    json!({ "scaleWrites": writes, "status": tidy(status), "events": events })
+}
+
+fn expectation(expect: &Value) -> Value {
+    // Where the reference's text names a random pod, it writes a status by chance, and meets a status fault by chance.
+    let by_chance = expect["statusWrites"] == -1;
+    let events: Vec<Value> = expect["events"]
+        .as_array()
+        .map(|events| {
+            events
+                .iter()
+                .filter(|event| !(by_chance && event["reason"] == "FailedUpdateStatus"))
+                .map(|event| {
+                    let message = event["message"].as_str().unwrap();
+                    let message = message.strip_prefix("(combined from similar events): ").unwrap_or(message);
+                    json!([event["reason"], message])
+                })
+                .collect()
+        })
+        .unwrap_or_default();
+    let writes: Vec<Value> = expect["scaleWrites"]
+        .as_array()
+        .map(|writes| writes.iter().map(|write| json!([write["replicas"], write["code"]])).collect())
+        .unwrap_or_default();
+    json!({ "scaleWrites": writes, "status": tidy(expect["status"].clone()), "events": events })
+}
+
+/// Leaves out what the wire may leave out: nulls, zeros, empty lists.
+fn tidy(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => Value::Object(
+            fields
+                .into_iter()
+                .map(|(name, value)| (name, tidy(value)))
+                .filter(|(_, value)| !value.is_null() && *value != json!(0) && *value != json!([]))
+                .collect(),
+        ),
+        Value::Array(items) => Value::Array(items.into_iter().map(tidy).collect()),
+        other => other,
+    }
+}
+
+fn matches(expected: &Value, got: &Value) -> bool {
+    match (expected, got) {
+        (Value::Object(expected), Value::Object(got)) => {
+            expected.len() == got.len()
+                && expected.iter().all(|(name, value)| {
+                    got.get(name).is_some_and(|got| {
+                        // Correlation may drop events as spam; that is not the core's.
+                        if name == "events" { is_subsequence(value, got) } else { matches(value, got) }
+                    })
+                })
+        }
+        (Value::Array(expected), Value::Array(got)) => {
+            expected.len() == got.len()
+                && expected.iter().zip(got).all(|(expected, got)| matches(expected, got))
+        }
+        (Value::String(expected), Value::String(got)) => text_matches(expected, got),
+        _ => expected == got,
+    }
+}
+
+fn is_subsequence(expected: &Value, got: &Value) -> bool {
+    let mut got = got.as_array().unwrap().iter();
+    expected.as_array().unwrap().iter().all(|expected| got.any(|got| matches(expected, got)))
+}
+
+/// ` Pod *` stands for any pod, the lone `*` for any quantity.
+fn text_matches(expected: &str, got: &str) -> bool {
+    if expected == "*" {
+        return true;
+    }
+    match expected.strip_suffix(" Pod *") {
+        Some(before) => got.strip_prefix(before).is_some_and(|rest| rest.starts_with(" Pod ")),
+        None => expected == got,
+    }
+}

@@ -1,0 +1,468 @@
+//! What the operator chose, resolved and validated. An error names the flag and what it may be.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use autoscaling::quantity::Quantity;
+use autoscaling::settings::Settings;
+
+use super::duration::GoDuration;
+use super::flags::{Flag, FlagError, Group, Purpose, Raw, Table};
+use super::gates::{self, Gates};
+use super::kcm;
+use super::values::{Kind, Value};
+use crate::telemetry::logging::{LogFormat, LogOptions};
+
+/// Everything that the controller can be told. It cannot be invalid.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// What changes a decision: tolerance, windows, version, gates.
+    pub settings: Settings,
+    /// Gate StaleControllerConsistencyHPA: wait for the cache to show our own last status write.
+    pub stale_consistency: bool,
+    /// `--horizontal-pod-autoscaler-sync-period`, above zero.
+    pub sync_period: Duration,
+    /// `--concurrent-horizontal-pod-autoscaler-syncs`, at least one.
+    pub concurrent_syncs: usize,
+    /// `--kubeconfig`, if not empty.
+    pub kubeconfig: Option<PathBuf>,
+    /// `--master`, if not empty.
+    pub master: Option<String>,
+    /// `--kube-api-qps`; none is unlimited, otherwise above zero.
+    pub qps: Option<f64>,
+    /// `--kube-api-burst`, at least one.
+    pub burst: u32,
+    /// `--dry-run`: decide everything, write nothing.
+    pub dry_run: bool,
+    /// `--field-manager`: the owner under which `spec.replicas` is written.
+    pub field_manager: String,
+    /// `--metrics-timeout` of one request to a metrics API, above zero.
+    pub metrics_timeout: Duration,
+    /// `--max-metrics-response` of one request to a metrics API, in bytes, at least one.
+    pub max_metrics_response: usize,
+    /// `--max-concurrent-metric-requests`, at least one.
+    pub max_concurrent_metric_requests: usize,
+    /// `--max-concurrent-metric-requests-per-api`, at least one.
+    pub max_concurrent_metric_requests_per_api: usize,
+    /// `--health-address`.
+    pub health_address: SocketAddr,
+    /// `--logging-format` and `-v`.
+    pub logging: LogOptions,
+    /// What the operator should know about flags that were given and have no effect; to be logged once.
+    pub warnings: Vec<String>,
+}
+
+/// What the demo can be told.
+#[cfg(feature = "tools")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DemoOptions {
+    /// `--for`: after this long it ends with a summary; none runs until it is interrupted.
+    pub duration: Option<Duration>,
+    /// `--port` on loopback; 0 takes a free one.
+    pub port: u16,
+    /// `--kubeconfig`: where to write the file for kubectl; none leaves the choice to the demo.
+    pub kubeconfig: Option<PathBuf>,
+    /// `--logging-format` and `-v`.
+    pub logging: LogOptions,
+}
+
+/// The flags that kube-controller-manager does not have.
+pub static OWN: &[Flag] = &[
+    own(
+        "dry-run",
+        Kind::Bool,
+        "false",
+        Group::Autoscaling,
+        "Decide and log everything, write nothing to the cluster.",
+    ),
+    own(
+        "field-manager",
+        Kind::String,
+        "kube-controller-manager",
+        Group::Cluster,
+        "The field manager of replica counts; the default keeps their owner.",
+    ),
+    own(
+        "metrics-timeout",
+        Kind::Duration,
+        "30s",
+        Group::Metrics,
+        "How long a request to a metrics API may take.",
+    ),
+    own(
+        "max-metrics-response",
+        Kind::Quantity,
+        "64Mi",
+        Group::Metrics,
+        "How many bytes an answer of a metrics API may have.",
+    ),
+    own(
+        "max-concurrent-metric-requests",
+        Kind::Int,
+        "512",
+        Group::Metrics,
+        "How many requests to metrics APIs may wait for their answers at once.",
+    ),
+    own(
+        "max-concurrent-metric-requests-per-api",
+        Kind::Int,
+        "256",
+        Group::Metrics,
+        "How many of them may go to one API.",
+    ),
+    own(
+        "health-address",
+        Kind::String,
+        "127.0.0.1:10257",
+        Group::Operation,
+        "Where health and metrics are served over HTTP.",
+    ),
+    own(
+        "version",
+        Kind::Version,
+        "false",
+        Group::Operation,
+        "Print the version; --version=raw prints more of it.",
+    ),
+];
+
+/// The flags of the demo.
+#[cfg(feature = "tools")]
+pub static DEMO: &[Flag] = &[
+    own(
+        "for",
+        Kind::Duration,
+        "",
+        Group::Command,
+        "End with a summary after this time; without it, run until interrupted.",
+    ),
+    own(
+        "port",
+        Kind::Int,
+        "0",
+        Group::Command,
+        "The port of the API server on 127.0.0.1; 0 takes a free one.",
+    ),
+    own(
+        "kubeconfig",
+        Kind::String,
+        "",
+        Group::Command,
+        "The kubeconfig file to write for kubectl.",
+    ),
+    own(
+        "logging-format",
+        Kind::String,
+        "text",
+        Group::Operation,
+        "The format of the logs: text or json.",
+    ),
+    Flag {
+        shorthand: Some('v'),
+        ..own(
+            "v",
+            Kind::Level,
+            "",
+            Group::Operation,
+            "How much is logged: 4 adds details, 6 traces.",
+        )
+    },
+    Flag {
+        shorthand: Some('h'),
+        ..own("help", Kind::Bool, "false", Group::Operation, "Print this text.")
+    },
+];
+
+const fn own(
+    name: &'static str,
+    kind: Kind,
+    default: &'static str,
+    group: Group,
+    usage: &'static str,
+) -> Flag {
+    Flag {
+        name,
+        shorthand: None,
+        kind,
+        default,
+        purpose: Purpose::Here { group, usage },
+    }
+}
+
+/// What client-go takes for a rate and a burst of 0.
+const CLIENT_GO_QPS: f64 = 5.0;
+const CLIENT_GO_BURST: u32 = 10;
+
+/// Reads flags that are known to be in the table, each with its default.
+struct Reader<'a> {
+    raw: &'a Raw,
+    table: &'a Table,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            settings: Settings::default(),
+            stale_consistency: true,
+            sync_period: Duration::from_secs(15),
+            concurrent_syncs: 5,
+            kubeconfig: None,
+            master: None,
+            qps: Some(20.0),
+            burst: 30,
+            dry_run: false,
+            field_manager: "kube-controller-manager".to_owned(),
+            metrics_timeout: Duration::from_secs(30),
+            max_metrics_response: 64 << 20,
+            max_concurrent_metric_requests: 512,
+            max_concurrent_metric_requests_per_api: 256,
+            health_address: SocketAddr::from((Ipv4Addr::LOCALHOST, 10257)),
+            logging: LogOptions::default(),
+            warnings: Vec::new(),
+        }
+    }
+}
+
+impl Config {
+    /// Resolves the flags of the controller.
+    pub fn resolve(raw: &Raw, table: &Table) -> Result<Self, FlagError> {
+        refuse_arguments(raw)?;
+        let read = Reader { raw, table };
+
+        let version = read.checked("emulated-version", |value| match value {
+            Value::List(items) => gates::parse_versions(items),
+            _ => Err(WRONG_TYPE.to_owned()),
+        })?;
+        let mut unknown_gates = Vec::new();
+        let gates = read.checked("feature-gates", |value| match value {
+            Value::List(items) => Gates::resolve(version, items, &mut unknown_gates),
+            _ => Err(WRONG_TYPE.to_owned()),
+        })?;
+        let mut settings = Settings {
+            tolerance: read.float("horizontal-pod-autoscaler-tolerance", |tolerance| {
+                if tolerance >= 0.0 {
+                    Ok(tolerance)
+                } else {
+                    Err("must be at least 0")
+                }
+            })?,
+            downscale_stabilization: read.duration("horizontal-pod-autoscaler-downscale-stabilization")?,
+            cpu_initialization_period: read
+                .duration("horizontal-pod-autoscaler-cpu-initialization-period")?,
+            initial_readiness_delay: read.duration("horizontal-pod-autoscaler-initial-readiness-delay")?,
+            ..Settings::of(version)
+        };
+        gates.apply(&mut settings);
+
+        let mut warnings = ignored_flags(raw, table);
+        if !unknown_gates.is_empty() {
+            warnings.push(format!(
+                "--feature-gates: {} {} no effect: the HPA controller does not know {}",
+                unknown_gates.join(", "),
+                if unknown_gates.len() == 1 { "has" } else { "have" },
+                if unknown_gates.len() == 1 { "it" } else { "them" },
+            ));
+        }
+
+        Ok(Self {
+            settings,
+            stale_consistency: gates.stale_consistency,
+            sync_period: read.duration_above_zero("horizontal-pod-autoscaler-sync-period")?,
+            concurrent_syncs: read.count("concurrent-horizontal-pod-autoscaler-syncs")?,
+            kubeconfig: read.text("kubeconfig").map(PathBuf::from),
+            master: read.text("master"),
+            qps: read.float("kube-api-qps", |qps| {
+                if qps.is_nan() {
+                    Err("must be a number")
+                } else if qps == 0.0 {
+                    Ok(Some(CLIENT_GO_QPS))
+                } else {
+                    Ok((qps > 0.0 && qps.is_finite()).then_some(qps))
+                }
+            })?,
+            burst: read.checked("kube-api-burst", |value| match value {
+                Value::Int(0) => Ok(CLIENT_GO_BURST),
+                Value::Int(burst) => u32::try_from(*burst).map_err(|_| "must be at least 0".to_owned()),
+                _ => Err(WRONG_TYPE.to_owned()),
+            })?,
+            dry_run: read.checked("dry-run", |value| Ok(*value == Value::Bool(true)))?,
+            field_manager: read.checked("field-manager", |value| match value {
+                // The rule of the API server.
+                Value::Text(name)
+                    if !name.is_empty() && name.len() <= 128 && !name.chars().any(char::is_control) =>
+                {
+                    Ok(name.clone())
+                }
+                _ => Err("must be 1 to 128 printable characters".to_owned()),
+            })?,
+            metrics_timeout: read.duration_above_zero("metrics-timeout")?,
+            max_metrics_response: read.checked("max-metrics-response", |value| match value {
+                Value::Quantity(size) if *size > Quantity::ZERO => {
+                    Ok(usize::try_from(size.value()).unwrap_or(usize::MAX))
+                }
+                _ => Err("must be greater than 0".to_owned()),
+            })?,
+            max_concurrent_metric_requests: read.count("max-concurrent-metric-requests")?,
+            max_concurrent_metric_requests_per_api: read.count("max-concurrent-metric-requests-per-api")?,
+            health_address: read.checked("health-address", |value| match value {
+                Value::Text(address) => address
+                    .parse()
+                    .map_err(|_| "must be an IP address and a port, such as 127.0.0.1:10257".to_owned()),
+                _ => Err(WRONG_TYPE.to_owned()),
+            })?,
+            logging: read.logging()?,
+            warnings,
+        })
+    }
+}
+
+#[cfg(feature = "tools")]
+impl DemoOptions {
+    /// Resolves the flags of the demo.
+    pub fn resolve(raw: &Raw, table: &Table) -> Result<Self, FlagError> {
+        refuse_arguments(raw)?;
+        let read = Reader { raw, table };
+        Ok(Self {
+            duration: match raw.value("for") {
+                Some(_) => Some(read.duration_above_zero("for")?),
+                None => None,
+            },
+            port: read.checked("port", |value| match value {
+                Value::Int(port) => {
+                    u16::try_from(*port).map_err(|_| "must be between 0 and 65535".to_owned())
+                }
+                _ => Err(WRONG_TYPE.to_owned()),
+            })?,
+            kubeconfig: read.text("kubeconfig").map(PathBuf::from),
+            logging: read.logging()?,
+        })
+    }
+}
+
+/// Cannot be seen: a flag's value has the type that the table gives it.
+const WRONG_TYPE: &str = "has another type";
+
+impl Reader<'_> {
+    /// The value that was given, or the default, as `check` reads it.
+    fn checked<T>(
+        &self,
+        name: &'static str,
+        check: impl FnOnce(&Value) -> Result<T, String>,
+    ) -> Result<T, FlagError> {
+        let flag = self
+            .table
+            .named(name)
+            .ok_or_else(|| FlagError::Unknown(name.to_owned()))?;
+        let default = flag.kind.parse_default(flag.default);
+        let value = self
+            .raw
+            .value(name)
+            .or(default.as_ref())
+            .ok_or_else(|| flag.invalid(flag.default, WRONG_TYPE))?;
+        check(value).map_err(|reason| flag.invalid(self.raw.text(name), reason))
+    }
+
+    fn float<T>(
+        &self,
+        name: &'static str,
+        check: impl FnOnce(f64) -> Result<T, &'static str>,
+    ) -> Result<T, FlagError> {
+        self.checked(name, |value| match value {
+            Value::Float(number) => check(*number).map_err(str::to_owned),
+            _ => Err(WRONG_TYPE.to_owned()),
+        })
+    }
+
+    fn duration(&self, name: &'static str) -> Result<Duration, FlagError> {
+        self.checked(name, |value| match value {
+            Value::Duration(duration) => duration
+                .unsigned()
+                .ok_or_else(|| "must be at least 0s".to_owned()),
+            _ => Err(WRONG_TYPE.to_owned()),
+        })
+    }
+
+    fn duration_above_zero(&self, name: &'static str) -> Result<Duration, FlagError> {
+        self.checked(name, |value| match value {
+            Value::Duration(duration) if *duration > GoDuration(0) => {
+                duration.unsigned().ok_or_else(|| WRONG_TYPE.to_owned())
+            }
+            _ => Err("must be greater than 0s".to_owned()),
+        })
+    }
+
+    fn count(&self, name: &'static str) -> Result<usize, FlagError> {
+        self.checked(name, |value| match value {
+            Value::Int(count) if *count >= 1 => Ok(usize::try_from(*count).unwrap_or(usize::MAX)),
+            _ => Err("must be at least 1".to_owned()),
+        })
+    }
+
+    /// A text; an empty one is as if it were not given.
+    fn text(&self, name: &'static str) -> Option<String> {
+        match self.raw.value(name) {
+            Some(Value::Text(text)) if !text.is_empty() => Some(text.clone()),
+            _ => None,
+        }
+    }
+
+    fn logging(&self) -> Result<LogOptions, FlagError> {
+        Ok(LogOptions {
+            format: self.checked("logging-format", |value| match value {
+                Value::Text(format) if format == "text" => Ok(LogFormat::Text),
+                Value::Text(format) if format == "json" => Ok(LogFormat::Json),
+                _ => Err("must be text or json".to_owned()),
+            })?,
+            verbosity: self.checked("v", |value| match value {
+                Value::Int(level) => Ok(u32::try_from(*level).unwrap_or(u32::MAX)),
+                _ => Err(WRONG_TYPE.to_owned()),
+            })?,
+        })
+    }
+}
+
+fn refuse_arguments(raw: &Raw) -> Result<(), FlagError> {
+    // Empty ones come from empty variables in scripts; kube-controller-manager lets them pass too.
+    if raw.arguments.iter().all(String::is_empty) {
+        Ok(())
+    } else {
+        Err(FlagError::Arguments(raw.arguments.clone()))
+    }
+}
+
+/// One warning for each reason why flags that were given have no effect, in the order of the flags' names.
+///
+/// A flag that is set to its default asks for nothing, so it is not mentioned. Two exceptions: the flags that Kubernetes
+/// has removed, and `--leader-elect`, whose default asks for something that does not happen.
+fn ignored_flags(raw: &Raw, table: &Table) -> Vec<String> {
+    let mut by_reason: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for flag in raw.names().filter_map(|name| table.named(name)) {
+        let Purpose::Ignored { reason } = flag.purpose else {
+            continue;
+        };
+        let removed = kcm::REMOVED_FLAGS.iter().any(|removed| removed.name == flag.name);
+        let tells = if flag.name == "leader-elect" {
+            raw.value(flag.name) == Some(&Value::Bool(true))
+        } else {
+            removed || raw.value(flag.name) != flag.kind.parse_default(flag.default).as_ref()
+        };
+        if tells {
+            by_reason
+                .entry(reason)
+                .or_default()
+                .push(format!("--{}", flag.name));
+        }
+    }
+    by_reason
+        .into_iter()
+        .map(|(reason, flags)| {
+            let verb = if flags.len() == 1 { "has" } else { "have" };
+            format!("{} {verb} no effect: {reason}", flags.join(", "))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

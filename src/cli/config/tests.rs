@@ -1,0 +1,239 @@
+use autoscaling::settings::Version;
+
+use super::*;
+use crate::cli::config::OWN;
+
+fn read(words: &[&str]) -> Result<Config, String> {
+    let table = Table::new(&[kcm::FLAGS, kcm::REMOVED_FLAGS, OWN]);
+    Raw::parse(words.iter().map(ToString::to_string), &table)
+        .and_then(|raw| Config::resolve(&raw, &table))
+        .map_err(|error| error.to_string())
+}
+
+fn config(word: &str) -> Config {
+    read(&[word]).unwrap()
+}
+
+/// What is wrong with a flag, behind the part that names it.
+fn reason(flag: &str, value: &str) -> String {
+    let error = read(&[&format!("{flag}={value}")]).unwrap_err();
+    let prefix = format!("invalid argument \"{value}\" for \"{flag}\" flag: ");
+    error
+        .strip_prefix(&prefix)
+        .unwrap_or_else(|| panic!("{error}"))
+        .to_owned()
+}
+
+#[test]
+fn without_flags_it_is_the_default() {
+    assert_eq!(read(&[]).unwrap(), Config::default());
+}
+
+#[test]
+fn the_hpa_flags_of_kube_controller_manager_set_the_same_here() {
+    let config = read(&[
+        "--horizontal-pod-autoscaler-sync-period=30s",
+        "--horizontal_pod_autoscaler_downscale_stabilization=1m30s",
+        "--horizontal-pod-autoscaler-tolerance",
+        "0.05",
+        "--horizontal-pod-autoscaler-cpu-initialization-period=0.5h",
+        "--horizontal-pod-autoscaler-initial-readiness-delay=0",
+        "--concurrent-horizontal-pod-autoscaler-syncs=10",
+    ])
+    .unwrap();
+    assert_eq!(config.sync_period, Duration::from_secs(30));
+    assert_eq!(config.settings.downscale_stabilization, Duration::from_secs(90));
+    assert_eq!(config.settings.tolerance, 0.05);
+    assert_eq!(config.settings.cpu_initialization_period, Duration::from_mins(30));
+    assert_eq!(config.settings.initial_readiness_delay, Duration::ZERO);
+    assert_eq!(config.concurrent_syncs, 10);
+    assert_eq!(config.warnings, [""; 0]);
+}
+
+#[test]
+fn the_way_to_the_cluster_is_as_given() {
+    let config = read(&["--kubeconfig=/etc/k", "--master=https://a:6443"]).unwrap();
+    assert_eq!(config.kubeconfig, Some(PathBuf::from("/etc/k")));
+    assert_eq!(config.master.as_deref(), Some("https://a:6443"));
+    let none = read(&["--kubeconfig=", "--master="]).unwrap();
+    assert_eq!((none.kubeconfig, none.master), (None, None));
+}
+
+#[test]
+fn client_limits_mean_what_they_mean_to_client_go() {
+    assert_eq!(config("--kube-api-qps=50.5").qps, Some(50.5));
+    assert_eq!(config("--kube-api-qps=-1").qps, None);
+    assert_eq!(config("--kube-api-qps=0").qps, Some(5.0));
+    assert_eq!(config("--kube-api-burst=100").burst, 100);
+    assert_eq!(config("--kube-api-burst=0").burst, 10);
+    assert_eq!(reason("--kube-api-burst", "-1"), "must be at least 0");
+    assert_eq!(reason("--kube-api-qps", "NaN"), "must be a number");
+}
+
+#[test]
+fn a_value_that_makes_no_sense_is_refused_by_name() {
+    assert_eq!(
+        reason("--concurrent-horizontal-pod-autoscaler-syncs", "0"),
+        "must be at least 1"
+    );
+    assert_eq!(
+        reason("--horizontal-pod-autoscaler-sync-period", "0s"),
+        "must be greater than 0s"
+    );
+    assert_eq!(
+        reason("--horizontal-pod-autoscaler-sync-period", "-1s"),
+        "must be greater than 0s"
+    );
+    assert_eq!(
+        reason("--horizontal-pod-autoscaler-downscale-stabilization", "-5m"),
+        "must be at least 0s"
+    );
+    assert_eq!(
+        reason("--horizontal-pod-autoscaler-tolerance", "-0.1"),
+        "must be at least 0"
+    );
+    assert_eq!(
+        reason("--horizontal-pod-autoscaler-tolerance", "NaN"),
+        "must be at least 0"
+    );
+    assert_eq!(
+        reason("--horizontal-pod-autoscaler-tolerance", "x"),
+        "strconv.ParseFloat: parsing \"x\": invalid syntax"
+    );
+    assert_eq!(reason("--logging-format", "xml"), "must be text or json");
+    assert_eq!(reason("--metrics-timeout", "0"), "must be greater than 0s");
+    assert_eq!(reason("--max-metrics-response", "0"), "must be greater than 0");
+    assert_eq!(
+        reason("--max-concurrent-metric-requests", "0"),
+        "must be at least 1"
+    );
+    assert_eq!(
+        reason("--health-address", "localhost"),
+        "must be an IP address and a port, such as 127.0.0.1:10257"
+    );
+    assert_eq!(
+        reason("--field-manager", ""),
+        "must be 1 to 128 printable characters"
+    );
+    assert_eq!(
+        reason("--emulated-version", "1.35"),
+        "emulated version \"1.35\" is neither 1.36 nor 1.37"
+    );
+    assert_eq!(
+        reason("--feature-gates", "HPAConfigurableTolerance=false"),
+        "cannot set feature gate HPAConfigurableTolerance to false, feature is locked to true"
+    );
+}
+
+#[test]
+fn the_emulated_version_brings_its_gates() {
+    assert_eq!(
+        config("--emulated-version=1.36").settings,
+        Settings::of(Version::V1_36)
+    );
+    assert!(!config("--emulated-version=kube=1.36").stale_consistency);
+    let mixed = read(&["--feature-gates=HPAScaleToZero=true", "--emulated-version=v1.36"]).unwrap();
+    assert!(mixed.settings.scale_to_zero);
+    assert!(!config("--feature-gates=StaleControllerConsistencyHPA=false").stale_consistency);
+}
+
+#[test]
+fn our_own_flags_are_read() {
+    let config = read(&[
+        "--dry-run",
+        "--field-manager=me",
+        "--metrics-timeout=5s",
+        "--max-metrics-response=1Mi",
+        "--max-concurrent-metric-requests=8",
+        "--max-concurrent-metric-requests-per-api=4",
+        "--health-address=[::1]:0",
+        "--logging-format=json",
+        "-v4",
+    ])
+    .unwrap();
+    assert!(config.dry_run);
+    assert_eq!(config.field_manager, "me");
+    assert_eq!(config.metrics_timeout, Duration::from_secs(5));
+    assert_eq!(config.max_metrics_response, 1 << 20);
+    assert_eq!(config.max_concurrent_metric_requests, 8);
+    assert_eq!(config.max_concurrent_metric_requests_per_api, 4);
+    assert_eq!(config.health_address, "[::1]:0".parse().unwrap());
+    assert_eq!(
+        config.logging,
+        LogOptions {
+            format: LogFormat::Json,
+            verbosity: 4
+        }
+    );
+}
+
+#[test]
+fn a_command_line_of_kubeadm_starts_with_a_warning_for_each_reason() {
+    let config = read(&[
+        "--allocate-node-cidrs=true",
+        "--authentication-kubeconfig=/etc/kubernetes/controller-manager.conf",
+        "--bind-address=127.0.0.1",
+        "--cluster-cidr=10.244.0.0/16",
+        "--cluster-name=kubernetes",
+        "--controllers=*,bootstrapsigner,tokencleaner,-horizontal-pod-autoscaler-controller",
+        "--kubeconfig=/etc/kubernetes/controller-manager.conf",
+        "--leader-elect=true",
+        "--use-service-account-credentials=true",
+    ])
+    .unwrap();
+    assert_eq!(
+        config.warnings,
+        [
+            "--use-service-account-credentials has no effect: all requests are made with the credentials of --kubeconfig or \
+             of the pod",
+            "--authentication-kubeconfig, --bind-address have no effect: health and metrics are served over plain HTTP at \
+             --health-address",
+            "--allocate-node-cidrs, --cluster-cidr have no effect: meant for other controllers of kube-controller-manager",
+            "--controllers has no effect: the HPA controller is the only one and always runs",
+            "--leader-elect has no effect: there is no leader election, run one replica",
+        ]
+    );
+}
+
+#[test]
+fn a_flag_that_is_set_to_its_default_needs_no_warning() {
+    let config = read(&[
+        "--concurrent-job-syncs=5",
+        "--controllers=*",
+        "--leader-elect=false",
+        "--cluster-name",
+        "kubernetes",
+    ]);
+    assert_eq!(config.unwrap().warnings, [""; 0]);
+}
+
+#[test]
+fn a_removed_flag_is_accepted_with_a_warning() {
+    let warnings = config("--horizontal-pod-autoscaler-downscale-delay=5m0s").warnings;
+    assert_eq!(warnings.len(), 1);
+    assert!(
+        warnings[0]
+            .starts_with("--horizontal-pod-autoscaler-downscale-delay has no effect: Kubernetes removed it")
+    );
+    assert!(read(&["--horizontal-pod-autoscaler-use-rest-clients"]).is_ok());
+}
+
+#[test]
+fn an_ignored_flag_must_still_have_a_value_of_its_type() {
+    let error = read(&["--concurrent-job-syncs=many"]).unwrap_err();
+    assert!(
+        error.contains("\"--concurrent-job-syncs\" flag: strconv.ParseInt: parsing \"many\""),
+        "{error}"
+    );
+}
+
+#[test]
+fn gates_of_other_components_are_named_in_one_warning() {
+    let warnings = config("--feature-gates=RotateKubeletServerCertificate=true,JobManagedBy=true").warnings;
+    assert_eq!(
+        warnings,
+        [
+            "--feature-gates: RotateKubeletServerCertificate, JobManagedBy have no effect: the HPA controller does not know them"
+        ]
+    );
+}

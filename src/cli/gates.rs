@@ -1,0 +1,249 @@
+//! Feature gates: those that the HPA controller knows, at the version that is emulated.
+
+use std::collections::BTreeMap;
+
+use autoscaling::go;
+use autoscaling::settings::{Settings, Version};
+
+use super::values::parse_bool;
+
+/// The gates of the HPA controller, resolved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "gates are switched one by one")]
+pub struct Gates {
+    /// HPAScaleToZero
+    pub scale_to_zero: bool,
+    /// HPAConfigurableTolerance
+    pub configurable_tolerance: bool,
+    /// HPAGeneration
+    pub generation: bool,
+    /// StaleControllerConsistencyHPA
+    pub stale_consistency: bool,
+}
+
+/// How far a gate has come at some version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Not there yet, so off.
+    PreAlpha,
+    /// Off unless switched on.
+    Alpha,
+    /// On unless switched off.
+    Beta,
+    /// On for good.
+    Locked,
+}
+
+const SCALE_TO_ZERO: &str = "HPAScaleToZero";
+const CONFIGURABLE_TOLERANCE: &str = "HPAConfigurableTolerance";
+const GENERATION: &str = "HPAGeneration";
+const STALE_CONSISTENCY: &str = "StaleControllerConsistencyHPA";
+
+fn stage(gate: &str, version: Version) -> Option<Stage> {
+    let (in_1_36, in_1_37) = match gate {
+        SCALE_TO_ZERO => (Stage::Alpha, Stage::Beta),
+        CONFIGURABLE_TOLERANCE => (Stage::Beta, Stage::Locked),
+        GENERATION | STALE_CONSISTENCY => (Stage::PreAlpha, Stage::Beta),
+        _ => return None,
+    };
+    Some(match version {
+        Version::V1_36 => in_1_36,
+        Version::V1_37 => in_1_37,
+    })
+}
+
+fn printed(version: Version) -> &'static str {
+    match version {
+        Version::V1_36 => "1.36",
+        Version::V1_37 => "1.37",
+    }
+}
+
+impl Gates {
+    /// Resolves `component:Gate=bool` items; the component may be left out or `kube`. Gates that the HPA controller does
+    /// not know are added to `unknown`, once each. The error is the reason that follows `flag: `.
+    pub fn resolve(version: Version, items: &[String], unknown: &mut Vec<String>) -> Result<Self, String> {
+        let mut set = BTreeMap::new();
+        for item in items {
+            let gate = match item.split_once(':') {
+                None => item.as_str(),
+                Some((component, gate)) if component.trim() == "kube" => gate.trim(),
+                Some((component, _)) => {
+                    return Err(format!("component not registered: {}", component.trim()));
+                }
+            };
+            let (name, value) = gate
+                .split_once('=')
+                .ok_or_else(|| format!("missing bool value for {gate}"))?;
+            let (name, value) = (name.trim(), value.trim());
+            let on = parse_bool(value)
+                .map_err(|error| format!("invalid value of {name}={value}, err: {error}"))?;
+            match stage(name, version) {
+                Some(Stage::PreAlpha) => {
+                    return Err(format!(
+                        "cannot set feature gate {name} to {on}, feature is PreAlpha at emulated version {}",
+                        printed(version)
+                    ));
+                }
+                Some(Stage::Locked) if !on => {
+                    return Err(format!(
+                        "cannot set feature gate {name} to {on}, feature is locked to true"
+                    ));
+                }
+                None if !matches!(name, "AllAlpha" | "AllBeta")
+                    && !unknown.iter().any(|seen| seen == name) =>
+                {
+                    unknown.push(name.to_owned());
+                }
+                _ => {}
+            }
+            set.insert(name, on);
+        }
+        let on = |gate| {
+            let by_stage = match stage(gate, version) {
+                None | Some(Stage::PreAlpha) => return false,
+                Some(Stage::Locked) => return true,
+                Some(Stage::Alpha) => set.get("AllAlpha").copied().unwrap_or(false),
+                Some(Stage::Beta) => set.get("AllBeta").copied().unwrap_or(true),
+            };
+            set.get(gate).copied().unwrap_or(by_stage)
+        };
+        Ok(Self {
+            scale_to_zero: on(SCALE_TO_ZERO),
+            configurable_tolerance: on(CONFIGURABLE_TOLERANCE),
+            generation: on(GENERATION),
+            stale_consistency: on(STALE_CONSISTENCY),
+        })
+    }
+
+    /// Writes the gates that change decisions into the settings of the core.
+    pub fn apply(self, settings: &mut Settings) {
+        settings.scale_to_zero = self.scale_to_zero;
+        settings.configurable_tolerance = self.configurable_tolerance;
+        settings.generation = self.generation;
+    }
+}
+
+/// Reads `--emulated-version`: `1.36`, `v1.37`, `kube=1.36`; the last of several. The error is the reason that follows
+/// `flag: `.
+pub(super) fn parse_versions(items: &[String]) -> Result<Version, String> {
+    let mut version = None;
+    for item in items {
+        let (component, text) = match item.split_once('=') {
+            Some((component, text)) => (component.trim(), text.trim()),
+            None => ("kube", item.trim()),
+        };
+        if component != "kube" {
+            return Err(format!("component not registered: {component}"));
+        }
+        let parsed = match text.strip_prefix('v').unwrap_or(text) {
+            "1.36" | "1.36.0" => Version::V1_36,
+            "1.37" | "1.37.0" => Version::V1_37,
+            _ => {
+                return Err(format!(
+                    "emulated version {} is neither 1.36 nor 1.37",
+                    go::quote(text)
+                ));
+            }
+        };
+        if version.replace(parsed).is_some_and(|before| before != parsed) {
+            return Err("duplicate version flag, it names two versions".to_owned());
+        }
+    }
+    Ok(version.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve(version: Version, items: &[&str]) -> Result<(Gates, Vec<String>), String> {
+        let items: Vec<String> = items.iter().map(ToString::to_string).collect();
+        let mut unknown = Vec::new();
+        Gates::resolve(version, &items, &mut unknown).map(|gates| (gates, unknown))
+    }
+
+    fn gates(version: Version, items: &[&str]) -> Gates {
+        resolve(version, items).unwrap().0
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_settings_of_the_version() {
+        for version in [Version::V1_36, Version::V1_37] {
+            let mut settings = Settings::of(version);
+            gates(version, &[]).apply(&mut settings);
+            assert_eq!(settings, Settings::of(version));
+        }
+        assert!(gates(Version::V1_37, &[]).stale_consistency);
+        assert!(!gates(Version::V1_36, &[]).stale_consistency);
+    }
+
+    #[test]
+    fn a_gate_is_switched_with_or_without_the_component() {
+        assert!(!gates(Version::V1_37, &["HPAScaleToZero=false"]).scale_to_zero);
+        assert!(!gates(Version::V1_37, &["kube:HPAScaleToZero=false"]).scale_to_zero);
+        assert!(gates(Version::V1_36, &["HPAScaleToZero=true"]).scale_to_zero);
+        assert!(gates(Version::V1_37, &["HPAScaleToZero=false", "HPAScaleToZero=true"]).scale_to_zero);
+        assert_eq!(
+            resolve(Version::V1_37, &["wardle:X=true"]).unwrap_err(),
+            "component not registered: wardle"
+        );
+    }
+
+    #[test]
+    fn a_locked_gate_can_only_be_set_to_what_it_is() {
+        let error = resolve(Version::V1_37, &["HPAConfigurableTolerance=false"]).unwrap_err();
+        assert_eq!(
+            error,
+            "cannot set feature gate HPAConfigurableTolerance to false, feature is locked to true"
+        );
+        assert!(gates(Version::V1_37, &["HPAConfigurableTolerance=true"]).configurable_tolerance);
+        assert!(!gates(Version::V1_36, &["HPAConfigurableTolerance=false"]).configurable_tolerance);
+    }
+
+    #[test]
+    fn a_gate_of_a_later_version_cannot_be_set() {
+        let error = resolve(Version::V1_36, &["HPAGeneration=true"]).unwrap_err();
+        assert_eq!(
+            error,
+            "cannot set feature gate HPAGeneration to true, feature is PreAlpha at emulated version 1.36"
+        );
+    }
+
+    #[test]
+    fn all_alpha_and_all_beta_switch_what_is_not_named() {
+        assert!(gates(Version::V1_36, &["AllAlpha=true"]).scale_to_zero);
+        let some = gates(Version::V1_37, &["AllBeta=false", "HPAGeneration=true"]);
+        assert!(!some.scale_to_zero && some.generation && some.configurable_tolerance);
+    }
+
+    #[test]
+    fn gates_of_others_are_told_once() {
+        let (_, unknown) = resolve(Version::V1_37, &["A=true", "B=false", "A=false"]).unwrap();
+        assert_eq!(unknown, ["A", "B"]);
+        assert_eq!(
+            resolve(Version::V1_37, &["A"]).unwrap_err(),
+            "missing bool value for A"
+        );
+        assert_eq!(
+            resolve(Version::V1_37, &["A=on"]).unwrap_err(),
+            "invalid value of A=on, err: strconv.ParseBool: parsing \"on\": invalid syntax"
+        );
+    }
+
+    #[test]
+    fn versions_are_read_in_every_spelling() {
+        let parse =
+            |items: &[&str]| parse_versions(&items.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(parse(&[]), Ok(Version::V1_37));
+        assert_eq!(parse(&["1.36"]), Ok(Version::V1_36));
+        assert_eq!(parse(&["v1.37"]), Ok(Version::V1_37));
+        assert_eq!(parse(&["kube=1.36"]), Ok(Version::V1_36));
+        assert_eq!(
+            parse(&["1.35"]).unwrap_err(),
+            "emulated version \"1.35\" is neither 1.36 nor 1.37"
+        );
+        assert!(parse(&["1.36", "1.37"]).is_err());
+        assert!(parse(&["wardle=1.36"]).is_err());
+    }
+}

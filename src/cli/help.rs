@@ -1,0 +1,79 @@
+//! The help texts, made from the tables of flags.
+
+use std::fmt::Write;
+
+use super::flags::{Flag, Group, Purpose, Table};
+
+const CONTROLLER: &str = "\
+Concertina scales workloads as HorizontalPodAutoscaler objects say, in place of the controller in
+kube-controller-manager. It takes that program's flags.
+
+Usage:
+  concertina [flags]
+";
+
+#[cfg(feature = "tools")]
+const COMMANDS: &str = "
+Commands (their flags: concertina COMMAND --help):
+  demo    Show autoscaling on a cluster that lives in this process.
+";
+
+/// Of the controller.
+pub(super) fn controller(table: &Table) -> String {
+    let mut text = CONTROLLER.to_owned();
+    #[cfg(feature = "tools")]
+    text.push_str(COMMANDS);
+    list(&mut text, table);
+    let ignored = table
+        .flags()
+        .filter(|flag| matches!(flag.purpose, Purpose::Ignored { .. }))
+        .count();
+    // Writing to a String cannot fail.
+    let _ = write!(
+        text,
+        "\nThe other {ignored} flags of kube-controller-manager are accepted, so that its command line can be copied, and\n\
+         have no effect. One that is set to something else than its default is named in a warning, with the reason.\n"
+    );
+    text
+}
+
+/// Of the demo.
+#[cfg(feature = "tools")]
+pub(super) fn demo(table: &Table) -> String {
+    let mut text = "\
+Runs a cluster in this process, with workloads under changing load and the controller that scales them.
+
+Usage:
+  concertina demo [flags]
+"
+    .to_owned();
+    list(&mut text, table);
+    text
+}
+
+fn list(text: &mut String, table: &Table) {
+    for group in Group::ALL {
+        let flags: Vec<(&Flag, &str)> = table
+            .flags()
+            .filter_map(|flag| match flag.purpose {
+                Purpose::Here { group: of, usage } if of == group => Some((flag, usage)),
+                _ => None,
+            })
+            .collect();
+        if flags.is_empty() {
+            continue;
+        }
+        let _ = writeln!(text, "\n{}:", group.title());
+        for (flag, usage) in flags {
+            let _ = write!(text, "  {}", flag.printed());
+            let placeholder = flag.kind.placeholder();
+            if !placeholder.is_empty() {
+                let _ = write!(text, " {placeholder}");
+            }
+            if !matches!(flag.default, "" | "false") {
+                let _ = write!(text, " (default {})", flag.default);
+            }
+            let _ = writeln!(text, "\n      {usage}");
+        }
+    }
+}

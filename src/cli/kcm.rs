@@ -1,0 +1,529 @@
+//! Every flag of kube-controller-manager v1.36.3 and v1.37.1, so that a copied command line starts.
+//!
+//! A flag that stands in one of the two versions only is accepted whichever of them is emulated.
+
+use super::flags::{Flag, Group, Purpose};
+use super::values::Kind;
+
+const OTHER: &str = "meant for other controllers of kube-controller-manager";
+const SERVING: &str = "health and metrics are served over plain HTTP at --health-address";
+const PROFILING: &str = "there is no profiling endpoint";
+const ELECTION: &str = "there is no leader election, run one replica";
+const CONTROLLERS: &str = "the HPA controller is the only one and always runs";
+const MANAGER: &str = "there is one controller, which starts at once and stops when its writes are done";
+const RESYNC: &str = "every HPA is synced once per --horizontal-pod-autoscaler-sync-period anyway";
+const CONTENT_TYPE: &str = "requests are made in JSON";
+const COMPATIBILITY: &str = "only --emulated-version chooses a behaviour";
+const ACCOUNT: &str = "all requests are made with the credentials of --kubeconfig or of the pod";
+const LOGS: &str = "logs are written to standard error at once";
+const MODULES: &str = "its patterns name files of kube-controller-manager";
+const METRICS: &str = "metrics are exposed as they are";
+const REMOVED: &str =
+    "Kubernetes removed it, --horizontal-pod-autoscaler-downscale-stabilization took its place";
+const REST_CLIENTS: &str = "Kubernetes removed it, metrics always come from the metrics APIs";
+const CPU_TAINT: &str = "Kubernetes renamed it to --horizontal-pod-autoscaler-cpu-initialization-period";
+
+/// The flags of kube-controller-manager, in the order of its sections.
+pub static FLAGS: &[Flag] = &[
+    // Authentication
+    ignored("authentication-kubeconfig", Kind::String, "", SERVING),
+    ignored("authentication-skip-lookup", Kind::Bool, "false", SERVING),
+    ignored(
+        "authentication-token-webhook-cache-ttl",
+        Kind::Duration,
+        "10s",
+        SERVING,
+    ),
+    ignored(
+        "authentication-tolerate-lookup-failure",
+        Kind::Bool,
+        "false",
+        SERVING,
+    ),
+    ignored("client-ca-file", Kind::String, "", SERVING),
+    ignored("requestheader-allowed-names", Kind::Strings, "", SERVING),
+    ignored("requestheader-client-ca-file", Kind::String, "", SERVING),
+    ignored(
+        "requestheader-extra-headers-prefix",
+        Kind::Strings,
+        "[x-remote-extra-]",
+        SERVING,
+    ),
+    ignored(
+        "requestheader-group-headers",
+        Kind::Strings,
+        "[x-remote-group]",
+        SERVING,
+    ),
+    ignored("requestheader-uid-headers", Kind::Strings, "", SERVING),
+    ignored(
+        "requestheader-username-headers",
+        Kind::Strings,
+        "[x-remote-user]",
+        SERVING,
+    ),
+    // Authorization
+    ignored(
+        "authorization-always-allow-paths",
+        Kind::Strings,
+        "[/healthz,/readyz,/livez]",
+        SERVING,
+    ),
+    ignored("authorization-kubeconfig", Kind::String, "", SERVING),
+    ignored(
+        "authorization-webhook-cache-authorized-ttl",
+        Kind::Duration,
+        "10s",
+        SERVING,
+    ),
+    ignored(
+        "authorization-webhook-cache-unauthorized-ttl",
+        Kind::Duration,
+        "10s",
+        SERVING,
+    ),
+    // Certificatesigningrequest-signing-controller
+    ignored("cluster-signing-cert-file", Kind::String, "", OTHER),
+    ignored("cluster-signing-duration", Kind::Duration, "8760h0m0s", OTHER),
+    ignored("cluster-signing-key-file", Kind::String, "", OTHER),
+    ignored(
+        "cluster-signing-kube-apiserver-client-cert-file",
+        Kind::String,
+        "",
+        OTHER,
+    ),
+    ignored(
+        "cluster-signing-kube-apiserver-client-key-file",
+        Kind::String,
+        "",
+        OTHER,
+    ),
+    ignored(
+        "cluster-signing-kubelet-client-cert-file",
+        Kind::String,
+        "",
+        OTHER,
+    ),
+    ignored("cluster-signing-kubelet-client-key-file", Kind::String, "", OTHER),
+    ignored(
+        "cluster-signing-kubelet-serving-cert-file",
+        Kind::String,
+        "",
+        OTHER,
+    ),
+    ignored(
+        "cluster-signing-kubelet-serving-key-file",
+        Kind::String,
+        "",
+        OTHER,
+    ),
+    ignored(
+        "cluster-signing-legacy-unknown-cert-file",
+        Kind::String,
+        "",
+        OTHER,
+    ),
+    ignored("cluster-signing-legacy-unknown-key-file", Kind::String, "", OTHER),
+    // Cronjob-controller
+    ignored("concurrent-cron-job-syncs", Kind::Int32, "5", OTHER),
+    // Daemonset-controller
+    ignored("concurrent-daemonset-syncs", Kind::Int32, "2", OTHER),
+    // Debugging
+    ignored("contention-profiling", Kind::Bool, "false", PROFILING),
+    ignored("profiling", Kind::Bool, "true", PROFILING),
+    // Deployment-controller
+    ignored("concurrent-deployment-syncs", Kind::Int32, "5", OTHER),
+    // Device-taint-eviction-controller
+    ignored("concurrent-device-taint-eviction-syncs", Kind::Int32, "8", OTHER),
+    // Disruption-controller
+    ignored("concurrent-disruption-syncs", Kind::Int32, "1", OTHER), // only in 1.37
+    // Endpoints-controller
+    ignored("concurrent-endpoint-syncs", Kind::Int32, "5", OTHER),
+    ignored("endpoint-updates-batch-period", Kind::Duration, "", OTHER),
+    // Endpointslice-controller
+    ignored("concurrent-service-endpoint-syncs", Kind::Int32, "5", OTHER),
+    ignored("endpointslice-updates-batch-period", Kind::Duration, "", OTHER),
+    ignored("max-endpoints-per-slice", Kind::Int32, "100", OTHER),
+    // Endpointslice-mirroring-controller
+    ignored(
+        "mirroring-concurrent-service-endpoint-syncs",
+        Kind::Int32,
+        "5",
+        OTHER,
+    ),
+    ignored(
+        "mirroring-endpointslice-updates-batch-period",
+        Kind::Duration,
+        "",
+        OTHER,
+    ),
+    ignored("mirroring-max-endpoints-per-subset", Kind::Int32, "1000", OTHER),
+    // Ephemeral-volume-controller
+    ignored("concurrent-ephemeralvolume-syncs", Kind::Int32, "5", OTHER),
+    // Garbage-collector-controller
+    ignored("concurrent-gc-syncs", Kind::Int32, "20", OTHER),
+    ignored("enable-garbage-collector", Kind::Bool, "true", OTHER),
+    // Generic
+    ignored("allocate-node-cidrs", Kind::Bool, "false", OTHER),
+    ignored("cidr-allocator-type", Kind::String, "RangeAllocator", OTHER),
+    ignored("cloud-config", Kind::String, "", OTHER),
+    ignored("cloud-provider", Kind::String, "", OTHER),
+    ignored("cluster-cidr", Kind::String, "", OTHER),
+    ignored("cluster-name", Kind::String, "kubernetes", OTHER),
+    ignored("configure-cloud-routes", Kind::Bool, "true", OTHER),
+    ignored("controller-shutdown-timeout", Kind::Duration, "10s", MANAGER),
+    ignored("controller-start-interval", Kind::Duration, "", MANAGER),
+    ignored("controllers", Kind::Strings, "[*]", CONTROLLERS),
+    here(
+        "emulated-version",
+        Kind::Strings,
+        "",
+        Group::Autoscaling,
+        "The Kubernetes minor to behave as: 1.36 or 1.37 (default 1.37).",
+    ),
+    ignored("external-cloud-volume-plugin", Kind::String, "", OTHER),
+    here(
+        "feature-gates",
+        Kind::FeatureGates,
+        "",
+        Group::Autoscaling,
+        "Features to switch: HPAScaleToZero, HPAGeneration, StaleControllerConsistencyHPA.",
+    ),
+    here(
+        "kube-api-burst",
+        Kind::Int32,
+        "30",
+        Group::Cluster,
+        "Requests that may exceed that rate at once.",
+    ),
+    ignored(
+        "kube-api-content-type",
+        Kind::String,
+        "application/vnd.kubernetes.protobuf",
+        CONTENT_TYPE,
+    ),
+    here(
+        "kube-api-qps",
+        Kind::Float32,
+        "20",
+        Group::Cluster,
+        "Requests per second to the API server, for each client; negative is unlimited.",
+    ),
+    ignored("leader-elect", Kind::Bool, "true", ELECTION),
+    ignored("leader-elect-lease-duration", Kind::Duration, "15s", ELECTION),
+    ignored("leader-elect-renew-deadline", Kind::Duration, "10s", ELECTION),
+    ignored("leader-elect-resource-lock", Kind::String, "leases", ELECTION),
+    ignored(
+        "leader-elect-resource-name",
+        Kind::String,
+        "kube-controller-manager",
+        ELECTION,
+    ),
+    ignored(
+        "leader-elect-resource-namespace",
+        Kind::String,
+        "kube-system",
+        ELECTION,
+    ),
+    ignored("leader-elect-retry-period", Kind::Duration, "2s", ELECTION),
+    ignored("min-compatibility-version", Kind::Strings, "", COMPATIBILITY),
+    ignored("min-resync-period", Kind::Duration, "12h0m0s", RESYNC),
+    ignored("route-reconciliation-period", Kind::Duration, "10s", OTHER),
+    ignored("use-service-account-credentials", Kind::Bool, "false", ACCOUNT),
+    // Global
+    lettered(
+        'h',
+        here("help", Kind::Bool, "false", Group::Operation, "Print this text."),
+    ),
+    // Horizontal-pod-autoscaler-controller
+    here(
+        "concurrent-horizontal-pod-autoscaler-syncs",
+        Kind::Int32,
+        "5",
+        Group::Autoscaling,
+        "How many syncs may decide or write at the same time.",
+    ),
+    here(
+        "horizontal-pod-autoscaler-cpu-initialization-period",
+        Kind::Duration,
+        "5m0s",
+        Group::Autoscaling,
+        "For how long after its start the CPU usage of a pod that is not ready is left out.",
+    ),
+    here(
+        "horizontal-pod-autoscaler-downscale-stabilization",
+        Kind::Duration,
+        "5m0s",
+        Group::Autoscaling,
+        "For how long a higher recommendation keeps an HPA without its own window from scaling down.",
+    ),
+    here(
+        "horizontal-pod-autoscaler-initial-readiness-delay",
+        Kind::Duration,
+        "30s",
+        Group::Autoscaling,
+        "Within how long after its start a change to unready counts as not yet having been ready.",
+    ),
+    here(
+        "horizontal-pod-autoscaler-sync-period",
+        Kind::Duration,
+        "15s",
+        Group::Autoscaling,
+        "How long after a sync of an HPA the next one follows.",
+    ),
+    here(
+        "horizontal-pod-autoscaler-tolerance",
+        Kind::Float64,
+        "0.1",
+        Group::Autoscaling,
+        "How far the ratio of usage to target may be from 1.0 before the replica count changes.",
+    ),
+    // Job-controller
+    ignored("concurrent-job-syncs", Kind::Int32, "5", OTHER),
+    // Leader-migration
+    ignored("enable-leader-migration", Kind::Bool, "false", ELECTION),
+    ignored("leader-migration-config", Kind::String, "", ELECTION),
+    // Legacy-serviceaccount-token-cleaner-controller
+    ignored(
+        "legacy-service-account-token-clean-up-period",
+        Kind::Duration,
+        "8760h0m0s",
+        OTHER,
+    ),
+    // Logs
+    ignored("log-flush-frequency", Kind::Duration, "5s", LOGS),
+    ignored("log-json-info-buffer-size", Kind::Quantity, "", LOGS),
+    ignored("log-json-split-stream", Kind::Bool, "false", LOGS),
+    ignored("log-text-info-buffer-size", Kind::Quantity, "", LOGS),
+    ignored("log-text-split-stream", Kind::Bool, "false", LOGS),
+    here(
+        "logging-format",
+        Kind::String,
+        "text",
+        Group::Operation,
+        "The format of the logs: text or json.",
+    ),
+    lettered(
+        'v',
+        here(
+            "v",
+            Kind::Level,
+            "",
+            Group::Operation,
+            "How much is logged: 4 adds details, 6 traces.",
+        ),
+    ),
+    ignored("vmodule", Kind::ModuleLevels, "", MODULES),
+    // Metrics
+    ignored("allow-metric-labels", Kind::StringMap, "[]", METRICS),
+    ignored("allow-metric-labels-manifest", Kind::String, "", METRICS),
+    ignored("disabled-metrics", Kind::Strings, "", METRICS),
+    ignored("show-hidden-metrics-for-version", Kind::String, "", METRICS),
+    // Misc
+    here(
+        "kubeconfig",
+        Kind::String,
+        "",
+        Group::Cluster,
+        "The kubeconfig file; without it and --master the configuration of the pod is used.",
+    ),
+    here(
+        "master",
+        Kind::String,
+        "",
+        Group::Cluster,
+        "The address of the API server, instead of that in the kubeconfig.",
+    ),
+    // Namespace-controller
+    ignored("concurrent-namespace-syncs", Kind::Int32, "10", OTHER),
+    ignored("namespace-sync-period", Kind::Duration, "5m0s", OTHER),
+    // Node-ipam-controller
+    ignored("node-cidr-mask-size", Kind::Int32, "", OTHER),
+    ignored("node-cidr-mask-size-ipv4", Kind::Int32, "", OTHER),
+    ignored("node-cidr-mask-size-ipv6", Kind::Int32, "", OTHER),
+    ignored("service-cluster-ip-range", Kind::String, "", OTHER),
+    // Node-lifecycle-controller
+    ignored("large-cluster-size-threshold", Kind::Int32, "50", OTHER),
+    ignored("node-eviction-rate", Kind::Float32, "0.1", OTHER),
+    ignored("node-monitor-grace-period", Kind::Duration, "50s", OTHER),
+    ignored("node-monitor-period", Kind::Duration, "5s", OTHER),
+    ignored("node-startup-grace-period", Kind::Duration, "1m0s", OTHER),
+    ignored("secondary-node-eviction-rate", Kind::Float32, "0.01", OTHER),
+    ignored("unhealthy-zone-threshold", Kind::Float32, "0.55", OTHER),
+    // Persistentvolume-attach-detach-controller
+    ignored(
+        "attach-detach-reconcile-sync-period",
+        Kind::Duration,
+        "1m0s",
+        OTHER,
+    ),
+    ignored("disable-attach-detach-reconcile-sync", Kind::Bool, "false", OTHER),
+    ignored("disable-force-detach-on-timeout", Kind::Bool, "false", OTHER),
+    // Persistentvolume-binder-controller
+    ignored("enable-dynamic-provisioning", Kind::Bool, "true", OTHER),
+    ignored("enable-hostpath-provisioner", Kind::Bool, "false", OTHER),
+    ignored(
+        "flex-volume-plugin-dir",
+        Kind::String,
+        "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/",
+        OTHER,
+    ),
+    ignored("pv-recycler-increment-timeout-nfs", Kind::Int32, "30", OTHER),
+    ignored("pv-recycler-minimum-timeout-hostpath", Kind::Int32, "60", OTHER),
+    ignored("pv-recycler-minimum-timeout-nfs", Kind::Int32, "300", OTHER),
+    ignored(
+        "pv-recycler-pod-template-filepath-hostpath",
+        Kind::String,
+        "",
+        OTHER,
+    ),
+    ignored("pv-recycler-pod-template-filepath-nfs", Kind::String, "", OTHER),
+    ignored("pv-recycler-timeout-increment-hostpath", Kind::Int32, "30", OTHER),
+    ignored("pvclaimbinder-sync-period", Kind::Duration, "15s", OTHER),
+    // Pod-garbage-collector-controller
+    ignored("terminated-pod-gc-threshold", Kind::Int32, "12500", OTHER),
+    // Replicaset-controller
+    ignored("concurrent-replicaset-syncs", Kind::Int32, "5", OTHER),
+    // Replicationcontroller-controller
+    ignored("concurrent-rc-syncs", Kind::Int32, "5", OTHER),
+    // Resourceclaim-controller
+    ignored("concurrent-resourceclaim-syncs", Kind::Int32, "50", OTHER),
+    // Resourcequota-controller
+    ignored("concurrent-resource-quota-syncs", Kind::Int32, "5", OTHER),
+    ignored("resource-quota-sync-period", Kind::Duration, "5m0s", OTHER),
+    // Secure serving
+    ignored("bind-address", Kind::Ip, "0.0.0.0", SERVING),
+    ignored("cert-dir", Kind::String, "", SERVING),
+    ignored("disable-http2-serving", Kind::Bool, "false", SERVING),
+    ignored("http2-max-streams-per-connection", Kind::Int, "", SERVING),
+    ignored("permit-address-sharing", Kind::Bool, "false", SERVING),
+    ignored("permit-port-sharing", Kind::Bool, "false", SERVING),
+    ignored("secure-port", Kind::Int, "10257", SERVING),
+    ignored("tls-cert-file", Kind::String, "", SERVING),
+    ignored("tls-cipher-suites", Kind::Strings, "", SERVING),
+    ignored("tls-curve-preferences", Kind::Int32s, "[]", SERVING),
+    ignored("tls-min-version", Kind::String, "", SERVING),
+    ignored("tls-private-key-file", Kind::String, "", SERVING),
+    ignored("tls-sni-cert-key", Kind::NamedCertKey, "[]", SERVING),
+    // Service-lb-controller
+    ignored("concurrent-service-syncs", Kind::Int32, "1", OTHER), // only in 1.36
+    // Serviceaccount-controller
+    ignored("concurrent-serviceaccount-token-syncs", Kind::Int32, "5", OTHER),
+    ignored("root-ca-file", Kind::String, "", OTHER),
+    ignored("service-account-private-key-file", Kind::String, "", OTHER),
+    // Statefulset-controller
+    ignored("concurrent-statefulset-syncs", Kind::Int32, "5", OTHER),
+    // Ttl-after-finished-controller
+    ignored("concurrent-ttl-after-finished-syncs", Kind::Int32, "5", OTHER),
+    // Validatingadmissionpolicy-status-controller
+    ignored(
+        "concurrent-validating-admission-policy-status-syncs",
+        Kind::Int32,
+        "5",
+        OTHER,
+    ),
+];
+
+/// Flags that Kubernetes has removed and that scripts still carry. Whoever sets one is warned, whatever its value.
+pub static REMOVED_FLAGS: &[Flag] = &[
+    ignored(
+        "horizontal-pod-autoscaler-upscale-delay",
+        Kind::Duration,
+        "3m0s",
+        REMOVED,
+    ),
+    ignored(
+        "horizontal-pod-autoscaler-downscale-delay",
+        Kind::Duration,
+        "5m0s",
+        REMOVED,
+    ),
+    ignored(
+        "horizontal-pod-autoscaler-use-rest-clients",
+        Kind::Bool,
+        "true",
+        REST_CLIENTS,
+    ),
+    ignored(
+        "horizontal-pod-autoscaler-cpu-taint-period",
+        Kind::Duration,
+        "5m0s",
+        CPU_TAINT,
+    ),
+];
+
+const fn here(
+    name: &'static str,
+    kind: Kind,
+    default: &'static str,
+    group: Group,
+    usage: &'static str,
+) -> Flag {
+    Flag {
+        name,
+        shorthand: None,
+        kind,
+        default,
+        purpose: Purpose::Here { group, usage },
+    }
+}
+
+const fn lettered(letter: char, flag: Flag) -> Flag {
+    Flag {
+        shorthand: Some(letter),
+        ..flag
+    }
+}
+
+const fn ignored(name: &'static str, kind: Kind, default: &'static str, reason: &'static str) -> Flag {
+    Flag {
+        name,
+        shorthand: None,
+        kind,
+        default,
+        purpose: Purpose::Ignored { reason },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::flags::Raw;
+    use crate::cli::flags::Table;
+
+    #[test]
+    fn every_flag_has_a_default_of_its_type() {
+        for flag in FLAGS.iter().chain(REMOVED_FLAGS) {
+            assert!(flag.kind.parse_default(flag.default).is_some(), "{}", flag.name);
+        }
+    }
+
+    #[test]
+    fn every_flag_takes_its_own_default_on_the_command_line() {
+        let table = Table::new(&[FLAGS, REMOVED_FLAGS]);
+        for flag in FLAGS
+            .iter()
+            .chain(REMOVED_FLAGS)
+            .filter(|flag| !flag.default.is_empty())
+        {
+            let value = flag.default.trim_matches(['[', ']']);
+            if value.is_empty() {
+                continue;
+            }
+            let raw = Raw::parse([format!("--{}={value}", flag.name)], &table).unwrap();
+            assert_eq!(
+                raw.value(flag.name).cloned(),
+                flag.kind.parse_default(flag.default),
+                "{}",
+                flag.name
+            );
+        }
+    }
+
+    #[test]
+    fn the_table_has_every_flag_once() {
+        let table = Table::new(&[FLAGS, REMOVED_FLAGS]);
+        assert_eq!(table.flags().count(), FLAGS.len() + REMOVED_FLAGS.len());
+        assert_eq!(FLAGS.len(), 148);
+    }
+}

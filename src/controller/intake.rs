@@ -1,0 +1,90 @@
+//! From the watches into the stores and the queue.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::Controller;
+use crate::api::decode::{HpaObject, WireContainer, WirePod};
+use crate::api::watch::{Deleted, Sink};
+use crate::store::{Change, ContainerInput, HpaRecord, Key, PodInput, Pods};
+
+/// Takes in HPAs: a new one and a changed spec are due at once, one that is gone is forgotten.
+#[derive(Debug)]
+pub struct HpaIntake {
+    controller: Arc<Controller>,
+}
+
+impl HpaIntake {
+    /// Feeds a controller.
+    pub fn new(controller: Arc<Controller>) -> Self {
+        Self { controller }
+    }
+
+    fn changed(&self, key: &Key, change: &Change) {
+        let controller = &self.controller;
+        match change {
+            Change::New | Change::SpecChanged => controller.queue.add(key),
+            Change::Recreated { old_uid } => {
+                controller.histories.forget(old_uid);
+                controller.overlap.release(key, &controller.pods);
+                controller.queue.add(key);
+            }
+            Change::Deleted { uid } => {
+                controller.histories.forget(uid);
+                controller.forget_key(key);
+            }
+            Change::StatusOnly | Change::Unchanged => {}
+        }
+        controller.telemetry.hpas(controller.hpas.len());
+    }
+}
+
+impl Sink<HpaObject> for HpaIntake {
+    fn start(&mut self) {
+        self.controller.hpas.begin();
+    }
+
+    fn apply(&mut self, object: HpaObject) {
+        let key = Key::new(object.namespace, object.name);
+        let record = HpaRecord {
+            key: key.clone(),
+            uid: object.uid.into(),
+            generation: object.generation,
+            resource_version: object.resource_version,
+            metadata: object.metadata,
+            spec_raw: object.spec_raw,
+            spec: Arc::new(object.spec),
+            status: Arc::new(object.status),
+        };
+        if let Some(change) = self.controller.hpas.apply(record) {
+            self.changed(&key, &change);
+        }
+    }
+
+    fn delete(&mut self, object: Deleted) {
+        let key = Key::new(object.namespace, object.name);
+        if let Some(record) = self.controller.hpas.delete(&key) {
+            self.changed(&key, &Change::Deleted { uid: Arc::clone(&record.uid) });
+        }
+    }
+
+    fn done(&mut self) {
+        for (key, change) in self.controller.hpas.finish() {
+            self.changed(&key, &change);
+        }
+        self.controller.telemetry.hpas(self.controller.hpas.len());
+    }
+}
+
+/// Takes in pods.
+#[derive(Debug)]
+pub struct PodIntake {
+    pods: Arc<Pods>,
+}
+
+impl PodIntake {
+    /// Feeds a store.
+    pub fn new(pods: Arc<Pods>) -> Self {
+        Self { pods }
+    }
+}

@@ -1,0 +1,51 @@
+//! The write of a Scale: by PUT with the version that was read, again on conflict.
+
+use std::time::Duration;
+
+use autoscaling::WriteOutcome;
+
+use crate::api::error::ApiError;
+use crate::api::mapper::Mapping;
+use crate::api::scale::{ScaleObject, Scales};
+use crate::store::Key;
+
+/// Tries in all, as the reference's retry on conflict.
+const TRIES: u32 = 5;
+/// Wait between two tries. The reference adds up to a tenth of it at random; nothing depends on that.
+const WAIT: Duration = Duration::from_millis(10);
+
+/// What is written: where it was read, and as what.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) mapping: Mapping,
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) object: ScaleObject,
+}
+
+/// Writes a count. On conflict the Scale is read again and the same count written on top of it.
+pub(super) async fn rescale(scales: &Scales, key: &Key, target: Target, to: i32) -> WriteOutcome {
+    let Target { mapping, namespace, name, mut object } = target;
+    for attempt in 1.. {
+        object.spec_replicas = to;
+        let error = match scales.put(&mapping, &namespace, &name, &object).await {
+            Ok(_) => return WriteOutcome::Done,
+            Err(error) if error.is_refused() => return WriteOutcome::Withheld,
+            Err(error) => error,
+        };
+        if !error.is_conflict() || attempt == TRIES {
+            return failed(key, &error);
+        }
+        tokio::time::sleep(WAIT).await;
+        object = match scales.get(&mapping, &namespace, &name).await {
+            Ok(object) => object,
+            Err(error) => return failed(key, &error),
+        };
+    }
+    WriteOutcome::NotNeeded
+}
+
+fn failed(key: &Key, error: &ApiError) -> WriteOutcome {
+    tracing::warn!(hpa = %key, %error, "the scale could not be written");
+    WriteOutcome::Failed(error.to_string())
+}

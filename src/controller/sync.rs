@@ -1,0 +1,176 @@
+//! One sync of one HPA: plan, gather, decide, write, conclude, in the reference's order.
+
+use std::sync::Arc;
+
+use autoscaling::{
+    Answers, Conclusion, Decision, Hpa, Overlap, Plan, Scale, ScaleFailure, Verdict, WriteOutcome, conclude, decide,
+    failed_update_status, plan, target_group,
+};
+use tokio::time::Instant;
+
+use super::{Controller, event_target};
+use super::gather::{Gathered, gather};
+use super::permit::WorkerPermit;
+use super::rescale::Target;
+use crate::store::{HpaRecord, Key};
+
+/// What becomes of a key after its sync.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// It comes back one period later.
+    Period,
+    /// Its HPA is gone: it does not come back.
+    Gone,
+}
+
+impl Controller {
+    /// Syncs one HPA. The permit is given back while metrics are awaited.
+    pub async fn sync(&self, key: &Key, permit: &mut WorkerPermit) -> Next {
+        let Some(record) = self.hpas.get(key) else {
+            self.forget_key(key);
+            return Next::Gone;
+        };
+        if self.stale_guard && self.hpas.is_stale(key) {
+            self.telemetry.stale_skip();
+            return Next::Period;
+        }
+        let started = Instant::now();
+        let hpa = view(&record);
+        let (target, scale) = self.read_scale(&hpa).await;
+        let plan = plan(&hpa, scale, |selector| self.overlap(key, selector), &self.settings);
+        let gathered = self.gather(&plan, &record, permit).await;
+        let pods = match plan.scale() {
+            Some(scale) if plan.reads_metrics() => self.pods.select(&key.namespace, &scale.selector),
+            _ => Vec::new(),
+        };
+        let history = self.histories.get(&record.uid);
+        let answers = Answers { metrics: gathered.answers, pods: &pods };
+        let decision = decide(&hpa, &plan, &answers, &history, &self.settings, self.clock.now());
+        let outcome = self.rescale(key, &decision, target).await;
+        let conclusion = conclude(&hpa, decision, &outcome, &history, &self.settings, self.clock.now());
+        self.log(key, &conclusion, &outcome);
+        self.finish(&record, &conclusion).await;
+        for (computation, took) in conclusion.computations.iter().zip(&gathered.took) {
+            self.telemetry.computed(&computation.metric_type, computation.action, computation.error, *took);
+        }
+        self.telemetry.reconciled(conclusion.action, conclusion.error, started.elapsed());
+        Next::Period
+    }
+
+    /// Reads the Scale of the target, at the first of its mappings that answers; the first error counts.
+    async fn read_scale(&self, hpa: &Hpa<'_>) -> (Option<Target>, Result<Scale, ScaleFailure>) {
+        let internal = |message: String| ScaleFailure { message, is_spec: false };
+        let reference = &hpa.spec.target;
+        let group = match target_group(reference) {
+            Ok(group) => group,
+            Err(error) => return (None, Err(ScaleFailure { message: error.to_string(), is_spec: true })),
+        };
+        let mappings = match self.mapper.mappings(group, &reference.kind).await {
+            Ok(mappings) => mappings,
+            Err(error) => return (None, Err(internal(error.to_string()))),
+        };
+        let mut first_error = None;
+        for mapping in mappings.iter() {
+            let read = self.scales.get(mapping, hpa.namespace, &reference.name).await;
+            let error = match read {
+                Ok(object) => match Scale::new(object.spec_replicas, object.status_replicas, &object.selector) {
+                    Ok(scale) => {
+                        let namespace = hpa.namespace.to_owned();
+                        let name = reference.name.clone();
+                        return (Some(Target { mapping: mapping.clone(), namespace, name, object }), Ok(scale));
+                    }
+                    Err(error) => error,
+                },
+                Err(error) => error.to_string(),
+            };
+            first_error.get_or_insert(error);
+        }
+        let error = first_error.unwrap_or_else(|| "unrecognized resource".to_owned());
+        (None, Err(internal(error)))
+    }
+
+    fn overlap(&self, key: &Key, selector: &Arc<autoscaling::selector::Selector>) -> Overlap {
+        let sharing = self.overlap.claim(key, selector, &self.pods);
+        // Asked after the claim: whoever deletes takes the HPA away first and releases its claim second.
+        if self.hpas.get(key).is_none() {
+            self.overlap.release(key, &self.pods);
+            return Overlap::Deleted;
+        }
+        if sharing.len() > 1 {
+            Overlap::Shared(sharing.iter().map(ToString::to_string).collect())
+        } else {
+            Overlap::None
+        }
+    }
+
+    /// Awaits the metrics without holding a worker: a dead adapter delays only the HPAs that ask it.
+    async fn gather(&self, plan: &Plan, record: &HpaRecord, permit: &mut WorkerPermit) -> Gathered {
+        if plan.queries().next().is_none() {
+            return Gathered::default();
+        }
+        permit.release();
+        let gathered = gather(plan, record.spec.metrics.len(), &self.metrics).await;
+        permit.acquire().await;
+        gathered
+    }
+
+    async fn rescale(&self, key: &Key, decision: &Decision, target: Option<Target>) -> WriteOutcome {
+        match (decision.verdict(), target) {
+            (Verdict::Rescale { to, .. }, Some(target)) => super::rescale::rescale(&self.scales, key, target, *to).await,
+            _ => WriteOutcome::NotNeeded,
+        }
+    }
+
+    /// Sends events and status, and commits the history, unless the HPA went or was replaced meanwhile.
+    async fn finish(&self, record: &HpaRecord, conclusion: &Conclusion) {
+        let about = event_target(record);
+        for event in &conclusion.events {
+            self.events.record(about.clone(), event.clone());
+        }
+        if let Some(status) = &conclusion.status {
+            match self.statuses.put(record, status).await {
+                Ok(version) => self.hpas.wrote(&record.key, &record.uid, &version),
+                Err(error) if error.is_refused() => {}
+                Err(error) => {
+                    tracing::warn!(hpa = %record.key, %error, "the status could not be written");
+                    self.events.record(about.clone(), failed_update_status(&error.to_string()));
+                }
+            }
+        }
+        if let Some(event) = &conclusion.last_event {
+            self.events.record(about, event.clone());
+        }
+        let still_there = self.hpas.get(&record.key).is_some_and(|known| known.uid == record.uid);
+        if still_there {
+            self.histories.commit(&record.uid, &conclusion.changes);
+            if let Some(desired) = conclusion.desired {
+                self.telemetry.desired(&record.key.namespace, &record.key.name, desired);
+            }
+        }
+    }
+
+    fn log(&self, key: &Key, conclusion: &Conclusion, outcome: &WriteOutcome) {
+        for event in conclusion.events.iter().chain(&conclusion.last_event) {
+            let dry_run = *outcome == WriteOutcome::Withheld;
+            match event.kind {
+                autoscaling::event::EventKind::Normal => {
+                    tracing::info!(hpa = %key, reason = event.reason, dry_run, "{}", event.message);
+                }
+                autoscaling::event::EventKind::Warning => {
+                    tracing::debug!(hpa = %key, reason = event.reason, dry_run, "{}", event.message);
+                }
+            }
+        }
+    }
+}
+
+/// The core's view of a stored HPA.
+fn view(record: &HpaRecord) -> Hpa<'_> {
+    Hpa {
+        namespace: &record.key.namespace,
+        name: &record.key.name,
+        generation: record.generation,
+        spec: &record.spec,
+        status: &record.status,
+    }
+}

@@ -1,0 +1,12 @@
+//! What answers for the three metrics APIs of a [`Cluster`](super::Cluster).
+//!
+//! A cluster asks its [`MetricsBackend`](super::MetricsBackend). Here is the backend whose whole answer is set by hand:
+//! [`StaticMetrics`], which takes the form of the conformance recordings. The backend that follows a load model is
+//! [`LoadMetrics`](super::load::LoadMetrics).
+
+mod labels;
+mod lists;
+mod static_metrics;
+
+pub use labels::ObjectLabels;
+pub use static_metrics::StaticMetrics;

@@ -1,0 +1,394 @@
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::StaticMetrics;
+use crate::clock::SystemClock;
+use crate::embedded::{Cluster, MetricsApi, MetricsBackend, MetricsReply, MetricsRequest};
+
+/// A question, and the world that it is asked in.
+struct Question<'a> {
+    api: MetricsApi,
+    path: &'a [&'a str],
+    labels: &'a str,
+    metric_labels: &'a str,
+}
+
+impl Question<'_> {
+    fn ask(&self, metrics: &StaticMetrics, cluster: &Cluster) -> MetricsReply {
+        let path: Vec<String> = self.path.iter().map(ToString::to_string).collect();
+        metrics.answer(&MetricsRequest {
+            cluster,
+            api: self.api,
+            version: if self.api == MetricsApi::Custom {
+                "v1beta2"
+            } else {
+                "v1beta1"
+            },
+            namespace: "shop",
+            path: &path,
+            label_selector: self.labels,
+            metric_label_selector: self.metric_labels,
+        })
+    }
+}
+
+fn resource(labels: &str) -> Question<'_> {
+    Question {
+        api: MetricsApi::Resource,
+        path: &["pods"],
+        labels,
+        metric_labels: "",
+    }
+}
+
+fn custom<'a>(path: &'a [&'a str], metric_labels: &'a str) -> Question<'a> {
+    Question {
+        api: MetricsApi::Custom,
+        path,
+        labels: "",
+        metric_labels,
+    }
+}
+
+fn external(labels: &str) -> Question<'_> {
+    Question {
+        api: MetricsApi::External,
+        path: &["queue_depth"],
+        labels,
+        metric_labels: "",
+    }
+}
+
+fn cluster() -> Cluster {
+    Cluster::new(Arc::new(SystemClock))
+}
+
+fn json_of(reply: MetricsReply) -> Value {
+    match reply {
+        MetricsReply::Json(value) => value,
+        other => panic!("expected JSON, got {other:?}"),
+    }
+}
+
+/// The values at `pointer` of the items of a list.
+fn column(reply: MetricsReply, pointer: &str) -> Vec<String> {
+    let list = json_of(reply);
+    let items = list["items"].as_array().expect("items");
+    items
+        .iter()
+        .map(|item| {
+            item.pointer(pointer)
+                .and_then(Value::as_str)
+                .expect("text")
+                .to_owned()
+        })
+        .collect()
+}
+
+fn pod_metrics(namespace: &str, name: &str, app: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "namespace": namespace, "labels": {"app": app}},
+        "timestamp": "2000-01-01T00:00:10Z", "window": "30s",
+        "containers": [{"name": "app", "usage": {"cpu": "52m", "memory": "34339Ki"}}],
+    })
+}
+
+fn of_object(kind: &str, api_version: Option<&str>, name: &str, value: &str) -> Value {
+    let mut described = json!({"kind": kind, "namespace": "shop", "name": name});
+    if let Some(api_version) = api_version {
+        described["apiVersion"] = api_version.into();
+    }
+    json!({"describedObject": described, "metric": {"name": "hits", "selector": null}, "timestamp": "2000-01-01T00:00:10Z", "value": value})
+}
+
+fn series(labels: &Value, value: &str) -> Value {
+    let mut item = of_object("Service", Some("v1"), "front", value);
+    if !labels.is_null() {
+        item["metric"]["selector"] = json!({"matchLabels": labels});
+    }
+    item
+}
+
+fn hits(items: &[Value]) -> StaticMetrics {
+    let metrics = StaticMetrics::new();
+    metrics.set_custom(json!({"hits": {"items": items}}));
+    metrics
+}
+
+#[test]
+fn resource_metrics_that_were_never_given_mean_that_the_api_is_absent() {
+    let metrics = StaticMetrics::new();
+    assert_eq!(resource("").ask(&metrics, &cluster()), MetricsReply::Absent);
+    metrics.set_resource(Some(json!({})));
+    metrics.set_resource(Some(Value::Null));
+    assert_eq!(resource("").ask(&metrics, &cluster()), MetricsReply::Absent);
+    metrics.set_resource(Some(json!({})));
+    metrics.set_resource(None);
+    assert_eq!(resource("").ask(&metrics, &cluster()), MetricsReply::Absent);
+}
+
+#[test]
+fn empty_resource_metrics_are_an_installed_api_without_items() {
+    let metrics = StaticMetrics::new();
+    metrics.set_resource(Some(json!({})));
+    let expected = json!({"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": {}, "items": []});
+    assert_eq!(json_of(resource("app=web").ask(&metrics, &cluster())), expected);
+}
+
+#[test]
+fn resource_metrics_are_filtered_by_namespace_and_labels_in_the_order_given() {
+    let metrics = StaticMetrics::new();
+    metrics.set_resource(Some(json!({"items": [
+        pod_metrics("shop", "web-2", "web"),
+        pod_metrics("shop", "db-1", "db"),
+        pod_metrics("other", "web-9", "web"),
+        pod_metrics("shop", "web-1", "web"),
+    ]})));
+    assert_eq!(
+        column(resource("app=web").ask(&metrics, &cluster()), "/metadata/name"),
+        ["web-2", "web-1"]
+    );
+    assert_eq!(
+        column(resource("").ask(&metrics, &cluster()), "/metadata/name"),
+        ["web-2", "db-1", "web-1"]
+    );
+    assert_eq!(
+        column(
+            resource("app in (db)").ask(&metrics, &cluster()),
+            "/metadata/name"
+        ),
+        ["db-1"]
+    );
+}
+
+#[test]
+fn one_pods_resource_metrics_can_be_read_by_name() {
+    let metrics = StaticMetrics::new();
+    metrics.set_resource(Some(json!({"items": [pod_metrics("shop", "web-1", "web")]})));
+    let by_name = |name| {
+        Question {
+            api: MetricsApi::Resource,
+            path: &["pods", name],
+            labels: "",
+            metric_labels: "",
+        }
+        .ask(&metrics, &cluster())
+    };
+    assert_eq!(json_of(by_name("web-1"))["kind"], "PodMetrics");
+    assert!(matches!(by_name("web-2"), MetricsReply::Status(status) if status.code == 404));
+}
+
+#[test]
+fn a_fault_with_text_is_answered_as_text_and_one_with_a_reason_as_a_status() {
+    let metrics = StaticMetrics::new();
+    metrics.set_resource(Some(
+        json!({"fault": {"code": 503, "text": "service unavailable\n"}}),
+    ));
+    let expected = MetricsReply::Text {
+        code: 503,
+        body: "service unavailable\n".to_owned(),
+    };
+    assert_eq!(resource("").ask(&metrics, &cluster()), expected);
+
+    metrics.set_external(
+        json!({"queue_depth": {"fault": {"code": 504, "reason": "Timeout", "message": "too late"}}}),
+    );
+    let MetricsReply::Status(status) = external("").ask(&metrics, &cluster()) else {
+        panic!("expected a Status")
+    };
+    assert_eq!(
+        (status.code, status.reason.as_str(), status.message.as_str()),
+        (504, "Timeout", "too late")
+    );
+
+    metrics.set_custom(json!({"hits": {"fault": {"code": 500, "text": "boom\n"}}}));
+    let reply = custom(&["services", "front", "hits"], "").ask(&metrics, &cluster());
+    assert_eq!(
+        reply,
+        MetricsReply::Text {
+            code: 500,
+            body: "boom\n".to_owned()
+        }
+    );
+}
+
+#[test]
+fn a_value_list_holds_the_item_as_it_was_given() {
+    let item = of_object("Service", Some("v1"), "front", "250m");
+    let reply =
+        custom(&["services", "front", "hits"], "").ask(&hits(std::slice::from_ref(&item)), &cluster());
+    let expected = json!({"kind": "MetricValueList", "apiVersion": "custom.metrics.k8s.io/v1beta2", "metadata": {}, "items": [item]});
+    assert_eq!(json_of(reply), expected);
+}
+
+#[test]
+fn object_metrics_are_filtered_by_kind_group_and_name() {
+    let metrics = hits(&[
+        of_object("Service", Some("v1"), "front", "1"),
+        of_object("Service", None, "front", "2"),
+        of_object("Service", Some("example.com/v1"), "front", "3"),
+        of_object("Service", Some("v1"), "back", "4"),
+        of_object("Ingress", Some("networking.k8s.io/v1"), "front", "5"),
+        of_object("Deployment", Some("apps/v1"), "front", "6"),
+    ]);
+    let ask = |resource| {
+        column(
+            custom(&[resource, "front", "hits"], "").ask(&metrics, &cluster()),
+            "/value",
+        )
+    };
+    assert_eq!(ask("services"), ["1", "2"]);
+    assert_eq!(ask("ingresses.networking.k8s.io"), ["5"]);
+    assert_eq!(ask("deployments.apps"), ["6"]);
+    assert_eq!(ask("statefulsets.apps"), Vec::<String>::new());
+}
+
+#[test]
+fn object_metrics_of_another_namespace_are_left_out() {
+    let mut elsewhere = of_object("Service", Some("v1"), "front", "1");
+    elsewhere["describedObject"]["namespace"] = "other".into();
+    let metrics = hits(&[elsewhere, of_object("Service", Some("v1"), "front", "2")]);
+    let reply = custom(&["services", "front", "hits"], "").ask(&metrics, &cluster());
+    assert_eq!(column(reply, "/value"), ["2"]);
+}
+
+#[test]
+fn a_path_with_a_metric_only_is_about_the_namespace_itself() {
+    let metrics = hits(&[
+        of_object("Namespace", Some("v1"), "shop", "1"),
+        of_object("Namespace", Some("v1"), "other", "2"),
+        of_object("Service", Some("v1"), "shop", "3"),
+    ]);
+    let reply = custom(&["metrics", "hits"], "").ask(&metrics, &cluster());
+    assert_eq!(column(reply, "/value"), ["1"]);
+}
+
+#[test]
+fn per_pod_metrics_are_those_of_existing_pods_that_match_the_selector() {
+    let cluster = cluster();
+    for (namespace, name, app) in [
+        ("shop", "web-1", "web"),
+        ("shop", "db-1", "db"),
+        ("other", "web-3", "web"),
+    ] {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": namespace, "name": name, "labels": {"app": app}}});
+        cluster.put_raw(pod);
+    }
+    let of_pod = |name: &str| of_object("Pod", Some("v1"), name, "1");
+    let metrics = hits(&[
+        of_pod("gone"),
+        of_pod("db-1"),
+        of_pod("web-1"),
+        of_pod("web-3"),
+        of_pod("web-1"),
+    ]);
+    let question = Question {
+        api: MetricsApi::Custom,
+        path: &["pods", "*", "hits"],
+        labels: "app=web",
+        metric_labels: "",
+    };
+    assert_eq!(
+        column(question.ask(&metrics, &cluster), "/describedObject/name"),
+        ["web-1", "web-1"]
+    );
+}
+
+#[test]
+fn the_metric_selector_is_matched_against_the_labels_of_the_series() {
+    let metrics = hits(&[
+        series(&json!({"verb": "GET"}), "1"),
+        series(&json!({"verb": "PUT", "code": "200"}), "2"),
+        series(&json!({}), "3"),
+        series(&Value::Null, "4"),
+    ]);
+    let ask = |selector| {
+        column(
+            custom(&["services", "front", "hits"], selector).ask(&metrics, &cluster()),
+            "/value",
+        )
+    };
+    assert_eq!(ask("verb=GET"), ["1"]);
+    assert_eq!(ask("verb in (GET,PUT),code"), ["2"]);
+    assert_eq!(ask(""), ["1", "2", "3", "4"]);
+    // A series without a selector is found by the empty selector alone; one with an empty selector has no labels.
+    assert_eq!(ask("!verb"), ["3"]);
+}
+
+#[test]
+fn an_unknown_custom_metric_is_a_404_that_names_metric_resource_and_object() {
+    let message = |path: &[&str]| match custom(path, "").ask(&StaticMetrics::new(), &cluster()) {
+        MetricsReply::Status(status) if status.code == 404 => status.message,
+        other => panic!("expected a 404, got {other:?}"),
+    };
+    assert_eq!(
+        message(&["pods", "*", "hits"]),
+        "the server could not find the metric hits for pods *"
+    );
+    assert_eq!(
+        message(&["metrics", "hits"]),
+        "the server could not find the metric hits for namespaces shop"
+    );
+    assert_eq!(
+        message(&["ingresses.networking.k8s.io", "front", "hits"]),
+        "the server could not find the metric hits for ingresses.networking.k8s.io front"
+    );
+}
+
+#[test]
+fn external_metrics_are_filtered_by_their_labels() {
+    let metrics = StaticMetrics::new();
+    let item = |labels: Value, value: &str| json!({"metricName": "queue_depth", "metricLabels": labels, "timestamp": "2000-01-01T00:00:10Z", "value": value});
+    metrics.set_external(json!({"queue_depth": {"items": [
+        item(json!({"queue": "orders", "region": "eu"}), "1"),
+        item(json!({"queue": "mails"}), "2"),
+        item(Value::Null, "3"),
+    ]}}));
+    let ask = |selector| column(external(selector).ask(&metrics, &cluster()), "/value");
+    assert_eq!(ask("queue=orders"), ["1"]);
+    assert_eq!(ask("!queue"), ["3"]);
+    assert_eq!(ask(""), ["1", "2", "3"]);
+    assert_eq!(
+        json_of(external("").ask(&metrics, &cluster()))["kind"],
+        "ExternalMetricValueList"
+    );
+}
+
+#[test]
+fn an_unknown_external_metric_is_an_empty_list() {
+    let expected = json!({"kind": "ExternalMetricValueList", "apiVersion": "external.metrics.k8s.io/v1beta1", "metadata": {}, "items": []});
+    assert_eq!(
+        json_of(external("queue=orders").ask(&StaticMetrics::new(), &cluster())),
+        expected
+    );
+}
+
+#[test]
+fn version_one_beta_one_has_its_own_field_names() {
+    let metrics = hits(&[series(&json!({"verb": "GET"}), "1")]);
+    let path = ["services".to_owned(), "front".to_owned(), "hits".to_owned()];
+    let reply = metrics.answer(&MetricsRequest {
+        cluster: &cluster(),
+        api: MetricsApi::Custom,
+        version: "v1beta1",
+        namespace: "shop",
+        path: &path,
+        label_selector: "",
+        metric_label_selector: "",
+    });
+    let item = &json_of(reply)["items"][0];
+    assert_eq!(
+        (&item["metricName"], &item["selector"]),
+        (&json!("hits"), &json!({"matchLabels": {"verb": "GET"}}))
+    );
+}
+
+#[test]
+fn a_selector_that_does_not_parse_is_a_bad_request() {
+    let metrics = StaticMetrics::new();
+    metrics.set_resource(Some(json!({})));
+    assert!(
+        matches!(resource("a b").ask(&metrics, &cluster()), MetricsReply::Status(status) if status.code == 400)
+    );
+}

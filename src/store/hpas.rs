@@ -1,0 +1,341 @@
+//! All HPAs of the cluster, with their metadata as received.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, RwLock};
+
+use autoscaling::spec::Spec;
+use autoscaling::status::Status;
+use serde_json::value::RawValue;
+
+use super::{Key, read, write};
+
+/// One HPA as it was received.
+#[derive(Debug, Clone)]
+pub struct HpaRecord {
+    /// Namespace and name.
+    pub key: Key,
+    /// `metadata.uid`.
+    pub uid: Arc<str>,
+    /// `metadata.generation`; servers before 1.37 set none.
+    pub generation: Option<i64>,
+    /// `metadata.resourceVersion`.
+    pub resource_version: String,
+    /// `metadata`, byte for byte: a status PUT must send it back or the server deletes what is left out.
+    pub metadata: Box<RawValue>,
+    /// `spec`, byte for byte.
+    pub spec_raw: Box<RawValue>,
+    /// `spec`, read.
+    pub spec: Arc<Spec>,
+    /// `status`, read.
+    pub status: Arc<Status>,
+}
+
+/// What a new record, or a list, changed for one HPA.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// It was not known.
+    New,
+    /// It wants something else: another `metadata.generation`, or another spec where the server counts none.
+    SpecChanged,
+    /// Status or metadata changed, the spec did not.
+    StatusOnly,
+    /// Deleted and created again under the same name.
+    Recreated {
+        /// `metadata.uid` of the one that is gone.
+        old_uid: Arc<str>,
+    },
+    /// The same object, received again.
+    Unchanged,
+    /// It is gone. Only a list reports so; for a deletion that was watched, [`Hpas::delete`] hands out the record.
+    Deleted {
+        /// `metadata.uid` of the one that is gone.
+        uid: Arc<str>,
+    },
+}
+
+/// The HPAs that the watch has told of. One task writes (the watch), any number read.
+#[derive(Debug, Default)]
+pub struct Hpas {
+    state: RwLock<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    known: BTreeMap<Key, Known>,
+    listing: Option<BTreeMap<Key, Arc<HpaRecord>>>,
+    synced: bool,
+}
+
+#[derive(Debug)]
+struct Known {
+    record: Arc<HpaRecord>,
+    /// `resourceVersion` that our own last status write of this object got.
+    wrote: Option<String>,
+}
+
+impl Hpas {
+    /// An empty store that has not seen a list yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Begins a list. Until [`Self::finish`], readers see what was known before; an unfinished list is dropped.
+    pub fn begin(&self) {
+        write(&self.state).listing = Some(BTreeMap::new());
+    }
+
+    /// Takes in an HPA that was listed, added or changed. `None` while a list is collected: its end reports.
+    pub fn apply(&self, record: HpaRecord) -> Option<Change> {
+        let mut state = write(&self.state);
+        if let Some(listing) = &mut state.listing {
+            listing.insert(record.key.clone(), Arc::new(record));
+            return None;
+        }
+        Some(state.put(Arc::new(record)))
+    }
+
+    /// Takes in that an HPA was deleted and hands out what was known of it.
+    pub fn delete(&self, key: &Key) -> Option<Arc<HpaRecord>> {
+        let mut state = write(&self.state);
+        if let Some(listing) = &mut state.listing {
+            listing.remove(key);
+            return None;
+        }
+        state.known.remove(key).map(|known| known.record)
+    }
+
+    /// Ends a list: what it did not name is gone. Answers with every HPA that it named or removed, by key.
+    pub fn finish(&self) -> Vec<(Key, Change)> {
+        let mut state = write(&self.state);
+        let Some(listing) = state.listing.take() else {
+            return Vec::new();
+        };
+        let mut changes = BTreeMap::new();
+        state.known.retain(|key, known| {
+            let stays = listing.contains_key(key);
+            if !stays {
+                changes.insert(key.clone(), Change::Deleted { uid: Arc::clone(&known.record.uid) });
+            }
+            stays
+        });
+        for (key, record) in listing {
+            changes.insert(key, state.put(record));
+        }
+        state.synced = true;
+        changes.into_iter().collect()
+    }
+
+    /// One HPA.
+    pub fn get(&self, key: &Key) -> Option<Arc<HpaRecord>> {
+        read(&self.state).known.get(key).map(|known| Arc::clone(&known.record))
+    }
+
+    /// All keys, sorted.
+    pub fn keys(&self) -> Vec<Key> {
+        read(&self.state).known.keys().cloned().collect()
+    }
+
+    /// How many HPAs there are.
+    pub fn len(&self) -> usize {
+        read(&self.state).known.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether a list was ever finished.
+    pub fn is_synced(&self) -> bool {
+        read(&self.state).synced
+    }
+
+    /// Remembers the `resourceVersion` that our own write of an HPA's status got (gate StaleControllerConsistencyHPA).
+    /// Without effect if that object is gone.
+    pub fn wrote(&self, key: &Key, uid: &str, resource_version: &str) {
+        let mut state = write(&self.state);
+        if let Some(known) = state.known.get_mut(key).filter(|known| *known.record.uid == *uid) {
+            known.wrote = Some(resource_version.to_owned());
+        }
+    }
+
+    /// Whether the known state of an HPA is older than our own last write of it.
+    pub fn is_stale(&self, key: &Key) -> bool {
+        let state = read(&self.state);
+        state.known.get(key).is_some_and(|known| {
+            known.wrote.as_deref().is_some_and(|wrote| is_older(&known.record.resource_version, wrote))
+        })
+    }
+}
+
+impl State {
+    fn put(&mut self, record: Arc<HpaRecord>) -> Change {
+        let Some(known) = self.known.get_mut(&record.key) else {
+            self.known.insert(record.key.clone(), Known { record, wrote: None });
+            return Change::New;
+        };
+        let old = std::mem::replace(&mut known.record, record);
+        let new = &known.record;
+        if old.uid != new.uid {
+            known.wrote = None;
+            return Change::Recreated { old_uid: Arc::clone(&old.uid) };
+        }
+        let same_spec = match (old.generation, new.generation) {
+            (Some(old), Some(new)) => old == new,
+            _ => old.spec == new.spec,
+        };
+        if !same_spec {
+            Change::SpecChanged
+        } else if old.resource_version == new.resource_version {
+            Change::Unchanged
+        } else {
+            Change::StatusOnly
+        }
+    }
+}
+
+/// Compares resource versions as numbers of any length, as the API conventions allow for versions of one resource.
+/// What is not a number is older than nothing: a server with other versions must not stop all syncs.
+fn is_older(version: &str, than: &str) -> bool {
+    fn digits(text: &str) -> Option<&str> {
+        let number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        number.then(|| text.trim_start_matches('0'))
+    }
+    match (digits(version), digits(than)) {
+        (Some(version), Some(than)) => (version.len(), version) < (than.len(), than),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(max: i32) -> Spec {
+        serde_json::from_value(serde_json::json!({
+            "scaleTargetRef": {"kind": "Deployment", "name": "web", "apiVersion": "apps/v1"},
+            "maxReplicas": max,
+        }))
+        .unwrap()
+    }
+
+    fn record(name: &str, uid: &str, generation: Option<i64>, version: &str, max: i32) -> HpaRecord {
+        HpaRecord {
+            key: Key::new("shop", name),
+            uid: uid.into(),
+            generation,
+            resource_version: version.to_owned(),
+            metadata: RawValue::from_string("{}".to_owned()).unwrap(),
+            spec_raw: RawValue::from_string("{}".to_owned()).unwrap(),
+            spec: Arc::new(spec(max)),
+            status: Arc::new(Status::default()),
+        }
+    }
+
+    #[test]
+    fn a_changed_generation_is_a_spec_change_and_a_changed_status_is_not() {
+        let hpas = Hpas::new();
+        assert_eq!(hpas.apply(record("web", "u1", Some(1), "10", 5)), Some(Change::New));
+        assert_eq!(hpas.apply(record("web", "u1", Some(1), "10", 5)), Some(Change::Unchanged));
+        assert_eq!(hpas.apply(record("web", "u1", Some(1), "11", 5)), Some(Change::StatusOnly));
+        assert_eq!(hpas.apply(record("web", "u1", Some(2), "12", 6)), Some(Change::SpecChanged));
+        // A spec that reads differently under the same generation is the server's defaulting, not a wish.
+        assert_eq!(hpas.apply(record("web", "u1", Some(2), "13", 7)), Some(Change::StatusOnly));
+    }
+
+    #[test]
+    fn without_a_generation_the_spec_itself_is_compared() {
+        let hpas = Hpas::new();
+        hpas.apply(record("web", "u1", None, "10", 5));
+        assert_eq!(hpas.apply(record("web", "u1", None, "11", 5)), Some(Change::StatusOnly));
+        assert_eq!(hpas.apply(record("web", "u1", None, "12", 6)), Some(Change::SpecChanged));
+    }
+
+    #[test]
+    fn another_uid_under_the_same_name_is_another_hpa() {
+        let hpas = Hpas::new();
+        hpas.apply(record("web", "u1", Some(1), "10", 5));
+        let change = hpas.apply(record("web", "u2", Some(1), "20", 5));
+        assert_eq!(change, Some(Change::Recreated { old_uid: "u1".into() }));
+        assert_eq!(*hpas.delete(&Key::new("shop", "web")).unwrap().uid, *"u2");
+        assert!(hpas.is_empty());
+    }
+
+    #[test]
+    fn a_list_replaces_the_view_at_its_end_and_reports_what_it_changed() {
+        let hpas = Hpas::new();
+        assert!(!hpas.is_synced());
+        hpas.begin();
+        assert_eq!(hpas.apply(record("a", "ua", Some(1), "1", 5)), None);
+        hpas.apply(record("b", "ub", Some(1), "2", 5));
+        assert!(hpas.is_empty());
+        let change = |name: &str, change| (Key::new("shop", name), change);
+        assert_eq!(hpas.finish(), [change("a", Change::New), change("b", Change::New)]);
+        assert!(hpas.is_synced());
+
+        hpas.begin();
+        hpas.apply(record("b", "ub", Some(2), "7", 6));
+        hpas.apply(record("c", "uc", Some(1), "8", 5));
+        hpas.apply(record("d", "ud", Some(1), "9", 5));
+        assert!(hpas.delete(&Key::new("shop", "d")).is_none());
+        assert_eq!(hpas.keys(), [Key::new("shop", "a"), Key::new("shop", "b")]);
+        let changes = [
+            change("a", Change::Deleted { uid: "ua".into() }),
+            change("b", Change::SpecChanged),
+            change("c", Change::New),
+        ];
+        assert_eq!(hpas.finish(), changes);
+        assert_eq!(hpas.keys(), [Key::new("shop", "b"), Key::new("shop", "c")]);
+        assert_eq!(hpas.finish(), []);
+    }
+
+    #[test]
+    fn an_aborted_list_leaves_no_trace() {
+        let hpas = Hpas::new();
+        hpas.apply(record("a", "ua", Some(1), "1", 5));
+        hpas.begin();
+        hpas.apply(record("b", "ub", Some(1), "2", 5));
+        hpas.begin();
+        hpas.apply(record("a", "ua", Some(1), "1", 5));
+        assert_eq!(hpas.finish(), [(Key::new("shop", "a"), Change::Unchanged)]);
+    }
+
+    #[test]
+    fn an_hpa_is_stale_until_our_own_write_of_it_was_seen() {
+        let hpas = Hpas::new();
+        let key = Key::new("shop", "web");
+        hpas.apply(record("web", "u1", Some(1), "99", 5));
+        assert!(!hpas.is_stale(&key));
+        hpas.wrote(&key, "u1", "100");
+        assert!(hpas.is_stale(&key));
+        hpas.apply(record("web", "u1", Some(1), "100", 5));
+        assert!(!hpas.is_stale(&key));
+        // A list from a server that lags behind takes us back.
+        hpas.apply(record("web", "u1", Some(1), "99", 5));
+        assert!(hpas.is_stale(&key));
+        hpas.apply(record("web", "u2", Some(1), "50", 5));
+        assert!(!hpas.is_stale(&key));
+    }
+
+    #[test]
+    fn a_write_to_an_hpa_that_is_gone_or_recreated_is_not_remembered() {
+        let hpas = Hpas::new();
+        let key = Key::new("shop", "web");
+        hpas.wrote(&key, "u1", "100");
+        hpas.apply(record("web", "u2", Some(1), "50", 5));
+        assert!(!hpas.is_stale(&key));
+        hpas.wrote(&key, "u1", "100");
+        assert!(!hpas.is_stale(&key));
+    }
+
+    #[test]
+    fn resource_versions_are_numbers_of_any_length() {
+        assert!(is_older("9", "10"));
+        assert!(!is_older("10", "9"));
+        assert!(!is_older("10", "10"));
+        assert!(!is_older("0010", "10"));
+        assert!(is_older("18446744073709551615", "18446744073709551616"));
+        assert!(!is_older("abc", "10"));
+        assert!(!is_older("9", ""));
+    }
+}

@@ -1,0 +1,196 @@
+//! All pods of the cluster, as compact records.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, RwLock};
+
+use autoscaling::pod::Pod;
+use autoscaling::selector::Selector;
+
+use super::input::PodInput;
+use super::intern::Strings;
+use super::namespace::{Entry, Namespace, SelectorId};
+use super::{read, write};
+
+/// The pods that the watch has told of. One task writes (the watch), any number read.
+#[derive(Debug, Default)]
+pub struct Pods {
+    state: RwLock<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    namespaces: BTreeMap<Arc<str>, Namespace>,
+    strings: Strings,
+    /// The list that is being collected; its entries hold their shares in `namespaces` already.
+    listing: Option<Listing>,
+    synced: bool,
+}
+
+type Listing = BTreeMap<Arc<str>, BTreeSet<Entry>>;
+
+/// What the store holds; all zero when the last pod is gone and no selector is watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stats {
+    /// Namespaces with pods or watched selectors.
+    pub namespaces: usize,
+    /// Pods that readers see.
+    pub pods: usize,
+    /// Different label sets, counted per namespace.
+    pub label_sets: usize,
+    /// Different requests, counted per namespace.
+    pub request_sets: usize,
+    /// Different strings in label sets and requests.
+    pub strings: usize,
+    /// Watched selectors, counted per namespace.
+    pub selectors: usize,
+}
+
+impl Pods {
+    /// An empty store that has not seen a list yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Begins a list. Until [`Self::finish`], readers see what was known before; an unfinished list is dropped.
+    pub fn begin(&self) {
+        let mut state = write(&self.state);
+        state.drop_listing();
+        state.listing = Some(Listing::new());
+    }
+
+    /// Takes in a pod that was listed, added or changed.
+    pub fn apply(&self, pod: &PodInput<'_>) {
+        let state = &mut *write(&self.state);
+        let State { namespaces, strings, listing, .. } = state;
+        if !namespaces.contains_key(pod.namespace) {
+            namespaces.insert(pod.namespace.into(), Namespace::default());
+        }
+        let Some(namespace) = namespaces.get_mut(pod.namespace) else {
+            return;
+        };
+        let entry = namespace.entry(pod, strings);
+        let Some(listing) = listing else {
+            namespace.put(entry, strings);
+            return;
+        };
+        if !listing.contains_key(pod.namespace) {
+            listing.insert(pod.namespace.into(), BTreeSet::new());
+        }
+        let replaced = listing.get_mut(pod.namespace).and_then(|entries| entries.replace(entry));
+        if let Some(replaced) = replaced {
+            namespace.release(&replaced, strings);
+        }
+    }
+
+    /// Takes in that a pod was deleted.
+    pub fn delete(&self, namespace: &str, name: &str) {
+        let state = &mut *write(&self.state);
+        let State { namespaces, strings, listing, .. } = state;
+        let Some(pods) = namespaces.get_mut(namespace) else {
+            return;
+        };
+        match listing {
+            Some(listing) => {
+                if let Some(entry) = listing.get_mut(namespace).and_then(|entries| entries.take(name)) {
+                    pods.release(&entry, strings);
+                }
+            }
+            None => pods.remove(name, strings),
+        }
+        if pods.is_empty() {
+            namespaces.remove(namespace);
+        }
+    }
+
+    /// Ends a list: what it did not name is gone. Readers see the change namespace by namespace, each at once.
+    pub fn finish(&self) {
+        let Some(mut listing) = write(&self.state).listing.take() else {
+            return;
+        };
+        let namespaces: Vec<_> = read(&self.state).namespaces.keys().cloned().collect();
+        for name in namespaces {
+            // Taken anew for each namespace, so that readers of the others need not wait for the whole cluster.
+            let state = &mut *write(&self.state);
+            let Some(namespace) = state.namespaces.get_mut(&name) else {
+                continue;
+            };
+            namespace.replace(listing.remove(&name).unwrap_or_default(), &mut state.strings);
+            if namespace.is_empty() {
+                state.namespaces.remove(&name);
+            }
+        }
+        write(&self.state).synced = true;
+    }
+
+    /// The pods of a namespace that a selector matches, by name.
+    pub fn select(&self, namespace: &str, selector: &Selector) -> Vec<Arc<Pod>> {
+        let state = read(&self.state);
+        state.namespaces.get(namespace).map(|pods| pods.select(selector)).unwrap_or_default()
+    }
+
+    /// How many pods readers see.
+    pub fn len(&self) -> usize {
+        read(&self.state).namespaces.values().map(Namespace::len).sum()
+    }
+
+    /// Whether readers see no pod.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether a list was ever finished.
+    pub fn is_synced(&self) -> bool {
+        read(&self.state).synced
+    }
+
+    /// Counts of what is held.
+    pub fn stats(&self) -> Stats {
+        let known = read(&self.state);
+        let mut counts =
+            Stats { namespaces: known.namespaces.len(), strings: known.strings.len(), ..Stats::default() };
+        for namespace in known.namespaces.values() {
+            counts.pods += namespace.len();
+            counts.label_sets += namespace.label_sets();
+            counts.request_sets += namespace.request_sets();
+            counts.selectors += namespace.watched();
+        }
+        counts
+    }
+
+    /// Keeps a selector's matches at hand until [`Self::unwatch`].
+    pub(super) fn watch(&self, namespace: &Arc<str>, selector: &Arc<Selector>) -> SelectorId {
+        write(&self.state).namespaces.entry(Arc::clone(namespace)).or_default().watch(selector)
+    }
+
+    pub(super) fn unwatch(&self, namespace: &str, id: SelectorId) {
+        let mut state = write(&self.state);
+        let Some(pods) = state.namespaces.get_mut(namespace) else {
+            return;
+        };
+        pods.unwatch(id);
+        if pods.is_empty() {
+            state.namespaces.remove(namespace);
+        }
+    }
+
+    /// The watched selectors that match a pod which this one matches too.
+    pub(super) fn sharing(&self, namespace: &str, id: SelectorId) -> BTreeSet<SelectorId> {
+        read(&self.state).namespaces.get(namespace).map(|pods| pods.sharing(id)).unwrap_or_default()
+    }
+}
+
+impl State {
+    fn drop_listing(&mut self) {
+        for (name, entries) in self.listing.take().unwrap_or_default() {
+            let Some(namespace) = self.namespaces.get_mut(&name) else {
+                continue;
+            };
+            for entry in entries {
+                namespace.release(&entry, &mut self.strings);
+            }
+            if namespace.is_empty() {
+                self.namespaces.remove(&name);
+            }
+        }
+    }
+}
