@@ -234,6 +234,3 @@ fn has_kind(resource: &Resource, kind: &str) -> bool {
         || kind.strip_suffix("List") == Some(&resource.kind)
         || !resource.kind.is_empty() && resource.kind.to_lowercase() == kind
 }
-
-#[cfg(test)]
-mod tests;

@@ -39,5 +39,5 @@ pub mod scale;
 pub mod status;
 pub mod watch;
 
-#[cfg(test)]
-mod testing;
+#[cfg(all(test, feature = "tools"))]
+mod tests;

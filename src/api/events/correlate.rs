@@ -3,6 +3,7 @@
 //! Pure: the time is an argument. The order is client-go's: aggregate, count, then drop.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use autoscaling::event::{EventIntent, EventKind};
@@ -59,11 +60,9 @@ pub struct Correlated {
 /// The object that an event is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct ObjectKey {
-    api_version: String,
-    kind: String,
-    namespace: String,
-    name: String,
-    uid: String,
+    namespace: Arc<str>,
+    name: Arc<str>,
+    uid: Arc<str>,
 }
 
 /// Object, type, reason: events with equal ones are similar.
@@ -71,7 +70,7 @@ struct ObjectKey {
 struct GroupKey {
     object: ObjectKey,
     kind: EventKind,
-    reason: String,
+    reason: &'static str,
 }
 
 #[derive(Debug)]
@@ -109,13 +108,11 @@ impl Correlator {
         name: impl FnOnce() -> String,
     ) -> Verdict {
         let object = ObjectKey {
-            api_version: target.api_version.clone(),
-            kind: target.kind.clone(),
-            namespace: target.namespace.clone(),
-            name: target.name.clone(),
-            uid: target.uid.clone(),
+            namespace: Arc::clone(&target.namespace),
+            name: Arc::clone(&target.name),
+            uid: Arc::clone(&target.uid),
         };
-        let group = GroupKey { object: object.clone(), kind: intent.kind, reason: intent.reason.to_owned() };
+        let group = GroupKey { object: object.clone(), kind: intent.kind, reason: intent.reason };
 
         let similar = self
             .similar
@@ -205,12 +202,10 @@ mod tests {
                 let at = step["at"].as_i64().unwrap();
                 let now = start + Duration::from_secs(at.try_into().unwrap());
                 let target = EventTarget {
-                    namespace: "shop".to_owned(),
-                    name: step["object"].as_str().unwrap().to_owned(),
-                    uid: String::new(),
-                    resource_version: String::new(),
-                    api_version: "autoscaling/v2".to_owned(),
-                    kind: "HorizontalPodAutoscaler".to_owned(),
+                    namespace: "shop".into(),
+                    name: step["object"].as_str().unwrap().into(),
+                    uid: "".into(),
+                    resource_version: "".into(),
                 };
                 let intent = EventIntent {
                     kind: if step["type"] == "Warning" { EventKind::Warning } else { EventKind::Normal },

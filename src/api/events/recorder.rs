@@ -165,10 +165,10 @@ impl Sender {
             Err(error) => {
                 let quiet = error.is_namespace_terminating() || error.is_not_found();
                 if quiet {
-                    tracing::debug!(namespace = target.namespace, name = target.name, %error, "an event is dropped");
+                    tracing::debug!(namespace = &*target.namespace, name = &*target.name, %error, "an event is dropped");
                 } else {
                     tracing::warn!(
-                        namespace = target.namespace, name = target.name, reason = intent.reason, %error,
+                        namespace = &*target.namespace, name = &*target.name, reason = intent.reason, %error,
                         "an event could not be sent and is dropped"
                     );
                 }
@@ -209,14 +209,14 @@ impl Sender {
         let body = json!({
             "kind": "Event",
             "apiVersion": "v1",
-            "metadata": {"name": event.name, "namespace": target.namespace},
+            "metadata": {"name": event.name, "namespace": &*target.namespace},
             "involvedObject": {
-                "kind": target.kind,
-                "namespace": target.namespace,
-                "name": target.name,
-                "uid": target.uid,
-                "apiVersion": target.api_version,
-                "resourceVersion": target.resource_version,
+                "kind": "HorizontalPodAutoscaler",
+                "namespace": &*target.namespace,
+                "name": &*target.name,
+                "uid": &*target.uid,
+                "apiVersion": "autoscaling/v2",
+                "resourceVersion": &*target.resource_version,
             },
             "reason": intent.reason,
             "message": event.message,
@@ -246,6 +246,3 @@ fn seconds(time: Timestamp) -> String {
     let options = jiff::TimestampRound::new().smallest(Unit::Second).mode(jiff::RoundMode::Trunc);
     time.round(options).unwrap_or(time).to_string()
 }
-
-#[cfg(test)]
-mod tests;

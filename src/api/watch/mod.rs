@@ -17,7 +17,7 @@ use self::state::{Machine, Outcome, State};
 use super::body::Lines;
 use super::call::Call;
 use super::client::Client;
-use super::decode::{self, DecodeError};
+use super::decode::{self, DecodeError, HpaObject, WirePod};
 use super::error::{ApiError, Status};
 use super::jitter::Jitter;
 
@@ -40,22 +40,46 @@ const SHORTEST_WATCH: Duration = Duration::from_secs(290);
 /// After this much more the client ends a watch that the server should have ended: the connection is dead.
 const GRACE: Duration = Duration::from_secs(15);
 
-/// A resource to watch in all namespaces.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Resource {
+/// A resource that can be watched, in all namespaces.
+pub trait Watched: Send + 'static {
     /// Path segments of the collection.
-    pub path: &'static [&'static str],
+    const PATH: &'static [&'static str];
     /// `pods`, or `horizontalpodautoscalers.autoscaling`: as RBAC and error texts name it.
-    pub name: &'static str,
+    const NAME: &'static str;
+    /// What the sink takes; may borrow from the wire bytes.
+    type Object<'a>;
+
+    /// Decodes one object.
+    fn decode(object: &[u8]) -> Result<Self::Object<'_>, DecodeError>;
 }
 
 /// `pods`
-pub const PODS: Resource = Resource { path: &["api", "v1", "pods"], name: "pods" };
+#[derive(Debug)]
+pub struct Pods;
+
+impl Watched for Pods {
+    const PATH: &'static [&'static str] = &["api", "v1", "pods"];
+    const NAME: &'static str = "pods";
+    type Object<'a> = WirePod<'a>;
+
+    fn decode(object: &[u8]) -> Result<WirePod<'_>, DecodeError> {
+        decode::pod(object)
+    }
+}
+
 /// `horizontalpodautoscalers` of autoscaling/v2
-pub const HPAS: Resource = Resource {
-    path: &["apis", "autoscaling", "v2", "horizontalpodautoscalers"],
-    name: "horizontalpodautoscalers.autoscaling",
-};
+#[derive(Debug)]
+pub struct Hpas;
+
+impl Watched for Hpas {
+    const PATH: &'static [&'static str] = &["apis", "autoscaling", "v2", "horizontalpodautoscalers"];
+    const NAME: &'static str = "horizontalpodautoscalers.autoscaling";
+    type Object<'a> = HpaObject;
+
+    fn decode(object: &[u8]) -> Result<HpaObject, DecodeError> {
+        decode::hpa(object)
+    }
+}
 
 /// What takes the objects. All methods are quick and do not block.
 pub trait Sink<T>: Send {
@@ -66,10 +90,10 @@ pub trait Sink<T>: Send {
     fn apply(&mut self, object: T);
     /// An object is gone.
     fn delete(&mut self, object: Deleted);
-    /// The list is complete up to this version.
-    fn done(&mut self, resource_version: &str);
-    /// Everything up to this version has been applied.
-    fn progress(&mut self, resource_version: &str);
+    /// The list is complete.
+    fn done(&mut self);
+    /// Everything up to this version has been applied. Most sinks need not know.
+    fn progress(&mut self, _resource_version: &str) {}
 }
 
 /// An object that is gone.
@@ -104,42 +128,33 @@ impl Default for WatchOptions {
     }
 }
 
-/// Watches a resource for as long as the returned future runs, which never ends by itself.
+/// Watches a resource ([`Pods`], [`Hpas`]) for as long as the returned future runs, which never ends by itself.
 ///
-/// `decode` turns an object's bytes into what the sink takes; it may intern on the way. The client should be one
-/// without a token bucket.
-pub fn watch<T, D, S>(
-    client: Client,
-    resource: Resource,
-    options: WatchOptions,
-    decode: D,
-    sink: S,
-) -> (Handle, BoxFuture<'static, ()>)
+/// The client should be one without a token bucket.
+pub fn watch<W, S>(client: Client, options: WatchOptions, sink: S) -> (Handle, BoxFuture<'static, ()>)
 where
-    T: 'static,
-    D: FnMut(&[u8]) -> Result<T, DecodeError> + Send + 'static,
-    S: Sink<T> + 'static,
+    W: Watched,
+    S: for<'a> Sink<W::Object<'a>> + 'static,
 {
-    let handle = Handle::new(resource.name);
+    let handle = Handle::new(W::NAME);
     let machine = Machine::new(options.streaming_lists, options.longest_wait, options.jitter.clone());
-    let intake = Intake { resource, decode, sink, handle: handle.clone(), item: std::marker::PhantomData };
-    let watcher = Watcher { client, resource, machine, intake, jitter: options.jitter, handle: handle.clone() };
+    let intake = Intake::<W, S> { sink, handle: handle.clone(), watched: std::marker::PhantomData };
+    let watcher = Watcher { client, machine, intake, jitter: options.jitter, handle: handle.clone() };
     (handle, Box::pin(watcher.run()))
 }
 
-struct Watcher<T, D, S> {
+struct Watcher<W, S> {
     client: Client,
-    resource: Resource,
     machine: Machine,
-    intake: Intake<T, D, S>,
+    intake: Intake<W, S>,
     jitter: Jitter,
     handle: Handle,
 }
 
-impl<T, D, S> Watcher<T, D, S>
+impl<W, S> Watcher<W, S>
 where
-    D: FnMut(&[u8]) -> Result<T, DecodeError> + Send,
-    S: Sink<T>,
+    W: Watched,
+    S: for<'a> Sink<W::Object<'a>>,
 {
     async fn run(mut self) {
         loop {
@@ -148,7 +163,7 @@ where
                 State::Listing { next } => self.page(&next).await,
                 State::Watching { resource_version } => self.follow(&resource_version).await,
             };
-            tracing::debug!(resource = self.resource.name, ?outcome, "watch");
+            tracing::debug!(resource = W::NAME, ?outcome, "watch");
             let wait = self.machine.step(outcome);
             if !wait.is_zero() {
                 tokio::time::sleep(wait).await;
@@ -157,12 +172,12 @@ where
     }
 
     fn call(&self) -> Call {
-        Call::get(self.resource.path.iter().copied()).about(self.resource.name, "")
+        Call::get(W::PATH.iter().copied()).about(W::NAME, "")
     }
 
     async fn page(&mut self, next: &str) -> Outcome {
         if next.is_empty() {
-            self.intake.sink.start();
+            self.intake.start();
         }
         let call = self.call().query("continue", next).query("limit", PAGE).within(PAGE_TIMEOUT).at_most(MAX_PAGE);
         let intake = &mut self.intake;
@@ -172,12 +187,12 @@ where
         });
         match listed.await {
             Ok(envelope) if envelope.metadata.resource_version.is_empty() => self.failed(&ApiError::Decode(
-                DecodeError::new(format!("{} is not a list of {}", envelope.kind, self.resource.name)),
+                DecodeError::new(format!("{} is not a list of {}", envelope.kind, W::NAME)),
             )),
             Ok(envelope) => {
                 let (next, resource_version) = (envelope.metadata.r#continue, envelope.metadata.resource_version);
                 if next.is_empty() {
-                    self.listed(&resource_version);
+                    self.listed();
                 }
                 Outcome::Page { next, resource_version }
             }
@@ -185,14 +200,14 @@ where
         }
     }
 
-    fn listed(&mut self, resource_version: &str) {
-        self.intake.sink.done(resource_version);
+    fn listed(&mut self) {
+        self.intake.done();
         self.handle.synced();
     }
 
     /// Reads everything as the beginning of a watch, then follows.
     async fn stream(&mut self) -> Outcome {
-        self.intake.sink.start();
+        self.intake.start();
         let seconds = self.watch_length();
         let call = self
             .call()
@@ -206,7 +221,7 @@ where
         let answer = match self.client.open(&call).await {
             Ok(answer) => answer,
             Err(error) if refuses_streaming(&error) => {
-                tracing::info!(resource = self.resource.name, "the server has no streaming lists: listing by pages");
+                tracing::info!(resource = W::NAME, "the server has no streaming lists: listing by pages");
                 return Outcome::StreamingUnsupported;
             }
             Err(error) => return self.failed(&error),
@@ -222,7 +237,7 @@ where
                 Ok(Err(error)) => return self.failed(&error),
                 Err(_) => {
                     tracing::info!(
-                        resource = self.resource.name,
+                        resource = W::NAME,
                         "the streaming list did not complete within {STREAMING_LIST_TIMEOUT:?}: listing by pages"
                     );
                     return Outcome::StreamingUnsupported;
@@ -230,7 +245,7 @@ where
             };
             match self.intake.line(&line) {
                 Ok(Line::InitialEventsEnd { resource_version }) => {
-                    self.listed(&resource_version);
+                    self.listed();
                     self.machine.step(Outcome::Listed { resource_version });
                     return self.read(lines, opened, seconds).await;
                 }
@@ -275,7 +290,7 @@ where
             match self.intake.line(&line) {
                 Ok(Line::InitialEventsEnd { resource_version } | Line::Event { resource_version }) => {
                     self.handle.event();
-                    self.intake.sink.progress(&resource_version);
+                    self.intake.progress(&resource_version);
                     self.machine.step(Outcome::Progress { resource_version });
                 }
                 Ok(Line::Skipped) => {}
@@ -307,19 +322,30 @@ enum Line {
 }
 
 /// From bytes to the sink.
-struct Intake<T, D, S> {
-    resource: Resource,
-    decode: D,
+struct Intake<W, S> {
     sink: S,
     handle: Handle,
-    item: std::marker::PhantomData<fn() -> T>,
+    watched: std::marker::PhantomData<fn() -> W>,
 }
 
-impl<T, D, S> Intake<T, D, S>
+impl<W, S> Intake<W, S>
 where
-    D: FnMut(&[u8]) -> Result<T, DecodeError>,
-    S: Sink<T>,
+    W: Watched,
+    S: for<'a> Sink<W::Object<'a>>,
 {
+    // A sink takes objects of every lifetime; what does not depend on it is asked of the longest.
+    fn start(&mut self) {
+        Sink::<W::Object<'static>>::start(&mut self.sink);
+    }
+
+    fn done(&mut self) {
+        Sink::<W::Object<'static>>::done(&mut self.sink);
+    }
+
+    fn progress(&mut self, resource_version: &str) {
+        Sink::<W::Object<'static>>::progress(&mut self.sink, resource_version);
+    }
+
     fn line(&mut self, line: &BytesMut) -> Result<Line, ApiError> {
         let event = decode::watch_event(line).map_err(ApiError::Decode)?;
         if &*event.kind == "ERROR" {
@@ -330,14 +356,15 @@ where
         }
         let Ok(meta) = decode::meta(event.object) else {
             self.handle.skipped();
-            tracing::warn!(resource = self.resource.name, kind = &*event.kind, "a watch event without metadata is skipped");
+            tracing::warn!(resource = W::NAME, kind = &*event.kind, "a watch event without metadata is skipped");
             return Ok(Line::Skipped);
         };
         let resource_version = meta.resource_version.clone();
         match &*event.kind {
             "ADDED" | "MODIFIED" => self.apply(event.object, Some(&meta)),
             "DELETED" => {
-                self.sink.delete(Deleted { namespace: meta.namespace, name: meta.name, uid: meta.uid });
+                let gone = Deleted { namespace: meta.namespace, name: meta.name, uid: meta.uid };
+                Sink::<W::Object<'static>>::delete(&mut self.sink, gone);
             }
             "BOOKMARK" if meta.ends_initial_events() => return Ok(Line::InitialEventsEnd { resource_version }),
             _ => {}
@@ -346,7 +373,7 @@ where
     }
 
     fn apply(&mut self, object: &[u8], meta: Option<&decode::Meta>) {
-        match (self.decode)(object) {
+        match W::decode(object) {
             Ok(object) => self.sink.apply(object),
             Err(error) => {
                 self.handle.skipped();
@@ -354,7 +381,7 @@ where
                 let (namespace, name) =
                     meta.or(read.as_ref()).map_or(("?", "?"), |meta| (&*meta.namespace, &*meta.name));
                 tracing::warn!(
-                    resource = self.resource.name, namespace, name, %error,
+                    resource = W::NAME, namespace, name, %error,
                     "an object cannot be decoded and is skipped"
                 );
             }
@@ -382,6 +409,3 @@ fn expired(error: &ApiError) -> bool {
         _ => false,
     }
 }
-
-#[cfg(test)]
-mod tests;
