@@ -1,0 +1,164 @@
+//! Discovery: which groups, versions and resources there are.
+//!
+//! Only the plain form is served; clients that ask for aggregated discovery see from the content type that they did
+//! not get it and fall back, as they do with API servers before 1.26.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::registry::{AUTHORIZATION, METRICS_GROUPS, ResourceType, TYPES, group_version};
+
+/// The version that the cluster says it has.
+pub(crate) const KUBERNETES: &str = "v1.37.1";
+
+const VERBS: &[&str] = &[
+    "create",
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "update",
+    "watch",
+];
+
+/// The groups that are there, with their one version, in Kubernetes' order of preference.
+pub(crate) fn groups(hidden: &BTreeSet<String>) -> Vec<(&'static str, &'static str)> {
+    let mut groups: Vec<(&'static str, &'static str)> = Vec::new();
+    let types = TYPES
+        .iter()
+        .map(|ty| (ty.group, ty.version))
+        .filter(|(group, _)| !group.is_empty());
+    for group in types.chain([AUTHORIZATION]).chain(METRICS_GROUPS.iter().copied()) {
+        if !groups.contains(&group) && !hidden.contains(group.0) {
+            groups.push(group);
+        }
+    }
+    groups
+}
+
+/// `/version`.
+pub(crate) fn version() -> Value {
+    json!({
+        "major": "1",
+        "minor": "37",
+        "gitVersion": KUBERNETES,
+        "gitCommit": "embedded",
+        "gitTreeState": "clean",
+        "buildDate": "2000-01-01T00:00:00Z",
+        "goVersion": "none",
+        "compiler": "rustc",
+        "platform": "embedded",
+    })
+}
+
+/// `/api`.
+pub(crate) fn core_versions() -> Value {
+    json!({ "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [] })
+}
+
+/// `/apis`.
+pub(crate) fn group_list(hidden: &BTreeSet<String>) -> Value {
+    let groups: Vec<Value> = groups(hidden)
+        .into_iter()
+        .map(|(group, version)| group_json(group, version))
+        .collect();
+    json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
+}
+
+/// `/apis/{group}`.
+pub(crate) fn group(hidden: &BTreeSet<String>, name: &str) -> Option<Value> {
+    let (group, version) = groups(hidden).into_iter().find(|(group, _)| *group == name)?;
+    let mut object = group_json(group, version);
+    let fields = super::object::map(&mut object);
+    fields.insert("kind".to_owned(), "APIGroup".into());
+    fields.insert("apiVersion".to_owned(), "v1".into());
+    Some(object)
+}
+
+/// `/api/v1`, `/apis/{group}/{version}`.
+pub(crate) fn resources(hidden: &BTreeSet<String>, group: &str, version: &str) -> Option<Value> {
+    let there = if group.is_empty() {
+        version == "v1"
+    } else {
+        groups(hidden).contains(&(group, version))
+    };
+    if !there {
+        return None;
+    }
+    let mut resources: Vec<Value> = Vec::new();
+    for ty in TYPES
+        .iter()
+        .filter(|ty| ty.group == group && ty.version == version)
+    {
+        entries(ty, &mut resources);
+    }
+    if (group, version) == AUTHORIZATION {
+        resources.push(json!({
+            "name": "selfsubjectaccessreviews",
+            "singularName": "selfsubjectaccessreview",
+            "namespaced": false,
+            "kind": "SelfSubjectAccessReview",
+            "verbs": ["create"],
+        }));
+    }
+    if group == "metrics.k8s.io" {
+        resources.push(json!({
+            "name": "pods",
+            "singularName": "",
+            "namespaced": true,
+            "kind": "PodMetrics",
+            "verbs": ["get", "list"],
+        }));
+    }
+    Some(json!({
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": group_version(group, version),
+        "resources": resources,
+    }))
+}
+
+fn group_json(group: &str, version: &str) -> Value {
+    let version = json!({ "groupVersion": group_version(group, version), "version": version });
+    json!({ "name": group, "versions": [version.clone()], "preferredVersion": version })
+}
+
+fn entries(ty: &ResourceType, resources: &mut Vec<Value>) {
+    let mut entry = json!({
+        "name": ty.resource,
+        "singularName": ty.singular,
+        "namespaced": ty.namespaced,
+        "kind": ty.kind,
+        "verbs": VERBS,
+    });
+    let fields = super::object::map(&mut entry);
+    if !ty.short_names.is_empty() {
+        fields.insert("shortNames".to_owned(), ty.short_names.into());
+    }
+    if !ty.categories.is_empty() {
+        fields.insert("categories".to_owned(), ty.categories.into());
+    }
+    resources.push(entry);
+    if ty.scale.is_some() {
+        resources.push(json!({
+            "name": format!("{}/scale", ty.resource),
+            "singularName": "",
+            "namespaced": ty.namespaced,
+            "group": "autoscaling",
+            "version": "v1",
+            "kind": "Scale",
+            "verbs": ["get", "patch", "update"],
+        }));
+    }
+    if ty.status.is_some() {
+        resources.push(json!({
+            "name": format!("{}/status", ty.resource),
+            "singularName": "",
+            "namespaced": ty.namespaced,
+            "kind": ty.kind,
+            "verbs": ["get", "patch", "update"],
+        }));
+    }
+}

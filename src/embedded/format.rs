@@ -1,0 +1,119 @@
+//! In which form objects are answered: whole, their metadata alone, or as rows of a table.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::list::Listed;
+use super::registry::ResourceType;
+use super::rest::Call;
+use super::store::Stored;
+
+/// The form that a request asks for by its `Accept` header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// The objects themselves.
+    Whole,
+    /// `PartialObjectMetadata`.
+    Metadata,
+}
+
+impl Format {
+    /// The first form in the `Accept` header that is known.
+    pub(crate) fn of(call: &Call) -> Self {
+        for wanted in call.accept.split(',') {
+            let parameter = |name: &str| {
+                wanted
+                    .split(';')
+                    .map(str::trim)
+                    .find_map(|part| part.strip_prefix(name)?.strip_prefix('='))
+            };
+            match (parameter("as"), parameter("v")) {
+                (Some("PartialObjectMetadata" | "PartialObjectMetadataList"), Some("v1")) => {
+                    return Self::Metadata;
+                }
+                (None, _) if wanted.trim().starts_with("application/json") => return Self::Whole,
+                _ => {}
+            }
+        }
+        Self::Whole
+    }
+
+    /// Appends one object.
+    pub(crate) fn object(self, stored: &Stored, _now: Timestamp, out: &mut Vec<u8>) {
+        match self {
+            Self::Whole => stored.write(out),
+            Self::Metadata => out.extend_from_slice(partial(&stored.value()).to_string().as_bytes()),
+        }
+    }
+
+    /// Appends a list.
+    pub(crate) fn list(self, ty: &ResourceType, listed: &Listed, _now: Timestamp, out: &mut Vec<u8>) {
+        let (kind, version) = match self {
+            Self::Whole => (format!("{}List", ty.kind), ty.api_version()),
+            Self::Metadata => (
+                "PartialObjectMetadataList".to_owned(),
+                "meta.k8s.io/v1".to_owned(),
+            ),
+        };
+        let head =
+            json!({ "kind": kind, "apiVersion": version, "metadata": list_metadata(listed) }).to_string();
+        out.extend_from_slice(head.trim_end_matches('}').as_bytes());
+        // The cut above took the braces of the metadata and of the list.
+        out.extend_from_slice(b"},\"items\":[");
+        for (index, stored) in listed.items.iter().enumerate() {
+            if index > 0 {
+                out.push(b',');
+            }
+            match self {
+                Self::Whole => stored.write_item(out),
+                Self::Metadata => out.extend_from_slice(partial(&stored.value()).to_string().as_bytes()),
+            }
+        }
+        out.extend_from_slice(b"]}");
+    }
+
+    /// Appends one event of a watch.
+    pub(crate) fn event(&mut self, kind: &str, stored: &Stored, now: Timestamp, out: &mut Vec<u8>) {
+        out.extend_from_slice(format!("{{\"type\":\"{kind}\",\"object\":").as_bytes());
+        self.object(stored, now, out);
+        out.extend_from_slice(b"}\n");
+    }
+
+    /// Appends a bookmark.
+    pub(crate) fn bookmark(&mut self, ty: &ResourceType, version: u64, initial_end: bool, out: &mut Vec<u8>) {
+        let mut metadata = json!({ "resourceVersion": version.to_string(), "creationTimestamp": null });
+        if initial_end {
+            let annotations = json!({ "k8s.io/initial-events-end": "true" });
+            super::object::map(&mut metadata).insert("annotations".to_owned(), annotations);
+        }
+        let object = json!({ "kind": ty.kind, "apiVersion": ty.api_version(), "metadata": metadata });
+        out.extend_from_slice(
+            json!({ "type": "BOOKMARK", "object": object })
+                .to_string()
+                .as_bytes(),
+        );
+        out.push(b'\n');
+    }
+}
+
+/// `metadata` of a list.
+fn list_metadata(listed: &Listed) -> Value {
+    let mut metadata = json!({ "resourceVersion": listed.version.to_string() });
+    let fields = super::object::map(&mut metadata);
+    if let Some(next) = &listed.next {
+        fields.insert("continue".to_owned(), next.as_str().into());
+    }
+    if let Some(remaining) = listed.remaining {
+        fields.insert("remainingItemCount".to_owned(), remaining.into());
+    }
+    metadata
+}
+
+/// An object's metadata as an object of its own.
+pub(crate) fn partial(object: &Value) -> Value {
+    json!({
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": object.get("metadata").cloned().unwrap_or_default(),
+    })
+}

@@ -1,0 +1,3 @@
+//! What the API server does to HorizontalPodAutoscalers of autoscaling/v2 when they are written.
+
+pub(crate) mod defaults;

@@ -1,0 +1,142 @@
+//! LIST: which objects of a collection, from which version, in pages.
+
+use std::sync::Arc;
+
+use super::registry::ResourceType;
+use super::selectors::Filter;
+use super::status::{FieldError, Status};
+use super::store::{Key, State, Stored};
+
+/// The parameters of a list.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ListOptions {
+    pub(crate) filter: Filter,
+    /// Objects per page; 0 is all.
+    pub(crate) limit: usize,
+    pub(crate) next: String,
+    pub(crate) version: String,
+    pub(crate) version_match: String,
+}
+
+/// One page.
+#[derive(Debug)]
+pub(crate) struct Listed {
+    pub(crate) items: Vec<Arc<Stored>>,
+    pub(crate) version: u64,
+    /// The token of the next page, if there is one.
+    pub(crate) next: Option<String>,
+    /// How many objects are left, where the server can say so: without selectors.
+    pub(crate) remaining: Option<usize>,
+}
+
+/// Lists a collection. A later page is read from what is stored now, under the version of the first page: changes
+/// in between are seen again by a watch from that version, so nothing is missed.
+pub(crate) fn list(
+    state: &State,
+    ty: &'static ResourceType,
+    namespace: Option<&str>,
+    options: &ListOptions,
+) -> Result<Listed, Status> {
+    let (version, after) = position(state, ty, options)?;
+    let mut items = Vec::new();
+    let mut next = None;
+    for stored in state
+        .list(ty, namespace, after.as_ref())
+        .filter(|stored| options.filter.matches(stored))
+    {
+        if options.limit > 0 && items.len() == options.limit {
+            next = items.last().map(|last: &Arc<Stored>| token(version, last));
+            break;
+        }
+        items.push(Arc::clone(stored));
+    }
+    let remaining = next.as_ref().and_then(|_| {
+        let last = items.last()?;
+        let key = Key::new(last.namespace(), last.name());
+        options
+            .filter
+            .is_empty()
+            .then(|| state.list(ty, namespace, Some(&key)).count())
+    });
+    Ok(Listed {
+        items,
+        version,
+        next,
+        remaining,
+    })
+}
+
+/// The version that the list carries, and behind which object it begins.
+fn position(state: &State, ty: &ResourceType, options: &ListOptions) -> Result<(u64, Option<Key>), Status> {
+    let newest = state.newest();
+    if !options.next.is_empty() {
+        if !matches!(options.version.as_str(), "" | "0") {
+            return Err(Status::bad_request(
+                "specifying resource version is not allowed when using continue",
+            ));
+        }
+        let (version, key) =
+            read_token(&options.next).ok_or_else(|| Status::bad_request("continue key is not valid"))?;
+        if state.is_forgotten(ty, version) {
+            return Err(Status::expired(
+                "The provided continue parameter is too old to display a consistent list result. You must start a \
+                 new list without the continue parameter.",
+            ));
+        }
+        return Ok((version, Some(key)));
+    }
+    if options.version.is_empty() {
+        if !options.version_match.is_empty() {
+            return Err(invalid_options(FieldError::forbidden(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden unless resourceVersion is provided",
+            )));
+        }
+        return Ok((newest, None));
+    }
+    let asked = parse_version(&options.version)?;
+    match options.version_match.as_str() {
+        "" | "NotOlderThan" if asked > newest => Err(Status::resource_version_too_large(asked, newest)),
+        "" | "NotOlderThan" => Ok((newest, None)),
+        "Exact" if asked == 0 => Err(invalid_options(FieldError::forbidden(
+            "resourceVersionMatch",
+            "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+        ))),
+        "Exact" if asked > newest => Err(Status::resource_version_too_large(asked, newest)),
+        "Exact" if asked == newest => Ok((newest, None)),
+        "Exact" => Err(Status::expired(format!(
+            "The resourceVersion for the provided list is too old: {asked}"
+        ))),
+        other => Err(invalid_options(FieldError::unsupported(
+            "resourceVersionMatch",
+            &other.into(),
+            &["Exact", "NotOlderThan", ""],
+        ))),
+    }
+}
+
+/// A resourceVersion as clients send it.
+pub(crate) fn parse_version(text: &str) -> Result<u64, Status> {
+    text.parse().map_err(|_| {
+        invalid_options(FieldError::invalid(
+            "resourceVersion",
+            &text.into(),
+            "must be an unsigned integer",
+        ))
+    })
+}
+
+/// 422 for the parameters of a list or watch.
+pub(crate) fn invalid_options(cause: FieldError) -> Status {
+    Status::invalid("meta.k8s.io", "ListOptions", "", &[cause])
+}
+
+fn token(version: u64, last: &Stored) -> String {
+    format!("{version}/{}/{}", last.namespace(), last.name())
+}
+
+fn read_token(token: &str) -> Option<(u64, Key)> {
+    let mut parts = token.splitn(3, '/');
+    let version = parts.next()?.parse().ok()?;
+    Some((version, Key::new(parts.next()?, parts.next()?)))
+}

@@ -1,0 +1,93 @@
+//! The log of what was asked of the API server.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Requests that are kept; older ones are dropped.
+const KEPT: usize = 20_000;
+
+/// One request, and how it was answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoggedRequest {
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
+    pub verb: &'static str,
+    /// The path, not decoded, without the query.
+    pub path: String,
+    /// The query, not decoded, without the question mark.
+    pub query: String,
+    /// The header `User-Agent`.
+    pub user_agent: String,
+    /// HTTP status code; absent while there is no answer, and for ever if a fault keeps it back.
+    pub code: Option<u16>,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    kept: VecDeque<LoggedRequest>,
+    /// The number of the first kept request, counted from the start of the cluster.
+    first: u64,
+}
+
+/// The newest requests to a cluster, oldest first. A handle: clones show the same log.
+#[derive(Debug, Clone, Default)]
+pub struct RequestLog {
+    entries: Arc<Mutex<Entries>>,
+}
+
+impl RequestLog {
+    /// The kept requests, oldest first.
+    pub fn entries(&self) -> Vec<LoggedRequest> {
+        self.lock().kept.iter().cloned().collect()
+    }
+
+    /// How many kept requests satisfy a predicate.
+    pub fn count(&self, predicate: impl Fn(&LoggedRequest) -> bool) -> usize {
+        self.lock()
+            .kept
+            .iter()
+            .filter(|request| predicate(request))
+            .count()
+    }
+
+    /// The number of kept requests.
+    pub fn len(&self) -> usize {
+        self.lock().kept.len()
+    }
+
+    /// Whether no request is kept.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Forgets all requests so far.
+    pub fn clear(&self) {
+        let mut entries = self.lock();
+        entries.first += u64::try_from(entries.kept.len()).unwrap_or(u64::MAX);
+        entries.kept.clear();
+    }
+
+    /// Adds a request and returns its number, for [`RequestLog::answered`].
+    pub(crate) fn add(&self, request: LoggedRequest) -> u64 {
+        let mut entries = self.lock();
+        if entries.kept.len() == KEPT {
+            entries.kept.pop_front();
+            entries.first += 1;
+        }
+        entries.kept.push_back(request);
+        entries.first + u64::try_from(entries.kept.len()).unwrap_or(u64::MAX) - 1
+    }
+
+    pub(crate) fn answered(&self, number: u64, code: u16) {
+        let mut entries = self.lock();
+        let index = number
+            .checked_sub(entries.first)
+            .and_then(|index| usize::try_from(index).ok());
+        if let Some(request) = index.and_then(|index| entries.kept.get_mut(index)) {
+            request.code = Some(code);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,565 @@
+//! From a path and a method to a verb on a resource, and from there to the store.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use bytes::Bytes;
+use percent_encoding::percent_decode_str;
+use serde_json::{Value, json};
+
+use super::backend::{MetricsApi, MetricsReply, MetricsRequest};
+use super::faults::FaultSubject;
+use super::format::Format;
+use super::list::{self, ListOptions};
+use super::registry::{AUTHORIZATION, ResourceType};
+use super::scale::{self, ScalePath};
+use super::selectors::Filter;
+use super::status::Status;
+use super::store::{Key, Stored};
+use super::watch::{WatchOptions, Watcher};
+use super::write::{self, DeleteOptions, Write};
+use super::{Cluster, discovery, object, patch};
+
+/// One request, its body read.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) route: Route,
+    pub(crate) query: Query,
+    pub(crate) accept: String,
+    pub(crate) content_type: String,
+    pub(crate) user_agent: String,
+    pub(crate) body: Bytes,
+}
+
+/// What a call is answered with.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    Json(u16, Bytes),
+    Text(u16, String),
+    Failure(Status),
+    Watch(Box<Watcher>),
+}
+
+impl From<Status> for Reply {
+    fn from(status: Status) -> Self {
+        Self::Failure(status)
+    }
+}
+
+impl Reply {
+    pub(crate) fn json(code: u16, object: &Value) -> Self {
+        Self::Json(code, object.to_string().into())
+    }
+
+    /// What every Kubernetes server says of a path that it does not serve.
+    pub(crate) fn no_such_path() -> Self {
+        Self::Text(404, "404 page not found\n".to_owned())
+    }
+
+    pub(crate) fn code(&self) -> u16 {
+        match self {
+            Self::Json(code, _) | Self::Text(code, _) => *code,
+            Self::Failure(status) => status.code,
+            Self::Watch(_) => 200,
+        }
+    }
+}
+
+/// Where a request goes.
+#[derive(Debug, Clone)]
+pub(crate) struct Route {
+    /// The path, as it came.
+    pub(crate) path: String,
+    /// Its decoded segments.
+    pub(crate) segments: Vec<String>,
+    pub(crate) verb: &'static str,
+    pub(crate) resource: Option<ResourcePath>,
+}
+
+/// A path below a group and version.
+#[derive(Debug, Clone)]
+pub(crate) struct ResourcePath {
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) namespace: Option<String>,
+    pub(crate) resource: String,
+    pub(crate) name: Option<String>,
+    pub(crate) subresource: Option<String>,
+    /// The segments behind the namespace, or behind the version without one.
+    pub(crate) rest: Vec<String>,
+}
+
+impl Route {
+    pub(crate) fn new(method: &str, path: &str, query: &Query) -> Self {
+        let segments: Vec<String> = path
+            .split('/')
+            .filter(|segment| !segment.is_empty())
+            .map(|segment| percent_decode_str(segment).decode_utf8_lossy().into_owned())
+            .collect();
+        let resource = ResourcePath::read(&segments);
+        let named = resource.as_ref().is_some_and(|resource| resource.name.is_some());
+        let watching = matches!(query.get("watch"), "true" | "1");
+        let verb = match method {
+            "GET" if watching && resource.is_some() => "watch",
+            "GET" | "HEAD" if named || resource.is_none() => "get",
+            "GET" | "HEAD" => "list",
+            "POST" => "create",
+            "PUT" => "update",
+            "PATCH" => "patch",
+            "DELETE" if named => "delete",
+            "DELETE" => "deletecollection",
+            _ => "unknown",
+        };
+        Self {
+            path: path.to_owned(),
+            segments,
+            verb,
+            resource,
+        }
+    }
+
+    pub(crate) fn subject(&self, user_agent: &str) -> FaultSubject {
+        let subresource = self
+            .resource
+            .as_ref()
+            .and_then(|resource| resource.subresource.clone());
+        FaultSubject {
+            verb: self.verb,
+            path: self.path.clone(),
+            subresource: subresource.unwrap_or_default(),
+            user_agent: user_agent.to_owned(),
+        }
+    }
+}
+
+impl ResourcePath {
+    fn read(segments: &[String]) -> Option<Self> {
+        let mut rest = segments.iter().map(String::as_str);
+        let (group, version) = match rest.next()? {
+            "api" => ("", rest.next()?),
+            "apis" => (rest.next()?, rest.next()?),
+            _ => return None,
+        };
+        let rest: Vec<&str> = rest.collect();
+        // `namespaces/x` and its subresources are the namespace itself, what lies deeper is in the namespace.
+        let within = match rest.as_slice() {
+            ["namespaces", _, "status" | "finalize"] if group.is_empty() => None,
+            ["namespaces", namespace, _, ..] => Some((*namespace).to_owned()),
+            _ => None,
+        };
+        let path = if within.is_some() {
+            rest.get(2..).unwrap_or_default()
+        } else {
+            rest.as_slice()
+        };
+        Some(Self {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            namespace: within,
+            resource: (*path.first()?).to_owned(),
+            name: path.get(1).map(|name| (*name).to_owned()),
+            subresource: path.get(2).map(|subresource| (*subresource).to_owned()),
+            rest: path.iter().map(|segment| (*segment).to_owned()).collect(),
+        })
+    }
+
+    fn scale_path(&self) -> Option<ScalePath> {
+        Some(ScalePath {
+            group: self.group.clone(),
+            version: self.version.clone(),
+            resource: self.resource.clone(),
+            namespace: self.namespace.clone()?,
+            name: self.name.clone()?,
+        })
+    }
+}
+
+/// The decoded parameters of a query, in order.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Query(Vec<(String, String)>);
+
+impl Query {
+    pub(crate) fn new(text: &str) -> Self {
+        let decode = |text: &str| {
+            let spaced: Cow<'_, str> = if text.contains('+') {
+                text.replace('+', " ").into()
+            } else {
+                text.into()
+            };
+            percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
+        };
+        Self(
+            text.split('&')
+                .filter(|pair| !pair.is_empty())
+                .map(|pair| {
+                    let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+                    (decode(key), decode(value))
+                })
+                .collect(),
+        )
+    }
+
+    /// A parameter; absent is empty.
+    pub(crate) fn get(&self, key: &str) -> &str {
+        self.0
+            .iter()
+            .find(|(other, _)| other == key)
+            .map_or("", |(_, value)| value)
+    }
+
+    fn flag(&self, key: &str) -> Option<bool> {
+        match self.get(key) {
+            "" => None,
+            value => Some(matches!(value, "true" | "1")),
+        }
+    }
+}
+
+/// Answers a call.
+pub(crate) fn answer(cluster: &Cluster, call: &Call) -> Reply {
+    let segments: Vec<&str> = call.route.segments.iter().map(String::as_str).collect();
+    let hidden = cluster.hidden();
+    let found = match segments.as_slice() {
+        ["healthz" | "readyz" | "livez", ..] => return Reply::Text(200, "ok".to_owned()),
+        ["version"] => Some(discovery::version()),
+        ["api"] => Some(discovery::core_versions()),
+        ["apis"] => Some(discovery::group_list(&hidden)),
+        ["api", version] => discovery::resources(&hidden, "", version),
+        ["apis", group] => discovery::group(&hidden, group),
+        ["apis", group, version] => discovery::resources(&hidden, group, version),
+        _ => None,
+    };
+    if let Some(object) = found {
+        return Reply::json(200, &object);
+    }
+    match &call.route.resource {
+        Some(path) if !hidden.contains(&path.group) => on_resource(cluster, call, path),
+        _ => Reply::no_such_path(),
+    }
+}
+
+fn on_resource(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Reply {
+    if let Some(api) = MetricsApi::of_group(&path.group) {
+        return metrics(cluster, call, path, api);
+    }
+    if (path.group.as_str(), path.version.as_str()) == AUTHORIZATION {
+        return access_review(call, path);
+    }
+    if path.subresource.as_deref() == Some("scale") {
+        return on_scale(cluster, call, path).unwrap_or_else(Reply::Failure);
+    }
+    let Some(ty) = ResourceType::at(&path.group, &path.version, &path.resource) else {
+        return Reply::no_such_path();
+    };
+    if path.rest.len() > 3 || ty.namespaced && path.namespace.is_none() && path.name.is_some() {
+        return Reply::no_such_path();
+    }
+    match path.subresource.as_deref() {
+        None => on_objects(cluster, call, path, ty).unwrap_or_else(Reply::Failure),
+        Some("status") if ty.status.is_some() => {
+            on_status(cluster, call, path, ty).unwrap_or_else(Reply::Failure)
+        }
+        Some(_) => Reply::no_such_path(),
+    }
+}
+
+fn metrics(cluster: &Cluster, call: &Call, path: &ResourcePath, api: MetricsApi) -> Reply {
+    let Some(backend) = cluster.metrics_backend() else {
+        return Reply::no_such_path();
+    };
+    if !matches!(call.route.verb, "get" | "list") {
+        return Status::method_not_allowed().into();
+    }
+    let request = MetricsRequest {
+        cluster,
+        api,
+        version: &path.version,
+        namespace: path.namespace.as_deref().unwrap_or(""),
+        path: &path.rest,
+        label_selector: call.query.get("labelSelector"),
+        metric_label_selector: call.query.get("metricLabelSelector"),
+    };
+    match backend.answer(&request) {
+        MetricsReply::Json(object) => Reply::json(200, &object),
+        MetricsReply::Status(status) => Reply::Failure(status),
+        MetricsReply::Text { code, body } => Reply::Text(code, body),
+        MetricsReply::Absent => Reply::no_such_path(),
+    }
+}
+
+/// Everybody may do everything, until a fault rule says otherwise.
+fn access_review(call: &Call, path: &ResourcePath) -> Reply {
+    if path.resource != "selfsubjectaccessreviews" {
+        return Reply::no_such_path();
+    }
+    if call.route.verb != "create" {
+        return Status::method_not_allowed().into();
+    }
+    match body(call) {
+        Ok(mut review) => {
+            object::map(&mut review).insert("status".to_owned(), json!({ "allowed": true }));
+            Reply::json(201, &review)
+        }
+        Err(status) => Reply::Failure(status),
+    }
+}
+
+fn on_scale(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Result<Reply, Status> {
+    let Some(target) = path.scale_path() else {
+        return Ok(Reply::no_such_path());
+    };
+    let write = write_of(cluster, call);
+    let mut state = cluster.lock();
+    let scale = match call.route.verb {
+        "get" => scale::get(&state, &target)?,
+        "update" => scale::update(&mut state, &target, &body(call)?, &write)?,
+        "patch" => {
+            let mut scale = scale::get(&state, &target)?;
+            patch::apply(call.content_type.as_str(), false, &mut scale, &call.body)?;
+            scale::update(&mut state, &target, &scale, &write)?
+        }
+        _ => return Err(Status::method_not_allowed()),
+    };
+    Ok(Reply::json(200, &scale))
+}
+
+fn on_status(
+    cluster: &Cluster,
+    call: &Call,
+    path: &ResourcePath,
+    ty: &'static ResourceType,
+) -> Result<Reply, Status> {
+    let namespace = path.namespace.as_deref().unwrap_or("");
+    let name = path.name.as_deref().unwrap_or("");
+    let write = write_of(cluster, call);
+    let mut state = cluster.lock();
+    let stored = match call.route.verb {
+        "get" => found(state.get(ty, namespace, name).cloned(), ty, name)?,
+        "update" => write::update_status(&mut state, ty, namespace, name, body(call)?, &write)?,
+        "patch" => {
+            let mut object = found(state.get(ty, namespace, name).cloned(), ty, name)?.value();
+            patch::apply(call.content_type.as_str(), !ty.custom, &mut object, &call.body)?;
+            write::update_status(&mut state, ty, namespace, name, object, &write)?
+        }
+        _ => return Err(Status::method_not_allowed()),
+    };
+    drop(state);
+    Ok(one(cluster, call, 200, &stored))
+}
+
+fn on_objects(
+    cluster: &Cluster,
+    call: &Call,
+    path: &ResourcePath,
+    ty: &'static ResourceType,
+) -> Result<Reply, Status> {
+    let namespace = path.namespace.as_deref().unwrap_or("");
+    let name = path.name.as_deref().unwrap_or("");
+    let write = write_of(cluster, call);
+    match call.route.verb {
+        "list" => Ok(list_objects(cluster, call, path, ty)?),
+        "watch" => watch_objects(cluster, call, path, ty),
+        "get" => {
+            let stored = found(cluster.lock().get(ty, namespace, name).cloned(), ty, name)?;
+            Ok(one(cluster, call, 200, &stored))
+        }
+        "create" if path.name.is_some() || ty.namespaced && path.namespace.is_none() => {
+            Err(Status::method_not_allowed())
+        }
+        "create" => {
+            let stored = write::create(&mut cluster.lock(), ty, namespace, body(call)?, &write)?;
+            Ok(one(cluster, call, 201, &stored))
+        }
+        "update" if path.name.is_some() => {
+            let stored = write::update(&mut cluster.lock(), ty, namespace, name, body(call)?, &write)?;
+            Ok(one(cluster, call, 200, &stored))
+        }
+        "patch" if path.name.is_some() => {
+            let mut state = cluster.lock();
+            let mut object = found(state.get(ty, namespace, name).cloned(), ty, name)?.value();
+            patch::apply(call.content_type.as_str(), !ty.custom, &mut object, &call.body)?;
+            let stored = write::update(&mut state, ty, namespace, name, object, &write)?;
+            drop(state);
+            Ok(one(cluster, call, 200, &stored))
+        }
+        "delete" => {
+            let options = delete_options(call)?;
+            let (stored, gone) = write::delete(&mut cluster.lock(), ty, namespace, name, &options, &write)?;
+            Ok(if gone {
+                Reply::json(200, &deleted(&stored))
+            } else {
+                one(cluster, call, 200, &stored)
+            })
+        }
+        "deletecollection" => delete_collection(cluster, call, path, ty, &write),
+        _ => Err(Status::method_not_allowed()),
+    }
+}
+
+fn list_objects(
+    cluster: &Cluster,
+    call: &Call,
+    path: &ResourcePath,
+    ty: &'static ResourceType,
+) -> Result<Reply, Status> {
+    let options = ListOptions {
+        filter: filter(call, ty)?,
+        limit: call.query.get("limit").parse().unwrap_or(0),
+        next: call.query.get("continue").to_owned(),
+        version: call.query.get("resourceVersion").to_owned(),
+        version_match: call.query.get("resourceVersionMatch").to_owned(),
+    };
+    let listed = list::list(&cluster.lock(), ty, path.namespace.as_deref(), &options)?;
+    let mut out = Vec::new();
+    Format::of(call).list(ty, &listed, cluster.now(), &mut out);
+    Ok(Reply::Json(200, out.into()))
+}
+
+fn watch_objects(
+    cluster: &Cluster,
+    call: &Call,
+    path: &ResourcePath,
+    ty: &'static ResourceType,
+) -> Result<Reply, Status> {
+    let mut filter = filter(call, ty)?;
+    if let Some(name) = &path.name {
+        filter.only(name);
+    }
+    let options = WatchOptions {
+        filter,
+        version: call.query.get("resourceVersion").to_owned(),
+        version_match: call.query.get("resourceVersionMatch").to_owned(),
+        bookmarks: call.query.flag("allowWatchBookmarks") == Some(true),
+        initial_events: call.query.flag("sendInitialEvents"),
+        timeout: call
+            .query
+            .get("timeoutSeconds")
+            .parse()
+            .ok()
+            .map(Duration::from_secs),
+    };
+    let subject = call.route.subject(&call.user_agent);
+    let watcher = Watcher::open(
+        cluster,
+        ty,
+        path.namespace.as_deref(),
+        options,
+        Format::of(call),
+        subject,
+    )?;
+    Ok(Reply::Watch(Box::new(watcher)))
+}
+
+fn delete_collection(
+    cluster: &Cluster,
+    call: &Call,
+    path: &ResourcePath,
+    ty: &'static ResourceType,
+    write: &Write<'_>,
+) -> Result<Reply, Status> {
+    let options = delete_options(call)?;
+    let listing = ListOptions {
+        filter: filter(call, ty)?,
+        ..ListOptions::default()
+    };
+    let mut state = cluster.lock();
+    let listed = list::list(&state, ty, path.namespace.as_deref(), &listing)?;
+    let keys: Vec<Key> = listed
+        .items
+        .iter()
+        .map(|stored| Key::new(stored.namespace(), stored.name()))
+        .collect();
+    for key in keys {
+        // One that another's deletion took along is deleted as well.
+        let _ = write::delete(&mut state, ty, &key.namespace, &key.name, &options, write);
+    }
+    drop(state);
+    let mut out = Vec::new();
+    Format::of(call).list(ty, &listed, cluster.now(), &mut out);
+    Ok(Reply::Json(200, out.into()))
+}
+
+fn filter(call: &Call, ty: &ResourceType) -> Result<Filter, Status> {
+    Filter::parse(
+        ty,
+        call.query.get("labelSelector"),
+        call.query.get("fieldSelector"),
+    )
+}
+
+fn found(
+    stored: Option<std::sync::Arc<Stored>>,
+    ty: &ResourceType,
+    name: &str,
+) -> Result<std::sync::Arc<Stored>, Status> {
+    stored.ok_or_else(|| Status::not_found(ty.group, ty.resource, name))
+}
+
+fn one(cluster: &Cluster, call: &Call, code: u16, stored: &Stored) -> Reply {
+    let mut out = Vec::new();
+    Format::of(call).object(stored, cluster.now(), &mut out);
+    Reply::Json(code, out.into())
+}
+
+/// `metav1.Status` of a deletion that is done.
+fn deleted(stored: &Stored) -> Value {
+    let mut details = json!({ "name": stored.name(), "kind": stored.ty.resource, "uid": &*stored.uid });
+    if !stored.ty.group.is_empty() {
+        object::map(&mut details).insert("group".to_owned(), stored.ty.group.into());
+    }
+    json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details })
+}
+
+fn delete_options(call: &Call) -> Result<DeleteOptions, Status> {
+    let given = if call.body.is_empty() {
+        Value::Null
+    } else {
+        body(call)?
+    };
+    let query = call.query.get("gracePeriodSeconds");
+    let policy = match call.query.get("propagationPolicy") {
+        "" => object::text(&given, &["propagationPolicy"]),
+        policy => policy,
+    };
+    let precondition = |key: &str| {
+        Some(object::text(&given, &["preconditions", key]).to_owned()).filter(|text| !text.is_empty())
+    };
+    Ok(DeleteOptions {
+        grace_period: query
+            .parse()
+            .ok()
+            .or_else(|| object::int(&given, &["gracePeriodSeconds"])),
+        orphan: policy == "Orphan" || given.get("orphanDependents") == Some(&Value::Bool(true)),
+        uid: precondition("uid"),
+        resource_version: precondition("resourceVersion"),
+    })
+}
+
+fn write_of<'a>(cluster: &Cluster, call: &'a Call) -> Write<'a> {
+    let given = call.query.get("fieldManager");
+    let agent = call.user_agent.split('/').next().unwrap_or("");
+    let manager = if given.is_empty() { agent } else { given };
+    let in_body = || body(call).is_ok_and(|body| !object::list(&body, &["dryRun"]).is_empty());
+    Write {
+        now: cluster.now(),
+        dry_run: call.query.get("dryRun") == "All" || call.route.verb.starts_with("delete") && in_body(),
+        manager: Some(if manager.is_empty() { "unknown" } else { manager }),
+        subresource: "",
+    }
+}
+
+/// The body as JSON, or as the YAML that JSON is.
+fn body(call: &Call) -> Result<Value, Status> {
+    let kind = call.content_type.split(';').next().unwrap_or("").trim();
+    if !matches!(kind, "" | "application/json") {
+        return Err(Status::unsupported_media_type("application/json"));
+    }
+    serde_json::from_slice(&call.body)
+        .ok()
+        .filter(Value::is_object)
+        .ok_or_else(|| {
+            Status::bad_request(
+                "the object provided is unrecognized (must be of type Object): the body is not a JSON object",
+            )
+        })
+}

@@ -1,0 +1,411 @@
+//! Objects, resource versions and the history that watches are served from.
+//!
+//! An object is kept as the JSON text that clients get, 150,000 pods cost what their texts cost; it becomes a
+//! [`Value`] only while somebody reads or changes it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
+
+use super::object;
+use super::registry::ResourceType;
+use super::scale::{BareScale, ScalePath};
+
+/// Changes per resource type that a watch can still be started from.
+const HISTORY: usize = 10_000;
+
+/// One version of one object. Never changes.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub(crate) ty: &'static ResourceType,
+    key: Key,
+    pub(crate) uid: Box<str>,
+    pub(crate) resource_version: u64,
+    labels: Box<[(Box<str>, Box<str>)]>,
+    owners: Box<[Box<str>]>,
+    /// The object's JSON without `apiVersion` and `kind`.
+    text: Bytes,
+}
+
+/// Where an object is within its resource type. Orders by namespace, then name, as lists do.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    pub(crate) namespace: Box<str>,
+    pub(crate) name: Box<str>,
+}
+
+impl Key {
+    pub(crate) fn new(namespace: &str, name: &str) -> Self {
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+}
+
+impl Stored {
+    fn new(ty: &'static ResourceType, mut object: Value) -> Self {
+        let fields = object::map(&mut object);
+        fields.remove("apiVersion");
+        fields.remove("kind");
+        let labels = object::at(&object, &["metadata", "labels"]).and_then(Value::as_object);
+        Self {
+            ty,
+            key: Key::new(object::meta(&object, "namespace"), object::meta(&object, "name")),
+            uid: object::meta(&object, "uid").into(),
+            resource_version: object::meta(&object, "resourceVersion").parse().unwrap_or(0),
+            labels: labels
+                .into_iter()
+                .flatten()
+                .map(|(key, value)| (key.as_str().into(), value.as_str().unwrap_or("").into()))
+                .collect(),
+            owners: object::list(&object, &["metadata", "ownerReferences"])
+                .iter()
+                .map(|owner| object::text(owner, &["uid"]).into())
+                .collect(),
+            text: Bytes::from(object.to_string()),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.key.name
+    }
+
+    pub(crate) fn namespace(&self) -> &str {
+        &self.key.namespace
+    }
+
+    pub(crate) fn label(&self, key: &str) -> Option<&str> {
+        self.labels
+            .iter()
+            .find(|(other, _)| **other == *key)
+            .map(|(_, value)| &**value)
+    }
+
+    /// Appends the whole object, `apiVersion` and `kind` included.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"apiVersion\":\"");
+        out.extend_from_slice(self.ty.api_version().as_bytes());
+        out.extend_from_slice(b"\",\"kind\":\"");
+        out.extend_from_slice(self.ty.kind.as_bytes());
+        out.extend_from_slice(b"\",");
+        out.extend_from_slice(self.text.get(1..).unwrap_or_default());
+    }
+
+    /// Appends the object as an item of a list: built-in types leave out `apiVersion` and `kind` there.
+    pub(crate) fn write_item(&self, out: &mut Vec<u8>) {
+        if self.ty.custom {
+            self.write(out)
+        } else {
+            out.extend_from_slice(&self.text)
+        }
+    }
+
+    /// The whole object as a value.
+    pub(crate) fn value(&self) -> Value {
+        let mut object: Value = serde_json::from_slice(&self.text).unwrap_or_default();
+        let fields = object::map(&mut object);
+        fields.insert("apiVersion".to_owned(), self.ty.api_version().into());
+        fields.insert("kind".to_owned(), self.ty.kind.into());
+        object
+    }
+}
+
+/// What happened to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ChangeKind {
+    Added,
+    Modified,
+    Deleted,
+}
+
+/// One change of one object.
+#[derive(Debug)]
+pub(crate) struct Change {
+    pub(crate) kind: ChangeKind,
+    pub(crate) now: Arc<Stored>,
+    pub(crate) before: Option<Arc<Stored>>,
+}
+
+/// The stored objects of one resource type.
+#[derive(Debug, Default)]
+struct Table {
+    objects: BTreeMap<Key, Arc<Stored>>,
+    history: VecDeque<Arc<Change>>,
+    /// Every change up to this version may be missing from the history.
+    forgotten: u64,
+    watchers: Vec<(Option<Box<str>>, mpsc::UnboundedSender<Arc<Change>>)>,
+}
+
+/// A change stream that starts where its request wants it to.
+#[derive(Debug)]
+pub(crate) struct Subscription {
+    /// Changes that the request has not seen, oldest first.
+    pub(crate) backlog: Vec<Arc<Change>>,
+    /// Changes from now on.
+    pub(crate) live: mpsc::UnboundedReceiver<Arc<Change>>,
+}
+
+/// All that the API server remembers.
+#[derive(Debug)]
+pub(crate) struct State {
+    tables: BTreeMap<(&'static str, &'static str), Table>,
+    /// Objects by the uid of what owns them.
+    dependents: BTreeMap<Box<str>, BTreeSet<((&'static str, &'static str), Key)>>,
+    scales: BTreeMap<ScalePath, (BareScale, u64)>,
+    newest: u64,
+    uids: u64,
+    names: u64,
+    changed: watch::Sender<u64>,
+}
+
+impl State {
+    pub(crate) fn new() -> Self {
+        Self {
+            tables: BTreeMap::new(),
+            dependents: BTreeMap::new(),
+            scales: BTreeMap::new(),
+            newest: 0,
+            uids: 0,
+            names: 0,
+            changed: watch::Sender::new(0),
+        }
+    }
+
+    pub(crate) fn newest(&self) -> u64 {
+        self.newest
+    }
+
+    /// Shows the newest resourceVersion, whenever it moves.
+    pub(crate) fn changed(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// A uid that no other object has: they count up, so that equal runs give equal objects.
+    pub(crate) fn next_uid(&mut self) -> String {
+        self.uids += 1;
+        format!(
+            "{:08x}-0000-4000-8000-{:012x}",
+            self.uids >> 48,
+            self.uids & 0xffff_ffff_ffff
+        )
+    }
+
+    /// The five letters after a generateName, from Kubernetes' alphabet, different every time.
+    pub(crate) fn next_suffix(&mut self) -> String {
+        const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+        self.names += 1;
+        // A multiplication modulo 27^5 by a number coprime to it permutes, so that suffixes look random and never repeat.
+        let mut rest = (self.names * 6_700_417) % 14_348_907;
+        let mut suffix = String::new();
+        for _ in 0..5 {
+            let index = usize::try_from(rest % 27).unwrap_or(0);
+            suffix.push(LETTERS.get(index).copied().map_or('x', char::from));
+            rest /= 27;
+        }
+        suffix
+    }
+
+    pub(crate) fn get(&self, ty: &ResourceType, namespace: &str, name: &str) -> Option<&Arc<Stored>> {
+        self.tables
+            .get(&ty.key())?
+            .objects
+            .get(&Key::new(namespace, name))
+    }
+
+    /// The objects of a type, of one namespace or of all, beginning after `after`.
+    pub(crate) fn list<'a>(
+        &'a self,
+        ty: &ResourceType,
+        namespace: Option<&'a str>,
+        after: Option<&Key>,
+    ) -> impl Iterator<Item = &'a Arc<Stored>> {
+        let first = after.map_or_else(
+            || std::ops::Bound::Included(Key::new(namespace.unwrap_or(""), "")),
+            |key| std::ops::Bound::Excluded(key.clone()),
+        );
+        self.tables
+            .get(&ty.key())
+            .into_iter()
+            .flat_map(move |table| table.objects.range((first.clone(), std::ops::Bound::Unbounded)))
+            .map(|(_, stored)| stored)
+            .take_while(move |stored| namespace.is_none_or(|namespace| stored.namespace() == namespace))
+    }
+
+    pub(crate) fn count(&self, ty: &ResourceType) -> usize {
+        self.tables.get(&ty.key()).map_or(0, |table| table.objects.len())
+    }
+
+    /// What an object would be stored as; for dry runs.
+    pub(crate) fn preview(ty: &'static ResourceType, object: Value) -> Arc<Stored> {
+        Arc::new(Stored::new(ty, object))
+    }
+
+    /// Stores an object under a new resourceVersion and tells the watchers.
+    pub(crate) fn store(&mut self, ty: &'static ResourceType, mut object: Value) -> Arc<Stored> {
+        let version = self.advance();
+        object::section(&mut object, "metadata")
+            .insert("resourceVersion".to_owned(), version.to_string().into());
+        let now = Arc::new(Stored::new(ty, object));
+        let table = self.tables.entry(ty.key()).or_default();
+        let before = table.objects.insert(now.key.clone(), Arc::clone(&now));
+        let kind = if before.is_some() {
+            ChangeKind::Modified
+        } else {
+            ChangeKind::Added
+        };
+        self.index(before.as_deref(), Some(&now));
+        self.announce(Change {
+            kind,
+            now: Arc::clone(&now),
+            before,
+        });
+        now
+    }
+
+    /// Removes an object. The version that watchers see carries the resourceVersion of its removal.
+    pub(crate) fn remove(
+        &mut self,
+        ty: &'static ResourceType,
+        namespace: &str,
+        name: &str,
+    ) -> Option<Arc<Stored>> {
+        let before = self
+            .tables
+            .get_mut(&ty.key())?
+            .objects
+            .remove(&Key::new(namespace, name))?;
+        let version = self.advance();
+        let mut object = before.value();
+        object::section(&mut object, "metadata")
+            .insert("resourceVersion".to_owned(), version.to_string().into());
+        let now = Arc::new(Stored::new(ty, object));
+        self.index(Some(&before), None);
+        self.announce(Change {
+            kind: ChangeKind::Deleted,
+            now: Arc::clone(&now),
+            before: Some(before),
+        });
+        Some(now)
+    }
+
+    /// The objects that name this uid as their owner.
+    pub(crate) fn dependents(&self, uid: &str) -> Vec<(&'static ResourceType, Key)> {
+        self.dependents
+            .get(uid)
+            .into_iter()
+            .flatten()
+            .filter_map(|((group, resource), key)| {
+                let ty = super::registry::TYPES
+                    .iter()
+                    .find(|ty| ty.key() == (*group, *resource))?;
+                Some((ty, key.clone()))
+            })
+            .collect()
+    }
+
+    /// Starts a change stream behind a version, or says from which version on it could.
+    pub(crate) fn subscribe(
+        &mut self,
+        ty: &ResourceType,
+        namespace: Option<&str>,
+        from: u64,
+    ) -> Result<Subscription, u64> {
+        let table = self.tables.entry(ty.key()).or_default();
+        if from < table.forgotten {
+            return Err(table.forgotten);
+        }
+        let backlog = table
+            .history
+            .iter()
+            .skip(
+                table
+                    .history
+                    .partition_point(|change| change.now.resource_version <= from),
+            )
+            .filter(|change| namespace.is_none_or(|namespace| change.now.namespace() == namespace))
+            .cloned()
+            .collect();
+        let (sender, live) = mpsc::unbounded_channel();
+        table.watchers.retain(|(_, watcher)| !watcher.is_closed());
+        table.watchers.push((namespace.map(Into::into), sender));
+        Ok(Subscription { backlog, live })
+    }
+
+    /// Whether a version lies before what the history of a type still holds.
+    pub(crate) fn is_forgotten(&self, ty: &ResourceType, version: u64) -> bool {
+        self.tables
+            .get(&ty.key())
+            .is_some_and(|table| version < table.forgotten)
+    }
+
+    /// Forgets the history: no watch can start from an older version any more. Running watches go on.
+    pub(crate) fn compact(&mut self) {
+        for ty in super::registry::TYPES {
+            let table = self.tables.entry(ty.key()).or_default();
+            table.history.clear();
+            table.forgotten = self.newest;
+        }
+    }
+
+    pub(crate) fn scale(&self, path: &ScalePath) -> Option<&(BareScale, u64)> {
+        self.scales.get(path)
+    }
+
+    pub(crate) fn set_scale(&mut self, path: ScalePath, scale: BareScale) -> u64 {
+        let version = self.advance();
+        self.changed.send_replace(version);
+        self.scales.insert(path, (scale, version));
+        version
+    }
+
+    pub(crate) fn remove_scale(&mut self, path: &ScalePath) {
+        self.scales.remove(path);
+    }
+
+    fn advance(&mut self) -> u64 {
+        self.newest += 1;
+        self.newest
+    }
+
+    fn index(&mut self, before: Option<&Stored>, now: Option<&Stored>) {
+        if let Some(stored) = before {
+            for owner in &stored.owners {
+                if let Some(owned) = self.dependents.get_mut(owner) {
+                    owned.remove(&(stored.ty.key(), stored.key.clone()));
+                    if owned.is_empty() {
+                        self.dependents.remove(owner);
+                    }
+                }
+            }
+        }
+        if let Some(stored) = now {
+            for owner in &stored.owners {
+                let owned = self.dependents.entry(owner.clone()).or_default();
+                owned.insert((stored.ty.key(), stored.key.clone()));
+            }
+        }
+    }
+
+    fn announce(&mut self, change: Change) {
+        let change = Arc::new(change);
+        let version = change.now.resource_version;
+        let table = self.tables.entry(change.now.ty.key()).or_default();
+        table.watchers.retain(|(namespace, watcher)| {
+            let concerned = namespace
+                .as_deref()
+                .is_none_or(|namespace| change.now.namespace() == namespace);
+            !concerned || watcher.send(Arc::clone(&change)).is_ok()
+        });
+        table.history.push_back(change);
+        if table.history.len() > HISTORY
+            && let Some(oldest) = table.history.pop_front()
+        {
+            table.forgotten = oldest.now.resource_version;
+        }
+        self.changed.send_replace(version);
+    }
+}

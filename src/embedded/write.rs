@@ -1,0 +1,535 @@
+//! The rules of create, update, status update and delete, over the store.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::object::{self, meta};
+use super::registry::{ResourceType, StatusMetadata};
+use super::status::{FieldError, Status};
+use super::store::{State, Stored};
+use super::{defaults, hpa, validation};
+
+/// How a write was asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct Write<'a> {
+    pub(crate) now: Timestamp,
+    /// `dryRun=All`: everything but the storing.
+    pub(crate) dry_run: bool,
+    /// Who is recorded in `managedFields`; nobody for writes from within the process.
+    pub(crate) manager: Option<&'a str>,
+    /// `status`, `scale`, or empty.
+    pub(crate) subresource: &'static str,
+}
+
+/// `DeleteOptions`, as far as they matter here.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct DeleteOptions {
+    pub(crate) grace_period: Option<i64>,
+    pub(crate) orphan: bool,
+    pub(crate) uid: Option<String>,
+    pub(crate) resource_version: Option<String>,
+}
+
+/// POST of an object.
+pub(crate) fn create(
+    state: &mut State,
+    ty: &'static ResourceType,
+    namespace: &str,
+    mut object: Value,
+    write: &Write<'_>,
+) -> Result<Arc<Stored>, Status> {
+    identify(ty, &mut object)?;
+    check_namespace(ty, namespace, &mut object)?;
+    if !meta(&object, "resourceVersion").is_empty() {
+        return Err(Status::bad_request(
+            "resourceVersion should not be set on objects to be created",
+        ));
+    }
+    let generate = meta(&object, "generateName").to_owned();
+    let mut name = meta(&object, "name").to_owned();
+    if name.is_empty() && !generate.is_empty() {
+        name = format!("{generate}{}", state.next_suffix());
+        object::section(&mut object, "metadata").insert("name".to_owned(), name.clone().into());
+    }
+    if ty.namespaced {
+        check_open(state, ty, namespace, &name)?;
+    }
+    let uid = state.next_uid();
+    let metadata = object::section(&mut object, "metadata");
+    for key in [
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "selfLink",
+        "generation",
+        "managedFields",
+    ] {
+        metadata.remove(key);
+    }
+    metadata.insert("uid".to_owned(), uid.into());
+    metadata.insert(
+        "creationTimestamp".to_owned(),
+        object::time_text(write.now).into(),
+    );
+    if ty.generation {
+        metadata.insert("generation".to_owned(), 1.into());
+    }
+    if ty.status.is_some() {
+        object::map(&mut object).remove("status");
+    }
+    prepare(ty, &mut object);
+    if !ty.custom {
+        object::drop_nulls(&mut object);
+    }
+    fail_if(ty, &name, &validation::create(ty, &object))?;
+    if state.get(ty, namespace, &name).is_some() {
+        return Err(Status::already_exists(ty.group, ty.resource, &name));
+    }
+    record_manager(ty, &mut object, write);
+    Ok(commit(state, ty, object, write))
+}
+
+/// PUT of an object: status and what the server owns stay.
+pub(crate) fn update(
+    state: &mut State,
+    ty: &'static ResourceType,
+    namespace: &str,
+    name: &str,
+    mut object: Value,
+    write: &Write<'_>,
+) -> Result<Arc<Stored>, Status> {
+    let stored = existing(state, ty, namespace, name)?;
+    identify(ty, &mut object)?;
+    check_namespace(ty, namespace, &mut object)?;
+    check_version(ty, &stored, &object)?;
+    let old = stored.value();
+    if ty.status.is_some() {
+        object::put(object::map(&mut object), "status", old.get("status").cloned());
+    }
+    keep_system_fields(&mut object, &old);
+    prepare(ty, &mut object);
+    if !ty.custom {
+        object::drop_nulls(&mut object);
+    }
+    if ty.generation && desired_state(ty, &object) != desired_state(ty, &old) {
+        let generation = object::int(&old, &["metadata", "generation"]).unwrap_or(0) + 1;
+        object::section(&mut object, "metadata").insert("generation".to_owned(), generation.into());
+    }
+    fail_if(ty, name, &validation::update(ty, &object, &old))?;
+    finish_update(state, ty, &stored, &old, object, write)
+}
+
+/// PUT of the status subresource: the spec stays, metadata by the rule of the type.
+pub(crate) fn update_status(
+    state: &mut State,
+    ty: &'static ResourceType,
+    namespace: &str,
+    name: &str,
+    mut object: Value,
+    write: &Write<'_>,
+) -> Result<Arc<Stored>, Status> {
+    let Some(rule) = ty.status else {
+        return Err(Status::unknown_resource());
+    };
+    let stored = existing(state, ty, namespace, name)?;
+    identify(ty, &mut object)?;
+    check_namespace(ty, namespace, &mut object)?;
+    check_version(ty, &stored, &object)?;
+    let old = stored.value();
+    let mut new = old.clone();
+    object::put(object::map(&mut new), "status", object.get("status").cloned());
+    let metadata = match rule {
+        StatusMetadata::Kept => None,
+        StatusMetadata::Taken | StatusMetadata::LabelsKept => object.get("metadata").cloned(),
+    };
+    if let Some(metadata) = metadata {
+        object::map(&mut new).insert("metadata".to_owned(), metadata);
+        if rule == StatusMetadata::LabelsKept {
+            let labels = object::at(&old, &["metadata", "labels"]).cloned();
+            object::put(object::section(&mut new, "metadata"), "labels", labels);
+        }
+        keep_system_fields(&mut new, &old);
+    }
+    if !ty.custom {
+        object::drop_nulls(&mut new);
+    }
+    fail_if(ty, name, &validation::update_status(ty, &new, &old))?;
+    finish_update(
+        state,
+        ty,
+        &stored,
+        &old,
+        new,
+        &Write {
+            subresource: "status",
+            ..write.clone()
+        },
+    )
+}
+
+/// DELETE of an object. Answers the object as it is now, and whether it is gone.
+pub(crate) fn delete(
+    state: &mut State,
+    ty: &'static ResourceType,
+    namespace: &str,
+    name: &str,
+    options: &DeleteOptions,
+    write: &Write<'_>,
+) -> Result<(Arc<Stored>, bool), Status> {
+    let stored = existing(state, ty, namespace, name)?;
+    let precondition = |what: &str, asked: &str, is: &str| {
+        let cause =
+            format!("Precondition failed: {what} in precondition: {asked}, {what} in object meta: {is}");
+        Status::conflict_because(ty.group, ty.resource, name, &cause)
+    };
+    if let Some(uid) = options.uid.as_deref().filter(|uid| **uid != *stored.uid) {
+        return Err(precondition("UID", uid, &stored.uid));
+    }
+    let version = stored.resource_version.to_string();
+    if let Some(asked) = options
+        .resource_version
+        .as_deref()
+        .filter(|asked| *asked != version)
+    {
+        return Err(precondition("ResourceVersion", asked, &version));
+    }
+    let mut object = stored.value();
+    let grace = grace_period(ty, &object, options);
+    let finalized = object::list(&object, &["metadata", "finalizers"]).is_empty();
+    if write.dry_run {
+        return Ok((stored, finalized && grace == 0));
+    }
+    if finalized && grace == 0 {
+        return Ok((remove(state, &stored, options.orphan, write), true));
+    }
+    let already = object::at(&object, &["metadata", "deletionTimestamp"]).is_some();
+    let shorter =
+        object::int(&object, &["metadata", "deletionGracePeriodSeconds"]).is_none_or(|old| grace < old);
+    if already && !shorter {
+        return Ok((stored, false));
+    }
+    let ends = write
+        .now
+        .checked_add(jiff::SignedDuration::from_secs(grace))
+        .unwrap_or(write.now);
+    let generation = object::int(&object, &["metadata", "generation"]).unwrap_or(0) + 1;
+    let metadata = object::section(&mut object, "metadata");
+    metadata.insert("deletionTimestamp".to_owned(), object::time_text(ends).into());
+    metadata.insert("deletionGracePeriodSeconds".to_owned(), grace.into());
+    if ty.generation && !already {
+        metadata.insert("generation".to_owned(), generation.into());
+    }
+    Ok((state.store(ty, object), false))
+}
+
+/// Stores an object as it is, around every rule. What is absent and needed to be an object at all is filled in:
+/// uid, creationTimestamp, generation 1 where the type counts it, and its namespace.
+pub(crate) fn put_raw(
+    state: &mut State,
+    ty: &'static ResourceType,
+    mut object: Value,
+    now: Timestamp,
+) -> Arc<Stored> {
+    if ty.namespaced && meta(&object, "namespace").is_empty() {
+        object::section(&mut object, "metadata").insert("namespace".to_owned(), "default".into());
+    }
+    let namespace = meta(&object, "namespace").to_owned();
+    let name = meta(&object, "name").to_owned();
+    let old = state.get(ty, &namespace, &name).map(|stored| stored.value());
+    let kept = |key: &str| {
+        old.as_ref()
+            .and_then(|old| object::at(old, &["metadata", key]).cloned())
+    };
+    let fresh = state_uid(state, old.as_ref());
+    let metadata = object::section(&mut object, "metadata");
+    object::default(metadata, "uid", kept("uid").unwrap_or(fresh));
+    object::default(
+        metadata,
+        "creationTimestamp",
+        kept("creationTimestamp").unwrap_or_else(|| object::time_text(now).into()),
+    );
+    if ty.generation {
+        object::default(
+            metadata,
+            "generation",
+            kept("generation").unwrap_or_else(|| 1.into()),
+        );
+    }
+    if ty.namespaced {
+        ensure_namespace(state, &namespace, now);
+    }
+    state.store(ty, object)
+}
+
+/// Makes a namespace that is not there.
+pub(crate) fn ensure_namespace(state: &mut State, name: &str, now: Timestamp) {
+    let Some(ty) = ResourceType::named("namespaces") else {
+        return;
+    };
+    if name.is_empty() || state.get(ty, "", name).is_some() {
+        return;
+    }
+    let uid = state.next_uid();
+    let mut namespace = json!({
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": { "name": name, "uid": uid, "creationTimestamp": object::time_text(now) },
+    });
+    prepare(ty, &mut namespace);
+    state.store(ty, namespace);
+}
+
+fn state_uid(state: &mut State, old: Option<&Value>) -> Value {
+    if old.is_some() {
+        Value::Null
+    } else {
+        state.next_uid().into()
+    }
+}
+
+fn existing(state: &State, ty: &ResourceType, namespace: &str, name: &str) -> Result<Arc<Stored>, Status> {
+    let stored = state.get(ty, namespace, name);
+    stored
+        .cloned()
+        .ok_or_else(|| Status::not_found(ty.group, ty.resource, name))
+}
+
+/// Checks `apiVersion` and `kind` against the path, and fills them in.
+fn identify(ty: &ResourceType, object: &mut Value) -> Result<(), Status> {
+    let (kind, version) = (
+        object::text(object, &["kind"]),
+        object::text(object, &["apiVersion"]),
+    );
+    let expected = ty.api_version();
+    if !kind.is_empty() && kind != ty.kind {
+        return Err(Status::bad_request(format!(
+            "{kind} in version {:?} cannot be handled as a {}: converting to type {} failed",
+            version.rsplit('/').next().unwrap_or(""),
+            ty.kind,
+            ty.kind
+        )));
+    }
+    if !version.is_empty() && version != expected {
+        return Err(Status::bad_request(format!(
+            "the API version in the data ({version}) does not match the expected API version ({expected})"
+        )));
+    }
+    let fields = object::map(object);
+    fields.insert("apiVersion".to_owned(), expected.into());
+    fields.insert("kind".to_owned(), ty.kind.into());
+    Ok(())
+}
+
+fn check_namespace(ty: &ResourceType, namespace: &str, object: &mut Value) -> Result<(), Status> {
+    let given = meta(object, "namespace");
+    if !ty.namespaced {
+        object::section(object, "metadata").remove("namespace");
+        return Ok(());
+    }
+    if !given.is_empty() && given != namespace {
+        return Err(Status::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    object::section(object, "metadata").insert("namespace".to_owned(), namespace.into());
+    Ok(())
+}
+
+/// Objects can be made only in a namespace that exists and does not end.
+fn check_open(state: &State, ty: &ResourceType, namespace: &str, name: &str) -> Result<(), Status> {
+    let missing = || Status::not_found("", "namespaces", namespace);
+    let namespaces = ResourceType::named("namespaces").ok_or_else(missing)?;
+    let stored = state.get(namespaces, "", namespace).ok_or_else(missing)?.value();
+    if object::text(&stored, &["status", "phase"]) == "Terminating" {
+        let cause =
+            format!("unable to create new content in namespace {namespace} because it is being terminated");
+        let mut status = Status::forbidden(ty.group, ty.resource, name, &cause);
+        if let Some(Value::Object(details)) = &mut status.details {
+            let message = format!("namespace {namespace} is being terminated");
+            let cause = json!([{ "reason": "NamespaceTerminating", "message": message, "field": "metadata.namespace" }]);
+            details.insert("causes".to_owned(), cause);
+        }
+        return Err(status);
+    }
+    Ok(())
+}
+
+fn check_version(ty: &ResourceType, stored: &Stored, object: &Value) -> Result<(), Status> {
+    let name = stored.name();
+    let given = meta(object, "name");
+    if given != name {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({name})"
+        )));
+    }
+    let uid = meta(object, "uid");
+    if !uid.is_empty() && uid != &*stored.uid {
+        let cause = format!(
+            "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+            stored.uid
+        );
+        return Err(Status::conflict_because(ty.group, ty.resource, name, &cause));
+    }
+    let version = meta(object, "resourceVersion");
+    if version.is_empty() {
+        if ty.unconditional_update {
+            return Ok(());
+        }
+        let cause = FieldError::invalid(
+            "metadata.resourceVersion",
+            &0.into(),
+            "must be specified for an update",
+        );
+        return Err(Status::invalid(ty.group, ty.kind, name, &[cause]));
+    }
+    if version == stored.resource_version.to_string() {
+        Ok(())
+    } else {
+        Err(Status::conflict(ty.group, ty.resource, name))
+    }
+}
+
+/// What clients cannot change.
+fn keep_system_fields(object: &mut Value, old: &Value) {
+    let metadata = object::section(object, "metadata");
+    metadata.remove("selfLink");
+    for key in [
+        "namespace",
+        "name",
+        "generateName",
+        "uid",
+        "creationTimestamp",
+        "generation",
+        "resourceVersion",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "managedFields",
+    ] {
+        object::put(metadata, key, object::at(old, &["metadata", key]).cloned());
+    }
+}
+
+/// Defaults of the type.
+fn prepare(ty: &ResourceType, object: &mut Value) {
+    if ty.kind == "HorizontalPodAutoscaler" {
+        hpa::defaults::apply(object);
+    } else if !ty.custom {
+        defaults::apply(ty, object);
+    }
+}
+
+/// What the generation counts: the spec, or of custom resources everything but metadata and status.
+fn desired_state(ty: &ResourceType, object: &Value) -> Value {
+    if !ty.custom {
+        return object.get("spec").cloned().unwrap_or_default();
+    }
+    let mut fields: Map<String, Value> = object.as_object().cloned().unwrap_or_default();
+    fields.remove("metadata");
+    fields.remove("status");
+    Value::Object(fields)
+}
+
+fn fail_if(ty: &ResourceType, name: &str, causes: &[FieldError]) -> Result<(), Status> {
+    if causes.is_empty() {
+        Ok(())
+    } else {
+        Err(Status::invalid(ty.group, ty.kind, name, causes))
+    }
+}
+
+/// Writes an update, unless nothing has changed; removes an object that only waited for its finalizers.
+fn finish_update(
+    state: &mut State,
+    ty: &'static ResourceType,
+    stored: &Arc<Stored>,
+    old: &Value,
+    mut object: Value,
+    write: &Write<'_>,
+) -> Result<Arc<Stored>, Status> {
+    if object == *old {
+        return Ok(Arc::clone(stored));
+    }
+    record_manager(ty, &mut object, write);
+    let ends = object::at(&object, &["metadata", "deletionTimestamp"]).is_some();
+    let released = object::list(&object, &["metadata", "finalizers"]).is_empty()
+        && !object::list(old, &["metadata", "finalizers"]).is_empty();
+    let grace = object::int(&object, &["metadata", "deletionGracePeriodSeconds"]).unwrap_or(0);
+    let updated = commit(state, ty, object, write);
+    if ends && released && grace == 0 && !write.dry_run {
+        return Ok(remove(state, &updated, false, write));
+    }
+    Ok(updated)
+}
+
+fn commit(state: &mut State, ty: &'static ResourceType, object: Value, write: &Write<'_>) -> Arc<Stored> {
+    if write.dry_run {
+        State::preview(ty, object)
+    } else {
+        state.store(ty, object)
+    }
+}
+
+/// Seconds until a deleted object may go. Only pods that run somewhere get any.
+fn grace_period(ty: &ResourceType, object: &Value, options: &DeleteOptions) -> i64 {
+    let runs = !object::text(object, &["spec", "nodeName"]).is_empty()
+        && !matches!(object::text(object, &["status", "phase"]), "Succeeded" | "Failed");
+    if ty.kind != "Pod" || !runs {
+        return 0;
+    }
+    let own = || object::int(object, &["spec", "terminationGracePeriodSeconds"]).unwrap_or(30);
+    options.grace_period.unwrap_or_else(own).max(0)
+}
+
+/// Removes an object, and what it owns unless that is to be orphaned. A namespace takes its content along.
+fn remove(state: &mut State, stored: &Stored, orphan: bool, write: &Write<'_>) -> Arc<Stored> {
+    let gone = state.remove(stored.ty, stored.namespace(), stored.name());
+    let mut also = if orphan {
+        Vec::new()
+    } else {
+        state.dependents(&stored.uid)
+    };
+    if stored.ty.kind == "Namespace" {
+        for ty in super::registry::TYPES.iter().filter(|ty| ty.namespaced) {
+            let content = state.list(ty, Some(stored.name()), None);
+            also.extend(
+                content.map(|content| (ty, super::store::Key::new(content.namespace(), content.name()))),
+            );
+        }
+    }
+    for (ty, key) in also {
+        let options = DeleteOptions {
+            grace_period: (stored.ty.kind == "Namespace").then_some(0),
+            ..DeleteOptions::default()
+        };
+        // A dependent that is gone already is what was wanted.
+        let _ = delete(state, ty, &key.namespace, &key.name, &options, write);
+    }
+    gone.unwrap_or_else(|| State::preview(stored.ty, stored.value()))
+}
+
+/// A short `managedFields` record: who wrote through which subresource, without the fields.
+fn record_manager(ty: &ResourceType, object: &mut Value, write: &Write<'_>) {
+    let Some(manager) = write.manager else { return };
+    let mut entry = json!({
+        "manager": manager,
+        "operation": "Update",
+        "apiVersion": ty.api_version(),
+        "time": object::time_text(write.now),
+        "fieldsType": "FieldsV1",
+        "fieldsV1": {},
+    });
+    if !write.subresource.is_empty() {
+        object::map(&mut entry).insert("subresource".to_owned(), write.subresource.into());
+    }
+    let metadata = object::section(object, "metadata");
+    let slot = metadata.entry("managedFields").or_insert_with(|| json!([]));
+    let Some(entries) = slot.as_array_mut() else {
+        return;
+    };
+    entries.retain(|other| {
+        object::text(other, &["manager"]) != manager
+            || object::text(other, &["subresource"]) != write.subresource
+    });
+    entries.push(entry);
+}

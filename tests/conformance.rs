@@ -1,0 +1,84 @@
+//! Plays every recorded decision of the reference through the whole controller: watches, HTTP, events and all, against
+//! the embedded cluster in virtual time. Then the tables of the reference's small languages.
+//!
+//! `CONCERTINA_CONFORMANCE=folder` plays the recordings of another folder, searched with its subfolders. A folder that is
+//! missing or holds no recording fails.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+#[path = "conformance/compare.rs"]
+mod compare;
+#[path = "conformance/play.rs"]
+mod play;
+#[path = "../crates/autoscaling/tests/tables/rows.rs"]
+mod rows;
+#[path = "conformance/tables.rs"]
+mod tables;
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+/// How many differences are printed in full.
+const SHOWN: usize = 10;
+
+#[test]
+fn every_recorded_decision_is_reproduced_by_the_whole_controller() {
+    let folder = std::env::var_os("CONCERTINA_CONFORMANCE").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance"),
+        PathBuf::from,
+    );
+    let mut files = Vec::new();
+    collect(&folder, &mut files);
+    let (table_files, recordings): (Vec<_>, Vec<_>) =
+        files.into_iter().partition(|file| file.parent().is_some_and(|folder| folder.ends_with("tables")));
+    assert!(!recordings.is_empty(), "no recordings (*.jsonl.gz) in {}", folder.display());
+
+    let (mut scenarios, mut syncs) = (0, 0);
+    let mut differences = Vec::new();
+    for file in &recordings {
+        for recording in lines(file) {
+            scenarios += 1;
+            syncs += play::scenario(&recording, &mut differences);
+        }
+    }
+    let mut rows = 0;
+    for file in &table_files {
+        rows += tables::check(file, &lines(file), &mut differences);
+    }
+
+    for difference in differences.iter().take(SHOWN) {
+        println!("{difference}\n");
+    }
+    println!(
+        "conformance: {scenarios} scenarios, {syncs} syncs, {rows} table rows, {} differences",
+        differences.len()
+    );
+    assert!(differences.is_empty(), "{} differences, the first {SHOWN} above", differences.len());
+}
+
+fn lines(file: &Path) -> Vec<Value> {
+    let compressed = std::fs::File::open(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let mut text = String::new();
+    flate2::read::MultiGzDecoder::new(compressed)
+        .read_to_string(&mut text)
+        .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let parse = |line: &str| {
+        serde_json::from_str(line).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+    };
+    text.lines().filter(|line| !line.is_empty()).map(parse).collect()
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+    let entries = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut entries: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    entries.sort();
+    for path in entries {
+        if path.is_dir() {
+            collect(&path, files);
+        } else if path.to_string_lossy().ends_with(".jsonl.gz") {
+            files.push(path);
+        }
+    }
+}
