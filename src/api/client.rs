@@ -165,7 +165,10 @@ pub struct Client {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("base", &self.base).field("bucket", &self.bucket).finish_non_exhaustive()
+        f.debug_struct("Client")
+            .field("base", &self.base)
+            .field("bucket", &self.bucket)
+            .finish_non_exhaustive()
     }
 }
 
@@ -178,8 +181,10 @@ impl Client {
 
     /// Sends a request and reads the answer, up to the limit of the request.
     pub async fn bytes(&self, call: &Call) -> Result<Bytes, ApiError> {
-        self.timed(call, async |answer: Response<Incoming>| body::collect(answer.into_body(), call.limit).await)
-            .await
+        self.timed(call, async |answer: Response<Incoming>| {
+            body::collect(answer.into_body(), call.limit).await
+        })
+        .await
     }
 
     /// Sends a request and hands out the items of the answer one by one while they arrive.

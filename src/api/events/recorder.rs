@@ -85,8 +85,13 @@ impl Recorder {
         let (queue, messages) = mpsc::channel(options.queue.max(1));
         let counters = Arc::new(Counters::default());
         let recorder = Self { queue, clock, counters: Arc::clone(&counters) };
-        let sender =
-            Sender { client, options, counters, correlator: Correlator::default(), last_name: Timestamp::MIN };
+        let sender = Sender {
+            client,
+            options,
+            counters,
+            correlator: Correlator::default(),
+            last_name: Timestamp::MIN,
+        };
         (recorder, Box::pin(sender.run(messages)))
     }
 
