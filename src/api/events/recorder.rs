@@ -203,7 +203,7 @@ impl Sender {
                 Err(ApiError::Status { code: 409, .. }) if create && tries > 1 => return Ok(()),
                 Err(error) if error.is_transient() && tries < self.options.tries => {
                     tries += 1;
-                    tokio::time::sleep(error.retry_after().unwrap_or_default().max(self.options.wait)).await;
+                    tokio::time::sleep(self.options.wait).await;
                 }
                 Err(error) => return Err(error),
             }
