@@ -7,6 +7,7 @@ mod faults;
 mod format;
 mod hpa;
 mod list;
+pub mod metrics;
 mod object;
 mod patch;
 mod registry;
@@ -21,6 +22,7 @@ mod store;
 mod tests;
 mod validation;
 mod watch;
+pub mod workload;
 mod write;
 
 use std::collections::BTreeSet;

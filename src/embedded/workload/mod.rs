@@ -48,10 +48,7 @@ pub struct Timing {
 impl Default for Timing {
     /// 3 s to start, 2 s to end.
     fn default() -> Self {
-        Self {
-            start_up: Duration::from_secs(3),
-            grace: Duration::from_secs(2),
-        }
+        Self { start_up: Duration::from_secs(3), grace: Duration::from_secs(2) }
     }
 }
 
@@ -72,6 +69,8 @@ struct Memory {
     created: BTreeMap<String, u64>,
     /// What the kubelets know, by pod UID.
     pods: BTreeMap<String, PodMemory>,
+    /// The resourceVersion at which nothing was left to do, and until when that holds.
+    settled: Option<(u64, Option<Instant>)>,
     /// How many pods were ever placed: the source of addresses and nodes.
     placed: u32,
 }
@@ -88,6 +87,16 @@ struct PodMemory {
     place: u32,
 }
 
+impl PodMemory {
+    /// When the pod becomes ready, or, on its way out, when it is gone.
+    fn due(&self) -> Option<Instant> {
+        match self.ending_since {
+            Some(since) => since.checked_add(self.timing.grace),
+            None => self.since.checked_add(self.timing.start_up),
+        }
+    }
+}
+
 /// The instant of one pass, on both clocks.
 #[derive(Debug, Clone, Copy)]
 struct Moment {
@@ -98,18 +107,12 @@ struct Moment {
 impl Workloads {
     /// The workload side of `cluster`. Nothing happens until [`run`](Self::run) or [`step`](Self::step).
     pub fn new(cluster: Cluster, clock: SharedClock) -> Self {
-        Self {
-            cluster,
-            clock,
-            memory: Mutex::default(),
-        }
+        Self { cluster, clock, memory: Mutex::default() }
     }
 
     /// Sets how long the pods of one workload take to start and end; counts for pods created from now on.
     pub fn set_timing(&self, namespace: &str, name: &str, timing: Timing) {
-        self.lock()
-            .timings
-            .insert((namespace.to_owned(), name.to_owned()), timing);
+        self.lock().timings.insert((namespace.to_owned(), name.to_owned()), timing);
     }
 
     /// Makes a pass each [`TICK`] until `stop` is cancelled.
@@ -125,17 +128,23 @@ impl Workloads {
         }
     }
 
-    /// One pass: replica sets, pods, kubelets, statuses.
+    /// One pass: replica sets, pods, kubelets, statuses. Does nothing as long as nothing has changed and no pod is due.
     pub fn step(&self) {
-        let now = Moment {
-            instant: Instant::now(),
-            time: self.clock.now(),
-        };
+        let now = Moment { instant: Instant::now(), time: self.clock.now() };
         let mut memory = self.lock();
+        let version = self.cluster.resource_version();
+        if let Some((settled, until)) = memory.settled
+            && settled == version
+            && until.is_none_or(|until| now.instant < until)
+        {
+            return;
+        }
         deployments::reconcile(&self.cluster);
         replicas::reconcile(&self.cluster, &mut memory, now);
-        kubelet::reconcile(&self.cluster, &mut memory, now);
+        let due = kubelet::reconcile(&self.cluster, &mut memory, now);
         status::reconcile(&self.cluster, now);
+        // A pass that has written something may have left work for the next.
+        memory.settled = (self.cluster.resource_version() == version).then_some((version, due));
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Memory> {
@@ -146,22 +155,14 @@ impl Workloads {
 impl Memory {
     /// The timing of a workload's pods.
     fn timing(&self, namespace: &str, name: &str) -> Timing {
-        self.timings
-            .get(&(namespace.to_owned(), name.to_owned()))
-            .copied()
-            .unwrap_or_default()
+        self.timings.get(&(namespace.to_owned(), name.to_owned())).copied().unwrap_or_default()
     }
 
     /// Begins to remember a pod.
     fn place(&mut self, pod_uid: &str, timing: Timing, now: Moment) -> PodMemory {
         let place = self.placed;
         self.placed = self.placed.wrapping_add(1);
-        let memory = PodMemory {
-            timing,
-            since: now.instant,
-            ending_since: None,
-            place,
-        };
+        let memory = PodMemory { timing, since: now.instant, ending_since: None, place };
         self.pods.insert(pod_uid.to_owned(), memory);
         memory
     }
