@@ -123,7 +123,7 @@ async fn a_recreation_that_the_watch_did_not_show_is_still_a_new_hpa() {
     let silence = rig.cluster.faults().add(FaultRule::new(FaultAction::WatchSilence).path_suffix(path));
     rig.cluster.delete(HPAS, "shop", "web").unwrap();
     rig.create(growing());
-    rig.pass(5.0).await;
+    rig.pass(3.0).await;
     rig.cluster.compact();
     let gone = concertina::embedded::Status::expired("too old resource version");
     rig.cluster.faults().add(FaultRule::new(FaultAction::WatchError(gone)).path_suffix(path).times(1));
