@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::support::logs;
 use crate::support::objects::{external, hpa};
 use crate::support::{HPAS, Rig, Stage};
 
@@ -23,8 +24,10 @@ async fn one_that_cannot_be_decoded_is_skipped_in_the_list_and_in_the_watch_and_
     stage.cluster.put_raw(undecodable("b"));
     stage.create(hpa("c", &[external("queue", "10")]));
     let rig = Rig::start(stage);
-    rig.until("the others of the list scale", 1.0, |stage| ["a", "c"].iter().all(|name| stage.replicas(name) == 8))
-        .await;
+    rig.until("the others of the list scale", 1.0, |stage| {
+        ["a", "c"].iter().all(|name| stage.replicas(name) == 8)
+    })
+    .await;
     let status = rig.assembly.hpas.status();
     assert_eq!((status.skipped, status.error), (1, None));
 
@@ -35,6 +38,10 @@ async fn one_that_cannot_be_decoded_is_skipped_in_the_list_and_in_the_watch_and_
     assert_eq!((status.skipped, status.error), (2, None));
     assert_eq!(rig.count("watch", "/horizontalpodautoscalers"), 1);
     assert_eq!(rig.replicas("b"), 4);
+
+    let told = logs::with("cannot be decoded");
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[0].contains(r#"namespace="shop" name="b""#) && told[1].contains(r#"name="bb""#), "{told:?}");
 
     let mut repaired = rig.hpa("b");
     repaired["spec"]["minReplicas"] = json!(2);
@@ -101,7 +108,9 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "kind",
-        change: |spec| spec["scaleTargetRef"] = json!({"apiVersion": "example.com/v1", "kind": "Sprocket", "name": "x"}),
+        change: |spec| {
+            spec["scaleTargetRef"] = json!({"apiVersion": "example.com/v1", "kind": "Sprocket", "name": "x"})
+        },
         condition: (
             "AbleToScale",
             "False FailedGetScale the HPA controller was unable to get the target's current scale: no matches for \
@@ -178,9 +187,18 @@ async fn bounds_the_wrong_way_round_follow_the_reference_and_concern_no_other() 
     rig.pass(1.0).await;
     // Above the maximum comes first, then below the minimum.
     let told = |name: &str| rig.events(name);
-    assert_eq!(told("above"), ["SuccessfulRescale New size: 5; reason: Current number of replicas above Spec.MaxReplicas"]);
-    assert_eq!(told("below"), ["SuccessfulRescale New size: 8; reason: Current number of replicas below Spec.MinReplicas"]);
-    assert_eq!(told("between"), ["SuccessfulRescale New size: 5; reason: Current number of replicas above Spec.MaxReplicas"]);
+    assert_eq!(
+        told("above"),
+        ["SuccessfulRescale New size: 5; reason: Current number of replicas above Spec.MaxReplicas"]
+    );
+    assert_eq!(
+        told("below"),
+        ["SuccessfulRescale New size: 8; reason: Current number of replicas below Spec.MinReplicas"]
+    );
+    assert_eq!(
+        told("between"),
+        ["SuccessfulRescale New size: 5; reason: Current number of replicas above Spec.MaxReplicas"]
+    );
     assert_eq!(rig.replicas("web"), 8);
 }
 

@@ -8,7 +8,8 @@ use serde_json::json;
 use crate::support::objects::{cpu, external, hpa, pod};
 use crate::support::{HPAS, Rig, Stage};
 
-const DESIRED: &str = r#"horizontal_pod_autoscaler_controller_desired_replicas{hpa_name="web",namespace="shop"}"#;
+const DESIRED: &str =
+    r#"horizontal_pod_autoscaler_controller_desired_replicas{hpa_name="web",namespace="shop"}"#;
 const KNOWN: &str = "horizontal_pod_autoscaler_controller_num_horizontal_pod_autoscalers";
 
 #[tokio::test(start_paused = true)]
@@ -144,7 +145,9 @@ async fn a_target_that_goes_and_comes_back_is_scaled_on() {
     let missing = "deployments.apps \"web\" not found";
     assert_eq!(
         rig.condition("web", "AbleToScale"),
-        format!("False FailedGetScale the HPA controller was unable to get the target's current scale: {missing}")
+        format!(
+            "False FailedGetScale the HPA controller was unable to get the target's current scale: {missing}"
+        )
     );
     assert!(rig.events("web").contains(&format!("FailedGetScale {missing}")));
     rig.target("web", 4);

@@ -48,7 +48,8 @@ async fn a_metric_that_never_answers_delays_only_its_own_hpa_and_fails_after_the
     let rig = Rig::with(stage, &one_worker());
     rig.pass(29.0).await;
     assert_eq!(rig.condition("slow", "ScalingActive"), "");
-    rig.until("the request timed out", 5.0, |stage| !stage.condition("slow", "ScalingActive").is_empty()).await;
+    rig.until("the request timed out", 5.0, |stage| !stage.condition("slow", "ScalingActive").is_empty())
+        .await;
     let error = format!(
         "unable to get external metric shop/lagging/nil: unable to fetch metrics from external metrics API: \
          Get \"http://embedded{PATH}/lagging\": context deadline exceeded"
@@ -141,7 +142,11 @@ async fn a_broken_answer_fails_its_metric_scales_nothing_and_concerns_no_other()
         broken("mistaken", body(r#"{"kind":"PodList","apiVersion":"v1","items":[]}"#), "PodList"),
         broken("number", body("17"), ""),
         broken("html", body("<html>log in</html>"), ""),
-        broken("nonsense", body(r#"{"items":[{"value":"many"}]}"#), "quantities must match the regular expression"),
+        broken(
+            "nonsense",
+            body(r#"{"items":[{"value":"many"}]}"#),
+            "quantities must match the regular expression",
+        ),
         broken("large", body(&large), "larger than 4096 bytes"),
         broken("closed", FaultAction::Close, "EOF"),
     ];
@@ -169,7 +174,8 @@ async fn a_broken_answer_fails_its_metric_scales_nothing_and_concerns_no_other()
         assert!(told.contains(&case.told) && !told.is_empty(), "{}: {told}", case.name);
         assert_eq!(rig.replicas(case.name), 4, "{}", case.name);
         let events = rig.events(case.name);
-        let metric = format!("FailedGetExternalMetric unable to get external metric shop/{}/nil: ", case.name);
+        let metric =
+            format!("FailedGetExternalMetric unable to get external metric shop/{}/nil: ", case.name);
         assert!(events.iter().any(|event| event.starts_with(&metric)), "{events:?}");
         let computed = format!(
             "FailedComputeMetricsReplicas invalid metrics (1 invalid out of 1), first error is: failed to get {} \

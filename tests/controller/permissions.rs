@@ -3,6 +3,7 @@
 use concertina::cli::Config;
 use concertina::embedded::{FaultAction, FaultRule, LoggedRequest, Status};
 
+use crate::support::logs;
 use crate::support::objects::{external, hpa};
 use crate::support::{Rig, Stage};
 
@@ -31,20 +32,24 @@ async fn without_the_permission_to_list_pods_it_is_not_ready_and_goes_on_as_soon
     let status = rig.assembly.pods.status();
     assert_eq!((status.resource, status.error.unwrap().to_string()), ("pods", MAY_NOT_LIST.to_owned()));
     assert_eq!(rig.syncs("web").len(), 0);
+    assert_eq!(logs::with(MAY_NOT_LIST).len(), 1, "{:?}", logs::with(""));
     rig.cluster.faults().clear();
     rig.until("it scales", 7.6, |stage| stage.replicas("web") == 8).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_scale_that_may_not_be_read_is_told_in_the_servers_words() {
-    let message = "deployments.apps \"web\" is forbidden: User \"c\" cannot get resource \"deployments/scale\"";
+    let message =
+        "deployments.apps \"web\" is forbidden: User \"c\" cannot get resource \"deployments/scale\"";
     let stage = one();
     stage.fault("/web/scale", forbidden(message));
     let rig = Rig::start(stage);
     rig.pass(20.0).await;
     assert_eq!(
         rig.condition("web", "AbleToScale"),
-        format!("False FailedGetScale the HPA controller was unable to get the target's current scale: {message}")
+        format!(
+            "False FailedGetScale the HPA controller was unable to get the target's current scale: {message}"
+        )
     );
     assert_eq!(rig.events("web"), [format!("FailedGetScale {message}")]);
     assert_eq!(rig.reconciliations("none", "internal"), 2.0);
@@ -54,7 +59,8 @@ async fn a_scale_that_may_not_be_read_is_told_in_the_servers_words() {
 
 #[tokio::test(start_paused = true)]
 async fn a_scale_that_may_be_read_but_not_written_is_a_failed_rescale() {
-    let message = "deployments.apps \"web\" is forbidden: User \"c\" cannot update resource \"deployments/scale\"";
+    let message =
+        "deployments.apps \"web\" is forbidden: User \"c\" cannot update resource \"deployments/scale\"";
     let stage = one();
     stage.cluster.faults().add(FaultRule::new(forbidden(message)).verb("update").subresource("scale"));
     let rig = Rig::start(stage);
@@ -95,6 +101,9 @@ async fn a_dry_run_decides_everything_and_writes_nothing() {
     assert!(rig.reconciliations("none", "internal") >= 40.0);
     let desired = r#"horizontal_pod_autoscaler_controller_desired_replicas{hpa_name="web",namespace="shop"}"#;
     assert!(rig.series(desired) > 1.0);
+    let told = logs::with("New size: 8; reason: external metric queue(nil) above target");
+    assert!(told.iter().all(|line| line.contains("dry_run=true") && line.contains("shop/web")), "{told:?}");
+    assert!(!told.is_empty());
 }
 
 #[tokio::test(start_paused = true)]

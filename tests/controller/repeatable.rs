@@ -44,7 +44,8 @@ async fn play() -> Vec<String> {
 #[test]
 fn the_same_inputs_give_the_same_requests_at_the_same_times() {
     let run = || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         runtime.block_on(play())
     };
     let (first, second) = (run(), run());

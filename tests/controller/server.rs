@@ -57,7 +57,11 @@ async fn while_it_is_gone_the_view_is_kept_and_nothing_scales_and_it_recovers_wi
     let watches = [rig.assembly.hpas.clone(), rig.assembly.pods.clone()];
     rig.until("no error is left", 70.0, |_| watches.iter().all(|watch| watch.status().error.is_none())).await;
     for name in ["queue", "web"] {
-        assert!(rig.condition(name, "AbleToScale").starts_with("True"), "{}", rig.condition(name, "AbleToScale"));
+        assert!(
+            rig.condition(name, "AbleToScale").starts_with("True"),
+            "{}",
+            rig.condition(name, "AbleToScale")
+        );
     }
 }
 
@@ -121,7 +125,12 @@ async fn a_list_that_expires_half_way_begins_anew_and_shows_nothing_before_it_is
         stage.cluster.put_raw(pod("web", index));
     }
     let faults = stage.cluster.faults();
-    faults.add(FaultRule::new(FaultAction::Status(Status::bad_request("no streaming"))).verb("watch").path_suffix(PODS).times(1));
+    faults.add(
+        FaultRule::new(FaultAction::Status(Status::bad_request("no streaming")))
+            .verb("watch")
+            .path_suffix(PODS)
+            .times(1),
+    );
     let gone = Status::expired("The provided continue parameter is too old");
     faults.add(FaultRule::new(FaultAction::Status(gone)).verb("list").path_suffix(PODS).after(2).times(1));
     faults.add(FaultRule::new(FaultAction::Delay(Duration::from_secs(1))).verb("list").path_suffix(PODS));
@@ -200,6 +209,7 @@ async fn broken_answers_of_the_server_scale_nothing_and_pass() {
         let condition = rig.condition("web", "AbleToScale");
         assert!(condition.starts_with("False FailedGetScale"), "{action:?}: {condition}");
         rig.cluster.faults().remove(id);
-        rig.until("it is over", 31.0, |stage| stage.condition("web", "AbleToScale").starts_with("True")).await;
+        rig.until("it is over", 31.0, |stage| stage.condition("web", "AbleToScale").starts_with("True"))
+            .await;
     }
 }

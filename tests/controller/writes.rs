@@ -25,7 +25,10 @@ async fn a_scale_is_written_within_five_tries() {
     rig.until("it is written", 1.0, |stage| stage.replicas("web") == 5).await;
     assert_eq!(rig.count("update", "/web/scale"), 5);
     rig.pass(1.0).await;
-    assert_eq!(rig.events("web"), ["SuccessfulRescale New size: 5; reason: external metric queue(nil) above target"]);
+    assert_eq!(
+        rig.events("web"),
+        ["SuccessfulRescale New size: 5; reason: external metric queue(nil) above target"]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -36,7 +39,9 @@ async fn after_five_conflicts_the_rescale_has_failed_and_the_next_period_tries_a
     assert_eq!(rig.replicas("web"), 3);
     assert_eq!(
         rig.condition("web", "AbleToScale"),
-        format!("False FailedUpdateScale the HPA controller was unable to update the target scale: {CHANGED}")
+        format!(
+            "False FailedUpdateScale the HPA controller was unable to update the target scale: {CHANGED}"
+        )
     );
     let reason = "external metric queue(nil) above target";
     assert_eq!(rig.events("web"), [format!("FailedRescale New size: 5; reason: {reason}; error: {CHANGED}")]);
@@ -62,7 +67,10 @@ async fn a_scale_that_another_writer_changes_meanwhile_is_read_again_and_written
     rig.cluster.update(changed).unwrap();
     rig.pass(1.0).await;
     let after = rig.cluster.get("apps/deployments", "shop", "web").unwrap();
-    assert_eq!((&after["spec"]["replicas"], &after["metadata"]["annotations"]["touched"]), (&5.into(), &"yes".into()));
+    assert_eq!(
+        (&after["spec"]["replicas"], &after["metadata"]["annotations"]["touched"]),
+        (&5.into(), &"yes".into())
+    );
     assert_eq!(rig.count("update", "/web/scale"), 2);
 }
 
