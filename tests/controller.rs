@@ -33,5 +33,7 @@ mod server;
 mod staleness;
 #[path = "controller/timing.rs"]
 mod timing;
+#[path = "controller/workloads.rs"]
+mod workloads;
 #[path = "controller/writes.rs"]
 mod writes;

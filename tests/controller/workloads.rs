@@ -1,0 +1,92 @@
+//! Deployments with pods that start and end.
+
+use std::sync::Arc;
+
+use concertina::embedded::workload::Workloads;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::support::objects::{cpu, deployment, external, hpa};
+use crate::support::{Rig, Stage};
+
+/// A cluster whose workloads are played.
+fn played() -> Stage {
+    let stage = Stage::new();
+    let workloads = Workloads::new(stage.cluster.clone(), Arc::clone(&stage.clock));
+    tokio::spawn(async move { workloads.run(CancellationToken::new()).await });
+    stage
+}
+
+fn ready(stage: &Stage, name: &str) -> i64 {
+    let deployment = stage.cluster.get("apps/deployments", "shop", name).unwrap();
+    deployment["status"]["readyReplicas"].as_i64().unwrap_or(0)
+}
+
+/// What a list of pods uses: each `millicores`.
+fn usage(stage: &Stage, millicores: u32) -> Value {
+    let pods = stage.cluster.list("pods", Some("shop"));
+    let running = pods.iter().filter(|pod| pod["status"]["phase"] == "Running");
+    let items = running.map(|pod| {
+        json!({
+            "metadata": {
+                "namespace": "shop", "name": pod["metadata"]["name"], "labels": pod["metadata"]["labels"],
+            },
+            "timestamp": stage.clock.now().to_string(), "window": "15s",
+            "containers": [{"name": "app", "usage": {"cpu": format!("{millicores}m"), "memory": "1Mi"}}],
+        })
+    });
+    json!({ "items": items.collect::<Vec<_>>() })
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_grows_at_once_and_shrinks_after_the_stabilization_window() {
+    let stage = played();
+    stage.create(deployment("web", 4));
+    stage.external("queue", "80");
+    stage.create(hpa("web", &[external("queue", "10")]));
+    let rig = Rig::start(stage);
+    rig.until("it has grown", 25.0, |stage| ready(stage, "web") == 8).await;
+    rig.external("queue", "20");
+    rig.pass(285.0).await;
+    assert_eq!(ready(&rig, "web"), 8);
+    assert!(rig.condition("web", "AbleToScale").starts_with("True ScaleDownStabilized"));
+    rig.until("it has shrunk", 60.0, |stage| ready(stage, "web") == 2).await;
+    rig.pass(15.0).await;
+    let status = &rig.hpa("web")["status"];
+    assert_eq!((&status["currentReplicas"], &status["desiredReplicas"]), (&json!(2), &json!(2)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_goes_to_zero_and_comes_back() {
+    let stage = played();
+    stage.create(deployment("web", 2));
+    stage.external("queue", "0");
+    let mut object = hpa("web", &[external("queue", "10")]);
+    object["spec"]["minReplicas"] = json!(0);
+    object["spec"]["behavior"] = json!({"scaleDown": {"stabilizationWindowSeconds": 0}});
+    stage.create(object);
+    let rig = Rig::start(stage);
+    rig.until("it is at zero", 60.0, |stage| stage.cluster.count("pods") == 0 && stage.now().as_secs() > 10)
+        .await;
+    assert!(rig.condition("web", "ScaledToZero").starts_with("True"), "{}", rig.hpa("web")["status"]);
+    rig.external("queue", "15");
+    rig.until("it is back", 25.0, |stage| ready(stage, "web") == 2).await;
+    assert!(rig.condition("web", "ScaledToZero").starts_with("False"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_start_do_not_count_as_load_that_went_away() {
+    let stage = played();
+    stage.create(deployment("web", 4));
+    stage.pass(400.0).await;
+    stage.metrics.set_resource(Some(usage(&stage, 100)));
+    stage.create(hpa("web", &[cpu(50)]));
+    let rig = Rig::start(stage);
+    rig.until("it has doubled", 20.0, |stage| ready(stage, "web") == 8).await;
+    // The new pods have no metrics yet, later they start with none of the load.
+    for millicores in [50, 48, 52] {
+        rig.metrics.set_resource(Some(usage(&rig, millicores)));
+        rig.pass(60.0).await;
+        assert_eq!(ready(&rig, "web"), 8);
+    }
+}
