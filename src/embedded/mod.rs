@@ -7,6 +7,7 @@ mod faults;
 mod format;
 mod hpa;
 mod list;
+pub mod load;
 pub mod metrics;
 mod object;
 mod patch;
