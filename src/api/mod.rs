@@ -40,4 +40,4 @@ pub mod status;
 pub mod watch;
 
 #[cfg(test)]
-mod testing;
+mod tests;

@@ -24,7 +24,7 @@ pub struct ScaleObject {
     pub resource_version: String,
     /// `metadata.uid` of the target.
     pub uid: String,
-    /// `spec.replicas`; absent is 0.
+    /// `spec.replicas`; absent is 0. To be changed before a PUT.
     pub spec_replicas: i32,
     /// `status.replicas`.
     pub status_replicas: i32,
@@ -92,20 +92,19 @@ impl Scales {
         decode(&self.client.bytes(&call).await?)
     }
 
-    /// Writes another count into a scale that was read, and gives what the server made of it.
+    /// Writes a scale that was read, with `spec_replicas` changed, and gives what the server made of it.
     pub async fn put(
         &self,
         mapping: &Mapping,
         namespace: &str,
         name: &str,
         scale: &ScaleObject,
-        replicas: i32,
     ) -> Result<ScaleObject, ApiError> {
         let body = Body {
             kind: "Scale",
             api_version: "autoscaling/v1",
             metadata: &scale.metadata,
-            spec: Spec { replicas },
+            spec: Spec { replicas: scale.spec_replicas },
             status: Status { replicas: scale.status_replicas, selector: scale.selector.clone() },
         };
         let body = serde_json::to_vec(&body).map_err(|error| ApiError::Request(error.to_string()))?;
@@ -117,9 +116,9 @@ impl Scales {
 }
 
 fn path<'a>(mapping: &'a Mapping, namespace: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
-    let root: &[&str] = if mapping.group.is_empty() { &["api"] } else { &["apis", &mapping.group] };
+    let root = if mapping.group.is_empty() { ["api", ""] } else { ["apis", &mapping.group] };
     let rest = [mapping.version.as_str(), "namespaces", namespace, &mapping.resource, name, "scale"];
-    root.to_vec().into_iter().chain(rest)
+    root.into_iter().filter(|segment| !segment.is_empty()).chain(rest)
 }
 
 fn decode(body: &[u8]) -> Result<ScaleObject, ApiError> {

@@ -7,7 +7,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::api::client::Clients;
-use crate::api::decode;
 use crate::api::events::{EventOptions, Recorder};
 use crate::api::jitter::Jitter;
 use crate::api::mapper::Mapper;
@@ -18,7 +17,7 @@ use crate::api::watch::{self, Handle, WatchOptions};
 use crate::cli::Config;
 use crate::clock::SharedClock;
 use crate::controller::queue::Queue;
-use crate::controller::{Controller, Histories, HpaIntake, PodIntake, take_pod};
+use crate::controller::{Controller, Histories, HpaIntake, PodIntake};
 use crate::store::{Hpas, Overlap, Pods};
 use crate::telemetry::metrics::Metrics as Telemetry;
 
@@ -84,19 +83,14 @@ impl Assembly {
             jitter: Jitter::seeded(seed),
             ..WatchOptions::default()
         };
-        let (hpas, watching_hpas) = watch::watch(
+        let (hpas, watching_hpas) = watch::watch::<watch::Hpas, _>(
             clients.watch.clone(),
-            watch::HPAS,
             options(seed),
-            decode::hpa,
             HpaIntake::new(Arc::clone(&controller)),
         );
-        let store = Arc::clone(&controller.pods);
-        let (pods, watching_pods) = watch::watch(
+        let (pods, watching_pods) = watch::watch::<watch::Pods, _>(
             clients.watch.clone(),
-            watch::PODS,
             options(seed.wrapping_add(1)),
-            move |object: &[u8]| take_pod(&store, object),
             PodIntake::new(Arc::clone(&controller.pods)),
         );
         for task in [watching_hpas, watching_pods] {

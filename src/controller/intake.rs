@@ -1,12 +1,9 @@
 //! From the watches into the stores and the queue.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
-use autoscaling::quantity::Quantity;
-
 use super::Controller;
-use crate::api::decode::{self, DecodeError, HpaObject, Text, WireContainer};
+use crate::api::decode::{HpaObject, WireContainer, WirePod};
 use crate::api::watch::{Deleted, Sink};
 use crate::store::{Change, ContainerInput, HpaRecord, Key, PodInput, Pods};
 
@@ -70,9 +67,7 @@ impl Sink<HpaObject> for HpaIntake {
         }
     }
 
-    fn progress(&mut self, _resource_version: &str) {}
-
-    fn done(&mut self, _resource_version: &str) {
+    fn done(&mut self) {
         for (key, change) in self.controller.hpas.finish() {
             self.changed(&key, &change);
         }
@@ -80,7 +75,7 @@ impl Sink<HpaObject> for HpaIntake {
     }
 }
 
-/// Takes in pods: [`take_pod`] has put them into the store already, this tells the store of lists and deletions.
+/// Takes in pods: from the wire bytes straight into the store, no owned copy in between.
 #[derive(Debug)]
 pub struct PodIntake {
     pods: Arc<Pods>,
@@ -93,66 +88,40 @@ impl PodIntake {
     }
 }
 
-impl Sink<()> for PodIntake {
+impl Sink<WirePod<'_>> for PodIntake {
     fn start(&mut self) {
         self.pods.begin();
     }
 
-    fn apply(&mut self, (): ()) {}
+    fn apply(&mut self, pod: WirePod<'_>) {
+        self.pods.apply(&PodInput {
+            namespace: &pod.namespace,
+            name: &pod.name,
+            labels: &pod.labels,
+            terminating: pod.terminating,
+            phase: pod.phase,
+            start_time: pod.start_time,
+            ready: pod.ready,
+            containers: &inputs(&pod.containers),
+            init_containers: &inputs(&pod.init_containers),
+            pod_level: &pod.requests,
+        });
+    }
 
     fn delete(&mut self, object: Deleted) {
         self.pods.delete(&object.namespace, &object.name);
     }
 
-    fn done(&mut self, _resource_version: &str) {
+    fn done(&mut self) {
         self.pods.finish();
     }
-
-    fn progress(&mut self, _resource_version: &str) {}
 }
 
-/// Decodes a pod straight into the store, so that no owned copy of it is ever made.
-pub fn take_pod(pods: &Pods, object: &[u8]) -> Result<(), DecodeError> {
-    let pod = decode::pod(object)?;
-    let labels: Vec<_> = pod.labels.into_iter().map(|(key, value)| (key.0, value.0)).collect();
-    let containers = requests_of(&pod.containers)?;
-    let init_containers = requests_of(&pod.init_containers)?;
-    let pod_level = quantities(&pod.requests)?;
-    pods.apply(&PodInput {
-        namespace: &pod.namespace,
-        name: &pod.name,
-        labels: &labels,
-        terminating: pod.terminating,
-        phase: pod.phase,
-        start_time: pod.start_time,
-        ready: pod.ready,
-        containers: &inputs(&pod.containers, &containers),
-        init_containers: &inputs(&pod.init_containers, &init_containers),
-        pod_level: &pod_level,
-    });
-    Ok(())
-}
-
-type Requests<'a> = Vec<(Cow<'a, str>, Quantity)>;
-
-fn requests_of<'a>(containers: &'a [WireContainer<'_>]) -> Result<Vec<Requests<'a>>, DecodeError> {
-    containers.iter().map(|container| quantities(&container.requests)).collect()
-}
-
-fn quantities<'a>(requests: &'a [(Text<'_>, Text<'_>)]) -> Result<Requests<'a>, DecodeError> {
-    let read = |(name, text): &'a (Text<'_>, Text<'_>)| {
-        let quantity = text.parse::<Quantity>().map_err(|error| DecodeError::new(format!("request of {}: {error}", &**name)))?;
-        Ok((Cow::Borrowed(&**name), quantity))
-    };
-    requests.iter().map(read).collect()
-}
-
-fn inputs<'a>(containers: &'a [WireContainer<'_>], requests: &'a [Requests<'a>]) -> Vec<ContainerInput<'a>> {
-    let both = containers.iter().zip(requests);
-    both.map(|(container, requests)| ContainerInput {
+fn inputs<'a>(containers: &'a [WireContainer<'_>]) -> Vec<ContainerInput<'a>> {
+    let inputs = containers.iter().map(|container| ContainerInput {
         name: &container.name,
         restartable: container.restartable,
-        requests,
-    })
-    .collect()
+        requests: &container.requests,
+    });
+    inputs.collect()
 }

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use self::histories::Histories;
-pub use self::intake::{HpaIntake, PodIntake, take_pod};
+pub use self::intake::{HpaIntake, PodIntake};
 pub use self::permit::WorkerPermit;
 pub use self::sync::Next;
 use self::queue::Queue;
@@ -123,5 +123,10 @@ impl Controller {
 
 /// An HPA as events name it.
 fn event_target(record: &HpaRecord) -> EventTarget {
-    EventTarget::hpa(&record.key.namespace, &record.key.name, &record.uid, &record.resource_version)
+    EventTarget {
+        namespace: Arc::clone(&record.key.namespace),
+        name: Arc::clone(&record.key.name),
+        uid: Arc::clone(&record.uid),
+        resource_version: record.resource_version.as_str().into(),
+    }
 }

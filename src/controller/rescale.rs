@@ -27,7 +27,8 @@ pub(super) struct Target {
 pub(super) async fn rescale(scales: &Scales, key: &Key, target: Target, to: i32) -> WriteOutcome {
     let Target { mapping, namespace, name, mut object } = target;
     for attempt in 1.. {
-        let error = match scales.put(&mapping, &namespace, &name, &object, to).await {
+        object.spec_replicas = to;
+        let error = match scales.put(&mapping, &namespace, &name, &object).await {
             Ok(_) => return WriteOutcome::Done,
             Err(error) if error.is_refused() => return WriteOutcome::Withheld,
             Err(error) => error,

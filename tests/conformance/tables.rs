@@ -50,7 +50,12 @@ fn correlation(row: &Value) -> Vec<Comparison> {
     let compared = steps.filter_map(|step| {
         let now = start + SignedDuration::from_secs(step["at"].as_i64().unwrap());
         let object = step["object"].as_str().unwrap();
-        let target = EventTarget::hpa("shop", object, object, "1");
+        let target = EventTarget {
+            namespace: "shop".into(),
+            name: object.into(),
+            uid: object.into(),
+            resource_version: "1".into(),
+        };
         let intent = EventIntent {
             kind: if step["type"] == "Normal" { EventKind::Normal } else { EventKind::Warning },
             reason: reason(step["reason"].as_str().unwrap()),

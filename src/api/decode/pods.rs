@@ -1,6 +1,9 @@
 //! Pods: what an autoscaler must know, borrowed from the wire bytes.
 
+use std::borrow::Cow;
+
 use autoscaling::pod::{ConditionStatus, Phase, ReadyCondition};
+use autoscaling::quantity::Quantity;
 use jiff::Timestamp;
 use serde::Deserialize;
 
@@ -11,15 +14,15 @@ use super::text::{Pairs, QuantityText, Text};
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct WirePod<'a> {
     /// `metadata.namespace`.
-    pub namespace: Text<'a>,
+    pub namespace: Cow<'a, str>,
     /// `metadata.name`.
-    pub name: Text<'a>,
+    pub name: Cow<'a, str>,
     /// `metadata.uid`.
-    pub uid: Text<'a>,
+    pub uid: Cow<'a, str>,
     /// `metadata.resourceVersion`.
-    pub resource_version: Text<'a>,
+    pub resource_version: Cow<'a, str>,
     /// `metadata.labels`, in the order of the wire.
-    pub labels: Vec<(Text<'a>, Text<'a>)>,
+    pub labels: Vec<(Cow<'a, str>, Cow<'a, str>)>,
     /// Whether `metadata.deletionTimestamp` is set.
     pub terminating: bool,
     /// `status.phase`.
@@ -32,19 +35,19 @@ pub struct WirePod<'a> {
     pub containers: Vec<WireContainer<'a>>,
     /// `spec.initContainers`.
     pub init_containers: Vec<WireContainer<'a>>,
-    /// `spec.resources.requests`: resource name and quantity text.
-    pub requests: Vec<(Text<'a>, Text<'a>)>,
+    /// `spec.resources.requests`, by resource name.
+    pub requests: Vec<(Cow<'a, str>, Quantity)>,
 }
 
 /// One container of a [`WirePod`].
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct WireContainer<'a> {
     /// `name`.
-    pub name: Text<'a>,
+    pub name: Cow<'a, str>,
     /// Whether `restartPolicy` is `Always`.
     pub restartable: bool,
-    /// `resources.requests`: resource name and quantity text.
-    pub requests: Vec<(Text<'a>, Text<'a>)>,
+    /// `resources.requests`, by resource name.
+    pub requests: Vec<(Cow<'a, str>, Quantity)>,
 }
 
 /// Decodes a pod. A pod without a name is an error.
@@ -54,13 +57,14 @@ pub fn pod(object: &[u8]) -> Result<WirePod<'_>, DecodeError> {
     if metadata.name.is_empty() {
         return Err(DecodeError::new("a pod without metadata.name"));
     }
-    let ready = status.conditions.unwrap_or_default().into_iter().find(|condition| &*condition.kind == "Ready");
+    let ready =
+        status.conditions.unwrap_or_default().into_iter().find(|condition| &*condition.kind == "Ready");
     Ok(WirePod {
-        namespace: metadata.namespace,
-        name: metadata.name,
-        uid: metadata.uid,
-        resource_version: metadata.resource_version,
-        labels: metadata.labels.0,
+        namespace: metadata.namespace.0,
+        name: metadata.name.0,
+        uid: metadata.uid.0,
+        resource_version: metadata.resource_version.0,
+        labels: metadata.labels.0.into_iter().map(|(key, value)| (key.0, value.0)).collect(),
         terminating: metadata.deletion_timestamp.is_some(),
         phase: Phase::parse(&status.phase),
         start_time: status.start_time,
@@ -68,26 +72,33 @@ pub fn pod(object: &[u8]) -> Result<WirePod<'_>, DecodeError> {
             status: ConditionStatus::parse(&condition.status),
             since: condition.last_transition_time,
         }),
-        containers: containers(spec.containers),
-        init_containers: containers(spec.init_containers),
-        requests: requests(spec.resources),
+        containers: containers(spec.containers)?,
+        init_containers: containers(spec.init_containers)?,
+        requests: requests(spec.resources)?,
     })
 }
 
-fn containers(containers: Option<Vec<Container<'_>>>) -> Vec<WireContainer<'_>> {
-    let containers = containers.unwrap_or_default().into_iter();
-    containers
-        .map(|container| WireContainer {
-            name: container.name,
-            restartable: container.restart_policy.as_deref() == Some("Always"),
-            requests: requests(container.resources),
-        })
-        .collect()
+fn containers(containers: Option<Vec<Container<'_>>>) -> Result<Vec<WireContainer<'_>>, DecodeError> {
+    containers.unwrap_or_default().into_iter().map(read_container).collect()
 }
 
-fn requests(resources: Option<Resources<'_>>) -> Vec<(Text<'_>, Text<'_>)> {
+fn read_container(container: Container<'_>) -> Result<WireContainer<'_>, DecodeError> {
+    Ok(WireContainer {
+        restartable: container.restart_policy.as_deref() == Some("Always"),
+        requests: requests(container.resources)?,
+        name: container.name.0,
+    })
+}
+
+fn requests(resources: Option<Resources<'_>>) -> Result<Vec<(Cow<'_, str>, Quantity)>, DecodeError> {
     let requests = resources.unwrap_or_default().requests.0.into_iter();
-    requests.map(|(name, quantity)| (name, quantity.0)).collect()
+    requests
+        .map(|(name, quantity)| {
+            let amount =
+                quantity.0.parse().map_err(|error| DecodeError::new(format!("{}: {error}", &*name)))?;
+            Ok((name.0, amount))
+        })
+        .collect()
 }
 
 #[derive(Deserialize)]
@@ -167,9 +178,11 @@ struct Condition<'a> {
 
 #[cfg(test)]
 mod tests {
-    use std::borrow::Cow;
-
     use super::*;
+
+    fn amount(text: &str) -> Quantity {
+        text.parse().unwrap()
+    }
 
     #[test]
     fn a_pod_is_read_without_copying_its_strings() {
@@ -181,12 +194,15 @@ mod tests {
             "status":{"phase":"Running","startTime":"2026-01-01T00:00:00Z",
               "conditions":[{"type":"Initialized","status":"True"},{"type":"Ready","status":"False","lastTransitionTime":"2026-01-01T00:00:05Z","lastProbeTime":null}]}}"#;
         let pod = pod(json).unwrap();
-        assert!(matches!(pod.name.0, Cow::Borrowed("web-0")));
+        assert!(matches!(pod.name, Cow::Borrowed("web-0")));
         assert_eq!(pod.labels, [("app".into(), "web".into()), ("note".into(), "a\"b".into())]);
-        assert_eq!(pod.containers[0].requests, [("cpu".into(), "100m".into()), ("memory".into(), "1024".into())]);
+        assert_eq!(
+            pod.containers[0].requests,
+            [("cpu".into(), amount("100m")), ("memory".into(), amount("1024"))]
+        );
         assert!(pod.containers[1].requests.is_empty());
         assert!(pod.init_containers[0].restartable && !pod.containers[0].restartable);
-        assert_eq!(pod.requests, [("cpu".into(), "1".into())]);
+        assert_eq!(pod.requests, [("cpu".into(), amount("1"))]);
         assert_eq!(pod.phase, Phase::Running);
         assert_eq!(pod.ready.unwrap().status, ConditionStatus::False);
         assert_eq!(pod.ready.unwrap().since, Some("2026-01-01T00:00:05Z".parse().unwrap()));
@@ -203,5 +219,8 @@ mod tests {
         assert_eq!(pod.ready, Some(ReadyCondition { status: ConditionStatus::Unknown, since: None }));
         assert!(super::pod(br#"{"metadata":{}}"#).is_err());
         assert!(super::pod(br#"{"metadata":{"name":"a"},"spec":{"containers":7}}"#).is_err());
+        let bad =
+            br#"{"metadata":{"name":"a"},"spec":{"containers":[{"resources":{"requests":{"cpu":"lots"}}}]}}"#;
+        assert!(super::pod(bad).unwrap_err().message.starts_with("cpu: "));
     }
 }

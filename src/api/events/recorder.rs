@@ -85,8 +85,13 @@ impl Recorder {
         let (queue, messages) = mpsc::channel(options.queue.max(1));
         let counters = Arc::new(Counters::default());
         let recorder = Self { queue, clock, counters: Arc::clone(&counters) };
-        let sender =
-            Sender { client, options, counters, correlator: Correlator::default(), last_name: Timestamp::MIN };
+        let sender = Sender {
+            client,
+            options,
+            counters,
+            correlator: Correlator::default(),
+            last_name: Timestamp::MIN,
+        };
         (recorder, Box::pin(sender.run(messages)))
     }
 
@@ -165,10 +170,10 @@ impl Sender {
             Err(error) => {
                 let quiet = error.is_namespace_terminating() || error.is_not_found();
                 if quiet {
-                    tracing::debug!(namespace = target.namespace, name = target.name, %error, "an event is dropped");
+                    tracing::debug!(namespace = &*target.namespace, name = &*target.name, %error, "an event is dropped");
                 } else {
                     tracing::warn!(
-                        namespace = target.namespace, name = target.name, reason = intent.reason, %error,
+                        namespace = &*target.namespace, name = &*target.name, reason = intent.reason, %error,
                         "an event could not be sent and is dropped"
                     );
                 }
@@ -198,7 +203,7 @@ impl Sender {
                 Err(ApiError::Status { code: 409, .. }) if create && tries > 1 => return Ok(()),
                 Err(error) if error.is_transient() && tries < self.options.tries => {
                     tries += 1;
-                    tokio::time::sleep(error.retry_after().unwrap_or_default().max(self.options.wait)).await;
+                    tokio::time::sleep(self.options.wait).await;
                 }
                 Err(error) => return Err(error),
             }
@@ -209,14 +214,14 @@ impl Sender {
         let body = json!({
             "kind": "Event",
             "apiVersion": "v1",
-            "metadata": {"name": event.name, "namespace": target.namespace},
+            "metadata": {"name": event.name, "namespace": &*target.namespace},
             "involvedObject": {
-                "kind": target.kind,
-                "namespace": target.namespace,
-                "name": target.name,
-                "uid": target.uid,
-                "apiVersion": target.api_version,
-                "resourceVersion": target.resource_version,
+                "kind": "HorizontalPodAutoscaler",
+                "namespace": &*target.namespace,
+                "name": &*target.name,
+                "uid": &*target.uid,
+                "apiVersion": "autoscaling/v2",
+                "resourceVersion": &*target.resource_version,
             },
             "reason": intent.reason,
             "message": event.message,
@@ -246,6 +251,3 @@ fn seconds(time: Timestamp) -> String {
     let options = jiff::TimestampRound::new().smallest(Unit::Second).mode(jiff::RoundMode::Trunc);
     time.round(options).unwrap_or(time).to_string()
 }
-
-#[cfg(test)]
-mod tests;

@@ -157,6 +157,3 @@ impl Inner {
         call.within(self.options.timeout).at_most(self.options.max_response)
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -17,7 +17,7 @@ use self::state::{Machine, Outcome, State};
 use super::body::Lines;
 use super::call::Call;
 use super::client::Client;
-use super::decode::{self, DecodeError};
+use super::decode::{self, DecodeError, HpaObject, WirePod};
 use super::error::{ApiError, Status};
 use super::jitter::Jitter;
 
@@ -26,7 +26,7 @@ pub use handle::{Handle, WatchStatus};
 /// Objects per page of a list.
 const PAGE: &str = "500";
 /// How long a server may take for one page.
-const PAGE_TIMEOUT: Duration = Duration::from_secs(60);
+const PAGE_TIMEOUT: Duration = Duration::from_mins(1);
 /// The largest page, in bytes: 500 objects of the largest size that etcd takes.
 const MAX_PAGE: usize = 1 << 30;
 /// The longest line of a watch, in bytes; far above what etcd holds.
@@ -34,28 +34,62 @@ const MAX_LINE: usize = 16 << 20;
 /// How long a server may take to begin a watch.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 /// A streaming list that is not complete by then is read by pages: some servers ignore what they are asked.
-const STREAMING_LIST_TIMEOUT: Duration = Duration::from_secs(60);
+const STREAMING_LIST_TIMEOUT: Duration = Duration::from_mins(1);
 /// A watch lasts at least this long by the server's clock, and up to twice as long, so that watches spread.
 const SHORTEST_WATCH: Duration = Duration::from_secs(290);
 /// After this much more the client ends a watch that the server should have ended: the connection is dead.
 const GRACE: Duration = Duration::from_secs(15);
 
-/// A resource to watch in all namespaces.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Resource {
+/// A resource that can be watched, in all namespaces.
+pub trait Watched: Send + 'static {
     /// Path segments of the collection.
-    pub path: &'static [&'static str],
+    const PATH: &'static [&'static str];
     /// `pods`, or `horizontalpodautoscalers.autoscaling`: as RBAC and error texts name it.
-    pub name: &'static str,
+    const NAME: &'static str;
+    /// What the sink takes; may borrow from the wire bytes.
+    type Object<'a>;
+
+    /// Decodes one object.
+    fn decode(object: &[u8]) -> Result<Self::Object<'_>, DecodeError>;
+    /// `metadata.resourceVersion`.
+    fn resource_version<'a>(object: &'a Self::Object<'_>) -> &'a str;
 }
 
 /// `pods`
-pub const PODS: Resource = Resource { path: &["api", "v1", "pods"], name: "pods" };
+#[derive(Debug)]
+pub struct Pods;
+
+impl Watched for Pods {
+    const PATH: &'static [&'static str] = &["api", "v1", "pods"];
+    const NAME: &'static str = "pods";
+    type Object<'a> = WirePod<'a>;
+
+    fn decode(object: &[u8]) -> Result<WirePod<'_>, DecodeError> {
+        decode::pod(object)
+    }
+
+    fn resource_version<'a>(object: &'a WirePod<'_>) -> &'a str {
+        &object.resource_version
+    }
+}
+
 /// `horizontalpodautoscalers` of autoscaling/v2
-pub const HPAS: Resource = Resource {
-    path: &["apis", "autoscaling", "v2", "horizontalpodautoscalers"],
-    name: "horizontalpodautoscalers.autoscaling",
-};
+#[derive(Debug)]
+pub struct Hpas;
+
+impl Watched for Hpas {
+    const PATH: &'static [&'static str] = &["apis", "autoscaling", "v2", "horizontalpodautoscalers"];
+    const NAME: &'static str = "horizontalpodautoscalers.autoscaling";
+    type Object<'a> = HpaObject;
+
+    fn decode(object: &[u8]) -> Result<HpaObject, DecodeError> {
+        decode::hpa(object)
+    }
+
+    fn resource_version(object: &HpaObject) -> &str {
+        &object.resource_version
+    }
+}
 
 /// What takes the objects. All methods are quick and do not block.
 pub trait Sink<T>: Send {
@@ -66,10 +100,10 @@ pub trait Sink<T>: Send {
     fn apply(&mut self, object: T);
     /// An object is gone.
     fn delete(&mut self, object: Deleted);
-    /// The list is complete up to this version.
-    fn done(&mut self, resource_version: &str);
-    /// Everything up to this version has been applied.
-    fn progress(&mut self, resource_version: &str);
+    /// The list is complete.
+    fn done(&mut self);
+    /// Everything up to this version has been applied. Most sinks need not know.
+    fn progress(&mut self, _resource_version: &str) {}
 }
 
 /// An object that is gone.
@@ -96,50 +130,37 @@ pub struct WatchOptions {
 
 impl Default for WatchOptions {
     fn default() -> Self {
-        Self {
-            streaming_lists: true,
-            longest_wait: Duration::from_millis(7_500),
-            jitter: Jitter::seeded(0),
-        }
+        Self { streaming_lists: true, longest_wait: Duration::from_millis(7_500), jitter: Jitter::seeded(0) }
     }
 }
 
-/// Watches a resource for as long as the returned future runs, which never ends by itself.
+/// Watches a resource ([`Pods`], [`Hpas`]) for as long as the returned future runs, which never ends by itself.
 ///
-/// `decode` turns an object's bytes into what the sink takes; it may intern on the way. The client should be one
-/// without a token bucket.
-pub fn watch<T, D, S>(
-    client: Client,
-    resource: Resource,
-    options: WatchOptions,
-    decode: D,
-    sink: S,
-) -> (Handle, BoxFuture<'static, ()>)
+/// The client should be one without a token bucket.
+pub fn watch<W, S>(client: Client, options: WatchOptions, sink: S) -> (Handle, BoxFuture<'static, ()>)
 where
-    T: 'static,
-    D: FnMut(&[u8]) -> Result<T, DecodeError> + Send + 'static,
-    S: Sink<T> + 'static,
+    W: Watched,
+    S: for<'a> Sink<W::Object<'a>> + 'static,
 {
-    let handle = Handle::new(resource.name);
+    let handle = Handle::new(W::NAME);
     let machine = Machine::new(options.streaming_lists, options.longest_wait, options.jitter.clone());
-    let intake = Intake { resource, decode, sink, handle: handle.clone(), item: std::marker::PhantomData };
-    let watcher = Watcher { client, resource, machine, intake, jitter: options.jitter, handle: handle.clone() };
+    let intake = Intake::<W, S> { sink, handle: handle.clone(), watched: std::marker::PhantomData };
+    let watcher = Watcher { client, machine, intake, jitter: options.jitter, handle: handle.clone() };
     (handle, Box::pin(watcher.run()))
 }
 
-struct Watcher<T, D, S> {
+struct Watcher<W, S> {
     client: Client,
-    resource: Resource,
     machine: Machine,
-    intake: Intake<T, D, S>,
+    intake: Intake<W, S>,
     jitter: Jitter,
     handle: Handle,
 }
 
-impl<T, D, S> Watcher<T, D, S>
+impl<W, S> Watcher<W, S>
 where
-    D: FnMut(&[u8]) -> Result<T, DecodeError> + Send,
-    S: Sink<T>,
+    W: Watched,
+    S: for<'a> Sink<W::Object<'a>>,
 {
     async fn run(mut self) {
         loop {
@@ -148,7 +169,7 @@ where
                 State::Listing { next } => self.page(&next).await,
                 State::Watching { resource_version } => self.follow(&resource_version).await,
             };
-            tracing::debug!(resource = self.resource.name, ?outcome, "watch");
+            tracing::debug!(resource = W::NAME, ?outcome, "watch");
             let wait = self.machine.step(outcome);
             if !wait.is_zero() {
                 tokio::time::sleep(wait).await;
@@ -156,28 +177,30 @@ where
         }
     }
 
-    fn call(&self) -> Call {
-        Call::get(self.resource.path.iter().copied()).about(self.resource.name, "")
+    fn call() -> Call {
+        Call::get(W::PATH.iter().copied()).about(W::NAME, "")
     }
 
     async fn page(&mut self, next: &str) -> Outcome {
         if next.is_empty() {
-            self.intake.sink.start();
+            self.intake.start();
         }
-        let call = self.call().query("continue", next).query("limit", PAGE).within(PAGE_TIMEOUT).at_most(MAX_PAGE);
+        let call =
+            Self::call().query("continue", next).query("limit", PAGE).within(PAGE_TIMEOUT).at_most(MAX_PAGE);
         let intake = &mut self.intake;
         let listed = self.client.items(&call, |item| {
-            intake.apply(item, None);
+            intake.apply(item);
             Ok(())
         });
         match listed.await {
             Ok(envelope) if envelope.metadata.resource_version.is_empty() => self.failed(&ApiError::Decode(
-                DecodeError::new(format!("{} is not a list of {}", envelope.kind, self.resource.name)),
+                DecodeError::new(format!("{} is not a list of {}", envelope.kind, W::NAME)),
             )),
             Ok(envelope) => {
-                let (next, resource_version) = (envelope.metadata.r#continue, envelope.metadata.resource_version);
+                let (next, resource_version) =
+                    (envelope.metadata.r#continue, envelope.metadata.resource_version);
                 if next.is_empty() {
-                    self.listed(&resource_version);
+                    self.listed();
                 }
                 Outcome::Page { next, resource_version }
             }
@@ -185,17 +208,16 @@ where
         }
     }
 
-    fn listed(&mut self, resource_version: &str) {
-        self.intake.sink.done(resource_version);
+    fn listed(&mut self) {
+        self.intake.done();
         self.handle.synced();
     }
 
     /// Reads everything as the beginning of a watch, then follows.
     async fn stream(&mut self) -> Outcome {
-        self.intake.sink.start();
+        self.intake.start();
         let seconds = self.watch_length();
-        let call = self
-            .call()
+        let call = Self::call()
             .query("allowWatchBookmarks", "true")
             .query("resourceVersionMatch", "NotOlderThan")
             .query("sendInitialEvents", "true")
@@ -206,7 +228,7 @@ where
         let answer = match self.client.open(&call).await {
             Ok(answer) => answer,
             Err(error) if refuses_streaming(&error) => {
-                tracing::info!(resource = self.resource.name, "the server has no streaming lists: listing by pages");
+                tracing::info!(resource = W::NAME, "the server has no streaming lists: listing by pages");
                 return Outcome::StreamingUnsupported;
             }
             Err(error) => return self.failed(&error),
@@ -222,7 +244,7 @@ where
                 Ok(Err(error)) => return self.failed(&error),
                 Err(_) => {
                     tracing::info!(
-                        resource = self.resource.name,
+                        resource = W::NAME,
                         "the streaming list did not complete within {STREAMING_LIST_TIMEOUT:?}: listing by pages"
                     );
                     return Outcome::StreamingUnsupported;
@@ -230,7 +252,7 @@ where
             };
             match self.intake.line(&line) {
                 Ok(Line::InitialEventsEnd { resource_version }) => {
-                    self.listed(&resource_version);
+                    self.listed();
                     self.machine.step(Outcome::Listed { resource_version });
                     return self.read(lines, opened, seconds).await;
                 }
@@ -244,8 +266,7 @@ where
     /// Follows the changes after a version.
     async fn follow(&mut self, resource_version: &str) -> Outcome {
         let seconds = self.watch_length();
-        let call = self
-            .call()
+        let call = Self::call()
             .query("allowWatchBookmarks", "true")
             .query("resourceVersion", resource_version)
             .query("timeoutSeconds", &seconds.as_secs().to_string())
@@ -275,7 +296,7 @@ where
             match self.intake.line(&line) {
                 Ok(Line::InitialEventsEnd { resource_version } | Line::Event { resource_version }) => {
                     self.handle.event();
-                    self.intake.sink.progress(&resource_version);
+                    self.intake.progress(&resource_version);
                     self.machine.step(Outcome::Progress { resource_version });
                 }
                 Ok(Line::Skipped) => {}
@@ -307,19 +328,30 @@ enum Line {
 }
 
 /// From bytes to the sink.
-struct Intake<T, D, S> {
-    resource: Resource,
-    decode: D,
+struct Intake<W, S> {
     sink: S,
     handle: Handle,
-    item: std::marker::PhantomData<fn() -> T>,
+    watched: std::marker::PhantomData<fn() -> W>,
 }
 
-impl<T, D, S> Intake<T, D, S>
+impl<W, S> Intake<W, S>
 where
-    D: FnMut(&[u8]) -> Result<T, DecodeError>,
-    S: Sink<T>,
+    W: Watched,
+    S: for<'a> Sink<W::Object<'a>>,
 {
+    // A sink takes objects of every lifetime; what does not depend on it is asked of the longest.
+    fn start(&mut self) {
+        Sink::<W::Object<'static>>::start(&mut self.sink);
+    }
+
+    fn done(&mut self) {
+        Sink::<W::Object<'static>>::done(&mut self.sink);
+    }
+
+    fn progress(&mut self, resource_version: &str) {
+        Sink::<W::Object<'static>>::progress(&mut self.sink, resource_version);
+    }
+
     fn line(&mut self, line: &BytesMut) -> Result<Line, ApiError> {
         let event = decode::watch_event(line).map_err(ApiError::Decode)?;
         if &*event.kind == "ERROR" {
@@ -328,37 +360,52 @@ where
                 Err(error) => ApiError::Decode(error.into()),
             });
         }
-        let Ok(meta) = decode::meta(event.object) else {
-            self.handle.skipped();
-            tracing::warn!(resource = self.resource.name, kind = &*event.kind, "a watch event without metadata is skipped");
-            return Ok(Line::Skipped);
+        let resource_version = match &*event.kind {
+            "ADDED" | "MODIFIED" => self.apply(event.object),
+            "DELETED" | "BOOKMARK" => self.meta(&event),
+            // A kind of event that is newer than we are.
+            _ => None,
         };
-        let resource_version = meta.resource_version.clone();
-        match &*event.kind {
-            "ADDED" | "MODIFIED" => self.apply(event.object, Some(&meta)),
-            "DELETED" => {
-                self.sink.delete(Deleted { namespace: meta.namespace, name: meta.name, uid: meta.uid });
-            }
-            "BOOKMARK" if meta.ends_initial_events() => return Ok(Line::InitialEventsEnd { resource_version }),
-            _ => {}
-        }
-        Ok(if resource_version.is_empty() { Line::Skipped } else { Line::Event { resource_version } })
+        Ok(resource_version.map_or(Line::Skipped, |(resource_version, last)| {
+            if last { Line::InitialEventsEnd { resource_version } } else { Line::Event { resource_version } }
+        }))
     }
 
-    fn apply(&mut self, object: &[u8], meta: Option<&decode::Meta>) {
-        match (self.decode)(object) {
-            Ok(object) => self.sink.apply(object),
+    /// Takes in a bookmark or the end of an object: its version, and whether it ends the initial events.
+    fn meta(&mut self, event: &decode::WatchEvent<'_>) -> Option<(String, bool)> {
+        let meta = match decode::meta(event.object) {
+            Ok(meta) => meta,
             Err(error) => {
                 self.handle.skipped();
-                let read = if meta.is_none() { decode::meta(object).ok() } else { None };
-                let (namespace, name) =
-                    meta.or(read.as_ref()).map_or(("?", "?"), |meta| (&*meta.namespace, &*meta.name));
-                tracing::warn!(
-                    resource = self.resource.name, namespace, name, %error,
-                    "an object cannot be decoded and is skipped"
-                );
+                tracing::warn!(resource = W::NAME, kind = &*event.kind, %error, "a watch event is skipped");
+                return None;
             }
+        };
+        let last = meta.ends_initial_events();
+        if &*event.kind == "DELETED" {
+            let gone = Deleted { namespace: meta.namespace, name: meta.name, uid: meta.uid };
+            Sink::<W::Object<'static>>::delete(&mut self.sink, gone);
         }
+        (!meta.resource_version.is_empty()).then_some((meta.resource_version, last))
+    }
+
+    /// Hands an object to the sink and gives its version. One that cannot be decoded is reported and skipped.
+    fn apply(&mut self, object: &[u8]) -> Option<(String, bool)> {
+        let error = match W::decode(object) {
+            Ok(object) => {
+                let resource_version = W::resource_version(&object).to_owned();
+                self.sink.apply(object);
+                return Some((resource_version, false));
+            }
+            Err(error) => error,
+        };
+        self.handle.skipped();
+        let meta = decode::meta(object).unwrap_or_default();
+        tracing::warn!(
+            resource = W::NAME, namespace = meta.namespace, name = meta.name, %error,
+            "an object cannot be decoded and is skipped"
+        );
+        (!meta.resource_version.is_empty()).then_some((meta.resource_version, false))
     }
 }
 
@@ -382,6 +429,3 @@ fn expired(error: &ApiError) -> bool {
         _ => false,
     }
 }
-
-#[cfg(test)]
-mod tests;
