@@ -147,11 +147,7 @@ impl LoadMetrics {
     pub fn queue(&self, metric: &str) -> Option<Queue> {
         let state = self.lock();
         let has_metric = |load: &Load| load.queue.as_ref().is_some_and(|queue| queue.metric == metric);
-        state
-            .loads
-            .iter()
-            .find(|(load, _)| has_metric(load))
-            .map(|(_, queue)| *queue)
+        state.loads.iter().find(|(load, _)| has_metric(load)).map(|(_, queue)| *queue)
     }
 
     /// Computes and samples in the background until `stop` is cancelled.
@@ -185,11 +181,7 @@ impl LoadMetrics {
         state.computed_to = elapsed;
         if elapsed >= state.next_scrape {
             state.next_scrape = elapsed + self.scrape_interval;
-            let scrape = sample::Scrape {
-                elapsed,
-                time: self.clock.now(),
-                window: self.scrape_interval,
-            };
+            let scrape = sample::Scrape { elapsed, time: self.clock.now(), window: self.scrape_interval };
             scrape.publish(&state.loads, &pods, &self.published);
         }
     }

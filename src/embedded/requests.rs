@@ -42,11 +42,7 @@ impl RequestLog {
 
     /// How many kept requests satisfy a predicate.
     pub fn count(&self, predicate: impl Fn(&LoggedRequest) -> bool) -> usize {
-        self.lock()
-            .kept
-            .iter()
-            .filter(|request| predicate(request))
-            .count()
+        self.lock().kept.iter().filter(|request| predicate(request)).count()
     }
 
     /// The number of kept requests.
@@ -79,9 +75,7 @@ impl RequestLog {
 
     pub(crate) fn answered(&self, number: u64, code: u16) {
         let mut entries = self.lock();
-        let index = number
-            .checked_sub(entries.first)
-            .and_then(|index| usize::try_from(index).ok());
+        let index = number.checked_sub(entries.first).and_then(|index| usize::try_from(index).ok());
         if let Some(request) = index.and_then(|index| entries.kept.get_mut(index)) {
             request.code = Some(code);
         }

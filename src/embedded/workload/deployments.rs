@@ -27,11 +27,7 @@ pub(super) fn reconcile(cluster: &Cluster) {
     let replica_sets = cluster.list("apps/replicasets", None);
     let owned = by_controller(&replica_sets);
     for deployment in &deployments {
-        reconcile_one(
-            cluster,
-            deployment,
-            owned.get(uid(deployment)).map_or(&[], Vec::as_slice),
-        );
+        reconcile_one(cluster, deployment, owned.get(uid(deployment)).map_or(&[], Vec::as_slice));
     }
     let alive: BTreeSet<_> = deployments.iter().map(uid).collect();
     for replica_set in &replica_sets {

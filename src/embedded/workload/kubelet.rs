@@ -44,13 +44,7 @@ fn start(cluster: &Cluster, pod: &Value, known: PodMemory, now: Moment) {
 
 fn end(cluster: &Cluster, memory: &mut Memory, pod: &Value, known: PodMemory, now: Moment) {
     let since = known.ending_since.unwrap_or(now.instant);
-    memory.pods.insert(
-        uid(pod).to_owned(),
-        PodMemory {
-            ending_since: Some(since),
-            ..known
-        },
-    );
+    memory.pods.insert(uid(pod).to_owned(), PodMemory { ending_since: Some(since), ..known });
     if now.instant.duration_since(since) >= known.timing.grace {
         // Gone already is as good.
         let _ = cluster.delete("pods", namespace(pod), name(pod));

@@ -48,10 +48,7 @@ pub struct Timing {
 impl Default for Timing {
     /// 3 s to start, 2 s to end.
     fn default() -> Self {
-        Self {
-            start_up: Duration::from_secs(3),
-            grace: Duration::from_secs(2),
-        }
+        Self { start_up: Duration::from_secs(3), grace: Duration::from_secs(2) }
     }
 }
 
@@ -98,18 +95,12 @@ struct Moment {
 impl Workloads {
     /// The workload side of `cluster`. Nothing happens until [`run`](Self::run) or [`step`](Self::step).
     pub fn new(cluster: Cluster, clock: SharedClock) -> Self {
-        Self {
-            cluster,
-            clock,
-            memory: Mutex::default(),
-        }
+        Self { cluster, clock, memory: Mutex::default() }
     }
 
     /// Sets how long the pods of one workload take to start and end; counts for pods created from now on.
     pub fn set_timing(&self, namespace: &str, name: &str, timing: Timing) {
-        self.lock()
-            .timings
-            .insert((namespace.to_owned(), name.to_owned()), timing);
+        self.lock().timings.insert((namespace.to_owned(), name.to_owned()), timing);
     }
 
     /// Makes a pass each [`TICK`] until `stop` is cancelled.
@@ -127,10 +118,7 @@ impl Workloads {
 
     /// One pass: replica sets, pods, kubelets, statuses.
     pub fn step(&self) {
-        let now = Moment {
-            instant: Instant::now(),
-            time: self.clock.now(),
-        };
+        let now = Moment { instant: Instant::now(), time: self.clock.now() };
         let mut memory = self.lock();
         deployments::reconcile(&self.cluster);
         replicas::reconcile(&self.cluster, &mut memory, now);
@@ -146,22 +134,14 @@ impl Workloads {
 impl Memory {
     /// The timing of a workload's pods.
     fn timing(&self, namespace: &str, name: &str) -> Timing {
-        self.timings
-            .get(&(namespace.to_owned(), name.to_owned()))
-            .copied()
-            .unwrap_or_default()
+        self.timings.get(&(namespace.to_owned(), name.to_owned())).copied().unwrap_or_default()
     }
 
     /// Begins to remember a pod.
     fn place(&mut self, pod_uid: &str, timing: Timing, now: Moment) -> PodMemory {
         let place = self.placed;
         self.placed = self.placed.wrapping_add(1);
-        let memory = PodMemory {
-            timing,
-            since: now.instant,
-            ending_since: None,
-            place,
-        };
+        let memory = PodMemory { timing, since: now.instant, ending_since: None, place };
         self.pods.insert(pod_uid.to_owned(), memory);
         memory
     }

@@ -16,11 +16,8 @@ pub(super) fn pod_suffix(workload: &str, count: u64) -> String {
 fn spell(mut number: u64, length: usize) -> String {
     let mut text = String::with_capacity(length);
     for _ in 0..length {
-        let letter = usize::try_from(number % 27)
-            .ok()
-            .and_then(|at| LETTERS.get(at))
-            .copied()
-            .unwrap_or(b'x');
+        let letter =
+            usize::try_from(number % 27).ok().and_then(|at| LETTERS.get(at)).copied().unwrap_or(b'x');
         text.push(char::from(letter));
         number /= 27;
     }
@@ -46,9 +43,7 @@ mod tests {
 
     #[test]
     fn the_pods_of_a_workload_have_different_names_of_five_letters() {
-        let names: BTreeSet<_> = (0..1_000)
-            .map(|count| pod_suffix("web-5d9c7b8f6d", count))
-            .collect();
+        let names: BTreeSet<_> = (0..1_000).map(|count| pod_suffix("web-5d9c7b8f6d", count)).collect();
         assert_eq!(names.len(), 1_000);
         assert!(names.iter().all(|name| name.len() == 5));
     }

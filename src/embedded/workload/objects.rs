@@ -45,9 +45,7 @@ pub(super) fn wanted_replicas(object: &Value) -> usize {
 /// The owner reference that has `controller: true`.
 pub(super) fn controller(object: &Value) -> Option<&Value> {
     let owners = list(object, &["metadata", "ownerReferences"]);
-    owners
-        .iter()
-        .find(|owner| at(owner, &["controller"]) == Some(&Value::Bool(true)))
+    owners.iter().find(|owner| at(owner, &["controller"]) == Some(&Value::Bool(true)))
 }
 
 /// The UID of the controlling owner, empty if there is none.

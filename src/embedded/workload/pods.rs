@@ -32,9 +32,7 @@ pub(in crate::embedded) fn is_active(pod: &Value) -> bool {
 /// Whether the pod's `Ready` condition is `True`.
 pub(in crate::embedded) fn is_ready(pod: &Value) -> bool {
     let conditions = list(pod, &["status", "conditions"]);
-    conditions
-        .iter()
-        .any(|it| text(it, &["type"]) == "Ready" && text(it, &["status"]) == "True")
+    conditions.iter().any(|it| text(it, &["type"]) == "Ready" && text(it, &["status"]) == "True")
 }
 
 /// The pod with its end announced: gone `grace` after `now`.
@@ -42,11 +40,7 @@ pub(super) fn announce_end(pod: &Value, grace: Duration, now: Timestamp) -> Valu
     let mut pod = pod.clone();
     let end = now.checked_add(grace).unwrap_or(now);
     set(&mut pod, &["metadata", "deletionTimestamp"], time_text(end));
-    set(
-        &mut pod,
-        &["metadata", "deletionGracePeriodSeconds"],
-        grace.as_secs(),
-    );
+    set(&mut pod, &["metadata", "deletionGracePeriodSeconds"], grace.as_secs());
     pod
 }
 

@@ -31,18 +31,8 @@ pub(super) fn reconcile(cluster: &Cluster, memory: &mut Memory, now: Moment) {
             let all = owned.get(uid(&owner)).map_or(&[][..], Vec::as_slice);
             let active: Vec<_> = all.iter().copied().filter(|pod| is_active(pod)).collect();
             let timing = timing_of(memory, &owner);
-            let wanted = if is_terminating(&owner) {
-                0
-            } else {
-                wanted_replicas(&owner)
-            };
-            let mut set = PodSet {
-                cluster,
-                memory,
-                owner: &owner,
-                timing,
-                now,
-            };
+            let wanted = if is_terminating(&owner) { 0 } else { wanted_replicas(&owner) };
+            let mut set = PodSet { cluster, memory, owner: &owner, timing, now };
             if kind == STATEFUL_SET {
                 set.keep_ordinals(&active, all, wanted);
             } else {
@@ -72,11 +62,7 @@ fn timing_of(memory: &Memory, owner: &Value) -> Timing {
 }
 
 fn grace_of(memory: &Memory, pod: &Value) -> std::time::Duration {
-    memory
-        .pods
-        .get(uid(pod))
-        .map_or_else(Timing::default, |pod| pod.timing)
-        .grace
+    memory.pods.get(uid(pod)).map_or_else(Timing::default, |pod| pod.timing).grace
 }
 
 /// The pods of one workload, being brought to the wanted number.
@@ -96,13 +82,8 @@ impl PodSet<'_> {
         }
         let mut candidates: Vec<_> = active.to_vec();
         // The reference's order, shortened: first those that are not ready, then the youngest.
-        candidates.sort_by_key(|pod| {
-            (
-                is_ready(pod),
-                std::cmp::Reverse(self.place(pod)),
-                name(pod).to_owned(),
-            )
-        });
+        candidates
+            .sort_by_key(|pod| (is_ready(pod), std::cmp::Reverse(self.place(pod)), name(pod).to_owned()));
         for pod in candidates.iter().take(active.len().saturating_sub(wanted)) {
             self.end(pod);
         }
@@ -112,9 +93,7 @@ impl PodSet<'_> {
     /// `podManagementPolicy` is `Parallel`; ended from the highest on.
     fn keep_ordinals(&mut self, active: &[&Value], all: &[&Value], wanted: usize) {
         let ordered = text(self.owner, &["spec", "podManagementPolicy"]) != "Parallel";
-        let names: Vec<_> = (0..wanted)
-            .map(|ordinal| format!("{}-{ordinal}", name(self.owner)))
-            .collect();
+        let names: Vec<_> = (0..wanted).map(|ordinal| format!("{}-{ordinal}", name(self.owner))).collect();
         for pod_name in &names {
             // A pod that is still ending holds its name.
             match all.iter().find(|pod| name(pod) == pod_name) {
@@ -128,10 +107,7 @@ impl PodSet<'_> {
                 Some(_) => {}
             }
         }
-        for pod in active
-            .iter()
-            .filter(|pod| !names.iter().any(|kept| kept == name(pod)))
-        {
+        for pod in active.iter().filter(|pod| !names.iter().any(|kept| kept == name(pod))) {
             self.end(pod);
         }
     }
@@ -154,8 +130,7 @@ impl PodSet<'_> {
     }
 
     fn end(&self, pod: &Value) {
-        self.cluster
-            .put_raw(announce_end(pod, grace_of(self.memory, pod), self.now.time));
+        self.cluster.put_raw(announce_end(pod, grace_of(self.memory, pod), self.now.time));
     }
 
     fn place(&self, pod: &Value) -> u32 {

@@ -18,19 +18,14 @@ struct Count {
 
 impl Count {
     fn of(pods: &[&Value]) -> Self {
-        pods.iter()
-            .filter(|pod| is_active(pod))
-            .fold(Self::default(), |count, pod| Self {
-                replicas: count.replicas + 1,
-                ready: count.ready + u64::from(is_ready(pod)),
-            })
+        pods.iter().filter(|pod| is_active(pod)).fold(Self::default(), |count, pod| Self {
+            replicas: count.replicas + 1,
+            ready: count.ready + u64::from(is_ready(pod)),
+        })
     }
 
     fn plus(self, other: Self) -> Self {
-        Self {
-            replicas: self.replicas + other.replicas,
-            ready: self.ready + other.ready,
-        }
+        Self { replicas: self.replicas + other.replicas, ready: self.ready + other.ready }
     }
 }
 
@@ -87,11 +82,7 @@ pub(super) fn reconcile(cluster: &Cluster, now: Moment) {
                 updated = updated.plus(count);
             }
         }
-        write(
-            cluster,
-            &deployment,
-            deployment_status(&deployment, all, updated, now),
-        );
+        write(cluster, &deployment, deployment_status(&deployment, all, updated, now));
     }
 }
 
@@ -117,10 +108,7 @@ fn deployment_status(deployment: &Value, all: Count, updated: Count, now: Moment
             ("updatedReplicas", updated.replicas),
             ("readyReplicas", all.ready),
             ("availableReplicas", all.ready),
-            (
-                "unavailableReplicas",
-                wanted.max(all.replicas).saturating_sub(all.ready),
-            ),
+            ("unavailableReplicas", wanted.max(all.replicas).saturating_sub(all.ready)),
         ],
     );
     // Of the wanted pods a quarter, rounded down, may be missing: the default of maxUnavailable.
@@ -128,12 +116,7 @@ fn deployment_status(deployment: &Value, all: Count, updated: Count, now: Moment
     let done = updated.ready >= wanted && all.replicas == updated.replicas;
     let conditions = [
         if available {
-            (
-                "Available",
-                "True",
-                "MinimumReplicasAvailable",
-                "Deployment has minimum availability.",
-            )
+            ("Available", "True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
         } else {
             (
                 "Available",
@@ -143,19 +126,9 @@ fn deployment_status(deployment: &Value, all: Count, updated: Count, now: Moment
             )
         },
         if done {
-            (
-                "Progressing",
-                "True",
-                "NewReplicaSetAvailable",
-                "ReplicaSet has successfully progressed.",
-            )
+            ("Progressing", "True", "NewReplicaSetAvailable", "ReplicaSet has successfully progressed.")
         } else {
-            (
-                "Progressing",
-                "True",
-                "ReplicaSetUpdated",
-                "ReplicaSet is progressing.",
-            )
+            ("Progressing", "True", "ReplicaSetUpdated", "ReplicaSet is progressing.")
         },
     ];
     let conditions = conditions.map(|condition| keep_times(deployment, condition, now));
@@ -170,9 +143,7 @@ fn keep_times(
     now: Moment,
 ) -> Value {
     let time = time_text(now.time);
-    let before = list(object, &["status", "conditions"])
-        .iter()
-        .find(|it| text(it, &["type"]) == kind);
+    let before = list(object, &["status", "conditions"]).iter().find(|it| text(it, &["type"]) == kind);
     let before = before.unwrap_or(&Value::Null);
     let kept = |field: &str, same: bool| match text(before, &[field]) {
         before if same && !before.is_empty() => before.to_owned(),

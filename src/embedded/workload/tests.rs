@@ -20,24 +20,14 @@ struct World {
 
 impl World {
     fn start() -> Self {
-        let clock = Arc::new(VirtualClock::starting_at(
-            "2030-01-01T00:00:00Z".parse().expect("time"),
-        ));
+        let clock = Arc::new(VirtualClock::starting_at("2030-01-01T00:00:00Z".parse().expect("time")));
         let cluster = Cluster::new(clock.clone());
         let workloads = Arc::new(Workloads::new(cluster.clone(), clock.clone()));
         let stop = CancellationToken::new();
         let (running, token) = (Arc::clone(&workloads), stop.clone());
         tokio::spawn(async move { running.run(token).await });
-        create(
-            &cluster,
-            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}),
-        );
-        Self {
-            cluster,
-            workloads,
-            clock,
-            stop,
-        }
+        create(&cluster, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}));
+        Self { cluster, workloads, clock, stop }
     }
 
     fn pods(&self) -> Vec<Value> {
@@ -121,15 +111,9 @@ async fn pods_of_a_deployment_are_pending_for_the_start_up_delay_and_then_ready(
     assert_eq!(pod["status"]["containerStatuses"][0]["ready"], true);
     assert!(text(pod, &["status", "podIP"]).starts_with("10.244.0."));
     assert_eq!(pod["metadata"]["labels"]["app"], "web");
-    let ready = pod["status"]["conditions"]
-        .as_array()
-        .expect("conditions")
-        .iter()
-        .find(|it| it["type"] == "Ready");
-    assert_eq!(
-        ready.expect("ready")["lastTransitionTime"],
-        "2030-01-01T00:00:03Z"
-    );
+    let ready =
+        pod["status"]["conditions"].as_array().expect("conditions").iter().find(|it| it["type"] == "Ready");
+    assert_eq!(ready.expect("ready")["lastTransitionTime"], "2030-01-01T00:00:03Z");
 }
 
 #[tokio::test(start_paused = true)]
@@ -138,19 +122,12 @@ async fn pods_are_owned_by_the_replica_set_of_their_template_and_named_after_it(
     create(&world.cluster, deployment(1));
     after(1_000).await;
     let sets = world.cluster.list("apps/replicasets", Some("shop"));
-    let [set] = sets.as_slice() else {
-        panic!("expected one ReplicaSet: {sets:?}")
-    };
+    let [set] = sets.as_slice() else { panic!("expected one ReplicaSet: {sets:?}") };
     let pod = &world.pods()[0];
     assert_eq!(set["metadata"]["ownerReferences"][0]["name"], "web");
-    assert_eq!(
-        pod["metadata"]["ownerReferences"][0]["uid"],
-        set["metadata"]["uid"]
-    );
+    assert_eq!(pod["metadata"]["ownerReferences"][0]["uid"], set["metadata"]["uid"]);
     assert_eq!(pod["metadata"]["ownerReferences"][0]["controller"], true);
-    let suffix = name(pod)
-        .strip_prefix(&format!("{}-", name(set)))
-        .expect("the name of its owner");
+    let suffix = name(pod).strip_prefix(&format!("{}-", name(set))).expect("the name of its owner");
     assert_eq!(suffix.len(), 5);
 }
 
@@ -197,14 +174,7 @@ async fn pods_that_are_not_ready_are_ended_before_ready_ones() {
     after(1_000).await;
     world.scale("apps/deployments", "web", 3);
     after(500).await;
-    assert_eq!(
-        (
-            world.in_phase("Running"),
-            world.in_phase("Pending"),
-            world.ending()
-        ),
-        (2, 1, 1)
-    );
+    assert_eq!((world.in_phase("Running"), world.in_phase("Pending"), world.ending()), (2, 1, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -228,29 +198,18 @@ async fn a_deployments_status_follows_its_pods() {
     create(&world.cluster, deployment(4));
     after(1_000).await;
     let status = world.get("apps/deployments", "web")["status"].clone();
-    assert_eq!(
-        (&status["replicas"], &status["unavailableReplicas"]),
-        (&json!(4), &json!(4))
-    );
+    assert_eq!((&status["replicas"], &status["unavailableReplicas"]), (&json!(4), &json!(4)));
     assert_eq!(status["readyReplicas"], Value::Null);
     assert_eq!(status["conditions"][0]["reason"], "MinimumReplicasUnavailable");
     after(4_000).await;
     let status = world.get("apps/deployments", "web")["status"].clone();
-    for field in [
-        "replicas",
-        "readyReplicas",
-        "availableReplicas",
-        "updatedReplicas",
-    ] {
+    for field in ["replicas", "readyReplicas", "availableReplicas", "updatedReplicas"] {
         assert_eq!(status[field], 4, "{field}");
     }
     assert_eq!(status["observedGeneration"], 1);
     assert_eq!(status["conditions"][0]["status"], "True");
     assert_eq!(status["conditions"][1]["reason"], "NewReplicaSetAvailable");
-    assert_eq!(
-        status["conditions"][1]["lastTransitionTime"],
-        "2030-01-01T00:00:00Z"
-    );
+    assert_eq!(status["conditions"][1]["lastTransitionTime"], "2030-01-01T00:00:00Z");
 }
 
 #[tokio::test(start_paused = true)]
@@ -266,10 +225,7 @@ async fn nothing_is_written_when_nothing_changes() {
 #[tokio::test(start_paused = true)]
 async fn timings_can_be_set_for_each_workload() {
     let world = World::start();
-    let timing = Timing {
-        start_up: Duration::from_secs(10),
-        grace: Duration::from_secs(20),
-    };
+    let timing = Timing { start_up: Duration::from_secs(10), grace: Duration::from_secs(20) };
     world.workloads.set_timing("shop", "web", timing);
     create(&world.cluster, deployment(1));
     after(9_000).await;
@@ -293,10 +249,7 @@ async fn a_stateful_sets_pods_come_one_after_the_other_and_go_from_the_highest_o
     assert_eq!(world.names(), ["web-0", "web-1"]);
     after(10_000).await;
     assert_eq!(world.names(), ["web-0", "web-1", "web-2"]);
-    assert_eq!(
-        world.get("apps/statefulsets", "web")["status"]["readyReplicas"],
-        3
-    );
+    assert_eq!(world.get("apps/statefulsets", "web")["status"]["readyReplicas"], 3);
     world.scale("apps/statefulsets", "web", 1);
     after(5_000).await;
     assert_eq!(world.names(), ["web-0"]);
@@ -308,10 +261,7 @@ async fn a_replica_set_of_its_own_has_pods_and_a_status() {
     create(&world.cluster, workload("apps/v1", "ReplicaSet", 2));
     after(5_000).await;
     assert_eq!(world.in_phase("Running"), 2);
-    assert_eq!(
-        world.get("apps/replicasets", "web")["status"]["availableReplicas"],
-        2
-    );
+    assert_eq!(world.get("apps/replicasets", "web")["status"]["availableReplicas"], 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -324,16 +274,8 @@ async fn a_widget_shows_its_count_and_a_selector_that_its_pods_match() {
     create(&world.cluster, widget);
     after(5_000).await;
     let status = world.get("example.com/widgets", "gear")["status"].clone();
-    assert_eq!(
-        (&status["replicas"], &status["selector"]),
-        (&json!(2), &json!("widget=gear"))
-    );
-    assert!(
-        world
-            .pods()
-            .iter()
-            .all(|pod| pod["metadata"]["labels"]["widget"] == "gear")
-    );
+    assert_eq!((&status["replicas"], &status["selector"]), (&json!(2), &json!("widget=gear")));
+    assert!(world.pods().iter().all(|pod| pod["metadata"]["labels"]["widget"] == "gear"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -357,10 +299,7 @@ async fn the_pods_of_a_deleted_deployment_go_too() {
     let world = World::start();
     create(&world.cluster, deployment(2));
     after(5_000).await;
-    world
-        .cluster
-        .delete("apps/deployments", "shop", "web")
-        .expect("delete");
+    world.cluster.delete("apps/deployments", "shop", "web").expect("delete");
     after(5_000).await;
     assert_eq!(world.pods().len(), 0);
     assert_eq!(world.cluster.list("apps/replicasets", Some("shop")).len(), 0);
