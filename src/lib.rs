@@ -3,6 +3,7 @@
 //! The map of the modules and the path of one sync through them: `docs/architecture.md`.
 
 pub mod api;
+pub mod app;
 pub mod cli;
 pub mod clock;
 #[cfg(feature = "tools")]
@@ -10,6 +11,7 @@ pub mod commands;
 pub mod controller;
 #[cfg(feature = "tools")]
 pub mod embedded;
+pub mod process;
 pub mod serve;
 pub mod store;
 pub mod telemetry;

@@ -1,3 +1,7 @@
-//! The `concertina` binary.
+//! The `concertina` binary: reads the command line, runs, maps errors to exit codes.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    concertina::process::run(std::env::args_os().skip(1))
+}

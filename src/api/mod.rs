@@ -1,3 +1,43 @@
-//! All requests to the cluster.
+//! All requests to the cluster: who makes them, and what they need.
+//!
+//! Nothing else in the crate talks to the API server. Every request is made by one of the [`client::Clients`], waits for
+//! a token of that client's bucket, and passes the [`gate::Gate`] if it could change anything. Errors are
+//! [`error::ApiError`], whose text is what Go's client prints, because users and their alerts see it.
+//!
+//! | request | made by | RBAC: verb, resource |
+//! |---|---|---|
+//! | `GET /api`, `/apis/{group}`, `/apis/{group}/{version}` | [`mapper`], [`metrics`] | none (discovery) |
+//! | `GET …/horizontalpodautoscalers` (cluster-wide), with `watch` | [`watch`] | list, watch `horizontalpodautoscalers.autoscaling` |
+//! | `GET /api/v1/pods` (cluster-wide), with `watch` | [`watch`] | list, watch `pods` |
+//! | `GET …/{resource}/{name}/scale` | [`scale`] | get `*/scale` |
+//! | `PUT …/{resource}/{name}/scale` | [`scale`] | update `*/scale` |
+//! | `PUT …/horizontalpodautoscalers/{name}/status` | [`status`] | update `horizontalpodautoscalers.autoscaling/status` |
+//! | `GET /apis/metrics.k8s.io/v1beta1/namespaces/{ns}/pods` | [`metrics`] | list `pods.metrics.k8s.io` |
+//! | `GET /apis/custom.metrics.k8s.io/{v}/…` | [`metrics`] | get, list `*.custom.metrics.k8s.io` |
+//! | `GET /apis/external.metrics.k8s.io/v1beta1/…` | [`metrics`] | list `*.external.metrics.k8s.io` |
+//! | `POST /api/v1/namespaces/{ns}/events` | [`events`] | create `events` |
+//! | `PATCH /api/v1/namespaces/{ns}/events/{name}` | [`events`] | patch `events` |
+//!
+//! No scale and no status is ever patched: the built-in role does not allow it, and a PUT with the resourceVersion that
+//! was read meets conflicts where the built-in controller meets them.
 
+mod body;
+pub mod call;
+pub mod client;
+mod connect;
+pub mod decode;
+pub mod error;
+pub mod events;
+pub mod gate;
+mod items;
+pub mod jitter;
 pub mod kubeconfig;
+pub mod limit;
+pub mod mapper;
+pub mod metrics;
+pub mod scale;
+pub mod status;
+pub mod watch;
+
+#[cfg(all(test, feature = "tools"))]
+mod tests;

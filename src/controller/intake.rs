@@ -1,6 +1,5 @@
 //! From the watches into the stores and the queue.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::Controller;
@@ -76,7 +75,7 @@ impl Sink<HpaObject> for HpaIntake {
     }
 }
 
-/// Takes in pods.
+/// Takes in pods: from the wire bytes straight into the store, no owned copy in between.
 #[derive(Debug)]
 pub struct PodIntake {
     pods: Arc<Pods>,
@@ -87,4 +86,42 @@ impl PodIntake {
     pub fn new(pods: Arc<Pods>) -> Self {
         Self { pods }
     }
+}
+
+impl Sink<WirePod<'_>> for PodIntake {
+    fn start(&mut self) {
+        self.pods.begin();
+    }
+
+    fn apply(&mut self, pod: WirePod<'_>) {
+        self.pods.apply(&PodInput {
+            namespace: &pod.namespace,
+            name: &pod.name,
+            labels: &pod.labels,
+            terminating: pod.terminating,
+            phase: pod.phase,
+            start_time: pod.start_time,
+            ready: pod.ready,
+            containers: &inputs(&pod.containers),
+            init_containers: &inputs(&pod.init_containers),
+            pod_level: &pod.requests,
+        });
+    }
+
+    fn delete(&mut self, object: Deleted) {
+        self.pods.delete(&object.namespace, &object.name);
+    }
+
+    fn done(&mut self) {
+        self.pods.finish();
+    }
+}
+
+fn inputs<'a>(containers: &'a [WireContainer<'_>]) -> Vec<ContainerInput<'a>> {
+    let inputs = containers.iter().map(|container| ContainerInput {
+        name: &container.name,
+        restartable: container.restartable,
+        requests: &container.requests,
+    });
+    inputs.collect()
 }

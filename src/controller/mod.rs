@@ -28,13 +28,13 @@ pub use self::intake::{HpaIntake, PodIntake};
 pub use self::permit::WorkerPermit;
 pub use self::sync::Next;
 use self::queue::Queue;
-use crate::api::events::Recorder;
+use crate::api::events::{EventTarget, Recorder};
 use crate::api::mapper::Mapper;
 use crate::api::metrics::Metrics;
 use crate::api::scale::Scales;
 use crate::api::status::Statuses;
 use crate::clock::SharedClock;
-use crate::store::{Hpas, Key, Overlap, Pods};
+use crate::store::{HpaRecord, Hpas, Key, Overlap, Pods};
 use crate::telemetry::metrics::Metrics as Telemetry;
 
 /// The controller: what it sees, how it touches the cluster, what it remembers.
@@ -122,8 +122,8 @@ impl Controller {
 }
 
 /// An HPA as events name it.
-fn event_target(record: &crate::store::HpaRecord) -> crate::api::events::EventTarget {
-    crate::api::events::EventTarget {
+fn event_target(record: &HpaRecord) -> EventTarget {
+    EventTarget {
         namespace: Arc::clone(&record.key.namespace),
         name: Arc::clone(&record.key.name),
         uid: Arc::clone(&record.uid),

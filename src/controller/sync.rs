@@ -12,6 +12,7 @@ use super::{Controller, event_target};
 use super::gather::{Gathered, gather};
 use super::permit::WorkerPermit;
 use super::rescale::Target;
+use crate::api::status::StatusTarget;
 use crate::store::{HpaRecord, Key};
 
 /// What becomes of a key after its sync.
@@ -128,7 +129,7 @@ impl Controller {
             self.events.record(about.clone(), event.clone());
         }
         if let Some(status) = &conclusion.status {
-            match self.statuses.put(record, status).await {
+            match self.statuses.put(status_target(record), status).await {
                 Ok(version) => self.hpas.wrote(&record.key, &record.uid, &version),
                 Err(error) if error.is_refused() => {}
                 Err(error) => {
@@ -161,6 +162,16 @@ impl Controller {
                 }
             }
         }
+    }
+}
+
+/// The HPA whose status is written.
+fn status_target(record: &HpaRecord) -> StatusTarget<'_> {
+    StatusTarget {
+        namespace: &record.key.namespace,
+        name: &record.key.name,
+        metadata: &record.metadata,
+        spec: &record.spec_raw,
     }
 }
 

@@ -167,6 +167,10 @@ impl LoadMetrics {
     pub fn step(&self, cluster: &Cluster) {
         let elapsed = self.origin.elapsed();
         let mut state = self.lock();
+        let is_due = elapsed >= state.next_scrape;
+        if !is_due && state.loads.iter().all(|(load, _)| load.queue.is_none()) {
+            return;
+        }
         let passed = elapsed.saturating_sub(state.computed_to);
         let pods = sample::ReadyPods::of(cluster);
         for (load, queue) in &mut state.loads {
@@ -179,7 +183,7 @@ impl LoadMetrics {
             }
         }
         state.computed_to = elapsed;
-        if elapsed >= state.next_scrape {
+        if is_due {
             state.next_scrape = elapsed + self.scrape_interval;
             let scrape = sample::Scrape { elapsed, time: self.clock.now(), window: self.scrape_interval };
             scrape.publish(&state.loads, &pods, &self.published);

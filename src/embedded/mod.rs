@@ -7,6 +7,7 @@ mod faults;
 mod format;
 mod hpa;
 mod list;
+pub mod metrics;
 mod object;
 mod patch;
 mod registry;
@@ -21,6 +22,7 @@ mod store;
 mod tests;
 mod validation;
 mod watch;
+pub mod workload;
 mod write;
 
 use std::collections::BTreeSet;
@@ -176,18 +178,16 @@ impl Cluster {
         ResourceType::named(resource).map_or(0, |ty| self.lock().count(ty))
     }
 
-    /// Deletes an object, by the rules of a DELETE: a pod that runs somewhere gets a deletionTimestamp and stays. A
-    /// second call is what the kubelet says when the pod has ended: it removes it. Answers the object as it was last.
+    /// Deletes an object, by the rules of a DELETE without options: pods that run somewhere get a deletionTimestamp
+    /// and stay until they are deleted by [`Cluster::delete_now`]. Answers the object as it was last.
     pub fn delete(&self, resource: &str, namespace: &str, name: &str) -> Result<Value, Status> {
-        let ty = ResourceType::named(resource).ok_or_else(Status::unknown_resource)?;
-        let mut state = self.lock();
-        let ends = state
-            .get(ty, namespace, name)
-            .is_some_and(|stored| object::at(&stored.value(), &["metadata", "deletionTimestamp"]).is_some());
-        let options = DeleteOptions { grace_period: ends.then_some(0), ..DeleteOptions::default() };
-        let (stored, _) = write::delete(&mut state, ty, namespace, name, &options, &self.write())?;
-        drop(state);
-        Ok(stored.value())
+        self.delete_with(resource, namespace, name, &DeleteOptions::default())
+    }
+
+    /// Deletes an object without a grace period: what the kubelet does when a pod has ended.
+    pub fn delete_now(&self, resource: &str, namespace: &str, name: &str) -> Result<Value, Status> {
+        let options = DeleteOptions { grace_period: Some(0), ..DeleteOptions::default() };
+        self.delete_with(resource, namespace, name, &options)
     }
 
     /// Stores an object as it is, around defaulting and validation; watchers see it. What an object cannot be
@@ -270,6 +270,18 @@ impl Cluster {
 
     pub(crate) fn metrics_backend(&self) -> Option<Arc<dyn MetricsBackend>> {
         self.inner.backend.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn delete_with(
+        &self,
+        resource: &str,
+        namespace: &str,
+        name: &str,
+        options: &DeleteOptions,
+    ) -> Result<Value, Status> {
+        let ty = ResourceType::named(resource).ok_or_else(Status::unknown_resource)?;
+        let (stored, _) = write::delete(&mut self.lock(), ty, namespace, name, options, &self.write())?;
+        Ok(stored.value())
     }
 
     fn write(&self) -> Write<'static> {

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
+
 /// Requests that are kept; older ones are dropped.
 const KEPT: usize = 20_000;
 
@@ -17,6 +19,8 @@ pub struct LoggedRequest {
     pub query: String,
     /// The header `User-Agent`.
     pub user_agent: String,
+    /// The body, if bodies are kept ([`RequestLog::keep_bodies`]); empty otherwise.
+    pub body: Bytes,
     /// HTTP status code; absent while there is no answer, and for ever if a fault keeps it back.
     pub code: Option<u16>,
 }
@@ -26,6 +30,7 @@ struct Entries {
     kept: VecDeque<LoggedRequest>,
     /// The number of the first kept request, counted from the start of the cluster.
     first: u64,
+    keeps_bodies: bool,
 }
 
 /// The newest requests to a cluster, oldest first. A handle: clones show the same log.
@@ -42,7 +47,11 @@ impl RequestLog {
 
     /// How many kept requests satisfy a predicate.
     pub fn count(&self, predicate: impl Fn(&LoggedRequest) -> bool) -> usize {
-        self.lock().kept.iter().filter(|request| predicate(request)).count()
+        self.lock()
+            .kept
+            .iter()
+            .filter(|request| predicate(request))
+            .count()
     }
 
     /// The number of kept requests.
@@ -53,6 +62,11 @@ impl RequestLog {
     /// Whether no request is kept.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Keeps the bodies of requests from now on. Without it a log of many large writes stays small.
+    pub fn keep_bodies(&self) {
+        self.lock().keeps_bodies = true;
     }
 
     /// Forgets all requests so far.
@@ -73,15 +87,29 @@ impl RequestLog {
         entries.first + u64::try_from(entries.kept.len()).unwrap_or(u64::MAX) - 1
     }
 
-    pub(crate) fn answered(&self, number: u64, code: u16) {
+    pub(crate) fn received(&self, number: u64, body: &Bytes) {
         let mut entries = self.lock();
-        let index = number.checked_sub(entries.first).and_then(|index| usize::try_from(index).ok());
-        if let Some(request) = index.and_then(|index| entries.kept.get_mut(index)) {
+        if entries.keeps_bodies
+            && let Some(request) = entries.numbered(number)
+        {
+            request.body = body.clone();
+        }
+    }
+
+    pub(crate) fn answered(&self, number: u64, code: u16) {
+        if let Some(request) = self.lock().numbered(number) {
             request.code = Some(code);
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Entries> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entries {
+    fn numbered(&mut self, number: u64) -> Option<&mut LoggedRequest> {
+        let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        self.kept.get_mut(index)
     }
 }

@@ -54,6 +54,7 @@ async fn handle(cluster: Cluster, request: Request<Incoming>) -> Result<Response
         path: route.path.clone(),
         query: query_text,
         user_agent: user_agent.clone(),
+        body: Bytes::new(),
         code: None,
     });
     let body = match Limited::new(body, BODY_LIMIT).collect().await {
@@ -65,6 +66,7 @@ async fn handle(cluster: Cluster, request: Request<Incoming>) -> Result<Response
         }
         Err(_) => return Err(Closed),
     };
+    cluster.requests().received(number, &body);
     let mut passed = Vec::new();
     let mut after = None;
     let mut early = None;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use autoscaling::event::{EventIntent, EventKind};
-use concertina::api::events::correlate::{Correlator, Sending};
+use concertina::api::events::{Correlated, Correlator, EventTarget, Verdict};
 use concertina::cli::duration::GoDuration;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -40,4 +40,50 @@ fn duration(row: &Value) -> Vec<Comparison> {
         Err(error) => json!([null, null, error.to_string()]),
     };
     vec![("duration", expected, got)]
+}
+
+/// A sequence of events that shares one correlator.
+fn correlation(row: &Value) -> Vec<Comparison> {
+    let mut correlator = Correlator::default();
+    let start: Timestamp = "2000-01-01T00:00:00Z".parse().unwrap();
+    let steps = row["steps"].as_array().unwrap().iter();
+    let compared = steps.filter_map(|step| {
+        let now = start + SignedDuration::from_secs(step["at"].as_i64().unwrap());
+        let object = step["object"].as_str().unwrap();
+        let target = EventTarget {
+            namespace: "shop".into(),
+            name: object.into(),
+            uid: object.into(),
+            resource_version: "1".into(),
+        };
+        let intent = EventIntent {
+            kind: if step["type"] == "Normal" { EventKind::Normal } else { EventKind::Warning },
+            reason: reason(step["reason"].as_str().unwrap()),
+            message: step["message"].as_str().unwrap().to_owned(),
+        };
+        let told = |verb: &str, event: &Correlated| {
+            let first = event.first.duration_since(start).as_secs();
+            json!({ "count": event.count, "firstSeconds": first, "message": event.message, "verb": verb })
+        };
+        let got = match correlator.correlate(&target, &intent, now, || "name".to_owned()) {
+            Verdict::Drop => json!({ "verb": "none" }),
+            Verdict::Create(event) => told("POST", &event),
+            Verdict::Update(event) => told("PATCH", &event),
+        };
+        let expected = &step["expect"];
+        if expected["any"] == true {
+            return None;
+        }
+        let expected = if expected["verb"] == "none" { json!({ "verb": "none" }) } else { expected.clone() };
+        Some(("step", expected, got))
+    });
+    compared.collect()
+}
+
+/// Reasons are constants of the controller; those of the tables are few.
+fn reason(text: &str) -> &'static str {
+    ["FailedGetResourceMetric", "FailedComputeMetricsReplicas", "FailedGetScale", "FailedUpdateStatus", "SuccessfulRescale"]
+        .into_iter()
+        .find(|known| *known == text)
+        .unwrap_or_else(|| panic!("the table has an event with reason {text}: add it here"))
 }

@@ -208,7 +208,7 @@ async fn a_running_pod_ends_gracefully_and_others_at_once() {
     let ending = cluster.delete("pods", "default", "old").unwrap();
     assert_eq!(ending["metadata"]["deletionTimestamp"], "2000-01-01T00:00:30Z");
     assert!(cluster.get("pods", "default", "old").is_some());
-    cluster.delete("pods", "default", "old").unwrap();
+    cluster.delete_now("pods", "default", "old").unwrap();
     assert!(cluster.get("pods", "default", "old").is_none());
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::objects::{is_terminating, name, namespace, set, uid};
 use super::pods::{running, starting};
@@ -10,8 +11,9 @@ use super::{Memory, Moment, PodMemory, Timing};
 use crate::embedded::Cluster;
 use crate::embedded::object::text;
 
-/// One pass over all pods, also those without an owner.
-pub(super) fn reconcile(cluster: &Cluster, memory: &mut Memory, now: Moment) {
+/// One pass over all pods, also those without an owner. Answers when the next of them is due for something, if nothing
+/// changes until then.
+pub(super) fn reconcile(cluster: &Cluster, memory: &mut Memory, now: Moment) -> Option<Instant> {
     let pods = cluster.list("pods", None);
     for pod in &pods {
         let known = match memory.pods.get(uid(pod)) {
@@ -26,6 +28,7 @@ pub(super) fn reconcile(cluster: &Cluster, memory: &mut Memory, now: Moment) {
     }
     let alive: BTreeSet<_> = pods.iter().map(uid).collect();
     memory.pods.retain(|pod, _| alive.contains(pod.as_str()));
+    memory.pods.values().filter_map(|pod| pod.due()).filter(|due| *due > now.instant).min()
 }
 
 fn start(cluster: &Cluster, pod: &Value, known: PodMemory, now: Moment) {
@@ -47,6 +50,6 @@ fn end(cluster: &Cluster, memory: &mut Memory, pod: &Value, known: PodMemory, no
     memory.pods.insert(uid(pod).to_owned(), PodMemory { ending_since: Some(since), ..known });
     if now.instant.duration_since(since) >= known.timing.grace {
         // Gone already is as good.
-        let _ = cluster.delete("pods", namespace(pod), name(pod));
+        let _ = cluster.delete_now("pods", namespace(pod), name(pod));
     }
 }

@@ -69,6 +69,8 @@ struct Memory {
     created: BTreeMap<String, u64>,
     /// What the kubelets know, by pod UID.
     pods: BTreeMap<String, PodMemory>,
+    /// The resourceVersion at which nothing was left to do, and until when that holds.
+    settled: Option<(u64, Option<Instant>)>,
     /// How many pods were ever placed: the source of addresses and nodes.
     placed: u32,
 }
@@ -83,6 +85,16 @@ struct PodMemory {
     ending_since: Option<Instant>,
     /// The pod's place in the order of all placed pods.
     place: u32,
+}
+
+impl PodMemory {
+    /// When the pod becomes ready, or, on its way out, when it is gone.
+    fn due(&self) -> Option<Instant> {
+        match self.ending_since {
+            Some(since) => since.checked_add(self.timing.grace),
+            None => self.since.checked_add(self.timing.start_up),
+        }
+    }
 }
 
 /// The instant of one pass, on both clocks.
@@ -116,14 +128,23 @@ impl Workloads {
         }
     }
 
-    /// One pass: replica sets, pods, kubelets, statuses.
+    /// One pass: replica sets, pods, kubelets, statuses. Does nothing as long as nothing has changed and no pod is due.
     pub fn step(&self) {
         let now = Moment { instant: Instant::now(), time: self.clock.now() };
         let mut memory = self.lock();
+        let version = self.cluster.resource_version();
+        if let Some((settled, until)) = memory.settled
+            && settled == version
+            && until.is_none_or(|until| now.instant < until)
+        {
+            return;
+        }
         deployments::reconcile(&self.cluster);
         replicas::reconcile(&self.cluster, &mut memory, now);
-        kubelet::reconcile(&self.cluster, &mut memory, now);
+        let due = kubelet::reconcile(&self.cluster, &mut memory, now);
         status::reconcile(&self.cluster, now);
+        // A pass that has written something may have left work for the next.
+        memory.settled = (self.cluster.resource_version() == version).then_some((version, due));
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Memory> {

@@ -1,0 +1,156 @@
+//! What one decision costs in time and allocations, and what decoding a watched pod costs. `cargo bench --bench decide`.
+
+use std::sync::Arc;
+
+use autoscaling::history::History;
+use autoscaling::pod::{
+    ConditionStatus, ContainerRequests, LabelSet, Phase, Pod, PodRequests, ReadyCondition, ResourceList,
+};
+use autoscaling::query::{Answer, ContainerUsage, PodUsage};
+use autoscaling::settings::Settings;
+use autoscaling::spec::Spec;
+use autoscaling::status::Status;
+use autoscaling::{Answers, Hpa, Overlap, Scale, WriteOutcome, conclude, decide, plan};
+use concertina::api::decode;
+use divan::{AllocProfiler, Bencher, black_box};
+use jiff::Timestamp;
+use serde_json::json;
+
+#[global_allocator]
+static ALLOCATIONS: AllocProfiler = AllocProfiler::system();
+
+fn main() {
+    divan::main();
+}
+
+/// An HPA on cpu with pods at half of their target, all ready, in the middle of its range.
+struct Steady {
+    spec: Spec,
+    status: Status,
+    pods: Vec<Arc<Pod>>,
+    usage: Answer,
+    history: History,
+    settings: Settings,
+    now: Timestamp,
+}
+
+impl Steady {
+    fn new(count: i32) -> Self {
+        let now: Timestamp = "2026-03-01T12:00:00Z".parse().expect("a literal time");
+        let start: Timestamp = "2026-03-01T08:00:00Z".parse().expect("a literal time");
+        let spec = json!({
+            "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" },
+            "minReplicas": 1, "maxReplicas": 500,
+            "metrics": [{ "type": "Resource", "resource": {
+                "name": "cpu", "target": { "type": "Utilization", "averageUtilization": 50 } } }]
+        });
+        let amount = |text: &str| ResourceList::new([("cpu".into(), text.parse().expect("a literal quantity"))]);
+        let labels = Arc::new(LabelSet::new([("app".into(), "web".into())]));
+        let containers = Box::new([ContainerRequests { name: "app".into(), restartable: false, requests: amount("200m") }]);
+        let requests = Arc::new(PodRequests { containers, ..PodRequests::default() });
+        let names: Vec<Arc<str>> = (0..count).map(|pod| format!("web-{pod:05}").into()).collect();
+        let pods = names.iter().map(|name| {
+            Arc::new(Pod {
+                name: Arc::clone(name),
+                labels: Arc::clone(&labels),
+                requests: Arc::clone(&requests),
+                phase: Phase::Running,
+                terminating: false,
+                ready: Some(ReadyCondition { status: ConditionStatus::True, since: Some(start) }),
+                start_time: Some(start),
+            })
+        });
+        let usage = names.iter().map(|name| PodUsage {
+            pod: Arc::clone(name),
+            timestamp: Some(now),
+            window_nanos: 15_000_000_000,
+            containers: Box::new([ContainerUsage { name: "app".into(), usage: amount("100m") }]),
+        });
+        let mut steady = Self {
+            spec: serde_json::from_value(spec).expect("a literal spec"),
+            status: Status::default(),
+            usage: Answer::Resource(usage.collect()),
+            pods: pods.collect(),
+            history: History::default(),
+            settings: Settings::default(),
+            now,
+        };
+        // After the first sync nothing changes any more.
+        if let Some(status) = steady.sync() {
+            steady.status = status;
+        }
+        steady
+    }
+
+    /// A whole sync within the core: plan, decide, conclude.
+    fn sync(&self) -> Option<Status> {
+        let hpa = Hpa { namespace: "shop", name: "web", generation: Some(1), spec: &self.spec, status: &self.status };
+        let count = i32::try_from(self.pods.len()).unwrap_or(i32::MAX);
+        let scale = Scale::new(count, count, "app=web").expect("a literal selector");
+        let plan = plan(&hpa, Ok(scale), |_| Overlap::None, &self.settings);
+        let answers = Answers { metrics: vec![Some(Ok(self.usage.clone()))], pods: &self.pods };
+        let decision = decide(&hpa, &plan, &answers, &self.history, &self.settings, self.now);
+        let outcome = WriteOutcome::NotNeeded;
+        conclude(&hpa, decision, &outcome, &self.history, &self.settings, self.now).status
+    }
+}
+
+/// `decide` alone, for one cpu HPA.
+#[divan::bench(args = [10, 100, 1000])]
+fn decide_cpu(bencher: Bencher<'_, '_>, pods: i32) {
+    let steady = Steady::new(pods);
+    let hpa = Hpa { namespace: "shop", name: "web", generation: Some(1), spec: &steady.spec, status: &steady.status };
+    let scale = Scale::new(pods, pods, "app=web").expect("a literal selector");
+    let plan = plan(&hpa, Ok(scale), |_| Overlap::None, &steady.settings);
+    bencher.bench_local(|| {
+        let answers = Answers { metrics: vec![Some(Ok(steady.usage.clone()))], pods: &steady.pods };
+        black_box(decide(&hpa, &plan, &answers, &steady.history, &steady.settings, steady.now))
+    });
+}
+
+/// A whole steady sync within the core.
+#[divan::bench(args = [10, 100])]
+fn steady_sync(bencher: Bencher<'_, '_>, pods: i32) {
+    let steady = Steady::new(pods);
+    bencher.bench_local(|| black_box(steady.sync()));
+}
+
+/// One watched pod of about 5 KB, from wire bytes to the projected record.
+#[divan::bench]
+fn decode_pod(bencher: Bencher<'_, '_>) {
+    let bytes = pod_json();
+    bencher.counter(divan::counter::BytesCount::new(bytes.len())).bench_local(|| black_box(decode::pod(&bytes).is_ok()));
+}
+
+/// A pod as an API server sends it: 2 containers, 5 labels, managed fields, about 5 KB.
+fn pod_json() -> Vec<u8> {
+    let container = |name: &str| {
+        json!({
+            "name": name, "image": "registry.example.com/shop/web:1.2.3", "imagePullPolicy": "IfNotPresent",
+            "resources": { "requests": { "cpu": "250m", "memory": "512Mi" }, "limits": { "memory": "1Gi" } },
+            "env": (0..8).map(|n| json!({ "name": format!("SETTING_{n}"), "value": "a value of some length" })).collect::<Vec<_>>(),
+            "volumeMounts": [{ "name": "kube-api-access-x2k9p", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": true }],
+            "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"
+        })
+    };
+    let fields: serde_json::Map<_, _> =
+        (0..24).map(|n| (format!("f:field{n}"), json!({ ".": {}, "f:name": {}, "f:value": {} }))).collect();
+    let condition = |kind: &str| json!({ "type": kind, "status": "True", "lastProbeTime": null, "lastTransitionTime": "2026-03-01T08:00:10Z" });
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": "web-5d9c7b8f6d-abcde", "generateName": "web-5d9c7b8f6d-", "namespace": "shop",
+            "uid": "4d5b0000-0000-0000-0000-000000000001", "resourceVersion": "123456789",
+            "creationTimestamp": "2026-03-01T08:00:00Z",
+            "labels": { "app": "web", "pod-template-hash": "5d9c7b8f6d", "team": "checkout", "tier": "front", "version": "v1" },
+            "annotations": { "prometheus.io/scrape": "true", "prometheus.io/port": "8080" },
+            "managedFields": [{ "manager": "kube-controller-manager", "operation": "Update", "apiVersion": "v1",
+                "time": "2026-03-01T08:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": { "f:metadata": fields } }]
+        },
+        "spec": { "containers": [container("app"), container("proxy")], "nodeName": "node-1", "serviceAccountName": "default",
+            "restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "dnsPolicy": "ClusterFirst" },
+        "status": { "phase": "Running", "podIP": "10.1.2.3", "hostIP": "10.0.0.1", "startTime": "2026-03-01T08:00:00Z", "qosClass": "Burstable",
+            "conditions": [condition("Initialized"), condition("Ready"), condition("ContainersReady"), condition("PodScheduled")] }
+    });
+    serde_json::to_vec(&pod).expect("a literal pod")
+}

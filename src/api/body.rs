@@ -1,0 +1,86 @@
+//! Answers read with bounds: whole ones up to a limit, watches line by line.
+
+use bytes::{Buf, Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+
+use super::error::ApiError;
+
+/// The next piece of an answer.
+pub(super) async fn chunk(body: &mut Incoming) -> Result<Option<Bytes>, ApiError> {
+    while let Some(frame) = body.frame().await {
+        match frame.map_err(|error| ApiError::from_body(&error))?.into_data() {
+            Ok(data) if !data.is_empty() => return Ok(Some(data)),
+            // An empty piece, or trailers, which nothing here uses.
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
+/// The whole answer, which may have at most `limit` bytes.
+pub(super) async fn collect(mut body: Incoming, limit: usize) -> Result<Bytes, ApiError> {
+    let mut whole = BytesMut::new();
+    while let Some(data) = chunk(&mut body).await? {
+        if whole.len() + data.len() > limit {
+            return Err(ApiError::TooLarge { limit });
+        }
+        whole.extend_from_slice(&data);
+    }
+    Ok(whole.freeze())
+}
+
+/// The first bytes of an error answer; what fails on the way ends it.
+pub(super) async fn beginning(mut body: Incoming, limit: usize) -> Bytes {
+    let mut whole = BytesMut::new();
+    while let Ok(Some(data)) = chunk(&mut body).await {
+        whole.extend_from_slice(&data);
+        if whole.len() >= limit {
+            whole.truncate(limit);
+            break;
+        }
+    }
+    whole.freeze()
+}
+
+/// The lines of a watch.
+#[derive(Debug)]
+pub(super) struct Lines {
+    body: Incoming,
+    buffer: BytesMut,
+    /// How much of the buffer is known to hold no line end.
+    searched: usize,
+    limit: usize,
+}
+
+impl Lines {
+    /// Lines of at most `limit` bytes.
+    pub(super) fn new(body: Incoming, limit: usize) -> Self {
+        Self { body, buffer: BytesMut::new(), searched: 0, limit }
+    }
+
+    /// The next line that is not empty, without its end. `None`: the server ended the watch. A last line that breaks
+    /// off is dropped, as the connection has ended anyway.
+    pub(super) async fn next(&mut self) -> Result<Option<BytesMut>, ApiError> {
+        loop {
+            let unsearched = self.buffer.get(self.searched..).unwrap_or_default();
+            if let Some(at) = unsearched.iter().position(|byte| *byte == b'\n') {
+                let line = self.buffer.split_to(self.searched + at);
+                self.buffer.advance(1);
+                self.searched = 0;
+                if line.trim_ascii().is_empty() {
+                    continue;
+                }
+                return Ok(Some(line));
+            }
+            self.searched = self.buffer.len();
+            if self.searched > self.limit {
+                return Err(ApiError::TooLarge { limit: self.limit });
+            }
+            match chunk(&mut self.body).await? {
+                Some(data) => self.buffer.extend_from_slice(&data),
+                None => return Ok(None),
+            }
+        }
+    }
+}

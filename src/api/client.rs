@@ -1,0 +1,325 @@
+//! The clients: one connection pool, one write gate, and a token bucket for each client that the built-in controller
+//! has too.
+//!
+//! A request waits for its token, passes the gate, is authenticated and sent. Its time limit begins when it has its
+//! token. Nothing is sent twice, but for a GET that the server asks to repeat (429 or 5xx with `Retry-After`), within
+//! the request's time.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
+use http::{Method, Request, Response, Uri};
+use hyper::body::Incoming;
+use hyper::rt::{Read, Write};
+use kube::client::Body;
+use serde::de::DeserializeOwned;
+use tokio::time::{Instant, timeout_at};
+use tower::util::BoxCloneSyncService;
+use tower::{BoxError, Layer, Service, ServiceExt};
+
+use super::body;
+use super::call::Call;
+use super::connect::{self, HttpService};
+use super::decode::DecodeError;
+use super::error::ApiError;
+use super::gate::{Gate, GateLayer};
+use super::items::{Envelope, ItemScanner};
+use super::limit::TokenBucket;
+
+/// The largest error answer that is read, in bytes.
+const MAX_ERROR_BODY: usize = 1 << 20;
+/// How often a GET is repeated because the server asks so; client-go's number.
+const MAX_REPEATS: u32 = 10;
+/// Discovery is rare and comes in bursts; client-go gives it its own, larger bucket.
+const DISCOVERY_BURST: u32 = 200;
+
+/// Why the clients cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Certificates of the configuration are unusable.
+    #[error("the TLS settings are unusable: {0}")]
+    Tls(#[source] kube::Error),
+    /// Credentials of the configuration are unusable.
+    #[error("the credentials are unusable: {0}")]
+    Credentials(#[source] kube::Error),
+    /// A proxy is configured.
+    #[error("proxies are not supported, but {0} is configured: remove proxy-url and HTTPS_PROXY")]
+    Proxy(String),
+    /// The user agent is no header value.
+    #[error("the user agent {0:?} cannot be sent: use visible ASCII characters only")]
+    UserAgent(String),
+}
+
+/// Told about every request that was answered or failed, for the `rest_client_*` metrics.
+pub trait RequestObserver: fmt::Debug + Send + Sync + 'static {
+    /// `code` is absent if there was no answer; `elapsed` ends with the answer's head.
+    fn observe(&self, method: &Method, host: &str, code: Option<u16>, elapsed: Duration);
+}
+
+/// How requests are made.
+#[derive(Debug, Clone)]
+pub struct ClientOptions {
+    /// `--kube-api-qps`: requests per second of each client; 0 or less: unlimited.
+    pub qps: f32,
+    /// `--kube-api-burst`: requests that may go at once.
+    pub burst: u32,
+    /// The `User-Agent` header.
+    pub user_agent: String,
+    /// How long a request may take that has no limit of its own.
+    pub request_timeout: Duration,
+    /// The write gate.
+    pub gate: Arc<Gate>,
+    /// Told about every request.
+    pub observer: Option<Arc<dyn RequestObserver>>,
+}
+
+impl Default for ClientOptions {
+    /// kube-controller-manager's limits, an open gate.
+    fn default() -> Self {
+        Self {
+            qps: 20.0,
+            burst: 30,
+            user_agent: concat!("concertina/", env!("CARGO_PKG_VERSION")).to_owned(),
+            request_timeout: Duration::from_secs(30),
+            gate: Gate::open(),
+            observer: None,
+        }
+    }
+}
+
+/// All clients. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Clients {
+    /// Scale subresources.
+    pub scale: Client,
+    /// metrics.k8s.io
+    pub resource_metrics: Client,
+    /// custom.metrics.k8s.io
+    pub custom_metrics: Client,
+    /// external.metrics.k8s.io
+    pub external_metrics: Client,
+    /// Status and events.
+    pub core: Client,
+    /// Groups, versions and resources.
+    pub discovery: Client,
+    /// Lists and watches; no bucket.
+    pub watch: Client,
+}
+
+impl Clients {
+    /// Clients to the server of a configuration, with its TLS settings and credentials.
+    pub fn new(config: &kube::Config, options: &ClientOptions) -> Result<Self, ClientError> {
+        Self::on(connect::over_network(config)?, config.cluster_url.clone(), options)
+    }
+
+    /// Clients over any connector of byte streams. The server is called `http://embedded/`.
+    pub fn over<C>(connector: C, options: &ClientOptions) -> Result<Self, ClientError>
+    where
+        C: Service<Uri> + Clone + Send + Sync + 'static,
+        C::Response: Read + Write + Unpin + Send + 'static,
+        C::Error: Into<BoxError>,
+        C::Future: Send + 'static,
+    {
+        let base = Uri::from_static("http://embedded/");
+        Self::on(connect::over(connector, base.clone()), base, options)
+    }
+
+    fn on(http: HttpService, base: Uri, options: &ClientOptions) -> Result<Self, ClientError> {
+        let user_agent = HeaderValue::from_str(&options.user_agent)
+            .map_err(|_| ClientError::UserAgent(options.user_agent.clone()))?;
+        let unlimited = Client {
+            http: BoxCloneSyncService::new(GateLayer(Arc::clone(&options.gate)).layer(http)),
+            base,
+            bucket: None,
+            user_agent,
+            timeout: options.request_timeout,
+            observer: options.observer.clone(),
+        };
+        let limited = |qps, burst| Client { bucket: TokenBucket::new(qps, burst), ..unlimited.clone() };
+        let client = || limited(options.qps, options.burst);
+        Ok(Self {
+            scale: client(),
+            resource_metrics: client(),
+            custom_metrics: client(),
+            external_metrics: client(),
+            core: client(),
+            discovery: limited(options.qps, options.burst.max(DISCOVERY_BURST)),
+            watch: unlimited.clone(),
+        })
+    }
+}
+
+/// One client with its token bucket. Clones share the bucket and the connections.
+#[derive(Clone)]
+pub struct Client {
+    http: HttpService,
+    base: Uri,
+    bucket: Option<TokenBucket>,
+    user_agent: HeaderValue,
+    timeout: Duration,
+    observer: Option<Arc<dyn RequestObserver>>,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("base", &self.base).field("bucket", &self.bucket).finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// Sends a request and decodes the answer.
+    pub async fn json<T: DeserializeOwned>(&self, call: &Call) -> Result<T, ApiError> {
+        let body = self.bytes(call).await?;
+        serde_json::from_slice(&body).map_err(|error| ApiError::Decode(error.into()))
+    }
+
+    /// Sends a request and reads the answer, up to the limit of the request.
+    pub async fn bytes(&self, call: &Call) -> Result<Bytes, ApiError> {
+        self.timed(call, async |answer: Response<Incoming>| body::collect(answer.into_body(), call.limit).await)
+            .await
+    }
+
+    /// Sends a request and hands out the items of the answer one by one while they arrive.
+    pub(super) async fn items(
+        &self,
+        call: &Call,
+        mut item: impl FnMut(&[u8]) -> Result<(), DecodeError>,
+    ) -> Result<Envelope, ApiError> {
+        self.timed(call, async |answer: Response<Incoming>| {
+            let mut body = answer.into_body();
+            let (mut scanner, mut read) = (ItemScanner::default(), 0_usize);
+            while let Some(piece) = body::chunk(&mut body).await? {
+                read += piece.len();
+                if read > call.limit {
+                    return Err(ApiError::TooLarge { limit: call.limit });
+                }
+                scanner.push(&piece, &mut item).map_err(ApiError::Decode)?;
+            }
+            scanner.finish().map_err(ApiError::Decode)
+        })
+        .await
+    }
+
+    /// Sends a request and gives the answer as it begins; only the wait for that is limited. For watches.
+    pub(super) async fn open(&self, call: &Call) -> Result<Response<Incoming>, ApiError> {
+        self.take_token().await;
+        let deadline = self.deadline(call);
+        match timeout_at(deadline, self.attempt(call)).await {
+            Ok(result) => result.map_err(|failure| failure.error),
+            Err(_) => Err(ApiError::timed_out(call, &self.base)),
+        }
+    }
+
+    /// One request with its answer, within its time.
+    async fn timed<T>(
+        &self,
+        call: &Call,
+        read: impl AsyncFnOnce(Response<Incoming>) -> Result<T, ApiError>,
+    ) -> Result<T, ApiError> {
+        self.take_token().await;
+        let deadline = self.deadline(call);
+        let answered = async {
+            let answer = self.repeat(call, deadline).await?;
+            read(answer).await
+        };
+        match timeout_at(deadline, answered).await {
+            Ok(result) => result,
+            Err(_) => Err(ApiError::timed_out(call, &self.base)),
+        }
+    }
+
+    fn deadline(&self, call: &Call) -> Instant {
+        Instant::now() + call.timeout.unwrap_or(self.timeout)
+    }
+
+    async fn take_token(&self) {
+        if let Some(bucket) = &self.bucket {
+            bucket.take().await;
+        }
+    }
+
+    async fn repeat(&self, call: &Call, deadline: Instant) -> Result<Response<Incoming>, ApiError> {
+        let mut repeats = 0;
+        loop {
+            let failure = match self.attempt(call).await {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => failure,
+            };
+            let again = call.method == Method::GET && repeats < MAX_REPEATS && failure.error.is_transient();
+            match failure.asked_to_wait {
+                Some(wait) if again && Instant::now() + wait < deadline => {
+                    tokio::time::sleep(wait).await;
+                    self.take_token().await;
+                    repeats += 1;
+                }
+                _ => return Err(failure.error),
+            }
+        }
+    }
+
+    /// Sends the request once.
+    async fn attempt(&self, call: &Call) -> Result<Response<Incoming>, Failure> {
+        let started = Instant::now();
+        let result = match self.request(call) {
+            Ok(request) => self.http.clone().oneshot(request).await,
+            Err(error) => return Err(ApiError::Request(error.to_string()).into()),
+        };
+        let code = result.as_ref().ok().map(|answer| answer.status().as_u16());
+        tracing::trace!(method = %call.method, path = call.path, code, elapsed = ?started.elapsed(), "request");
+        let answer = match result {
+            Ok(answer) => answer,
+            Err(error) => {
+                let error = ApiError::from_stack(call, &self.base, error.as_ref());
+                if !error.is_refused() {
+                    self.observe(call, None, started);
+                }
+                return Err(error.into());
+            }
+        };
+        self.observe(call, code, started);
+        if answer.status().is_success() {
+            return Ok(answer);
+        }
+        let (head, rest) = answer.into_parts();
+        let header = |name| head.headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+        let asked_to_wait = header(RETRY_AFTER).and_then(|value| value.parse().ok()).map(Duration::from_secs);
+        let text = body::beginning(rest, MAX_ERROR_BODY).await;
+        let content_type = header(CONTENT_TYPE).unwrap_or_default();
+        let error = ApiError::from_answer(call, head.status, content_type, asked_to_wait, &text);
+        Err(Failure { error, asked_to_wait })
+    }
+
+    fn request(&self, call: &Call) -> Result<Request<Body>, http::Error> {
+        let mut request = Request::builder()
+            .method(call.method.clone())
+            .uri(call.path.as_str())
+            .header(ACCEPT, "application/json")
+            .header(USER_AGENT, self.user_agent.clone());
+        if !call.content_type.is_empty() {
+            request = request.header(CONTENT_TYPE, call.content_type);
+        }
+        request.body(if call.body.is_empty() { Body::empty() } else { Body::from(call.body.clone()) })
+    }
+
+    fn observe(&self, call: &Call, code: Option<u16>, started: Instant) {
+        if let Some(observer) = &self.observer {
+            let host = self.base.authority().map_or("", |authority| authority.as_str());
+            observer.observe(&call.method, host, code, started.elapsed());
+        }
+    }
+}
+
+/// An error, and how long the `Retry-After` header asks to wait.
+struct Failure {
+    error: ApiError,
+    asked_to_wait: Option<Duration>,
+}
+
+impl From<ApiError> for Failure {
+    fn from(error: ApiError) -> Self {
+        Self { error, asked_to_wait: None }
+    }
+}

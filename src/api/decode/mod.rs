@@ -1,0 +1,149 @@
+//! From wire bytes to what the stores need: projections that skip everything else without building it.
+
+mod hpas;
+mod pods;
+mod text;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+pub use hpas::{HpaObject, hpa};
+pub use pods::{WireContainer, WirePod, pod};
+pub use text::Text;
+
+/// Why bytes are not what they should be. Bounded: never holds more than a piece of the bytes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct DecodeError {
+    /// What is wrong, for a person.
+    pub message: String,
+}
+
+impl DecodeError {
+    /// With this text.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into() }
+    }
+}
+
+impl From<serde_json::Error> for DecodeError {
+    fn from(error: serde_json::Error) -> Self {
+        let mut message = match error.classify() {
+            // The words of Go's decoder where it meets the end too early.
+            serde_json::error::Category::Eof => {
+                "couldn't get version/kind; json parse error: unexpected end of JSON input".to_owned()
+            }
+            serde_json::error::Category::Syntax => format!("couldn't get version/kind; json parse error: {error}"),
+            _ => error.to_string(),
+        };
+        if let Some((at, _)) = message.char_indices().nth(512) {
+            message.truncate(at);
+        }
+        Self { message }
+    }
+}
+
+/// Which object it is.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Meta {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `metadata.resourceVersion`.
+    pub resource_version: String,
+    /// `metadata.annotations`, which bookmarks carry.
+    annotations: Option<InitialEventsEnd>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default)]
+struct InitialEventsEnd {
+    #[serde(rename = "k8s.io/initial-events-end")]
+    value: String,
+}
+
+impl Meta {
+    /// Whether this bookmark ends the initial events of a streaming list.
+    pub fn ends_initial_events(&self) -> bool {
+        self.annotations.as_ref().is_some_and(|annotations| annotations.value == "true")
+    }
+}
+
+/// Reads which object it is, and nothing else.
+pub fn meta(object: &[u8]) -> Result<Meta, DecodeError> {
+    #[derive(Deserialize)]
+    struct Object {
+        metadata: Meta,
+    }
+    Ok(serde_json::from_slice::<Object>(object)?.metadata)
+}
+
+/// Reads which object it is from its `metadata`.
+pub(super) fn meta_of(metadata: &RawValue) -> Result<Meta, DecodeError> {
+    Ok(serde_json::from_str(metadata.get())?)
+}
+
+/// One line of a watch.
+#[derive(Debug)]
+pub(super) struct WatchEvent<'a> {
+    /// `ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK`, `ERROR`.
+    pub(super) kind: Text<'a>,
+    /// The object's bytes.
+    pub(super) object: &'a [u8],
+}
+
+/// Reads the envelope of a watch event without reading its object.
+pub(super) fn watch_event(line: &[u8]) -> Result<WatchEvent<'_>, DecodeError> {
+    #[derive(Deserialize)]
+    struct Envelope<'a> {
+        #[serde(borrow, rename = "type")]
+        kind: Text<'a>,
+        #[serde(borrow)]
+        object: &'a RawValue,
+    }
+    // Go writes the envelope always like this. Cutting it off saves one pass over the object; whether the object is
+    // sound is seen when it is decoded.
+    for kind in ["ADDED", "MODIFIED", "DELETED", "BOOKMARK"] {
+        let object = line
+            .strip_prefix(b"{\"type\":\"")
+            .and_then(|rest| rest.strip_prefix(kind.as_bytes()))
+            .and_then(|rest| rest.strip_prefix(b"\",\"object\":"))
+            .and_then(|rest| rest.trim_ascii_end().strip_suffix(b"}"));
+        if let Some(object) = object {
+            return Ok(WatchEvent { kind: kind.into(), object });
+        }
+    }
+    let envelope: Envelope<'_> = serde_json::from_slice(line)?;
+    Ok(WatchEvent { kind: envelope.kind, object: envelope.object.get().as_bytes() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_envelope_is_read_whatever_its_order() {
+        for line in [
+            "{\"type\":\"ADDED\",\"object\":{\"a\":{}}}\n",
+            "{ \"object\": {\"a\":{}}, \"type\": \"ADDED\" }",
+            "{\"type\":\"ADDED\", \"object\":{\"a\":{}}}",
+        ] {
+            let event = watch_event(line.as_bytes()).unwrap();
+            assert_eq!((&*event.kind, event.object), ("ADDED", &b"{\"a\":{}}"[..]), "{line}");
+        }
+        assert!(watch_event(b"{\"type\":\"ADDED\"").is_err());
+    }
+
+    #[test]
+    fn the_last_initial_bookmark_is_recognised() {
+        let object = br#"{"kind":"Pod","metadata":{"resourceVersion":"7","annotations":{"k8s.io/initial-events-end":"true"}}}"#;
+        let meta = meta(object).unwrap();
+        assert!(meta.ends_initial_events());
+        assert_eq!(meta.resource_version, "7");
+        assert!(!super::meta(br#"{"metadata":{"resourceVersion":"8"}}"#).unwrap().ends_initial_events());
+    }
+}

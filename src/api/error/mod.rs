@@ -1,0 +1,307 @@
+//! What can go wrong with a request, in the words of Go's client: these texts end up in conditions and events.
+
+mod transport;
+
+use std::time::Duration;
+
+use http::StatusCode;
+use serde::Deserialize;
+
+use super::call::Call;
+use super::decode::DecodeError;
+use super::gate::Refusal;
+
+/// How much of a text answer goes into an error text, in bytes; client-go's limit.
+pub(super) const MAX_ERROR_TEXT: usize = 2048;
+
+/// Why a request has no usable answer. `Display` is the text that Go's client would print.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ApiError {
+    /// The server answered with an error.
+    #[error("{message}")]
+    Status {
+        /// The HTTP code.
+        code: u16,
+        /// `reason` of the Status (`Conflict`, `NotFound`, ...), or what client-go derives from the code.
+        reason: String,
+        /// The whole text.
+        message: String,
+        /// How long the server asks to wait.
+        retry_after: Option<Duration>,
+        /// `reason` of the first cause: `NamespaceTerminating`, `ResourceVersionTooLarge`, ...
+        cause: Option<String>,
+    },
+    /// No connection could be made: the request was certainly not received.
+    #[error("{op} \"{url}\": {message}")]
+    Connect {
+        /// `Get`, `Put`, `Post`, `Patch`.
+        op: String,
+        /// The whole URL.
+        url: String,
+        /// What happened, as Go prints it.
+        message: String,
+    },
+    /// The connection failed while the request was under way.
+    #[error("{op} \"{url}\": {message}")]
+    Transport {
+        /// `Get`, `Put`, `Post`, `Patch`.
+        op: String,
+        /// The whole URL.
+        url: String,
+        /// What happened, as Go prints it.
+        message: String,
+    },
+    /// The request took longer than it may.
+    #[error("{op} \"{url}\": context deadline exceeded")]
+    Timeout {
+        /// `Get`, `Put`, `Post`, `Patch`.
+        op: String,
+        /// The whole URL.
+        url: String,
+    },
+    /// The answer broke off.
+    #[error("unexpected error when reading response body. Please retry. Original error: {0}")]
+    Body(String),
+    /// The answer is larger than it may be.
+    #[error("the answer is larger than {limit} bytes")]
+    TooLarge {
+        /// The limit, in bytes.
+        limit: usize,
+    },
+    /// The answer is not what it should be.
+    #[error("{0}")]
+    Decode(DecodeError),
+    /// The request could not be put together (a name that is no URL, a header that is none).
+    #[error("{0}")]
+    Request(String),
+    /// The write gate refused: nothing was sent.
+    #[error("{0}")]
+    Refused(Refusal),
+}
+
+impl ApiError {
+    /// From an error answer. An answer without a content type may be either, a Status or text.
+    pub(super) fn from_answer(
+        call: &Call,
+        code: StatusCode,
+        content_type: &str,
+        retry_after: Option<Duration>,
+        body: &[u8],
+    ) -> Self {
+        let text = content_type.is_empty() || content_type.starts_with("text/");
+        match serde_json::from_slice::<Status>(body) {
+            Ok(status) if !content_type.starts_with("text/") && status.is_failure() => {
+                status.into_error(code.as_u16(), retry_after)
+            }
+            _ => {
+                let body = body.get(..MAX_ERROR_TEXT).unwrap_or(body);
+                let text = if text { String::from_utf8_lossy(body).trim().to_owned() } else { "unknown".to_owned() };
+                let (reason, message) = generic(call, code.as_u16(), text);
+                Self::Status { code: code.as_u16(), reason: reason.to_owned(), message, retry_after, cause: None }
+            }
+        }
+    }
+
+    /// The HTTP code, if the server answered.
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            Self::Status { code, .. } => Some(*code),
+            _ => None,
+        }
+    }
+
+    /// The object has changed since it was read.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Status { code: 409, reason, .. } if reason != "AlreadyExists")
+    }
+
+    /// There is no such object, or no such resource.
+    pub fn is_not_found(&self) -> bool {
+        self.code() == Some(404)
+    }
+
+    /// A permission is missing.
+    pub fn is_forbidden(&self) -> bool {
+        self.code() == Some(403)
+    }
+
+    /// The namespace goes away and takes no new objects.
+    pub fn is_namespace_terminating(&self) -> bool {
+        matches!(self, Self::Status { code: 403, cause, message, .. }
+            if cause.as_deref() == Some("NamespaceTerminating") || message.contains("because it is being terminated"))
+    }
+
+    /// The resource version, or the continuation of a list, is no longer known.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Self::Status { code, reason, .. } if *code == 410 || reason == "Expired" || reason == "Gone")
+    }
+
+    /// The write gate refused it.
+    pub fn is_refused(&self) -> bool {
+        matches!(self, Self::Refused(_))
+    }
+
+    /// How long the server asks to wait before the next try.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Status { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+
+    /// Whether a later try of the same request may well succeed: no connection, a broken one, 429 or 5xx.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Status { code, .. } => *code == 429 || *code >= 500,
+            Self::Connect { .. } | Self::Transport { .. } | Self::Timeout { .. } | Self::Body(_) => true,
+            Self::TooLarge { .. } | Self::Decode(_) | Self::Request(_) | Self::Refused(_) => false,
+        }
+    }
+
+    /// Whether a write that ended so may have been applied all the same.
+    pub fn outcome_unknown(&self) -> bool {
+        match self {
+            Self::Status { code, .. } => *code >= 500,
+            Self::Transport { .. }
+            | Self::Timeout { .. }
+            | Self::Body(_)
+            | Self::TooLarge { .. }
+            | Self::Decode(_) => true,
+            Self::Connect { .. } | Self::Request(_) | Self::Refused(_) => false,
+        }
+    }
+}
+
+/// client-go's reason and text for an error answer that is no Status.
+fn generic(call: &Call, code: u16, text: String) -> (&'static str, String) {
+    let (reason, mut message) = match code {
+        409 if call.method == http::Method::POST => ("AlreadyExists", "the server reported a conflict".to_owned()),
+        409 => ("Conflict", "the server reported a conflict".to_owned()),
+        404 => ("NotFound", "the server could not find the requested resource".to_owned()),
+        400 => ("BadRequest", "the server rejected our request for an unknown reason".to_owned()),
+        401 => ("Unauthorized", "the server has asked for the client to provide credentials".to_owned()),
+        403 => ("Forbidden", text),
+        405 => {
+            ("MethodNotAllowed", "the server does not allow this method on the requested resource".to_owned())
+        }
+        406 => ("NotAcceptable", text),
+        415 => ("UnsupportedMediaType", text),
+        422 => ("Invalid", "the server rejected our request due to an error in our request".to_owned()),
+        503 => ("ServiceUnavailable", "the server is currently unable to handle the request".to_owned()),
+        504 => (
+            "Timeout",
+            "the server was unable to return a response in the time allotted, but may still be processing the request"
+                .to_owned(),
+        ),
+        429 => (
+            "TooManyRequests",
+            "the server has received too many requests and has asked us to try again later".to_owned(),
+        ),
+        500.. => (
+            "InternalError",
+            format!("an error on the server ({}) has prevented the request from succeeding", go_quote(&text)),
+        ),
+        _ => (
+            "Unknown",
+            format!("the server responded with the status code {code} but did not return more information"),
+        ),
+    };
+    if !call.resource.is_empty() {
+        let verb = call.method.as_str().to_ascii_lowercase();
+        message = if call.name.is_empty() {
+            format!("{message} ({verb} {})", call.resource)
+        } else {
+            format!("{message} ({verb} {} {})", call.resource, call.name)
+        };
+    }
+    (reason, message)
+}
+
+/// Quotes as Go's `%q` does.
+pub(super) fn go_quote(text: &str) -> String {
+    use std::fmt::Write as _;
+
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            '\u{7}' => quoted.push_str("\\a"),
+            '\u{8}' => quoted.push_str("\\b"),
+            '\u{b}' => quoted.push_str("\\v"),
+            '\u{c}' => quoted.push_str("\\f"),
+            c if u32::from(c) < 0x20 || c == '\u{7f}' => {
+                let _ = write!(quoted, "\\x{:02x}", u32::from(c));
+            }
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// `metav1.Status`: an error answer, or the object of an ERROR event.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Status {
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    status: String,
+    #[serde(default)]
+    message: String,
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    code: u16,
+    details: Option<Details>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Details {
+    retry_after_seconds: u64,
+    causes: Option<Vec<Cause>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Cause {
+    reason: String,
+}
+
+impl Status {
+    /// Whether it says that something failed; old servers leave the kind out.
+    pub(super) fn is_failure(&self) -> bool {
+        (self.kind.is_empty() || self.kind == "Status") && self.status == "Failure"
+    }
+
+    /// As an error; `code` stands in where the Status has none.
+    pub(super) fn into_error(self, code: u16, retry_after: Option<Duration>) -> ApiError {
+        let (mut from_body, mut cause) = (None, None);
+        if let Some(details) = self.details {
+            from_body = (details.retry_after_seconds > 0).then(|| Duration::from_secs(details.retry_after_seconds));
+            cause = details.causes.into_iter().flatten().map(|cause| cause.reason).find(|reason| !reason.is_empty());
+        }
+        let message = if self.message.is_empty() {
+            // What apimachinery prints for a Status without a message.
+            format!("the server responded with the status code {code} but did not return more information")
+        } else {
+            self.message
+        };
+        ApiError::Status {
+            code: if self.code == 0 { code } else { self.code },
+            reason: self.reason,
+            message,
+            retry_after: retry_after.or(from_body),
+            cause,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,237 @@
+//! Event correlation as client-go does it: similar events are combined, equal ones counted, floods dropped.
+//!
+//! Pure: the time is an argument. The order is client-go's: aggregate, count, then drop.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use autoscaling::event::{EventIntent, EventKind};
+use jiff::Timestamp;
+
+use super::EventTarget;
+use super::lru::Lru;
+
+/// Keys remembered by each of the three steps.
+const CACHE: usize = 4096;
+/// So many different messages of one reason become one event.
+const MAX_SIMILAR: usize = 10;
+/// Messages further apart than this are not similar.
+const SIMILAR_FOR: Duration = Duration::from_secs(600);
+/// Events that one object may send at once.
+const BURST: f64 = 25.0;
+/// An object may send one more event after this long.
+const REFILL: f64 = 300.0;
+
+/// Remembers what was sent. One per source of events.
+#[derive(Debug)]
+pub struct Correlator {
+    similar: Lru<GroupKey, Similar>,
+    counts: Lru<(GroupKey, Option<String>), Counted>,
+    buckets: Lru<(ObjectKey, EventKind), Bucket>,
+}
+
+/// What to send.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing: too many of these.
+    Drop,
+    /// A new event.
+    Create(Correlated),
+    /// The same event again, by its name.
+    Update(Correlated),
+}
+
+/// An event as it should be in the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Correlated {
+    /// `metadata.name`.
+    pub name: String,
+    /// `count`.
+    pub count: i32,
+    /// `firstTimestamp`.
+    pub first: Timestamp,
+    /// `lastTimestamp`.
+    pub last: Timestamp,
+    /// `message`.
+    pub message: String,
+}
+
+/// The object that an event is about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct ObjectKey {
+    namespace: Arc<str>,
+    name: Arc<str>,
+    uid: Arc<str>,
+}
+
+/// Object, type, reason: events with equal ones are similar.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct GroupKey {
+    object: ObjectKey,
+    kind: EventKind,
+    reason: &'static str,
+}
+
+#[derive(Debug)]
+struct Similar {
+    messages: BTreeSet<String>,
+    last: Timestamp,
+}
+
+#[derive(Debug)]
+struct Counted {
+    name: String,
+    count: i32,
+    first: Timestamp,
+}
+
+#[derive(Debug)]
+struct Bucket {
+    tokens: f64,
+    at: Timestamp,
+}
+
+impl Default for Correlator {
+    fn default() -> Self {
+        Self { similar: Lru::new(CACHE), counts: Lru::new(CACHE), buckets: Lru::new(CACHE) }
+    }
+}
+
+impl Correlator {
+    /// Correlates one event that happened `now`. `name` is taken for the event if it turns out to be new.
+    pub fn correlate(
+        &mut self,
+        target: &EventTarget,
+        intent: &EventIntent,
+        now: Timestamp,
+        name: impl FnOnce() -> String,
+    ) -> Verdict {
+        let object = ObjectKey {
+            namespace: Arc::clone(&target.namespace),
+            name: Arc::clone(&target.name),
+            uid: Arc::clone(&target.uid),
+        };
+        let group = GroupKey { object: object.clone(), kind: intent.kind, reason: intent.reason };
+
+        let similar = self
+            .similar
+            .get_or_insert_with(&group, || Similar { messages: BTreeSet::new(), last: now });
+        if seconds_between(similar.last, now) > SIMILAR_FOR.as_secs_f64() {
+            similar.messages.clear();
+        }
+        similar.messages.insert(intent.message.clone());
+        similar.last = now;
+        let (identity, message) = if similar.messages.len() < MAX_SIMILAR {
+            (Some(intent.message.clone()), intent.message.clone())
+        } else {
+            // client-go forgets an arbitrary message of the set; the newest lets the others go on being counted.
+            similar.messages.remove(&intent.message);
+            (None, format!("(combined from similar events): {}", intent.message))
+        };
+
+        let counted = self
+            .counts
+            .get_or_insert_with(&(group, identity), || Counted { name: String::new(), count: 0, first: now });
+        let new = counted.count == 0;
+        if new {
+            counted.name = name();
+        }
+        counted.count = counted.count.saturating_add(1);
+        let event = Correlated {
+            name: counted.name.clone(),
+            count: counted.count,
+            first: counted.first,
+            last: now,
+            message,
+        };
+
+        let bucket =
+            self.buckets.get_or_insert_with(&(object, intent.kind), || Bucket { tokens: BURST, at: now });
+        if !bucket.take(now) {
+            return Verdict::Drop;
+        }
+        if new { Verdict::Create(event) } else { Verdict::Update(event) }
+    }
+}
+
+impl Bucket {
+    fn take(&mut self, now: Timestamp) -> bool {
+        let refilled = seconds_between(self.at, now).max(0.0) / REFILL;
+        self.tokens = (self.tokens + refilled).min(BURST);
+        self.at = self.at.max(now);
+        let enough = self.tokens >= 1.0;
+        if enough {
+            self.tokens -= 1.0;
+        }
+        enough
+    }
+}
+
+fn seconds_between(earlier: Timestamp, later: Timestamp) -> f64 {
+    later.duration_since(earlier).as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+
+    use serde_json::Value;
+
+    use super::*;
+
+    /// The reasons of the table; intents have static ones.
+    fn reason(text: &str) -> &'static str {
+        ["FailedGetResourceMetric", "FailedComputeMetricsReplicas", "SuccessfulRescale", "FailedGetScale"]
+            .into_iter()
+            .find(|known| *known == text)
+            .unwrap_or_else(|| panic!("a reason that this test does not know: {text}"))
+    }
+
+    #[test]
+    fn every_row_of_the_table_is_correlated_as_client_go_does() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/tables/event-correlation.jsonl.gz");
+        let table = BufReader::new(flate2::read::GzDecoder::new(std::fs::File::open(path).unwrap()));
+        let start = Timestamp::from_second(1_700_000_000).unwrap();
+        let mut rows = 0;
+        for line in table.lines() {
+            let sequence: Value = serde_json::from_str(&line.unwrap()).unwrap();
+            let mut correlator = Correlator::default();
+            for (n, step) in sequence["steps"].as_array().unwrap().iter().enumerate() {
+                rows += 1;
+                let at = step["at"].as_i64().unwrap();
+                let now = start + Duration::from_secs(at.try_into().unwrap());
+                let target = EventTarget {
+                    namespace: "shop".into(),
+                    name: step["object"].as_str().unwrap().into(),
+                    uid: "".into(),
+                    resource_version: "".into(),
+                };
+                let intent = EventIntent {
+                    kind: if step["type"] == "Warning" { EventKind::Warning } else { EventKind::Normal },
+                    reason: reason(step["reason"].as_str().unwrap()),
+                    message: step["message"].as_str().unwrap().to_owned(),
+                };
+                let expected = &step["expect"];
+                let verdict = correlator.correlate(&target, &intent, now, || format!("event.{n}"));
+                if expected["any"] == true {
+                    continue;
+                }
+                let (verb, event) = match verdict {
+                    Verdict::Drop => ("none", None),
+                    Verdict::Create(event) => ("POST", Some(event)),
+                    Verdict::Update(event) => ("PATCH", Some(event)),
+                };
+                let at = format!("{} step {n}", sequence["name"]);
+                assert_eq!(expected["verb"], verb, "{at}");
+                if let Some(event) = event {
+                    assert_eq!(expected["count"], event.count, "{at}");
+                    assert_eq!(expected["message"], event.message, "{at}");
+                    let first = event.first.duration_since(start).as_secs();
+                    assert_eq!(expected["firstSeconds"], first, "{at}");
+                }
+            }
+        }
+        assert!(rows > 500, "{rows} rows");
+    }
+}

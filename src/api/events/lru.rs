@@ -1,0 +1,56 @@
+//! A map that forgets what was used longest ago.
+
+use std::collections::BTreeMap;
+
+/// At most `capacity` entries.
+#[derive(Debug)]
+pub(super) struct Lru<K, V> {
+    capacity: usize,
+    uses: u64,
+    entries: BTreeMap<K, (u64, V)>,
+    by_use: BTreeMap<u64, K>,
+}
+
+impl<K: Ord + Clone, V> Lru<K, V> {
+    pub(super) fn new(capacity: usize) -> Self {
+        Self { capacity, uses: 0, entries: BTreeMap::new(), by_use: BTreeMap::new() }
+    }
+
+    /// The value of a key, made if absent; counts as its use.
+    pub(super) fn get_or_insert_with(&mut self, key: &K, make: impl FnOnce() -> V) -> &mut V {
+        self.uses += 1;
+        if let Some((used, _)) = self.entries.get(key) {
+            self.by_use.remove(used);
+        } else if self.entries.len() >= self.capacity
+            && let Some((_, oldest)) = self.by_use.pop_first()
+        {
+            self.entries.remove(&oldest);
+        }
+        self.by_use.insert(self.uses, key.clone());
+        let entry = self.entries.entry(key.clone()).or_insert_with(|| (0, make()));
+        entry.0 = self.uses;
+        &mut entry.1
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Lru;
+
+    #[test]
+    fn the_longest_unused_goes_first() {
+        let mut lru = Lru::new(2);
+        *lru.get_or_insert_with(&"a", || 1) += 10;
+        lru.get_or_insert_with(&"b", || 2);
+        lru.get_or_insert_with(&"a", || 0);
+        lru.get_or_insert_with(&"c", || 3);
+        assert_eq!(lru.len(), 2);
+        assert_eq!(*lru.get_or_insert_with(&"a", || 0), 11);
+        assert_eq!(*lru.get_or_insert_with(&"b", || 7), 7, "was forgotten");
+    }
+}

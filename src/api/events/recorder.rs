@@ -1,0 +1,248 @@
+//! The queue of events and the task that sends them, in order, one at a time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use autoscaling::event::EventIntent;
+use futures::future::BoxFuture;
+use http::Method;
+use jiff::{Timestamp, Unit};
+use serde_json::json;
+use tokio::sync::{mpsc, oneshot};
+
+use super::{Correlated, Correlator, EventTarget, Verdict};
+use crate::api::call::Call;
+use crate::api::client::Client;
+use crate::api::error::ApiError;
+use crate::clock::SharedClock;
+
+/// How events are sent.
+#[derive(Debug, Clone)]
+pub struct EventOptions {
+    /// `source.component` and `reportingComponent`.
+    pub component: String,
+    /// Events that may wait; further ones are dropped.
+    pub queue: usize,
+    /// How often one event is tried.
+    pub tries: u32,
+    /// The wait between two tries.
+    pub wait: Duration,
+}
+
+impl Default for EventOptions {
+    fn default() -> Self {
+        Self {
+            component: "horizontal-pod-autoscaler".to_owned(),
+            queue: 1000,
+            tries: 12,
+            wait: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What became of the events so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EventStats {
+    /// Accepted by the server.
+    pub sent: u64,
+    /// Dropped by correlation: too many of one object.
+    pub spam: u64,
+    /// Dropped because the queue was full.
+    pub overflow: u64,
+    /// Refused by the server, or not delivered after all tries.
+    pub failed: u64,
+    /// Refused by the write gate.
+    pub refused: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    sent: AtomicU64,
+    spam: AtomicU64,
+    overflow: AtomicU64,
+    failed: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// Takes events; never blocks. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Recorder {
+    queue: mpsc::Sender<Message>,
+    clock: SharedClock,
+    counters: Arc<Counters>,
+}
+
+#[derive(Debug)]
+enum Message {
+    Event { target: EventTarget, intent: EventIntent, at: Timestamp },
+    Flush(oneshot::Sender<()>),
+}
+
+impl Recorder {
+    /// A recorder, and the future that sends, which ends when the last recorder is gone and the queue is empty.
+    pub fn new(client: Client, clock: SharedClock, options: EventOptions) -> (Self, BoxFuture<'static, ()>) {
+        let (queue, messages) = mpsc::channel(options.queue.max(1));
+        let counters = Arc::new(Counters::default());
+        let recorder = Self { queue, clock, counters: Arc::clone(&counters) };
+        let sender =
+            Sender { client, options, counters, correlator: Correlator::default(), last_name: Timestamp::MIN };
+        (recorder, Box::pin(sender.run(messages)))
+    }
+
+    /// Records an event that happens now.
+    pub fn record(&self, target: EventTarget, intent: EventIntent) {
+        let event = Message::Event { target, intent, at: self.clock.now() };
+        if self.queue.try_send(event).is_err() {
+            self.counters.overflow.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!("the queue of events is full: one is dropped");
+        }
+    }
+
+    /// Returns when everything that was recorded before is sent, or given up.
+    pub async fn flush(&self) {
+        let (done, waiting) = oneshot::channel();
+        if self.queue.send(Message::Flush(done)).await.is_ok() {
+            // An error means that the sender has ended: there is nothing to wait for.
+            let _ = waiting.await;
+        }
+    }
+
+    /// What became of the events so far.
+    pub fn stats(&self) -> EventStats {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        EventStats {
+            sent: read(&self.counters.sent),
+            spam: read(&self.counters.spam),
+            overflow: read(&self.counters.overflow),
+            failed: read(&self.counters.failed),
+            refused: read(&self.counters.refused),
+        }
+    }
+}
+
+struct Sender {
+    client: Client,
+    options: EventOptions,
+    counters: Arc<Counters>,
+    correlator: Correlator,
+    last_name: Timestamp,
+}
+
+impl Sender {
+    async fn run(mut self, mut messages: mpsc::Receiver<Message>) {
+        while let Some(message) = messages.recv().await {
+            match message {
+                Message::Flush(done) => {
+                    // Whoever asked may have gone.
+                    let _ = done.send(());
+                }
+                Message::Event { target, intent, at } => self.event(&target, &intent, at).await,
+            }
+        }
+    }
+
+    async fn event(&mut self, target: &EventTarget, intent: &EventIntent, at: Timestamp) {
+        let last_name = &mut self.last_name;
+        let name = || {
+            // Two events of one instant must not share a name.
+            let next = last_name.checked_add(Duration::from_nanos(1)).unwrap_or(at);
+            *last_name = at.max(next);
+            format!("{}.{:x}", target.name, last_name.as_nanosecond())
+        };
+        let verdict = self.correlator.correlate(target, intent, at, name);
+        let (new, event) = match &verdict {
+            Verdict::Drop => {
+                self.counters.spam.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            Verdict::Create(event) => (true, event),
+            Verdict::Update(event) => (false, event),
+        };
+        let counter = match self.deliver(target, intent, event, new).await {
+            Ok(()) => &self.counters.sent,
+            Err(error) if error.is_refused() => &self.counters.refused,
+            Err(error) => {
+                let quiet = error.is_namespace_terminating() || error.is_not_found();
+                if quiet {
+                    tracing::debug!(namespace = &*target.namespace, name = &*target.name, %error, "an event is dropped");
+                } else {
+                    tracing::warn!(
+                        namespace = &*target.namespace, name = &*target.name, reason = intent.reason, %error,
+                        "an event could not be sent and is dropped"
+                    );
+                }
+                &self.counters.failed
+            }
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Sends one event, again and again while the server is away.
+    async fn deliver(
+        &self,
+        target: &EventTarget,
+        intent: &EventIntent,
+        event: &Correlated,
+        new: bool,
+    ) -> Result<(), ApiError> {
+        let mut create = new;
+        let mut tries = 1;
+        loop {
+            let call = if create { self.create(target, intent, event) } else { patch(target, event) };
+            match self.client.bytes(&call).await {
+                Ok(_) => return Ok(()),
+                // Events live for an hour only: the one to update has gone.
+                Err(error) if !create && error.is_not_found() => create = true,
+                // A try before, of which we know nothing, has succeeded.
+                Err(ApiError::Status { code: 409, .. }) if create && tries > 1 => return Ok(()),
+                Err(error) if error.is_transient() && tries < self.options.tries => {
+                    tries += 1;
+                    tokio::time::sleep(error.retry_after().unwrap_or_default().max(self.options.wait)).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn create(&self, target: &EventTarget, intent: &EventIntent, event: &Correlated) -> Call {
+        let body = json!({
+            "kind": "Event",
+            "apiVersion": "v1",
+            "metadata": {"name": event.name, "namespace": &*target.namespace},
+            "involvedObject": {
+                "kind": "HorizontalPodAutoscaler",
+                "namespace": &*target.namespace,
+                "name": &*target.name,
+                "uid": &*target.uid,
+                "apiVersion": "autoscaling/v2",
+                "resourceVersion": &*target.resource_version,
+            },
+            "reason": intent.reason,
+            "message": event.message,
+            "source": {"component": self.options.component},
+            "firstTimestamp": seconds(event.first),
+            "lastTimestamp": seconds(event.last),
+            "count": event.count,
+            "type": intent.kind.as_str(),
+            "eventTime": null,
+            "reportingComponent": self.options.component,
+            "reportingInstance": "",
+        });
+        let path = ["api", "v1", "namespaces", &target.namespace, "events"];
+        Call::send(Method::POST, path, "application/json", body.to_string().into_bytes()).about("events", "")
+    }
+}
+
+fn patch(target: &EventTarget, event: &Correlated) -> Call {
+    let body = json!({"count": event.count, "lastTimestamp": seconds(event.last), "message": event.message});
+    let path = ["api", "v1", "namespaces", &target.namespace, "events", &event.name];
+    Call::send(Method::PATCH, path, "application/strategic-merge-patch+json", body.to_string().into_bytes())
+        .about("events", &event.name)
+}
+
+/// As Kubernetes writes times: whole seconds, cut off.
+fn seconds(time: Timestamp) -> String {
+    let options = jiff::TimestampRound::new().smallest(Unit::Second).mode(jiff::RoundMode::Trunc);
+    time.round(options).unwrap_or(time).to_string()
+}

@@ -1,0 +1,236 @@
+//! From group and kind to resources, by discovery, as Go's RESTMapper does for the reference.
+//!
+//! Lazy per group, kept for 30 s, one fetch per group at a time. What a group does not have is remembered just as long.
+//! If a refresh fails, the answer before it goes on serving: an API server that is away makes no target unknown.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use super::call::Call;
+use super::client::Client;
+use super::error::{ApiError, go_quote};
+
+/// How long what is known of a group holds; the reference forgets everything every 30 s.
+pub const LIFE: Duration = Duration::from_secs(30);
+
+/// A resource that has a wanted kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mapping {
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The preferred version that has the resource.
+    pub version: String,
+    /// Plural name, as in paths: `deployments`.
+    pub resource: String,
+    /// The kind, as discovery writes it.
+    pub kind: String,
+    /// Whether its objects are in namespaces.
+    pub namespaced: bool,
+}
+
+impl Mapping {
+    /// `deployments.apps`, or `pods` for the core group.
+    pub fn group_resource(&self) -> String {
+        if self.group.is_empty() { self.resource.clone() } else { format!("{}.{}", self.resource, self.group) }
+    }
+}
+
+/// Why a kind has no mapping.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MapError {
+    /// The group, or the kind in it, does not exist.
+    #[error("no matches for kind {} in group {}", go_quote(kind), go_quote(group))]
+    NoMatch {
+        /// The group.
+        group: String,
+        /// The kind.
+        kind: String,
+    },
+    /// Discovery failed, and nothing is known from before.
+    #[error(transparent)]
+    Api(#[from] ApiError),
+}
+
+/// Maps kinds to resources.
+#[derive(Debug)]
+pub struct Mapper {
+    client: Client,
+    groups: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<Group>>>>,
+}
+
+#[derive(Debug, Default)]
+struct Group {
+    known: Option<Known>,
+}
+
+/// What discovery said of a group, and when.
+#[derive(Debug, Clone)]
+struct Known {
+    at: Instant,
+    versions: Arc<[Version]>,
+}
+
+/// One version of a group; the preferred one comes first.
+#[derive(Debug)]
+struct Version {
+    version: String,
+    resources: Vec<Resource>,
+}
+
+/// One entry of an APIResourceList.
+#[derive(Debug, Deserialize)]
+struct Resource {
+    name: String,
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    namespaced: bool,
+}
+
+#[derive(Deserialize)]
+struct ResourceList {
+    #[serde(default)]
+    resources: Option<Vec<Resource>>,
+}
+
+#[derive(Deserialize)]
+struct CoreVersions {
+    #[serde(default)]
+    versions: Vec<String>,
+}
+
+/// `APIGroup`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ApiGroup {
+    #[serde(default)]
+    versions: Option<Vec<GroupVersion>>,
+    preferred_version: Option<GroupVersion>,
+}
+
+#[derive(Debug, Deserialize)]
+struct GroupVersion {
+    version: String,
+}
+
+impl ApiGroup {
+    /// The versions, the preferred one first.
+    pub(super) fn versions(self) -> Vec<String> {
+        let mut versions: Vec<_> = self.versions.into_iter().flatten().map(|version| version.version).collect();
+        if let Some(preferred) = self.preferred_version
+            && let Some(at) = versions.iter().position(|version| *version == preferred.version)
+        {
+            let preferred = versions.remove(at);
+            versions.insert(0, preferred);
+        }
+        versions
+    }
+}
+
+/// The versions of a group, the preferred one first; none if there is no such group.
+pub(super) async fn versions(client: &Client, group: &str) -> Result<Vec<String>, ApiError> {
+    let found = if group.is_empty() {
+        client.json::<CoreVersions>(&Call::get(["api"])).await.map(|core| core.versions)
+    } else {
+        client.json::<ApiGroup>(&Call::get(["apis", group])).await.map(ApiGroup::versions)
+    };
+    match found {
+        Err(error) if error.is_not_found() => Ok(Vec::new()),
+        found => found,
+    }
+}
+
+impl Mapper {
+    /// A mapper that knows nothing yet.
+    pub fn new(client: Client) -> Self {
+        Self { client, groups: Mutex::default() }
+    }
+
+    /// The resources of the group that have the kind, in any of its versions, each at the preferred version that has it.
+    /// Never empty.
+    pub async fn mappings(&self, group: &str, kind: &str) -> Result<Arc<[Mapping]>, MapError> {
+        let versions = self.group(group).await?;
+        let mut mappings: Vec<Mapping> = Vec::new();
+        for version in versions.iter() {
+            for resource in version.resources.iter().filter(|resource| has_kind(resource, kind)) {
+                if mappings.iter().all(|mapping| mapping.resource != resource.name) {
+                    mappings.push(Mapping {
+                        group: group.to_owned(),
+                        version: version.version.clone(),
+                        resource: resource.name.clone(),
+                        kind: resource.kind.clone(),
+                        namespaced: resource.namespaced,
+                    });
+                }
+            }
+        }
+        if mappings.is_empty() {
+            return Err(MapError::NoMatch { group: group.to_owned(), kind: kind.to_owned() });
+        }
+        Ok(mappings.into())
+    }
+
+    /// What is known of a group, fetched if it is too old. Others who ask meanwhile wait for the same fetch.
+    async fn group(&self, name: &str) -> Result<Arc<[Version]>, ApiError> {
+        let slot = {
+            let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(groups.entry(name.to_owned()).or_default())
+        };
+        let mut group = slot.lock().await;
+        if let Some(known) = &group.known
+            && known.at.elapsed() < LIFE
+        {
+            return Ok(Arc::clone(&known.versions));
+        }
+        match (self.fetch(name).await, &mut group.known) {
+            (Ok(versions), known) => {
+                let versions: Arc<[Version]> = versions.into();
+                *known = Some(Known { at: Instant::now(), versions: Arc::clone(&versions) });
+                Ok(versions)
+            }
+            (Err(error), Some(known)) => {
+                tracing::debug!(group = name, %error, "discovery failed, what was known before goes on serving");
+                Ok(Arc::clone(&known.versions))
+            }
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    async fn fetch(&self, group: &str) -> Result<Vec<Version>, ApiError> {
+        let mut found = Vec::new();
+        let mut failed = None;
+        for version in versions(&self.client, group).await? {
+            let call = if group.is_empty() {
+                Call::get(["api", &version])
+            } else {
+                Call::get(["apis", group, &version])
+            };
+            match self.client.json::<ResourceList>(&call).await {
+                Ok(list) => {
+                    // A name with a slash is a subresource.
+                    let resources = list.resources.into_iter().flatten();
+                    let resources = resources.filter(|resource| !resource.name.contains('/')).collect();
+                    found.push(Version { version, resources });
+                }
+                Err(error) if error.is_not_found() => {}
+                // One version that does not answer takes nothing from the others, as in Go.
+                Err(error) => failed = Some(error),
+            }
+        }
+        match failed {
+            Some(error) if found.is_empty() => Err(error),
+            _ => Ok(found),
+        }
+    }
+}
+
+/// Go's mapper also knows each kind in lower case and with `List` behind it.
+fn has_kind(resource: &Resource, kind: &str) -> bool {
+    resource.kind == kind
+        || kind.strip_suffix("List") == Some(&resource.kind)
+        || !resource.kind.is_empty() && resource.kind.to_lowercase() == kind
+}

@@ -1,0 +1,138 @@
+//! custom.metrics.k8s.io, in the version that the cluster offers.
+
+use std::time::Duration;
+
+use autoscaling::query::{Answer, CustomValue};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::{FetchError, Inner, wire};
+use crate::api::call::Call;
+use crate::api::client::Client;
+use crate::api::decode::{DecodeError, Text};
+use crate::api::error::ApiError;
+use crate::api::mapper;
+
+const GROUP: &str = "custom.metrics.k8s.io";
+
+/// Which version to speak, found out by discovery and kept for one sync period.
+#[derive(Debug)]
+pub(super) struct Versions {
+    discovery: Client,
+    life: Duration,
+    known: Mutex<Option<(Instant, Option<&'static str>)>>,
+}
+
+impl Versions {
+    pub(super) fn new(discovery: Client, life: Duration) -> Self {
+        Self { discovery, life, known: Mutex::default() }
+    }
+
+    /// The first version of the group that we speak; `None` if the group has none. Others who ask meanwhile wait.
+    async fn choose(&self) -> Result<Option<&'static str>, ApiError> {
+        let mut known = self.known.lock().await;
+        if let Some((at, version)) = *known
+            && at.elapsed() < self.life
+        {
+            return Ok(version);
+        }
+        let offered = mapper::versions(&self.discovery, GROUP).await?;
+        let version = offered.iter().find_map(|offered| match offered.as_str() {
+            "v1beta2" => Some("v1beta2"),
+            "v1beta1" => Some("v1beta1"),
+            _ => None,
+        });
+        *known = Some((Instant::now(), version));
+        Ok(version)
+    }
+}
+
+/// The object that a metric describes.
+#[derive(Clone, Copy)]
+pub(super) struct Described<'a> {
+    pub(super) namespace: &'a str,
+    pub(super) group: &'a str,
+    pub(super) kind: &'a str,
+    pub(super) name: &'a str,
+}
+
+pub(super) async fn ask_pods(
+    metrics: &Inner,
+    namespace: &str,
+    metric: &str,
+    selector: &str,
+    metric_selector: &str,
+) -> Result<Answer, FetchError> {
+    let version = version(metrics).await?;
+    let call = Call::get(["apis", GROUP, version, "namespaces", namespace, "pods", "*", metric])
+        .query("labelSelector", selector)
+        .query("metricLabelSelector", metric_selector)
+        .about(format!("pods.{GROUP}"), "*");
+    ask(metrics, call).await
+}
+
+pub(super) async fn ask_object(
+    metrics: &Inner,
+    object: Described<'_>,
+    metric: &str,
+    metric_selector: &str,
+) -> Result<Answer, FetchError> {
+    let Described { namespace, group, kind, name } = object;
+    let version = version(metrics).await?;
+    let call = if group.is_empty() && kind == "Namespace" {
+        // The HPA's own namespace, whatever name is written.
+        Call::get(["apis", GROUP, version, "namespaces", namespace, "metrics", metric])
+            .about(format!("metrics.{GROUP}"), metric)
+    } else {
+        let mappings = metrics.mapper.mappings(group, kind).await.map_err(|error| FetchError::Map {
+            kind: if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") },
+            error,
+        })?;
+        // The mapper never answers with an empty list.
+        let resource = mappings.first().map(mapper::Mapping::group_resource).unwrap_or_default();
+        Call::get(["apis", GROUP, version, "namespaces", namespace, &resource, name, metric])
+            .about(format!("{resource}.{GROUP}"), name)
+    };
+    ask(metrics, call.query("metricLabelSelector", metric_selector)).await
+}
+
+async fn version(metrics: &Inner) -> Result<&'static str, FetchError> {
+    metrics.versions.choose().await?.ok_or(FetchError::NoCustomMetricsApi)
+}
+
+async fn ask(metrics: &Inner, call: Call) -> Result<Answer, FetchError> {
+    let items = wire::list(&metrics.custom.client, &metrics.bounded(call), "MetricValueList", value).await?;
+    Ok(Answer::Custom(items.into()))
+}
+
+/// v1beta2; v1beta1 differs in fields that are not needed, and in the name of the window.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Value<'a> {
+    #[serde(borrow)]
+    described_object: Option<Object<'a>>,
+    #[serde(borrow)]
+    timestamp: Option<Text<'a>>,
+    #[serde(alias = "window")]
+    window_seconds: Option<i64>,
+    #[serde(borrow)]
+    value: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize, Default)]
+struct Object<'a> {
+    #[serde(borrow, default)]
+    name: Text<'a>,
+}
+
+fn value(item: &[u8]) -> Result<CustomValue, DecodeError> {
+    let item: Value<'_> = serde_json::from_slice(item)?;
+    Ok(CustomValue {
+        object: (&*item.described_object.unwrap_or_default().name).into(),
+        timestamp: wire::time(item.timestamp.as_ref())?,
+        window_seconds: item.window_seconds,
+        value: wire::quantity(item.value)?,
+    })
+}

@@ -1,0 +1,36 @@
+//! external.metrics.k8s.io: all series of a metric.
+
+use autoscaling::query::{Answer, ExternalValue};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{FetchError, Inner, wire};
+use crate::api::call::Call;
+use crate::api::decode::{DecodeError, Text};
+
+pub(super) async fn ask(
+    metrics: &Inner,
+    namespace: &str,
+    metric: &str,
+    selector: &str,
+) -> Result<Answer, FetchError> {
+    let call = Call::get(["apis", "external.metrics.k8s.io", "v1beta1", "namespaces", namespace, metric])
+        .query("labelSelector", selector)
+        .about(format!("{metric}.external.metrics.k8s.io"), "");
+    let items =
+        wire::list(&metrics.external.client, &metrics.bounded(call), "ExternalMetricValueList", value).await?;
+    Ok(Answer::External(items.into()))
+}
+
+#[derive(Deserialize)]
+struct Value<'a> {
+    #[serde(borrow)]
+    timestamp: Option<Text<'a>>,
+    #[serde(borrow)]
+    value: Option<&'a RawValue>,
+}
+
+fn value(item: &[u8]) -> Result<ExternalValue, DecodeError> {
+    let item: Value<'_> = serde_json::from_slice(item)?;
+    Ok(ExternalValue { timestamp: wire::time(item.timestamp.as_ref())?, value: wire::quantity(item.value)? })
+}

@@ -1,0 +1,159 @@
+//! The three metrics APIs behind one question and answer.
+//!
+//! Equal questions that are under way at the same time share one request. How many are under way is bounded per API
+//! and in all; each is bounded in time and size. Errors are the texts that Go's clients print.
+
+mod custom;
+mod duration;
+mod external;
+mod flight;
+mod resource;
+mod wire;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use autoscaling::query::{Answer, Api, Query, QueryError};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio::sync::Semaphore;
+
+use self::flight::Flights;
+use super::call::Call;
+use super::client::{Client, Clients};
+use super::error::ApiError;
+use super::mapper::{MapError, Mapper};
+
+/// Answers metric queries.
+pub trait Metrics: std::fmt::Debug + Send + Sync {
+    /// Answers one query. Equal queries may be answered together.
+    fn fetch(&self, query: Query) -> BoxFuture<'_, Result<Answer, QueryError>>;
+}
+
+/// Limits of the metrics clients.
+#[derive(Debug, Clone)]
+pub struct MetricsOptions {
+    /// `--metrics-timeout`: how long one answer may take.
+    pub timeout: Duration,
+    /// `--max-metrics-response`: the largest answer, in bytes.
+    pub max_response: usize,
+    /// Requests under way per API.
+    pub per_api: usize,
+    /// Requests under way in all.
+    pub total: usize,
+    /// How long the version of the custom metrics API holds: one sync period.
+    pub version_life: Duration,
+}
+
+impl Default for MetricsOptions {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(30),
+            max_response: 64 << 20,
+            per_api: 256,
+            total: 512,
+            version_life: Duration::from_secs(15),
+        }
+    }
+}
+
+/// The metrics APIs of a cluster. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct ApiMetrics {
+    inner: Arc<Inner>,
+    flights: Flights,
+}
+
+#[derive(Debug)]
+struct Inner {
+    resource: Source,
+    custom: Source,
+    external: Source,
+    versions: custom::Versions,
+    mapper: Arc<Mapper>,
+    total: Semaphore,
+    options: MetricsOptions,
+}
+
+/// One API: its client, and how many requests may be under way.
+#[derive(Debug)]
+struct Source {
+    client: Client,
+    permits: Semaphore,
+}
+
+impl ApiMetrics {
+    /// The metrics APIs, asked through these clients.
+    pub fn new(clients: &Clients, mapper: Arc<Mapper>, options: MetricsOptions) -> Self {
+        let source = |client: &Client| Source {
+            client: client.clone(),
+            permits: Semaphore::new(options.per_api.clamp(1, Semaphore::MAX_PERMITS)),
+        };
+        let inner = Inner {
+            resource: source(&clients.resource_metrics),
+            custom: source(&clients.custom_metrics),
+            external: source(&clients.external_metrics),
+            versions: custom::Versions::new(clients.discovery.clone(), options.version_life),
+            mapper,
+            total: Semaphore::new(options.total.clamp(1, Semaphore::MAX_PERMITS)),
+            options,
+        };
+        Self { inner: Arc::new(inner), flights: Flights::default() }
+    }
+}
+
+impl Metrics for ApiMetrics {
+    fn fetch(&self, query: Query) -> BoxFuture<'_, Result<Answer, QueryError>> {
+        let inner = Arc::clone(&self.inner);
+        let asked = query.clone();
+        self.flights
+            .join(query, move || {
+                async move {
+                    inner.ask(&asked).await.map_err(|error| QueryError { message: error.to_string().into() })
+                }
+                .boxed()
+            })
+            .boxed()
+    }
+}
+
+/// Why a metrics API gave no answer.
+#[derive(Debug, thiserror::Error)]
+enum FetchError {
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    #[error("unable to map kind {kind} to resource: {error}")]
+    Map { kind: String, error: MapError },
+    #[error("no custom metrics API (custom.metrics.k8s.io) registered")]
+    NoCustomMetricsApi,
+}
+
+impl Inner {
+    async fn ask(&self, query: &Query) -> Result<Answer, FetchError> {
+        let source = match query.api() {
+            Api::Resource => &self.resource,
+            Api::Custom => &self.custom,
+            Api::External => &self.external,
+        };
+        // Never closed, so these cannot fail. The API's own permit comes first: a slow API must not hold those of all.
+        let _permit = source.permits.acquire().await;
+        let _total = self.total.acquire().await;
+        match query {
+            Query::Resource { namespace, selector } => resource::ask(self, namespace, selector).await,
+            Query::Pods { namespace, metric, selector, metric_selector } => {
+                custom::ask_pods(self, namespace, metric, selector, metric_selector).await
+            }
+            Query::Object { namespace, group, kind, name, metric, metric_selector } => {
+                let described = custom::Described { namespace, group, kind, name };
+                custom::ask_object(self, described, metric, metric_selector).await
+            }
+            Query::External { namespace, metric, selector } => {
+                external::ask(self, namespace, metric, selector).await
+            }
+        }
+    }
+
+    fn bounded(&self, call: Call) -> Call {
+        call.within(self.options.timeout).at_most(self.options.max_response)
+    }
+}

@@ -1,0 +1,67 @@
+//! metrics.k8s.io: the usage of pods.
+
+use autoscaling::pod::ResourceList;
+use autoscaling::query::{Answer, ContainerUsage, PodUsage};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{FetchError, Inner, duration, wire};
+use crate::api::call::Call;
+use crate::api::decode::{DecodeError, Text};
+use crate::api::error::go_quote;
+
+pub(super) async fn ask(metrics: &Inner, namespace: &str, selector: &str) -> Result<Answer, FetchError> {
+    let call = Call::get(["apis", "metrics.k8s.io", "v1beta1", "namespaces", namespace, "pods"])
+        .query("labelSelector", selector)
+        .about("pods.metrics.k8s.io", "");
+    let items = wire::list(&metrics.resource.client, &metrics.bounded(call), "PodMetricsList", pod).await?;
+    Ok(Answer::Resource(items.into()))
+}
+
+#[derive(Deserialize)]
+struct Pod<'a> {
+    #[serde(borrow, default)]
+    metadata: Metadata<'a>,
+    #[serde(borrow)]
+    timestamp: Option<Text<'a>>,
+    #[serde(borrow)]
+    window: Option<Text<'a>>,
+    #[serde(borrow)]
+    containers: Option<Vec<Container<'a>>>,
+}
+
+#[derive(Deserialize, Default)]
+struct Metadata<'a> {
+    #[serde(borrow, default)]
+    name: Text<'a>,
+}
+
+#[derive(Deserialize)]
+struct Container<'a> {
+    #[serde(borrow, default)]
+    name: Text<'a>,
+    #[serde(borrow)]
+    usage: Option<std::collections::BTreeMap<Text<'a>, Option<&'a RawValue>>>,
+}
+
+fn pod(item: &[u8]) -> Result<PodUsage, DecodeError> {
+    let pod: Pod<'_> = serde_json::from_slice(item)?;
+    let window_nanos = match pod.window.as_deref() {
+        None => 0,
+        Some(text) => duration::parse(text)
+            .ok_or_else(|| DecodeError::new(format!("time: invalid duration {}", go_quote(text))))?,
+    };
+    let containers = pod.containers.unwrap_or_default().into_iter().map(|container| {
+        let usage = container.usage.unwrap_or_default().into_iter();
+        let usage = usage
+            .map(|(name, quantity)| Ok(((&*name).into(), wire::quantity(quantity)?)))
+            .collect::<Result<Vec<_>, DecodeError>>()?;
+        Ok(ContainerUsage { name: (&*container.name).into(), usage: ResourceList::new(usage) })
+    });
+    Ok(PodUsage {
+        pod: (&*pod.metadata.name).into(),
+        timestamp: wire::time(pod.timestamp.as_ref())?,
+        window_nanos,
+        containers: containers.collect::<Result<_, DecodeError>>()?,
+    })
+}

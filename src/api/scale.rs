@@ -1,0 +1,143 @@
+//! The scale subresource of any resource: GET and PUT, never PATCH.
+
+use http::Method;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::call::Call;
+use super::client::Client;
+use super::decode::DecodeError;
+use super::error::ApiError;
+use super::mapper::Mapping;
+
+/// Reads and writes scales.
+#[derive(Debug, Clone)]
+pub struct Scales {
+    client: Client,
+    field_manager: String,
+}
+
+/// A Scale of autoscaling/v1 as it was read, enough to write it back.
+#[derive(Debug, Clone)]
+pub struct ScaleObject {
+    /// `metadata.resourceVersion`: a PUT conflicts if the target has changed since.
+    pub resource_version: String,
+    /// `metadata.uid` of the target.
+    pub uid: String,
+    /// `spec.replicas`; absent is 0. To be changed before a PUT.
+    pub spec_replicas: i32,
+    /// `status.replicas`.
+    pub status_replicas: i32,
+    /// `status.selector`, as text; empty if there is none.
+    pub selector: String,
+    /// `metadata` as received, for the PUT.
+    pub metadata: Box<RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Wire<'a> {
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    api_version: String,
+    #[serde(borrow)]
+    metadata: &'a RawValue,
+    #[serde(default)]
+    spec: Option<Spec>,
+    #[serde(default)]
+    status: Option<Status>,
+}
+
+#[derive(Default, Deserialize, Serialize)]
+#[serde(default)]
+struct Spec {
+    #[serde(skip_serializing_if = "is_zero")]
+    replicas: i32,
+}
+
+#[derive(Default, Deserialize, Serialize)]
+#[serde(default)]
+struct Status {
+    replicas: i32,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    selector: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+fn is_zero(count: &i32) -> bool {
+    *count == 0
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Body<'a> {
+    kind: &'static str,
+    api_version: &'static str,
+    metadata: &'a RawValue,
+    spec: Spec,
+    status: Status,
+}
+
+impl Scales {
+    /// `field_manager` is recorded by the server as the one who wrote `spec.replicas`.
+    pub fn new(client: Client, field_manager: impl Into<String>) -> Self {
+        Self { client, field_manager: field_manager.into() }
+    }
+
+    /// Reads the scale of an object.
+    pub async fn get(&self, mapping: &Mapping, namespace: &str, name: &str) -> Result<ScaleObject, ApiError> {
+        // The reference's scale client names the resource without its group.
+        let call = Call::get(path(mapping, namespace, name)).about(mapping.resource.as_str(), name);
+        decode(&self.client.bytes(&call).await?)
+    }
+
+    /// Writes a scale that was read, with `spec_replicas` changed, and gives what the server made of it.
+    pub async fn put(
+        &self,
+        mapping: &Mapping,
+        namespace: &str,
+        name: &str,
+        scale: &ScaleObject,
+    ) -> Result<ScaleObject, ApiError> {
+        let body = Body {
+            kind: "Scale",
+            api_version: "autoscaling/v1",
+            metadata: &scale.metadata,
+            spec: Spec { replicas: scale.spec_replicas },
+            status: Status { replicas: scale.status_replicas, selector: scale.selector.clone() },
+        };
+        let body = serde_json::to_vec(&body).map_err(|error| ApiError::Request(error.to_string()))?;
+        let call = Call::send(Method::PUT, path(mapping, namespace, name), "application/json", body)
+            .query("fieldManager", &self.field_manager)
+            .about(mapping.resource.as_str(), name);
+        decode(&self.client.bytes(&call).await?)
+    }
+}
+
+fn path<'a>(mapping: &'a Mapping, namespace: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
+    let root: &[&str] = if mapping.group.is_empty() { &["api"] } else { &["apis", &mapping.group] };
+    let rest = [mapping.version.as_str(), "namespaces", namespace, &mapping.resource, name, "scale"];
+    root.to_vec().into_iter().chain(rest)
+}
+
+fn decode(body: &[u8]) -> Result<ScaleObject, ApiError> {
+    let wire: Wire<'_> = serde_json::from_slice(body).map_err(|error| ApiError::Decode(error.into()))?;
+    if wire.kind != "Scale" || wire.api_version != "autoscaling/v1" {
+        return Err(ApiError::Decode(DecodeError::new(format!(
+            "received an object from a /scale endpoint which was not convertible to autoscaling Scale: \
+             {}, Kind={}",
+            wire.api_version, wire.kind
+        ))));
+    }
+    let meta = super::decode::meta_of(wire.metadata).map_err(ApiError::Decode)?;
+    let status = wire.status.unwrap_or_default();
+    Ok(ScaleObject {
+        resource_version: meta.resource_version,
+        uid: meta.uid,
+        spec_replicas: wire.spec.unwrap_or_default().replicas,
+        status_replicas: status.replicas,
+        selector: status.selector,
+        metadata: wire.metadata.to_owned(),
+    })
+}

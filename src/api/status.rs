@@ -1,0 +1,95 @@
+//! The status of an HPA: one PUT, with everything else exactly as it was received.
+//!
+//! The server keeps the stored spec and takes metadata from the request (labels, annotations, owners and finalizers
+//! that are left out are deleted), so metadata goes back byte for byte.
+
+use autoscaling::status::Status;
+use http::Method;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::call::Call;
+use super::client::Client;
+use super::decode::meta;
+use super::error::ApiError;
+use crate::store::HpaRecord;
+
+/// Writes statuses.
+#[derive(Debug, Clone)]
+pub struct Statuses {
+    client: Client,
+    field_manager: String,
+}
+
+/// The HPA whose status is written, as it was received.
+#[derive(Debug, Clone, Copy)]
+pub struct StatusTarget<'a> {
+    /// `metadata.namespace`.
+    pub namespace: &'a str,
+    /// `metadata.name`.
+    pub name: &'a str,
+    /// `metadata`, with the resourceVersion against which the server checks.
+    pub metadata: &'a RawValue,
+    /// `spec`.
+    pub spec: &'a RawValue,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Body<'a> {
+    kind: &'static str,
+    api_version: &'static str,
+    metadata: &'a RawValue,
+    spec: &'a RawValue,
+    status: &'a Status,
+}
+
+impl<'a> From<&'a HpaRecord> for StatusTarget<'a> {
+    fn from(record: &'a HpaRecord) -> Self {
+        Self {
+            namespace: &record.key.namespace,
+            name: &record.key.name,
+            metadata: &record.metadata,
+            spec: &record.spec_raw,
+        }
+    }
+}
+
+impl Statuses {
+    /// `field_manager` is recorded by the server as the one who wrote the status.
+    pub fn new(client: Client, field_manager: impl Into<String>) -> Self {
+        Self { client, field_manager: field_manager.into() }
+    }
+
+    /// Writes a status and gives the new resourceVersion.
+    pub async fn put<'a>(
+        &self,
+        target: impl Into<StatusTarget<'a>> + Send,
+        status: &Status,
+    ) -> Result<String, ApiError> {
+        let target = target.into();
+        let body = Body {
+            kind: "HorizontalPodAutoscaler",
+            api_version: "autoscaling/v2",
+            metadata: target.metadata,
+            spec: target.spec,
+            status,
+        };
+        let body = serde_json::to_vec(&body).map_err(|error| ApiError::Request(error.to_string()))?;
+        let path = [
+            "apis",
+            "autoscaling",
+            "v2",
+            "namespaces",
+            target.namespace,
+            "horizontalpodautoscalers",
+            target.name,
+            "status",
+        ];
+        let call = Call::send(Method::PUT, path, "application/json", body)
+            .query("fieldManager", &self.field_manager)
+            .about("horizontalpodautoscalers.autoscaling", target.name);
+        let answer = self.client.bytes(&call).await?;
+        Ok(meta(&answer).map_err(ApiError::Decode)?.resource_version)
+    }
+}

@@ -1,0 +1,129 @@
+//! What others may know of a watch: whether it is synced, how old its last event is, what went wrong last.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::api::error::ApiError;
+
+/// The same trouble is logged at most this often.
+const REMIND: Duration = Duration::from_secs(60);
+
+/// Shows the state of one watch. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Handle {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    resource: &'static str,
+    synced: watch::Sender<bool>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    last_event: Option<Instant>,
+    restarts: u64,
+    skipped: u64,
+    last_error: Option<ApiError>,
+    logged: Option<Instant>,
+}
+
+/// A snapshot of a watch's state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WatchStatus {
+    /// `pods`, `horizontalpodautoscalers.autoscaling`.
+    pub resource: &'static str,
+    /// A list has been complete at least once.
+    pub synced: bool,
+    /// Time since the last event, bookmark or complete list.
+    pub since_last_event: Option<Duration>,
+    /// How often the watch was opened anew.
+    pub restarts: u64,
+    /// Objects that could not be decoded.
+    pub skipped: u64,
+    /// What is wrong now; gone as soon as something arrives.
+    pub error: Option<ApiError>,
+}
+
+impl Handle {
+    pub(super) fn new(resource: &'static str) -> Self {
+        let shared = Shared { resource, synced: watch::Sender::new(false), inner: Mutex::default() };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Whether a list has been complete.
+    pub fn is_synced(&self) -> bool {
+        *self.shared.synced.borrow()
+    }
+
+    /// Returns as soon as a list has been complete.
+    pub async fn wait_synced(&self) {
+        // Cannot fail: the sender lives in `shared`.
+        let _ = self.shared.synced.subscribe().wait_for(|synced| *synced).await;
+    }
+
+    /// The state now.
+    pub fn status(&self) -> WatchStatus {
+        let inner = self.lock();
+        WatchStatus {
+            resource: self.shared.resource,
+            synced: self.is_synced(),
+            since_last_event: inner.last_event.map(|at| at.elapsed()),
+            restarts: inner.restarts,
+            skipped: inner.skipped,
+            error: inner.last_error.clone(),
+        }
+    }
+
+    pub(super) fn synced(&self) {
+        self.event();
+        self.shared.synced.send_replace(true);
+    }
+
+    pub(super) fn event(&self) {
+        let mut inner = self.lock();
+        inner.last_event = Some(Instant::now());
+        if inner.last_error.take().is_some() && inner.logged.take().is_some() {
+            tracing::info!(resource = self.shared.resource, "the watch works again");
+        }
+    }
+
+    pub(super) fn restarted(&self) {
+        self.lock().restarts += 1;
+    }
+
+    pub(super) fn skipped(&self) {
+        self.lock().skipped += 1;
+    }
+
+    /// Remembers an error; says so once, and again once a minute while it lasts.
+    pub(super) fn failed(&self, error: &ApiError) {
+        let resource = self.shared.resource;
+        let mut inner = self.lock();
+        inner.restarts += 1;
+        let known = inner.last_error.as_ref() == Some(error);
+        let silent = known && inner.logged.is_some_and(|at| at.elapsed() < REMIND);
+        inner.last_error = Some(error.clone());
+        if error.is_gone() {
+            tracing::info!(resource, %error, "the watch is too far behind: listing anew");
+            return;
+        }
+        if !silent {
+            inner.logged = Some(Instant::now());
+            if error.is_forbidden() {
+                tracing::warn!("not allowed to list and watch {resource}, waiting for the permission: {error}");
+            } else {
+                tracing::warn!("cannot list and watch {resource}, will go on trying: {error}");
+            }
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.shared.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

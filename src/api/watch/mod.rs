@@ -1,0 +1,411 @@
+//! One list and watch loop per resource: keeps a [`Sink`] equal to the cluster, whatever the server does.
+//!
+//! Invariants: the sink keeps its old view until a new list is complete ([`Sink::start`] … [`Sink::done`]); an object
+//! that cannot be decoded is reported and skipped and ends nothing; every failure is followed by a wait. Which failure
+//! leads where is in [`state`]; this file does the I/O.
+
+mod handle;
+mod state;
+
+use std::time::Duration;
+
+use bytes::BytesMut;
+use futures::future::BoxFuture;
+use tokio::time::{Instant, timeout_at};
+
+use self::state::{Machine, Outcome, State};
+use super::body::Lines;
+use super::call::Call;
+use super::client::Client;
+use super::decode::{self, DecodeError, HpaObject, WirePod};
+use super::error::{ApiError, Status};
+use super::jitter::Jitter;
+
+pub use handle::{Handle, WatchStatus};
+
+/// Objects per page of a list.
+const PAGE: &str = "500";
+/// How long a server may take for one page.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The largest page, in bytes: 500 objects of the largest size that etcd takes.
+const MAX_PAGE: usize = 1 << 30;
+/// The longest line of a watch, in bytes; far above what etcd holds.
+const MAX_LINE: usize = 16 << 20;
+/// How long a server may take to begin a watch.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
+/// A streaming list that is not complete by then is read by pages: some servers ignore what they are asked.
+const STREAMING_LIST_TIMEOUT: Duration = Duration::from_secs(60);
+/// A watch lasts at least this long by the server's clock, and up to twice as long, so that watches spread.
+const SHORTEST_WATCH: Duration = Duration::from_secs(290);
+/// After this much more the client ends a watch that the server should have ended: the connection is dead.
+const GRACE: Duration = Duration::from_secs(15);
+
+/// A resource that can be watched, in all namespaces.
+pub trait Watched: Send + 'static {
+    /// Path segments of the collection.
+    const PATH: &'static [&'static str];
+    /// `pods`, or `horizontalpodautoscalers.autoscaling`: as RBAC and error texts name it.
+    const NAME: &'static str;
+    /// What the sink takes; may borrow from the wire bytes.
+    type Object<'a>;
+
+    /// Decodes one object.
+    fn decode(object: &[u8]) -> Result<Self::Object<'_>, DecodeError>;
+}
+
+/// `pods`
+#[derive(Debug)]
+pub struct Pods;
+
+impl Watched for Pods {
+    const PATH: &'static [&'static str] = &["api", "v1", "pods"];
+    const NAME: &'static str = "pods";
+    type Object<'a> = WirePod<'a>;
+
+    fn decode(object: &[u8]) -> Result<WirePod<'_>, DecodeError> {
+        decode::pod(object)
+    }
+}
+
+/// `horizontalpodautoscalers` of autoscaling/v2
+#[derive(Debug)]
+pub struct Hpas;
+
+impl Watched for Hpas {
+    const PATH: &'static [&'static str] = &["apis", "autoscaling", "v2", "horizontalpodautoscalers"];
+    const NAME: &'static str = "horizontalpodautoscalers.autoscaling";
+    type Object<'a> = HpaObject;
+
+    fn decode(object: &[u8]) -> Result<HpaObject, DecodeError> {
+        decode::hpa(object)
+    }
+}
+
+/// What takes the objects. All methods are quick and do not block.
+pub trait Sink<T>: Send {
+    /// A list begins. What is applied until [`Sink::done`] replaces everything before; may come again before `done`,
+    /// if the list has to begin anew.
+    fn start(&mut self);
+    /// An object is there, new or changed. During a list the same one may come more than once.
+    fn apply(&mut self, object: T);
+    /// An object is gone.
+    fn delete(&mut self, object: Deleted);
+    /// The list is complete.
+    fn done(&mut self);
+    /// Everything up to this version has been applied. Most sinks need not know.
+    fn progress(&mut self, _resource_version: &str) {}
+}
+
+/// An object that is gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deleted {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.uid`.
+    pub uid: String,
+}
+
+/// How a watch behaves.
+#[derive(Debug, Clone)]
+pub struct WatchOptions {
+    /// Begin with a streaming list (`sendInitialEvents`); falls back to pages by itself.
+    pub streaming_lists: bool,
+    /// Waits between tries grow up to this: half a sync period, so that a recovered server is seen within one.
+    pub longest_wait: Duration,
+    /// Spreads waits and watch lengths.
+    pub jitter: Jitter,
+}
+
+impl Default for WatchOptions {
+    fn default() -> Self {
+        Self {
+            streaming_lists: true,
+            longest_wait: Duration::from_millis(7_500),
+            jitter: Jitter::seeded(0),
+        }
+    }
+}
+
+/// Watches a resource ([`Pods`], [`Hpas`]) for as long as the returned future runs, which never ends by itself.
+///
+/// The client should be one without a token bucket.
+pub fn watch<W, S>(client: Client, options: WatchOptions, sink: S) -> (Handle, BoxFuture<'static, ()>)
+where
+    W: Watched,
+    S: for<'a> Sink<W::Object<'a>> + 'static,
+{
+    let handle = Handle::new(W::NAME);
+    let machine = Machine::new(options.streaming_lists, options.longest_wait, options.jitter.clone());
+    let intake = Intake::<W, S> { sink, handle: handle.clone(), watched: std::marker::PhantomData };
+    let watcher = Watcher { client, machine, intake, jitter: options.jitter, handle: handle.clone() };
+    (handle, Box::pin(watcher.run()))
+}
+
+struct Watcher<W, S> {
+    client: Client,
+    machine: Machine,
+    intake: Intake<W, S>,
+    jitter: Jitter,
+    handle: Handle,
+}
+
+impl<W, S> Watcher<W, S>
+where
+    W: Watched,
+    S: for<'a> Sink<W::Object<'a>>,
+{
+    async fn run(mut self) {
+        loop {
+            let outcome = match self.machine.state().clone() {
+                State::Streaming => self.stream().await,
+                State::Listing { next } => self.page(&next).await,
+                State::Watching { resource_version } => self.follow(&resource_version).await,
+            };
+            tracing::debug!(resource = W::NAME, ?outcome, "watch");
+            let wait = self.machine.step(outcome);
+            if !wait.is_zero() {
+                tokio::time::sleep(wait).await;
+            }
+        }
+    }
+
+    fn call(&self) -> Call {
+        Call::get(W::PATH.iter().copied()).about(W::NAME, "")
+    }
+
+    async fn page(&mut self, next: &str) -> Outcome {
+        if next.is_empty() {
+            self.intake.start();
+        }
+        let call = self.call().query("continue", next).query("limit", PAGE).within(PAGE_TIMEOUT).at_most(MAX_PAGE);
+        let intake = &mut self.intake;
+        let listed = self.client.items(&call, |item| {
+            intake.apply(item, None);
+            Ok(())
+        });
+        match listed.await {
+            Ok(envelope) if envelope.metadata.resource_version.is_empty() => self.failed(&ApiError::Decode(
+                DecodeError::new(format!("{} is not a list of {}", envelope.kind, W::NAME)),
+            )),
+            Ok(envelope) => {
+                let (next, resource_version) = (envelope.metadata.r#continue, envelope.metadata.resource_version);
+                if next.is_empty() {
+                    self.listed();
+                }
+                Outcome::Page { next, resource_version }
+            }
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    fn listed(&mut self) {
+        self.intake.done();
+        self.handle.synced();
+    }
+
+    /// Reads everything as the beginning of a watch, then follows.
+    async fn stream(&mut self) -> Outcome {
+        self.intake.start();
+        let seconds = self.watch_length();
+        let call = self
+            .call()
+            .query("allowWatchBookmarks", "true")
+            .query("resourceVersionMatch", "NotOlderThan")
+            .query("sendInitialEvents", "true")
+            .query("timeoutSeconds", &seconds.as_secs().to_string())
+            .query("watch", "true")
+            .within(OPEN_TIMEOUT);
+        let opened = Instant::now();
+        let answer = match self.client.open(&call).await {
+            Ok(answer) => answer,
+            Err(error) if refuses_streaming(&error) => {
+                tracing::info!(resource = W::NAME, "the server has no streaming lists: listing by pages");
+                return Outcome::StreamingUnsupported;
+            }
+            Err(error) => return self.failed(&error),
+        };
+        let mut lines = Lines::new(answer.into_body(), MAX_LINE);
+        loop {
+            let line = match timeout_at(opened + STREAMING_LIST_TIMEOUT, lines.next()).await {
+                Ok(Ok(Some(line))) => line,
+                Ok(Ok(None)) => {
+                    self.handle.restarted();
+                    return Outcome::Ended { lasted: opened.elapsed(), events: 0 };
+                }
+                Ok(Err(error)) => return self.failed(&error),
+                Err(_) => {
+                    tracing::info!(
+                        resource = W::NAME,
+                        "the streaming list did not complete within {STREAMING_LIST_TIMEOUT:?}: listing by pages"
+                    );
+                    return Outcome::StreamingUnsupported;
+                }
+            };
+            match self.intake.line(&line) {
+                Ok(Line::InitialEventsEnd { resource_version }) => {
+                    self.listed();
+                    self.machine.step(Outcome::Listed { resource_version });
+                    return self.read(lines, opened, seconds).await;
+                }
+                Ok(Line::Event { .. } | Line::Skipped) => {}
+                Err(error) if refuses_streaming(&error) => return Outcome::StreamingUnsupported,
+                Err(error) => return self.failed(&error),
+            }
+        }
+    }
+
+    /// Follows the changes after a version.
+    async fn follow(&mut self, resource_version: &str) -> Outcome {
+        let seconds = self.watch_length();
+        let call = self
+            .call()
+            .query("allowWatchBookmarks", "true")
+            .query("resourceVersion", resource_version)
+            .query("timeoutSeconds", &seconds.as_secs().to_string())
+            .query("watch", "true")
+            .within(OPEN_TIMEOUT);
+        let opened = Instant::now();
+        match self.client.open(&call).await {
+            Ok(answer) => self.read(Lines::new(answer.into_body(), MAX_LINE), opened, seconds).await,
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    /// Reads events until the watch ends.
+    async fn read(&mut self, mut lines: Lines, opened: Instant, length: Duration) -> Outcome {
+        let mut events = 0;
+        loop {
+            let line = match timeout_at(opened + length + GRACE, lines.next()).await {
+                Ok(Ok(Some(line))) => line,
+                // The server's time is up, or ours, should the connection be dead: both resume where they were.
+                Ok(Ok(None)) | Err(_) => {
+                    self.handle.restarted();
+                    return Outcome::Ended { lasted: opened.elapsed(), events };
+                }
+                Ok(Err(error)) => return self.failed(&error),
+            };
+            events += 1;
+            match self.intake.line(&line) {
+                Ok(Line::InitialEventsEnd { resource_version } | Line::Event { resource_version }) => {
+                    self.handle.event();
+                    self.intake.progress(&resource_version);
+                    self.machine.step(Outcome::Progress { resource_version });
+                }
+                Ok(Line::Skipped) => {}
+                Err(error) => return self.failed(&error),
+            }
+        }
+    }
+
+    /// Says what an error means, and remembers it.
+    fn failed(&mut self, error: &ApiError) -> Outcome {
+        self.handle.failed(error);
+        if expired(error) { Outcome::Expired } else { Outcome::Failed { retry_after: error.retry_after() } }
+    }
+
+    fn watch_length(&mut self) -> Duration {
+        let length = SHORTEST_WATCH.mul_f64(1.0 + self.jitter.fraction());
+        Duration::from_secs(length.as_secs())
+    }
+}
+
+/// What one line of a watch said.
+enum Line {
+    /// An object or a bookmark of this version; applied.
+    Event { resource_version: String },
+    /// The initial events are complete up to this version.
+    InitialEventsEnd { resource_version: String },
+    /// Nothing that could be read.
+    Skipped,
+}
+
+/// From bytes to the sink.
+struct Intake<W, S> {
+    sink: S,
+    handle: Handle,
+    watched: std::marker::PhantomData<fn() -> W>,
+}
+
+impl<W, S> Intake<W, S>
+where
+    W: Watched,
+    S: for<'a> Sink<W::Object<'a>>,
+{
+    // A sink takes objects of every lifetime; what does not depend on it is asked of the longest.
+    fn start(&mut self) {
+        Sink::<W::Object<'static>>::start(&mut self.sink);
+    }
+
+    fn done(&mut self) {
+        Sink::<W::Object<'static>>::done(&mut self.sink);
+    }
+
+    fn progress(&mut self, resource_version: &str) {
+        Sink::<W::Object<'static>>::progress(&mut self.sink, resource_version);
+    }
+
+    fn line(&mut self, line: &BytesMut) -> Result<Line, ApiError> {
+        let event = decode::watch_event(line).map_err(ApiError::Decode)?;
+        if &*event.kind == "ERROR" {
+            return Err(match serde_json::from_slice::<Status>(event.object) {
+                Ok(status) => status.into_error(500, None),
+                Err(error) => ApiError::Decode(error.into()),
+            });
+        }
+        let Ok(meta) = decode::meta(event.object) else {
+            self.handle.skipped();
+            tracing::warn!(resource = W::NAME, kind = &*event.kind, "a watch event without metadata is skipped");
+            return Ok(Line::Skipped);
+        };
+        let resource_version = meta.resource_version.clone();
+        match &*event.kind {
+            "ADDED" | "MODIFIED" => self.apply(event.object, Some(&meta)),
+            "DELETED" => {
+                let gone = Deleted { namespace: meta.namespace, name: meta.name, uid: meta.uid };
+                Sink::<W::Object<'static>>::delete(&mut self.sink, gone);
+            }
+            "BOOKMARK" if meta.ends_initial_events() => return Ok(Line::InitialEventsEnd { resource_version }),
+            _ => {}
+        }
+        Ok(if resource_version.is_empty() { Line::Skipped } else { Line::Event { resource_version } })
+    }
+
+    fn apply(&mut self, object: &[u8], meta: Option<&decode::Meta>) {
+        match W::decode(object) {
+            Ok(object) => self.sink.apply(object),
+            Err(error) => {
+                self.handle.skipped();
+                let read = if meta.is_none() { decode::meta(object).ok() } else { None };
+                let (namespace, name) =
+                    meta.or(read.as_ref()).map_or(("?", "?"), |meta| (&*meta.namespace, &*meta.name));
+                tracing::warn!(
+                    resource = W::NAME, namespace, name, %error,
+                    "an object cannot be decoded and is skipped"
+                );
+            }
+        }
+    }
+}
+
+/// Whether the server says that it does not know streaming lists.
+fn refuses_streaming(error: &ApiError) -> bool {
+    match error.code() {
+        Some(400 | 422) => true,
+        Some(403) => error.to_string().contains("sendInitialEvents"),
+        _ => false,
+    }
+}
+
+/// Whether the version must be forgotten: it is too old, or from before a restore of etcd.
+fn expired(error: &ApiError) -> bool {
+    match error {
+        ApiError::Status { cause, message, .. } => {
+            error.is_gone()
+                || cause.as_deref() == Some("ResourceVersionTooLarge")
+                || message.contains("Too large resource version")
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,109 @@
+//! A controller put together: clients, stores, queue, watches. The same for the process, the demo and the tests.
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::api::client::Clients;
+use crate::api::events::{EventOptions, Recorder};
+use crate::api::jitter::Jitter;
+use crate::api::mapper::Mapper;
+use crate::api::metrics::{ApiMetrics, MetricsOptions};
+use crate::api::scale::Scales;
+use crate::api::status::Statuses;
+use crate::api::watch::{self, Handle, WatchOptions};
+use crate::cli::Config;
+use crate::clock::SharedClock;
+use crate::controller::queue::Queue;
+use crate::controller::{Controller, Histories, HpaIntake, PodIntake};
+use crate::store::{Hpas, Overlap, Pods};
+use crate::telemetry::metrics::Metrics as Telemetry;
+
+/// The field manager of status writes.
+const STATUS_MANAGER: &str = "concertina";
+
+/// A controller with its watches running.
+#[derive(Debug)]
+pub struct Assembly {
+    /// The controller. Its syncs run once [`Controller::run`] does.
+    pub controller: Arc<Controller>,
+    /// How the watch of HPAs is doing.
+    pub hpas: Handle,
+    /// How the watch of pods is doing.
+    pub pods: Handle,
+}
+
+impl Assembly {
+    /// Puts a controller together and starts its watches and its sender of events, all until `stop`.
+    ///
+    /// `seed` spreads waits and watch lengths; equal seeds give equal runs.
+    pub fn start(
+        clients: &Clients,
+        config: &Config,
+        clock: SharedClock,
+        telemetry: Telemetry,
+        seed: u64,
+        stop: &CancellationToken,
+    ) -> Self {
+        let tasks = TaskTracker::new();
+        let mapper = Arc::new(Mapper::new(clients.discovery.clone()));
+        let metrics_options = MetricsOptions {
+            timeout: config.metrics_timeout,
+            max_response: config.max_metrics_response,
+            per_api: config.max_concurrent_metric_requests_per_api,
+            total: config.max_concurrent_metric_requests,
+            version_life: config.sync_period,
+        };
+        let (events, sender) = Recorder::new(clients.core.clone(), Arc::clone(&clock), EventOptions::default());
+        let queue = Arc::new(Queue::new(telemetry.workqueue("horizontalpodautoscaler")));
+        let levels = Arc::clone(&queue);
+        telemetry.before_render(move || levels.publish());
+        let controller = Arc::new(Controller {
+            hpas: Arc::new(Hpas::new()),
+            pods: Arc::new(Pods::new()),
+            overlap: Arc::new(Overlap::new()),
+            mapper: Arc::clone(&mapper),
+            scales: Scales::new(clients.scale.clone(), config.field_manager.as_str()),
+            statuses: Statuses::new(clients.core.clone(), STATUS_MANAGER),
+            metrics: Arc::new(ApiMetrics::new(clients, mapper, metrics_options)),
+            events,
+            histories: Histories::new(),
+            queue,
+            telemetry,
+            clock,
+            settings: config.settings.clone(),
+            stale_guard: config.stale_consistency,
+            period: config.sync_period,
+            workers: Arc::new(Semaphore::new(config.concurrent_syncs.clamp(1, Semaphore::MAX_PERMITS))),
+        });
+        let options = |seed| WatchOptions {
+            longest_wait: config.sync_period / 2,
+            jitter: Jitter::seeded(seed),
+            ..WatchOptions::default()
+        };
+        let (hpas, watching_hpas) = watch::watch::<watch::Hpas, _>(
+            clients.watch.clone(),
+            options(seed),
+            HpaIntake::new(Arc::clone(&controller)),
+        );
+        let (pods, watching_pods) = watch::watch::<watch::Pods, _>(
+            clients.watch.clone(),
+            options(seed.wrapping_add(1)),
+            PodIntake::new(Arc::clone(&controller.pods)),
+        );
+        for task in [watching_hpas, watching_pods] {
+            tasks.spawn(stop.clone().run_until_cancelled_owned(task));
+        }
+        // The sender outlives the watches: what was recorded on the way down is still sent.
+        tokio::spawn(sender);
+        Self { controller, hpas, pods }
+    }
+
+    /// Waits until both watches have shown everything there is.
+    pub async fn synced(&self) {
+        self.hpas.wait_synced().await;
+        self.pods.wait_synced().await;
+    }
+}

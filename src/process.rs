@@ -1,0 +1,82 @@
+//! From the command line to an exit code: 0 when ended on request, 1 when it could not run, 2 for a wrong command line.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::{CliError, Config, Invocation};
+use crate::clock::{SharedClock, SystemClock};
+use crate::telemetry::logging;
+
+/// Runs what the words after the program's name ask for.
+pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
+    let invocation = match Invocation::from_args(words) {
+        Ok(invocation) => invocation,
+        Err(error) => {
+            eprintln!("Error: {error}");
+            return ExitCode::from(CliError::EXIT_CODE);
+        }
+    };
+    match invocation {
+        Invocation::Help(text) | Invocation::Version(text) => {
+            println!("{}", text.trim_end());
+            ExitCode::SUCCESS
+        }
+        Invocation::Controller(config) => controller(&config),
+        #[cfg(feature = "tools")]
+        Invocation::Demo(_) => ExitCode::FAILURE,
+    }
+}
+
+fn controller(config: &Config) -> ExitCode {
+    let clock: SharedClock = Arc::new(SystemClock);
+    if let Err(error) = logging::set_up(config.logging, Arc::clone(&clock)) {
+        return failed(&error);
+    }
+    // A second provider from another crate must not make the choice ambiguous; that this is the first is fine too.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(&error),
+    };
+    let result = runtime.block_on(async {
+        let stop = CancellationToken::new();
+        if let Err(error) = stop_on_signal(&stop) {
+            tracing::warn!(%error, "signals cannot be listened to");
+        }
+        crate::app::run(config, clock, stop).await
+    });
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failed(&error),
+    }
+}
+
+/// SIGTERM and SIGINT end in order; a second one ends at once.
+pub(crate) fn stop_on_signal(stop: &CancellationToken) -> std::io::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let stop = stop.clone();
+    tokio::spawn(async move {
+        for last in [false, true] {
+            tokio::select! {
+                biased;
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            if last {
+                std::process::exit(1);
+            }
+            stop.cancel();
+        }
+    });
+    Ok(())
+}
+
+fn failed(error: &dyn std::error::Error) -> ExitCode {
+    eprintln!("Error: {error}");
+    ExitCode::FAILURE
+}

@@ -1,0 +1,300 @@
+//! One recording, played through the whole controller in virtual time.
+//!
+//! The recording says when an HPA is synced, so the queue is left out; everything else is as it runs in a cluster.
+//! The world of a sync is set shortly before its instant, so that the watches have delivered it by then.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use autoscaling::settings::{Settings, Version};
+use concertina::app::Assembly;
+use concertina::api::client::{ClientOptions, Clients};
+use concertina::cli::Config;
+use concertina::cli::duration::GoDuration;
+use concertina::clock::{SharedClock, VirtualClock};
+use concertina::controller::WorkerPermit;
+use concertina::embedded::metrics::StaticMetrics;
+use concertina::embedded::{BareScale, Cluster, FaultAction, FaultRule, LoggedRequest, ScalePath, Status};
+use concertina::store::Key;
+use concertina::telemetry::metrics::Metrics;
+use hyper_util::rt::TokioIo;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::compare::{Outcome, difference, names_a_random_pod};
+
+/// How long before its instant the world of a sync is set.
+const LEAD: Duration = Duration::from_millis(100);
+const HPAS: &str = "autoscaling/horizontalpodautoscalers";
+
+/// Plays a recording up to its first difference; the number of its syncs.
+pub(crate) fn scenario(recording: &Value, differences: &mut Vec<String>) -> usize {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(play(recording, differences));
+    recording["syncs"].as_array().unwrap().len()
+}
+
+async fn play(recording: &Value, differences: &mut Vec<String>) {
+    let syncs = recording["syncs"].as_array().unwrap();
+    let any_count = names_a_random_pod(recording);
+    let mut stage = Stage::new(recording).await;
+    for (number, sync) in syncs.iter().enumerate() {
+        let got = stage.sync(sync).await;
+        if let Some(text) = difference(&sync["expect"], &got, any_count) {
+            differences.push(format!(
+                "{} ({}), sync {number} of {} at {}{text}",
+                recording["name"].as_str().unwrap(),
+                recording["emulatedVersion"].as_str().unwrap(),
+                sync["hpa"].as_str().unwrap(),
+                sync["at"].as_str().unwrap(),
+            ));
+            break;
+        }
+    }
+    stage.stop.cancel();
+}
+
+/// A cluster with a controller.
+struct Stage {
+    cluster: Cluster,
+    metrics: Arc<StaticMetrics>,
+    assembly: Assembly,
+    stop: CancellationToken,
+    origin: (Instant, Timestamp),
+    targets: BTreeSet<ScalePath>,
+    pods: BTreeSet<(String, String)>,
+}
+
+impl Stage {
+    async fn new(recording: &Value) -> Self {
+        let first: Timestamp = recording["syncs"][0]["at"].as_str().unwrap().parse().unwrap();
+        let start = first.checked_sub(LEAD * 2).unwrap();
+        let clock: SharedClock = Arc::new(VirtualClock::starting_at(start));
+        let origin = (Instant::now(), start);
+        let cluster = Cluster::new(Arc::clone(&clock));
+        cluster.requests().keep_bodies();
+        let metrics = Arc::new(StaticMetrics::new());
+        cluster.set_metrics(Arc::clone(&metrics) as _);
+        let server = cluster.clone();
+        let connector = tower::service_fn(move |_: http::Uri| {
+            let stream = TokioIo::new(server.dial());
+            async move { Ok::<_, std::io::Error>(stream) }
+        });
+        let clients = Clients::over(connector, &ClientOptions::default()).unwrap();
+        let config = Config { settings: settings(recording), ..Config::default() };
+        let stop = CancellationToken::new();
+        let assembly = Assembly::start(&clients, &config, clock, Metrics::new(), 0, &stop);
+        Self { cluster, metrics, assembly, stop, origin, targets: BTreeSet::new(), pods: BTreeSet::new() }
+    }
+
+    async fn sync(&mut self, sync: &Value) -> Outcome {
+        let at: Timestamp = sync["at"].as_str().unwrap().parse().unwrap();
+        let instant = self.origin.0 + Duration::try_from(at.duration_since(self.origin.1)).unwrap();
+        tokio::time::sleep_until(instant - LEAD).await;
+        let (namespace, name) = sync["hpa"].as_str().unwrap().split_once('/').unwrap();
+        self.set_object(&sync["object"]);
+        self.set_world(&sync["world"], namespace);
+        tokio::time::sleep_until(instant).await;
+
+        let before = self.cluster.get(HPAS, namespace, name).unwrap();
+        self.cluster.requests().clear();
+        let controller = &self.assembly.controller;
+        let mut permit = WorkerPermit::new(&controller.workers).await;
+        controller.sync(&Key::new(namespace, name), &mut permit).await;
+        controller.events.flush().await;
+        let after = self.cluster.get(HPAS, namespace, name).unwrap();
+        let requests = self.cluster.requests().entries();
+        Outcome {
+            scale_writes: requests.iter().filter_map(scale_write).collect(),
+            status_writes: requests.iter().filter(|request| is_accepted_status(request)).count(),
+            status: after["status"].clone(),
+            events: self.events(&requests),
+            metadata: (kept_metadata(&before), kept_metadata(&after)),
+        }
+    }
+
+    /// A changed object keeps the status that it has.
+    fn set_object(&self, object: &Value) {
+        if !object.is_object() {
+            return;
+        }
+        let mut object = object.clone();
+        let meta = |field: &str| object["metadata"][field].as_str().unwrap().to_owned();
+        let known = self.cluster.get(HPAS, &meta("namespace"), &meta("name"));
+        object["status"] = match known {
+            Some(known) if known["metadata"]["uid"] == object["metadata"]["uid"] => known["status"].clone(),
+            _ => json!({ "desiredReplicas": 0, "currentMetrics": null }),
+        };
+        self.cluster.put_raw(object);
+    }
+
+    fn set_world(&mut self, world: &Value, namespace: &str) {
+        let faults = self.cluster.faults();
+        faults.clear();
+        let mut add = |fault: &Value, verb: &str, suffix: &str| {
+            faults.add(FaultRule::new(action(fault)).verb(verb).path_suffix(suffix));
+        };
+        let mut once = Vec::new();
+        let mut present = BTreeSet::new();
+        for target in world["targets"].as_array().into_iter().flatten() {
+            let path = scale_path(target["path"].as_str().unwrap(), namespace);
+            let suffix = format!("/{}/{}/scale", path.resource, path.name);
+            if target["getFault"].is_object() {
+                add(&target["getFault"], "get", &suffix);
+            }
+            for fault in target["putFaults"].as_array().into_iter().flatten() {
+                once.push(FaultRule::new(action(fault)).verb("update").path_suffix(&suffix).times(1));
+            }
+            let scale = BareScale {
+                spec_replicas: target["specReplicas"].as_i64().unwrap_or(0),
+                status_replicas: target["statusReplicas"].as_i64().unwrap_or(0),
+                selector: target["selector"].as_str().unwrap_or_default().to_owned(),
+            };
+            self.cluster.put_scale(&path, scale);
+            present.insert(path);
+        }
+        let status_faults = world["statusPutFaults"].as_array().into_iter().flatten();
+        once.extend(status_faults.map(|fault| {
+            FaultRule::new(action(fault)).verb("update").path_suffix("/status").times(1)
+        }));
+        for rule in once {
+            faults.add(rule);
+        }
+        for gone in self.targets.difference(&present) {
+            self.cluster.remove_scale(gone);
+        }
+        self.targets = present;
+        let given = |field: &str| world.as_object().and_then(|world| world.get(field));
+        if let Some(pods) = given("pods") {
+            self.set_pods(pods.as_array().map_or(&[], Vec::as_slice));
+        }
+        if let Some(metrics) = given("resourceMetrics") {
+            self.metrics.set_resource(Some(metrics.clone()));
+        }
+        if let Some(metrics) = given("customMetrics") {
+            self.metrics.set_custom(metrics.clone());
+        }
+        if let Some(metrics) = given("externalMetrics") {
+            self.metrics.set_external(metrics.clone());
+        }
+        if let Some(absent) = given("customMetricsApiAbsent") {
+            self.cluster.set_discovery("custom.metrics.k8s.io", absent != true);
+        }
+    }
+
+    fn set_pods(&mut self, pods: &[Value]) {
+        let name_of = |pod: &Value| {
+            let meta = |field: &str| pod["metadata"][field].as_str().unwrap().to_owned();
+            (meta("namespace"), meta("name"))
+        };
+        let present: BTreeSet<_> = pods.iter().map(name_of).collect();
+        for (namespace, name) in self.pods.difference(&present) {
+            self.cluster.delete_now("pods", namespace, name).unwrap();
+        }
+        for pod in pods {
+            let mut pod = pod.clone();
+            pod["apiVersion"] = json!("v1");
+            pod["kind"] = json!("Pod");
+            self.cluster.put_raw(pod);
+        }
+        self.pods = present;
+    }
+
+    /// Events that were sent: a POST carries the whole event, a PATCH what has changed in one.
+    fn events(&self, requests: &[LoggedRequest]) -> Vec<Value> {
+        let mut stored: BTreeMap<String, Value> = BTreeMap::new();
+        for event in self.cluster.list("events", None) {
+            stored.insert(event["metadata"]["name"].as_str().unwrap().to_owned(), event);
+        }
+        let sent = requests.iter().filter(|request| request.path.contains("/events"));
+        sent.map(|request| {
+            let body: Value = serde_json::from_slice(&request.body).unwrap();
+            let (verb, event) = match request.verb {
+                "create" => ("POST", body.clone()),
+                _ => ("PATCH", stored[request.path.rsplit('/').next().unwrap()].clone()),
+            };
+            let message = if body["message"].is_string() { &body["message"] } else { &event["message"] };
+            let about = &event["involvedObject"];
+            json!({
+                "type": event["type"],
+                "reason": event["reason"],
+                "message": message,
+                "object": format!("{}/{}", about["namespace"].as_str().unwrap(), about["name"].as_str().unwrap()),
+                "verb": verb,
+                "count": if body["count"].is_number() { &body["count"] } else { &event["count"] },
+            })
+        })
+        .collect()
+    }
+}
+
+fn settings(recording: &Value) -> Settings {
+    let newest = recording["emulatedVersion"] == "1.37";
+    let mut settings = Settings::of(if newest { Version::V1_37 } else { Version::V1_36 });
+    let config = &recording["config"];
+    let duration = |name: &str| config[name].as_str().unwrap().parse::<GoDuration>().unwrap().unsigned().unwrap();
+    settings.tolerance = config["tolerance"].as_f64().unwrap();
+    settings.downscale_stabilization = duration("downscaleStabilization");
+    settings.cpu_initialization_period = duration("cpuInitializationPeriod");
+    settings.initial_readiness_delay = duration("initialReadinessDelay");
+    let gate = |name: &str, default: bool| config["featureGates"][name].as_bool().unwrap_or(default);
+    settings.scale_to_zero = gate("HPAScaleToZero", newest);
+    settings.generation = gate("HPAGeneration", newest);
+    settings
+}
+
+fn action(fault: &Value) -> FaultAction {
+    let code = u16::try_from(fault["code"].as_u64().unwrap()).unwrap();
+    match fault["text"].as_str() {
+        Some(text) => FaultAction::Text { code, body: text.to_owned() },
+        None => {
+            let text = |field: &str| fault[field].as_str().unwrap();
+            FaultAction::Status(Status::new(code, text("reason"), text("message")))
+        }
+    }
+}
+
+/// `apps/v1/deployments/web`, or `v1/...` and `core/v1/...` for the core group.
+fn scale_path(path: &str, namespace: &str) -> ScalePath {
+    let parts: Vec<&str> = path.split('/').collect();
+    let (group, rest) = if parts.len() == 4 { (parts[0], &parts[1..]) } else { ("", &parts[..]) };
+    ScalePath {
+        group: if group == "core" { String::new() } else { group.to_owned() },
+        version: rest[0].to_owned(),
+        resource: rest[1].to_owned(),
+        namespace: namespace.to_owned(),
+        name: rest[2].to_owned(),
+    }
+}
+
+fn scale_write(request: &LoggedRequest) -> Option<Value> {
+    if request.verb != "update" || !request.path.ends_with("/scale") {
+        return None;
+    }
+    let body: Value = serde_json::from_slice(&request.body).unwrap();
+    let parts: Vec<&str> = request.path.trim_start_matches('/').split('/').collect();
+    let path = match parts.as_slice() {
+        ["api", version, "namespaces", _, resource, name, _] => format!("{version}/{resource}/{name}"),
+        ["apis", group, version, "namespaces", _, resource, name, _] => {
+            format!("{group}/{version}/{resource}/{name}")
+        }
+        other => panic!("a scale at {other:?}"),
+    };
+    let replicas = body["spec"]["replicas"].as_i64().unwrap_or(0);
+    Some(json!({ "path": path, "replicas": replicas, "code": request.code }))
+}
+
+fn is_accepted_status(request: &LoggedRequest) -> bool {
+    request.verb == "update"
+        && request.path.contains("/horizontalpodautoscalers/")
+        && request.path.ends_with("/status")
+        && request.code == Some(200)
+}
+
+fn kept_metadata(object: &Value) -> Value {
+    let meta = &object["metadata"];
+    json!([meta["labels"], meta["annotations"], meta["ownerReferences"], meta["finalizers"]])
+}

@@ -1,0 +1,174 @@
+//! Lists, pages, selectors and watches.
+
+use serde_json::{Value, json};
+
+use crate::chapters::Chapter;
+use crate::hpas::{HPAS, hpa};
+use crate::rest::media;
+use crate::step::{delete, get, patch, post, watch};
+
+const PODS: &str = "/api/v1/namespaces/{ns}/pods";
+
+pub(crate) fn chapters() -> Vec<Chapter> {
+    vec![selectors(), pages(), watches(), streaming_lists(), too_old()]
+}
+
+pub(crate) fn pod(name: &str, labels: &Value) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"containers": [{"name": "app", "image": "example.com/app:1"}]},
+    })
+}
+
+fn selectors() -> Chapter {
+    let by = |selector: &str| format!("{PODS}?labelSelector={selector}");
+    let fields = |selector: &str| format!("{PODS}?fieldSelector={selector}");
+    Chapter {
+        name: "selectors",
+        steps: vec![
+            get(PODS)
+                .is("/kind", "PodList")
+                .is("/apiVersion", "v1")
+                .present("/metadata/resourceVersion")
+                .size("/items", 0),
+            post(PODS, pod("a", &json!({"app": "web", "tier": "front"}))).is("/status/phase", "Pending"),
+            post(PODS, pod("b", &json!({"app": "web", "tier": "back"}))),
+            post(PODS, pod("c", &json!({"app": "db"}))),
+            // In the order of their names; in a list, items carry no kind.
+            get(PODS)
+                .size("/items", 3)
+                .is("/items/0/metadata/name", "a")
+                .is("/items/2/metadata/name", "c")
+                .absent("/items/0/kind"),
+            get(&by("app%3Dweb")).size("/items", 2),
+            get(&by("app%3D%3Dweb,tier%21%3Dback")).size("/items", 1).is("/items/0/metadata/name", "a"),
+            get(&by("tier+in+%28front,back%29")).size("/items", 2),
+            get(&by("tier+notin+%28front%29")).size("/items", 2).is("/items/1/metadata/name", "c"),
+            get(&by("%21tier")).size("/items", 1).is("/items/0/metadata/name", "c"),
+            get(&by("tier")).size("/items", 2),
+            get(&by("app%3D%3D%3D")).code(400).is("/reason", "BadRequest"),
+            get(&fields("metadata.name%3Db")).size("/items", 1).is("/items/0/metadata/name", "b"),
+            get(&fields("status.phase%3DRunning")).size("/items", 0),
+            get(&fields("spec.colour%3Dred")).code(400).is("/reason", "BadRequest"),
+            get("/api/v1/pods?labelSelector=app%3Ddb,%21tier&fieldSelector=metadata.namespace%3D{ns}")
+                .size("/items", 1),
+            post(HPAS, hpa("web", json!({"maxReplicas": 3}))),
+            get(&format!("{HPAS}?fieldSelector=metadata.name%3Dweb"))
+                .is("/kind", "HorizontalPodAutoscalerList")
+                .is("/apiVersion", "autoscaling/v2")
+                .size("/items", 1),
+            get(&format!("{HPAS}?fieldSelector=metadata.name%3Dnone")).size("/items", 0),
+        ],
+    }
+}
+
+fn pages() -> Chapter {
+    Chapter {
+        name: "pages",
+        steps: vec![
+            post(PODS, pod("a", &json!({}))),
+            post(PODS, pod("b", &json!({}))),
+            post(PODS, pod("c", &json!({}))),
+            get(&format!("{PODS}?limit=2"))
+                .size("/items", 2)
+                .is("/metadata/remainingItemCount", 1)
+                .save("token", "/metadata/continue")
+                .save("version", "/metadata/resourceVersion"),
+            // The second page is of the same moment as the first.
+            post(PODS, pod("d", &json!({}))),
+            get(&format!("{PODS}?limit=2&continue={{token}}"))
+                .size("/items", 1)
+                .is("/items/0/metadata/name", "c")
+                .is("/metadata/resourceVersion", "{version}")
+                .absent("/metadata/continue")
+                .absent("/metadata/remainingItemCount"),
+            get(&format!("{PODS}?limit=9")).size("/items", 4).absent("/metadata/continue"),
+            get(&format!("{PODS}?limit=2&continue=nonsense")).code(400).is("/reason", "BadRequest"),
+            get(&format!("{PODS}?resourceVersion=0")).size("/items", 4),
+        ],
+    }
+}
+
+fn watches() -> Chapter {
+    let since = |rest: &str| format!("{HPAS}?watch=true&timeoutSeconds=1&resourceVersion={{list}}{rest}");
+    Chapter {
+        name: "watches",
+        steps: vec![
+            post(HPAS, hpa("before", json!({"maxReplicas": 3}))),
+            get(HPAS).size("/items", 1).save("list", "/metadata/resourceVersion"),
+            post(HPAS, hpa("web", json!({"maxReplicas": 3}))),
+            patch(media::MERGE, &format!("{HPAS}/web"), json!({"metadata": {"labels": {"a": "b"}}}))
+                .save("labelled", "/metadata/resourceVersion"),
+            patch(media::MERGE, &format!("{HPAS}/web"), json!({"metadata": {"labels": null}})),
+            delete(&format!("{HPAS}/web")),
+            watch(&since(""))
+                .size("", 4)
+                .is("/0/type", "ADDED")
+                .is("/0/object/kind", "HorizontalPodAutoscaler")
+                .is("/0/object/apiVersion", "autoscaling/v2")
+                .is("/0/object/metadata/name", "web")
+                .is("/1/type", "MODIFIED")
+                .is("/1/object/metadata/resourceVersion", "{labelled}")
+                .is("/3/type", "DELETED")
+                .other("/3/object/metadata/resourceVersion", "labelled"),
+            // An object that starts to fit was added, one that ceases to was deleted.
+            watch(&since("&labelSelector=a%3Db")).size("", 2).is("/0/type", "ADDED").is("/1/type", "DELETED"),
+            watch(&since("&fieldSelector=metadata.name%3Dbefore")).size("", 0),
+            // Without a version, what there is comes first.
+            watch(&format!("{HPAS}?watch=1&timeoutSeconds=1"))
+                .size("", 1)
+                .is("/0/type", "ADDED")
+                .is("/0/object/metadata/name", "before"),
+        ],
+    }
+}
+
+fn streaming_lists() -> Chapter {
+    let list = format!(
+        "{PODS}?watch=true&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    );
+    Chapter {
+        name: "streaming-lists",
+        steps: vec![
+            post(PODS, pod("a", &json!({}))),
+            post(PODS, pod("b", &json!({}))),
+            watch(&list)
+                .size("", 3)
+                .is("/0/type", "ADDED")
+                .is("/1/type", "ADDED")
+                .is("/2/type", "BOOKMARK")
+                .is("/2/object/kind", "Pod")
+                .is("/2/object/apiVersion", "v1")
+                .present("/2/object/metadata/resourceVersion")
+                .is("/2/object/metadata/annotations", json!({"k8s.io/initial-events-end": "true"})),
+            watch(&format!("{list}&resourceVersion=0")).is("/2/type", "BOOKMARK"),
+            get(&format!("{PODS}?watch=true&timeoutSeconds=1&sendInitialEvents=true"))
+                .code(422)
+                .is("/reason", "Invalid"),
+        ],
+    }
+}
+
+fn too_old() -> Chapter {
+    Chapter {
+        name: "too-old",
+        steps: vec![
+            // Before anything the server remembers of a resource; it says so within the stream.
+            watch(
+                "/apis/example.com/v1/namespaces/{ns}/widgets?watch=true&timeoutSeconds=1&resourceVersion=1",
+            )
+            .size("", 1)
+            .is("/0/type", "ERROR")
+            .is("/0/object/kind", "Status")
+            .is("/0/object/code", 410)
+            .is("/0/object/reason", "Expired")
+            .contains("/0/object/message", "too old resource version: 1"),
+            // From the future: not yet, and perhaps never.
+            get(&format!("{HPAS}?resourceVersion=999999999&resourceVersionMatch=NotOlderThan"))
+                .code(504)
+                .is("/reason", "Timeout"),
+        ],
+    }
+}

@@ -1,0 +1,125 @@
+//! Plays every kubelet: pods that are bound to the test's node run and get
+//! ready, pods that are being deleted go.
+//!
+//! It also remembers the pods it saw, which is how the metrics server knows
+//! what it could have measured.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::outcome::Outcome;
+use crate::rest::Rest;
+
+/// Pod templates name this node, so that deletions wait for the kubelet as
+/// they do in a cluster.
+pub(crate) const NODE: &str = "node-of-the-test";
+
+const LOOK: Duration = Duration::from_millis(250);
+
+#[derive(Clone, Debug)]
+pub(crate) struct SeenPod {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) containers: Vec<String>,
+    pub(crate) running: bool,
+}
+
+pub(crate) type SeenPods = Arc<Mutex<Vec<SeenPod>>>;
+
+pub(crate) struct Kubelet {
+    pub(crate) pods: SeenPods,
+    task: JoinHandle<()>,
+}
+
+impl Kubelet {
+    pub(crate) fn start(api: Rest) -> Self {
+        let pods = SeenPods::default();
+        let seen = pods.clone();
+        let task = tokio::spawn(async move {
+            loop {
+                // A failing look is repeated; a control plane that is gone fails the scenarios themselves.
+                if let Ok(now) = look(&api).await {
+                    *seen.lock().unwrap_or_else(PoisonError::into_inner) = now;
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+        });
+        Self { pods, task }
+    }
+}
+
+impl Drop for Kubelet {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// One round over all pods.
+async fn look(api: &Rest) -> Outcome<Vec<SeenPod>> {
+    let mut seen = Vec::new();
+    // From the server's cache: cheap, and a quarter of a second late at most.
+    for (index, pod) in api.list("/api/v1/pods?resourceVersion=0").await?.iter().enumerate() {
+        let text = |pointer| pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
+        if pod.pointer("/metadata/deletionTimestamp").is_some() {
+            api.delete_now(&path).await?;
+            continue;
+        }
+        let labels = string_map(pod.pointer("/metadata/labels"));
+        let mut running = text("/status/phase") == "Running";
+        if text("/status/phase") == "Pending" && text("/spec/nodeName") == NODE {
+            // A pod that went between the list and this patch is the next round's business.
+            running = api.merge(&format!("{path}/status"), &running_status(pod, index)).await.is_ok();
+        }
+        seen.push(SeenPod {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            containers: container_names(pod),
+            labels,
+            running,
+        });
+    }
+    Ok(seen)
+}
+
+fn running_status(pod: &Value, index: usize) -> Value {
+    let now = crate::clock::now();
+    let conditions = ["Initialized", "PodScheduled", "ContainersReady", "Ready"]
+        .map(|kind| json!({"type": kind, "status": "True", "lastTransitionTime": now}));
+    let address = format!("10.1.{}.{}", index / 250, index % 250 + 1);
+    let containers: Vec<_> = container_names(pod)
+        .into_iter()
+        .map(|name| {
+            json!({
+                "name": name, "ready": true, "started": true, "restartCount": 0,
+                "image": "example.com/app", "imageID": "",
+                "state": {"running": {"startedAt": now}},
+            })
+        })
+        .collect();
+    json!({"status": {
+        "phase": "Running",
+        "startTime": now,
+        "podIP": address,
+        "podIPs": [{"ip": address}],
+        "conditions": conditions,
+        "containerStatuses": containers,
+    }})
+}
+
+fn container_names(pod: &Value) -> Vec<String> {
+    let containers = pod.pointer("/spec/containers").and_then(Value::as_array);
+    let names = containers.into_iter().flatten().filter_map(|container| container.get("name")?.as_str());
+    names.map(str::to_owned).collect()
+}
+
+fn string_map(value: Option<&Value>) -> BTreeMap<String, String> {
+    let entries = value.and_then(Value::as_object).into_iter().flatten();
+    entries.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+}

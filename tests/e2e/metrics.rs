@@ -1,0 +1,269 @@
+//! What the three metrics APIs answer: values and faults that a test sets,
+//! for pods that the kubelet runs.
+//!
+//! Everything is kept per namespace, so that scenarios that run side by side
+//! do not see each other's loads or faults.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::{Value, json};
+
+use crate::clock;
+use crate::kubelet::{SeenPod, SeenPods};
+
+pub(crate) const RESOURCE: &str = "metrics.k8s.io";
+pub(crate) const CUSTOM: &str = "custom.metrics.k8s.io";
+pub(crate) const EXTERNAL: &str = "external.metrics.k8s.io";
+
+/// Each API in the version that is served, with what its discovery lists.
+pub(crate) const APIS: [(&str, &str, &str, &str); 3] = [
+    (RESOURCE, "v1beta1", "pods", "PodMetrics"),
+    (CUSTOM, "v1beta2", "pods/requests", "MetricValueList"),
+    (EXTERNAL, "v1beta1", "queue", "ExternalMetricValueList"),
+];
+
+/// A load on all running pods of an application.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Load {
+    /// Shared evenly, as by a load balancer: more pods, less for each.
+    Total(i64, &'static str),
+    /// The same for each pod, however many there are.
+    Each(i64, &'static str),
+}
+
+/// An answer in place of the right one.
+#[derive(Clone, Debug)]
+pub(crate) struct Fault {
+    pub(crate) code: u16,
+    pub(crate) media: &'static str,
+    pub(crate) body: &'static str,
+}
+
+impl Fault {
+    /// What a proxy says when nobody is behind it.
+    pub(crate) const AWAY: Self = Self { code: 503, media: "text/plain", body: "no healthy upstream\n" };
+    /// A connection that ended too early.
+    pub(crate) const TRUNCATED: Self = Self {
+        code: 200,
+        media: "application/json",
+        body: r#"{"kind":"PodMetricsList","apiVersion":"metrics.k8s.io/v1beta1","items":[{"meta"#,
+    };
+    /// A refusal with a reason of its own.
+    pub(crate) const BROKEN: Self = Self {
+        code: 500,
+        media: "application/json",
+        body: r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"the store is on fire","reason":"InternalError","code":500}"#,
+    };
+}
+
+#[derive(Default)]
+struct State {
+    /// By namespace, application, container, resource.
+    usage: BTreeMap<[String; 4], Load>,
+    /// By namespace, application, metric.
+    per_pod: BTreeMap<[String; 3], Load>,
+    /// By namespace, resource, object, metric.
+    objects: BTreeMap<[String; 4], String>,
+    /// By namespace and metric.
+    external: BTreeMap<[String; 2], Vec<String>>,
+    /// By namespace and API.
+    faults: BTreeMap<[String; 2], Fault>,
+}
+
+#[derive(Clone)]
+pub(crate) struct Metrics {
+    state: Arc<Mutex<State>>,
+    pods: SeenPods,
+}
+
+impl Metrics {
+    pub(crate) fn new(pods: SeenPods) -> Self {
+        Self { state: Arc::default(), pods }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn usage(&self, namespace: &str, app: &str, container: &str, resource: &str, load: Load) {
+        self.state().usage.insert([namespace, app, container, resource].map(str::to_owned), load);
+    }
+
+    pub(crate) fn per_pod(&self, namespace: &str, app: &str, metric: &str, load: Load) {
+        self.state().per_pod.insert([namespace, app, metric].map(str::to_owned), load);
+    }
+
+    pub(crate) fn object(&self, namespace: &str, resource: &str, name: &str, metric: &str, value: &str) {
+        let key = [namespace, resource, name, metric].map(str::to_owned);
+        self.state().objects.insert(key, value.to_owned());
+    }
+
+    /// One value per series.
+    pub(crate) fn external(&self, namespace: &str, metric: &str, values: &[&str]) {
+        let values = values.iter().map(|&value| value.to_owned()).collect();
+        self.state().external.insert([namespace, metric].map(str::to_owned), values);
+    }
+
+    pub(crate) fn fault(&self, namespace: &str, api: &str, fault: Option<Fault>) {
+        let key = [namespace, api].map(str::to_owned);
+        match fault {
+            Some(fault) => self.state().faults.insert(key, fault),
+            None => self.state().faults.remove(&key),
+        };
+    }
+
+    /// Answers a GET of one of the three APIs.
+    pub(crate) fn answer(&self, path: &str, query: &str) -> (u16, &'static str, String) {
+        let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+        let found = match parts.as_slice() {
+            ["apis", group, version] => discovery(group, version),
+            ["apis", group, _, "namespaces", namespace, rest @ ..] => {
+                let key = [*namespace, *group].map(str::to_owned);
+                if let Some(fault) = self.state().faults.get(&key) {
+                    return (fault.code, fault.media, fault.body.to_owned());
+                }
+                match (*group, rest) {
+                    (RESOURCE, ["pods"]) => Some(self.resource_metrics(namespace, &selector(query))),
+                    (CUSTOM, ["pods", "*", metric]) => {
+                        Some(self.pod_metrics(namespace, metric, &selector(query)))
+                    }
+                    (CUSTOM, [resource, name, metric]) => {
+                        self.object_metric(namespace, resource, name, metric)
+                    }
+                    (EXTERNAL, [metric]) => Some(self.external_metric(namespace, metric)),
+                    _ => None,
+                }
+            }
+            _ => None,
+        };
+        match found {
+            Some(body) => (200, "application/json", body.to_string()),
+            None => (404, "application/json", not_found(path).to_string()),
+        }
+    }
+
+    fn selected(&self, namespace: &str, selector: &BTreeMap<String, String>) -> Vec<SeenPod> {
+        let pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
+        let chosen = pods.iter().filter(|pod| {
+            pod.running
+                && pod.namespace == namespace
+                && selector.iter().all(|(key, value)| pod.labels.get(key) == Some(value))
+        });
+        chosen.cloned().collect()
+    }
+
+    fn resource_metrics(&self, namespace: &str, selector: &BTreeMap<String, String>) -> Value {
+        let pods = self.selected(namespace, selector);
+        let state = self.state();
+        let mut items = Vec::new();
+        for pod in &pods {
+            let containers: Vec<_> = pod
+                .containers
+                .iter()
+                .filter_map(|container| {
+                    let usage: serde_json::Map<_, _> = state
+                        .usage
+                        .iter()
+                        .filter(|([ns, app, name, _], _)| {
+                            ns == namespace && name == container && pod.labels.get("app") == Some(app)
+                        })
+                        .map(|([.., resource], load)| (resource.clone(), share(*load, pods.len()).into()))
+                        .collect();
+                    (!usage.is_empty()).then(|| json!({"name": container, "usage": usage}))
+                })
+                .collect();
+            if containers.len() == pod.containers.len() {
+                items.push(json!({
+                    "metadata": {"name": pod.name, "namespace": namespace, "labels": pod.labels},
+                    "timestamp": clock::now(),
+                    "window": "1s",
+                    "containers": containers,
+                }));
+            }
+        }
+        json!({"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": {}, "items": items})
+    }
+
+    fn pod_metrics(&self, namespace: &str, metric: &str, selector: &BTreeMap<String, String>) -> Value {
+        let pods = self.selected(namespace, selector);
+        let state = self.state();
+        let values = pods.iter().filter_map(|pod| {
+            let app = pod.labels.get("app")?;
+            let load = state.per_pod.get(&[namespace, app, metric].map(str::to_owned))?;
+            let value = share(*load, pods.len());
+            Some(metric_value(
+                &json!({"kind": "Pod", "namespace": namespace, "name": pod.name, "apiVersion": "/v1"}),
+                metric,
+                &value,
+            ))
+        });
+        metric_values(&values.collect::<Vec<_>>())
+    }
+
+    fn object_metric(&self, namespace: &str, resource: &str, name: &str, metric: &str) -> Option<Value> {
+        let key = [namespace, resource, name, metric].map(str::to_owned);
+        let value = self.state().objects.get(&key)?.clone();
+        let object = json!({"kind": resource, "namespace": namespace, "name": name});
+        Some(metric_values(&[metric_value(&object, metric, &value)]))
+    }
+
+    fn external_metric(&self, namespace: &str, metric: &str) -> Value {
+        let state = self.state();
+        let values = state.external.get(&[namespace, metric].map(str::to_owned));
+        let items: Vec<_> = values
+            .into_iter()
+            .flatten()
+            .map(|value| json!({"metricName": metric, "metricLabels": {}, "timestamp": clock::now(), "value": value}))
+            .collect();
+        json!({
+            "kind": "ExternalMetricValueList", "apiVersion": "external.metrics.k8s.io/v1beta1",
+            "metadata": {}, "items": items,
+        })
+    }
+}
+
+/// What one of so many pods carries, as a quantity.
+fn share(load: Load, pods: usize) -> String {
+    match load {
+        Load::Each(amount, unit) => format!("{amount}{unit}"),
+        Load::Total(amount, unit) => format!("{}{unit}", amount / i64::try_from(pods.max(1)).unwrap_or(1)),
+    }
+}
+
+fn metric_value(object: &Value, metric: &str, value: &str) -> Value {
+    json!({"describedObject": object, "metric": {"name": metric}, "timestamp": clock::now(), "value": value})
+}
+
+fn metric_values(items: &[Value]) -> Value {
+    json!({
+        "kind": "MetricValueList", "apiVersion": "custom.metrics.k8s.io/v1beta2", "metadata": {}, "items": items,
+    })
+}
+
+fn discovery(group: &str, version: &str) -> Option<Value> {
+    let (.., name, kind) = APIS.iter().find(|api| (api.0, api.1) == (group, version))?;
+    Some(json!({
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": format!("{group}/{version}"),
+        "resources": [{"name": name, "singularName": "", "namespaced": true, "kind": kind, "verbs": ["get", "list"]}],
+    }))
+}
+
+fn not_found(path: &str) -> Value {
+    json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 404,
+        "reason": "NotFound", "message": format!("no such metric: {path}"),
+    })
+}
+
+/// The equalities of `labelSelector`; scenarios use no others.
+fn selector(query: &str) -> BTreeMap<String, String> {
+    let parameter = query.split('&').find_map(|pair| pair.strip_prefix("labelSelector=")).unwrap_or_default();
+    let text = percent_encoding::percent_decode_str(parameter).decode_utf8_lossy();
+    text.split(',')
+        .filter_map(|term| term.split_once('='))
+        .map(|(key, value)| (key.to_owned(), value.trim_start_matches('=').to_owned()))
+        .collect()
+}

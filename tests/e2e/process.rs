@@ -1,0 +1,76 @@
+//! Child processes that never outlive the test, whatever ends it.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use crate::outcome::{Context, Failure, Outcome};
+
+/// A running program whose output goes to a log file.
+pub(crate) struct Process {
+    name: String,
+    child: Child,
+    /// A shell that waits for the end of its standard input, which comes when
+    /// the test closes the pipe or dies in any way, and then kills the child.
+    guard: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    pub(crate) fn start(name: &str, mut command: Command, folder: &Path) -> Outcome<Self> {
+        let log = folder.join(format!("{name}.log"));
+        let output = File::create(&log)?;
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .spawn()
+            .context(format!("cannot start {name} ({})", command.get_program().display()))?;
+        let guard = Command::new("sh")
+            .args(["-c", "cat >/dev/null; kill -9 \"$1\"", "guard", &child.id().to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        match guard {
+            Ok(guard) => Ok(Self { name: name.to_owned(), child, guard, log }),
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(Failure(format!("cannot start a shell to guard {name}: {error}")))
+            }
+        }
+    }
+
+    /// Fails, with the end of the log, if the program is no longer there.
+    pub(crate) fn still_runs(&mut self) -> Outcome {
+        match self.child.try_wait()? {
+            None => Ok(()),
+            Some(status) => Err(Failure(format!("{} ended with {status}\n{}", self.name, self.tail(20)))),
+        }
+    }
+
+    /// The last lines that the program wrote.
+    pub(crate) fn tail(&self, lines: usize) -> String {
+        let text = fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let all: Vec<&str> = text.lines().collect();
+        let from = all.len().saturating_sub(lines);
+        let mut tail = format!("--- {}, last {} of {} lines\n", self.name, all.len() - from, all.len());
+        for line in all.iter().skip(from) {
+            tail.extend(line.chars().take(400));
+            tail.push('\n');
+        }
+        tail
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // The guard goes first: once the child is reaped its number may belong to another process.
+        let _ = self.guard.kill();
+        let _ = self.guard.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,131 @@
+//! A plain JSON client: method, path, body in; code, body out.
+//!
+//! Tests say what they mean in the API's own words, so nothing here knows any
+//! type of Kubernetes.
+
+use std::time::Duration;
+
+use http::{Method, Request, Uri};
+use http_body_util::BodyExt as _;
+use kube::Client;
+use kube::client::Body;
+use serde_json::Value;
+
+use crate::outcome::{Context, Failure, Outcome};
+
+/// How a body is to be read.
+pub(crate) mod media {
+    pub(crate) const JSON: &str = "application/json";
+    pub(crate) const MERGE: &str = "application/merge-patch+json";
+    pub(crate) const STRATEGIC: &str = "application/strategic-merge-patch+json";
+    pub(crate) const JSON_PATCH: &str = "application/json-patch+json";
+    /// What kubectl asks for when it prints a table.
+    pub(crate) const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+}
+
+/// No request of a test takes longer, watches included.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Clone)]
+pub(crate) struct Rest {
+    client: Client,
+}
+
+/// One answer of the server.
+pub(crate) struct Answer {
+    pub(crate) code: u16,
+    pub(crate) text: String,
+}
+
+impl Answer {
+    /// The body as JSON; a text that is none becomes a JSON string.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|_| Value::String(self.text.clone()))
+    }
+
+    /// The body as one JSON value per line, as a watch sends it.
+    pub(crate) fn lines(&self) -> Vec<Value> {
+        self.text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+}
+
+impl Rest {
+    /// A client for a server whose certificate is not checked.
+    pub(crate) fn new(base_url: &str, token: &str) -> Outcome<Self> {
+        let mut config = kube::Config::new(base_url.parse::<Uri>()?);
+        config.accept_invalid_certs = true;
+        config.auth_info.token = Some(token.to_owned().into());
+        config.read_timeout = Some(PATIENCE);
+        // Tests want to see every answer, a refusal as well.
+        config.default_retry = false;
+        Ok(Self { client: Client::try_from(config)? })
+    }
+
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Option<&Value>,
+    ) -> Outcome<Answer> {
+        let mut request = Request::builder().method(method.clone()).uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let bytes = body.map(Value::to_string).unwrap_or_default().into_bytes();
+        let call = async {
+            let response = self.client.send(request.body(Body::from(bytes))?).await?;
+            let code = response.status().as_u16();
+            let body = response.into_body().collect().await?.to_bytes();
+            Ok(Answer { code, text: String::from_utf8_lossy(&body).into_owned() })
+        };
+        tokio::time::timeout(PATIENCE, call)
+            .await
+            .map_err(|_| Failure("no answer in time".to_owned()))
+            .and_then(|answer: Outcome<Answer>| answer)
+            .context(format!("{method} {path}"))
+    }
+
+    async fn expect(&self, method: Method, path: &str, media: &str, body: Option<&Value>) -> Outcome<Value> {
+        let answer = self.send(method.clone(), path, &[("content-type", media)], body).await?;
+        if answer.code < 300 {
+            Ok(answer.json())
+        } else {
+            Err(Failure(format!("{method} {path}: {} {}", answer.code, answer.text.trim())))
+        }
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Outcome<Value> {
+        self.expect(Method::GET, path, media::JSON, None).await
+    }
+
+    pub(crate) async fn create(&self, path: &str, body: &Value) -> Outcome<Value> {
+        self.expect(Method::POST, path, media::JSON, Some(body)).await
+    }
+
+    pub(crate) async fn merge(&self, path: &str, body: &Value) -> Outcome<Value> {
+        self.expect(Method::PATCH, path, media::MERGE, Some(body)).await
+    }
+
+    pub(crate) async fn delete(&self, path: &str) -> Outcome<Value> {
+        self.expect(Method::DELETE, path, media::JSON, None).await
+    }
+
+    /// Deletes at once, without a grace period; an object that is gone is fine.
+    pub(crate) async fn delete_now(&self, path: &str) -> Outcome {
+        let body = serde_json::json!({"gracePeriodSeconds": 0});
+        let answer = self.send(Method::DELETE, path, &[("content-type", media::JSON)], Some(&body)).await?;
+        match answer.code {
+            0..300 | 404 => Ok(()),
+            code => Err(Failure(format!("DELETE {path}: {code} {}", answer.text.trim()))),
+        }
+    }
+
+    /// The items of a list.
+    pub(crate) async fn list(&self, path: &str) -> Outcome<Vec<Value>> {
+        match self.get(path).await?.get_mut("items").map(Value::take) {
+            Some(Value::Array(items)) => Ok(items),
+            _ => Err(Failure(format!("GET {path}: not a list"))),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Everything that a scenario needs around the autoscaler: control plane,
+//! kubelet, metrics, a scalable custom resource. And the autoscaler itself,
+//! which is either of two programs under the same account and flags.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::adapter::Adapter;
+use crate::controlplane::ControlPlane;
+use crate::kubelet::Kubelet;
+use crate::metrics::Metrics;
+use crate::outcome::Outcome;
+use crate::process::Process;
+use crate::widgets::define_widgets;
+
+/// Which autoscaler drives the workloads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Autoscaler {
+    /// The loop in kube-controller-manager.
+    BuiltIn,
+    Concertina,
+}
+
+impl Autoscaler {
+    /// Ours, unless `CONCERTINA_E2E_AUTOSCALER=built-in` asks for the one that
+    /// the scenarios themselves are checked against.
+    pub(crate) fn under_test() -> Self {
+        match std::env::var("CONCERTINA_E2E_AUTOSCALER").as_deref() {
+            Ok("built-in") => Self::BuiltIn,
+            _ => Self::Concertina,
+        }
+    }
+}
+
+/// How far back a scale-down looks; the flag of both programs.
+pub(crate) const DOWNSCALE_WINDOW: Duration = Duration::from_secs(4);
+
+pub(crate) struct Stage {
+    pub(crate) plane: ControlPlane,
+    pub(crate) metrics: Metrics,
+    pub(crate) adapter: Adapter,
+    /// Held for its task.
+    _kubelet: Kubelet,
+}
+
+impl Stage {
+    pub(crate) async fn set() -> Outcome<Self> {
+        let mut plane = ControlPlane::start().await?;
+        let controllers = "deployment-controller,replicaset-controller,statefulset-controller";
+        plane.start_controllers("workload-controllers", controllers, &[])?;
+        let kubelet = Kubelet::start(plane.admin.clone());
+        let metrics = Metrics::new(kubelet.pods.clone());
+        let adapter = Adapter::start(metrics.clone()).await?;
+        adapter.register(&plane.admin).await?;
+        define_widgets(&plane.admin).await?;
+        Ok(Self { plane, metrics, adapter, _kubelet: kubelet })
+    }
+
+    /// Starts the autoscaler under the built-in account and role.
+    pub(crate) async fn autoscaler(&self, which: Autoscaler) -> Outcome<Process> {
+        self.autoscaler_with(which, &[]).await
+    }
+
+    /// The same, with more flags.
+    pub(crate) async fn autoscaler_with(&self, which: Autoscaler, more: &[&str]) -> Outcome<Process> {
+        let mut flags: Vec<String> = [
+            "--horizontal-pod-autoscaler-sync-period=1s",
+            "--horizontal-pod-autoscaler-cpu-initialization-period=1s",
+            "--horizontal-pod-autoscaler-initial-readiness-delay=1s",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        let window = DOWNSCALE_WINDOW.as_secs();
+        flags.push(format!("--horizontal-pod-autoscaler-downscale-stabilization={window}s"));
+        flags.extend(more.iter().map(|&flag| flag.to_owned()));
+        match which {
+            Autoscaler::BuiltIn => {
+                self.plane.controllers("built-in", "horizontal-pod-autoscaler-controller", &flags)
+            }
+            Autoscaler::Concertina => {
+                let kubeconfig =
+                    self.plane.service_account("kube-system", "horizontal-pod-autoscaler").await?;
+                let mut command = Command::new(binary());
+                command.arg("--kubeconfig").arg(kubeconfig).args(flags);
+                command.args(["--kube-api-qps=500", "--kube-api-burst=1000", "--health-address=127.0.0.1:0"]);
+                Process::start("concertina", command, self.plane.folder())
+            }
+        }
+    }
+}
+
+fn binary() -> PathBuf {
+    // Another build of the same program can be put to the test, a released one for example.
+    std::env::var_os("CONCERTINA_BIN").map_or_else(|| env!("CARGO_BIN_EXE_concertina").into(), PathBuf::from)
+}

@@ -1,0 +1,207 @@
+//! The namespace of one scenario: what it builds there, and the loads it sets.
+//! `looks.rs` has what it then looks at.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::kubelet::NODE;
+use crate::metrics::{Fault, Load, Metrics};
+use crate::outcome::{Outcome, ensure, eventually};
+use crate::rest::Rest;
+use crate::stage::{Autoscaler, Stage};
+
+/// How long anything may take that one or a few syncs bring about, on a busy machine.
+pub(crate) const SOON: Duration = Duration::from_mins(1);
+
+/// A container and its requests; none where the text is empty.
+#[derive(Clone, Copy)]
+pub(crate) struct Container(pub(crate) &'static str, pub(crate) &'static str, pub(crate) &'static str);
+
+/// One container that asks for a tenth of a core and 64 MiB.
+pub(crate) const APP: &[Container] = &[Container("app", "100m", "64Mi")];
+
+pub(crate) struct World {
+    pub(crate) api: Rest,
+    pub(crate) namespace: String,
+    pub(crate) which: Autoscaler,
+    metrics: Metrics,
+    /// Every autoscaler that was made here, with its metadata as the server answered.
+    made: Mutex<Vec<Value>>,
+}
+
+impl World {
+    pub(crate) async fn make(stage: &Stage, namespace: &str, which: Autoscaler) -> Outcome<Self> {
+        let api = stage.plane.admin.clone();
+        api.create("/api/v1/namespaces", &json!({"metadata": {"name": namespace}})).await?;
+        Ok(Self {
+            api,
+            namespace: namespace.to_owned(),
+            which,
+            metrics: stage.metrics.clone(),
+            made: Mutex::default(),
+        })
+    }
+
+    // --- paths
+
+    pub(crate) fn deployments(&self, name: &str) -> String {
+        format!("/apis/apps/v1/namespaces/{}/deployments/{name}", self.namespace)
+    }
+
+    pub(crate) fn stateful_sets(&self, name: &str) -> String {
+        format!("/apis/apps/v1/namespaces/{}/statefulsets/{name}", self.namespace)
+    }
+
+    pub(crate) fn widgets(&self, name: &str) -> String {
+        format!("/apis/example.com/v1/namespaces/{}/widgets/{name}", self.namespace)
+    }
+
+    pub(crate) fn hpas(&self, name: &str) -> String {
+        format!("/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers/{name}", self.namespace)
+    }
+
+    // --- workloads
+
+    /// A Deployment whose pods all run.
+    pub(crate) async fn deployment(&self, name: &str, replicas: i64, containers: &[Container]) -> Outcome {
+        let body = self.workload(name, replicas, containers);
+        self.api.create(self.deployments("").trim_end_matches('/'), &body).await?;
+        self.all_ready(&self.deployments(name), replicas).await
+    }
+
+    /// A StatefulSet whose pods all run.
+    pub(crate) async fn stateful_set(&self, name: &str, replicas: i64, containers: &[Container]) -> Outcome {
+        let mut body = self.workload(name, replicas, containers);
+        body["spec"]["serviceName"] = json!(name);
+        body["spec"]["podManagementPolicy"] = json!("Parallel");
+        self.api.create(self.stateful_sets("").trim_end_matches('/'), &body).await?;
+        self.all_ready(&self.stateful_sets(name), replicas).await
+    }
+
+    fn workload(&self, name: &str, replicas: i64, containers: &[Container]) -> Value {
+        let containers: Vec<_> = containers
+            .iter()
+            .map(|Container(name, cpu, memory)| {
+                let mut requests = serde_json::Map::new();
+                for (resource, amount) in [("cpu", cpu), ("memory", memory)] {
+                    if !amount.is_empty() {
+                        requests.insert(resource.to_owned(), json!(amount));
+                    }
+                }
+                json!({"name": name, "image": "example.com/app", "resources": {"requests": requests}})
+            })
+            .collect();
+        json!({
+            "metadata": {"name": name, "namespace": self.namespace},
+            "spec": {
+                "replicas": replicas,
+                "selector": {"matchLabels": {"app": name}},
+                "template": {
+                    "metadata": {"labels": {"app": name}},
+                    "spec": {"nodeName": NODE, "containers": containers, "terminationGracePeriodSeconds": 1},
+                },
+            },
+        })
+    }
+
+    async fn all_ready(&self, path: &str, replicas: i64) -> Outcome {
+        eventually(SOON, &format!("{replicas} ready pods of {path}"), async || {
+            let workload = self.api.get(path).await?;
+            let ready = workload["status"]["readyReplicas"].as_i64().unwrap_or_default();
+            ensure(ready == replicas, || format!("{ready} are ready"))
+        })
+        .await
+    }
+
+    // --- autoscalers
+
+    /// An autoscaler of the target, carrying metadata that its owner relies on.
+    pub(crate) async fn hpa(&self, name: &str, target: (&str, &str, &str), spec: Value) -> Outcome {
+        let (api_version, kind, target) = target;
+        let mut body = json!({
+            "metadata": {
+                "name": name,
+                "labels": {"team": "checkout", "app.kubernetes.io/managed-by": "somebody"},
+                "annotations": {"example.com/note": "keep \"this\"", "example.com/empty": ""},
+                "finalizers": ["example.com/hold"],
+                "ownerReferences": [{
+                    "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "controller": true,
+                    "uid": "6b4a5d3e-0000-4000-8000-000000000001",
+                }],
+            },
+            "spec": spec,
+        });
+        body["spec"]["scaleTargetRef"] = json!({"apiVersion": api_version, "kind": kind, "name": target});
+        let made = self.api.create(self.hpas("").trim_end_matches('/'), &body).await?;
+        self.remember(made);
+        Ok(())
+    }
+
+    fn remember(&self, made: Value) {
+        self.made.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(made);
+    }
+
+    /// A merge patch on the spec.
+    pub(crate) async fn change_hpa(&self, name: &str, spec: Value) -> Outcome {
+        self.api.merge(&self.hpas(name), &json!({"spec": spec})).await.map(drop)
+    }
+
+    /// Lets the finalizer go and waits until the object is gone.
+    pub(crate) async fn delete_hpa(&self, name: &str) -> Outcome {
+        self.metadata_is_kept(name).await?;
+        self.api.delete(&self.hpas(name)).await?;
+        self.api.merge(&self.hpas(name), &json!({"metadata": {"finalizers": null}})).await?;
+        let mut made = self.made.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        made.retain(|hpa| hpa["metadata"]["name"] != name);
+        Ok(())
+    }
+
+    /// What a status write must not touch is as its owner made it.
+    async fn metadata_is_kept(&self, name: &str) -> Outcome {
+        let made = self.made.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        let before = made.iter().find(|hpa| hpa["metadata"]["name"] == name).ok_or("no such autoscaler")?;
+        let after = self.api.get(&self.hpas(name)).await?;
+        for field in ["labels", "annotations", "ownerReferences", "finalizers", "uid", "creationTimestamp"] {
+            let (before, after) = (&before["metadata"][field], &after["metadata"][field]);
+            ensure(before == after, || format!("metadata.{field} of {name} was {before} and is {after}"))?;
+        }
+        Ok(())
+    }
+
+    /// The end of a scenario: all autoscalers still carry their metadata.
+    pub(crate) async fn close(&self) -> Outcome {
+        let made = self.made.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        for hpa in &made {
+            self.metadata_is_kept(hpa["metadata"]["name"].as_str().unwrap_or_default()).await?;
+        }
+        Ok(())
+    }
+
+    // --- loads
+
+    pub(crate) fn usage(&self, app: &str, container: &str, resource: &str, load: Load) {
+        self.metrics.usage(&self.namespace, app, container, resource, load);
+    }
+
+    pub(crate) fn cpu(&self, app: &str, total_milli: i64) {
+        self.usage(app, "app", "cpu", Load::Total(total_milli, "m"));
+    }
+
+    pub(crate) fn per_pod(&self, app: &str, metric: &str, load: Load) {
+        self.metrics.per_pod(&self.namespace, app, metric, load);
+    }
+
+    pub(crate) fn object(&self, resource: &str, name: &str, metric: &str, value: &str) {
+        self.metrics.object(&self.namespace, resource, name, metric, value);
+    }
+
+    pub(crate) fn external(&self, metric: &str, values: &[&str]) {
+        self.metrics.external(&self.namespace, metric, values);
+    }
+
+    pub(crate) fn fault(&self, api: &str, fault: Option<Fault>) {
+        self.metrics.fault(&self.namespace, api, fault);
+    }
+}
