@@ -4,7 +4,7 @@
 //! server, as it would to any other. Whoever looks at the port with kubectl sees the same. Only time is short: HPAs sync
 //! each second, and a day of traffic takes forty.
 //!
-//! [`world`] holds what is in the cluster, [`observe`] looks at it, [`frame`] and [`plain`] show it, on a terminal and
+//! `world` holds what is in the cluster, `observe` looks at it, `frame` and `plain` show it, on a terminal and
 //! elsewhere.
 
 mod files;
