@@ -12,24 +12,12 @@ use super::registry::{AUTHORIZATION, METRICS_GROUPS, ResourceType, TYPES, group_
 /// The version that the cluster says it has.
 pub(crate) const KUBERNETES: &str = "v1.37.1";
 
-const VERBS: &[&str] = &[
-    "create",
-    "delete",
-    "deletecollection",
-    "get",
-    "list",
-    "patch",
-    "update",
-    "watch",
-];
+const VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
 /// The groups that are there, with their one version, in Kubernetes' order of preference.
 pub(crate) fn groups(hidden: &BTreeSet<String>) -> Vec<(&'static str, &'static str)> {
     let mut groups: Vec<(&'static str, &'static str)> = Vec::new();
-    let types = TYPES
-        .iter()
-        .map(|ty| (ty.group, ty.version))
-        .filter(|(group, _)| !group.is_empty());
+    let types = TYPES.iter().map(|ty| (ty.group, ty.version)).filter(|(group, _)| !group.is_empty());
     for group in types.chain([AUTHORIZATION]).chain(METRICS_GROUPS.iter().copied()) {
         if !groups.contains(&group) && !hidden.contains(group.0) {
             groups.push(group);
@@ -60,10 +48,8 @@ pub(crate) fn core_versions() -> Value {
 
 /// `/apis`.
 pub(crate) fn group_list(hidden: &BTreeSet<String>) -> Value {
-    let groups: Vec<Value> = groups(hidden)
-        .into_iter()
-        .map(|(group, version)| group_json(group, version))
-        .collect();
+    let groups: Vec<Value> =
+        groups(hidden).into_iter().map(|(group, version)| group_json(group, version)).collect();
     json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
 }
 
@@ -79,19 +65,12 @@ pub(crate) fn group(hidden: &BTreeSet<String>, name: &str) -> Option<Value> {
 
 /// `/api/v1`, `/apis/{group}/{version}`.
 pub(crate) fn resources(hidden: &BTreeSet<String>, group: &str, version: &str) -> Option<Value> {
-    let there = if group.is_empty() {
-        version == "v1"
-    } else {
-        groups(hidden).contains(&(group, version))
-    };
+    let there = if group.is_empty() { version == "v1" } else { groups(hidden).contains(&(group, version)) };
     if !there {
         return None;
     }
     let mut resources: Vec<Value> = Vec::new();
-    for ty in TYPES
-        .iter()
-        .filter(|ty| ty.group == group && ty.version == version)
-    {
+    for ty in TYPES.iter().filter(|ty| ty.group == group && ty.version == version) {
         entries(ty, &mut resources);
     }
     if (group, version) == AUTHORIZATION {

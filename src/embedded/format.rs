@@ -22,10 +22,7 @@ impl Format {
     pub(crate) fn of(call: &Call) -> Self {
         for wanted in call.accept.split(',') {
             let parameter = |name: &str| {
-                wanted
-                    .split(';')
-                    .map(str::trim)
-                    .find_map(|part| part.strip_prefix(name)?.strip_prefix('='))
+                wanted.split(';').map(str::trim).find_map(|part| part.strip_prefix(name)?.strip_prefix('='))
             };
             match (parameter("as"), parameter("v")) {
                 (Some("PartialObjectMetadata" | "PartialObjectMetadataList"), Some("v1")) => {
@@ -50,10 +47,7 @@ impl Format {
     pub(crate) fn list(self, ty: &ResourceType, listed: &Listed, _now: Timestamp, out: &mut Vec<u8>) {
         let (kind, version) = match self {
             Self::Whole => (format!("{}List", ty.kind), ty.api_version()),
-            Self::Metadata => (
-                "PartialObjectMetadataList".to_owned(),
-                "meta.k8s.io/v1".to_owned(),
-            ),
+            Self::Metadata => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
         };
         let head =
             json!({ "kind": kind, "apiVersion": version, "metadata": list_metadata(listed) }).to_string();
@@ -87,11 +81,7 @@ impl Format {
             super::object::map(&mut metadata).insert("annotations".to_owned(), annotations);
         }
         let object = json!({ "kind": ty.kind, "apiVersion": ty.api_version(), "metadata": metadata });
-        out.extend_from_slice(
-            json!({ "type": "BOOKMARK", "object": object })
-                .to_string()
-                .as_bytes(),
-        );
+        out.extend_from_slice(json!({ "type": "BOOKMARK", "object": object }).to_string().as_bytes());
         out.push(b'\n');
     }
 }

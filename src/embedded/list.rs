@@ -40,10 +40,7 @@ pub(crate) fn list(
     let (version, after) = position(state, ty, options)?;
     let mut items = Vec::new();
     let mut next = None;
-    for stored in state
-        .list(ty, namespace, after.as_ref())
-        .filter(|stored| options.filter.matches(stored))
-    {
+    for stored in state.list(ty, namespace, after.as_ref()).filter(|stored| options.filter.matches(stored)) {
         if options.limit > 0 && items.len() == options.limit {
             next = items.last().map(|last: &Arc<Stored>| token(version, last));
             break;
@@ -53,17 +50,9 @@ pub(crate) fn list(
     let remaining = next.as_ref().and_then(|_| {
         let last = items.last()?;
         let key = Key::new(last.namespace(), last.name());
-        options
-            .filter
-            .is_empty()
-            .then(|| state.list(ty, namespace, Some(&key)).count())
+        options.filter.is_empty().then(|| state.list(ty, namespace, Some(&key)).count())
     });
-    Ok(Listed {
-        items,
-        version,
-        next,
-        remaining,
-    })
+    Ok(Listed { items, version, next, remaining })
 }
 
 /// The version that the list carries, and behind which object it begins.
@@ -104,9 +93,9 @@ fn position(state: &State, ty: &ResourceType, options: &ListOptions) -> Result<(
         ))),
         "Exact" if asked > newest => Err(Status::resource_version_too_large(asked, newest)),
         "Exact" if asked == newest => Ok((newest, None)),
-        "Exact" => Err(Status::expired(format!(
-            "The resourceVersion for the provided list is too old: {asked}"
-        ))),
+        "Exact" => {
+            Err(Status::expired(format!("The resourceVersion for the provided list is too old: {asked}")))
+        }
         other => Err(invalid_options(FieldError::unsupported(
             "resourceVersionMatch",
             &other.into(),
@@ -118,11 +107,7 @@ fn position(state: &State, ty: &ResourceType, options: &ListOptions) -> Result<(
 /// A resourceVersion as clients send it.
 pub(crate) fn parse_version(text: &str) -> Result<u64, Status> {
     text.parse().map_err(|_| {
-        invalid_options(FieldError::invalid(
-            "resourceVersion",
-            &text.into(),
-            "must be an unsigned integer",
-        ))
+        invalid_options(FieldError::invalid("resourceVersion", &text.into(), "must be an unsigned integer"))
     })
 }
 

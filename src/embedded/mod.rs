@@ -7,6 +7,7 @@ mod faults;
 mod format;
 mod hpa;
 mod list;
+pub mod load;
 pub mod metrics;
 mod object;
 mod patch;
@@ -69,9 +70,7 @@ struct Inner {
 
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cluster")
-            .field("resource_version", &self.resource_version())
-            .finish_non_exhaustive()
+        f.debug_struct("Cluster").field("resource_version", &self.resource_version()).finish_non_exhaustive()
     }
 }
 
@@ -117,21 +116,21 @@ impl Cluster {
         }
     }
 
-    /// Creates an object, by the rules of a POST.
+    /// Creates an object, by the rules of a POST; a namespace that is missing is made first, which a POST would not.
     pub fn create(&self, object: Value) -> Result<Value, Status> {
         let ty = type_of(&object)?;
         let namespace = namespace_of(ty, &object);
-        let stored = write::create(&mut self.lock(), ty, &namespace, object, &self.write())?;
+        let mut state = self.lock();
+        write::ensure_namespace(&mut state, &namespace, self.now());
+        let stored = write::create(&mut state, ty, &namespace, object, &self.write())?;
+        drop(state);
         Ok(stored.value())
     }
 
     /// Updates an object, by the rules of a PUT.
     pub fn update(&self, object: Value) -> Result<Value, Status> {
         let ty = type_of(&object)?;
-        let (namespace, name) = (
-            namespace_of(ty, &object),
-            object::meta(&object, "name").to_owned(),
-        );
+        let (namespace, name) = (namespace_of(ty, &object), object::meta(&object, "name").to_owned());
         let stored = write::update(&mut self.lock(), ty, &namespace, &name, object, &self.write())?;
         Ok(stored.value())
     }
@@ -139,10 +138,7 @@ impl Cluster {
     /// Updates the status of an object, by the rules of a PUT of the status subresource.
     pub fn update_status(&self, object: Value) -> Result<Value, Status> {
         let ty = type_of(&object)?;
-        let (namespace, name) = (
-            namespace_of(ty, &object),
-            object::meta(&object, "name").to_owned(),
-        );
+        let (namespace, name) = (namespace_of(ty, &object), object::meta(&object, "name").to_owned());
         let stored = write::update_status(&mut self.lock(), ty, &namespace, &name, object, &self.write())?;
         Ok(stored.value())
     }
@@ -173,11 +169,7 @@ impl Cluster {
         let filter = Filter::by_labels(labels)?;
         let matching: Vec<_> = {
             let state = self.lock();
-            state
-                .list(ty, namespace, None)
-                .filter(|stored| filter.matches(stored))
-                .cloned()
-                .collect()
+            state.list(ty, namespace, None).filter(|stored| filter.matches(stored)).cloned().collect()
         };
         Ok(matching.iter().map(|stored| stored.value()).collect())
     }
@@ -195,10 +187,7 @@ impl Cluster {
 
     /// Deletes an object without a grace period: what the kubelet does when a pod has ended.
     pub fn delete_now(&self, resource: &str, namespace: &str, name: &str) -> Result<Value, Status> {
-        let options = DeleteOptions {
-            grace_period: Some(0),
-            ..DeleteOptions::default()
-        };
+        let options = DeleteOptions { grace_period: Some(0), ..DeleteOptions::default() };
         self.delete_with(resource, namespace, name, &options)
     }
 
@@ -277,19 +266,11 @@ impl Cluster {
     }
 
     pub(crate) fn hidden(&self) -> BTreeSet<String> {
-        self.inner
-            .hidden
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.inner.hidden.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn metrics_backend(&self) -> Option<Arc<dyn MetricsBackend>> {
-        self.inner
-            .backend
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.inner.backend.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn delete_with(
@@ -305,20 +286,12 @@ impl Cluster {
     }
 
     fn write(&self) -> Write<'static> {
-        Write {
-            now: self.now(),
-            dry_run: false,
-            manager: None,
-            subresource: "",
-        }
+        Write { now: self.now(), dry_run: false, manager: None, subresource: "" }
     }
 }
 
 fn type_of(object: &Value) -> Result<&'static ResourceType, Status> {
-    let (version, kind) = (
-        object::text(object, &["apiVersion"]),
-        object::text(object, &["kind"]),
-    );
+    let (version, kind) = (object::text(object, &["apiVersion"]), object::text(object, &["kind"]));
     ResourceType::of(version, kind)
         .ok_or_else(|| Status::bad_request(format!("no kind {kind:?} is registered for version {version:?}")))
 }

@@ -257,24 +257,18 @@ impl ResourceType {
 
     /// The type at a path of the API.
     pub(crate) fn at(group: &str, version: &str, resource: &str) -> Option<&'static Self> {
-        TYPES
-            .iter()
-            .find(|ty| ty.group == group && ty.version == version && ty.resource == resource)
+        TYPES.iter().find(|ty| ty.group == group && ty.version == version && ty.resource == resource)
     }
 
     /// The type of an object, by its apiVersion and kind.
     pub(crate) fn of(api_version: &str, kind: &str) -> Option<&'static Self> {
-        TYPES
-            .iter()
-            .find(|ty| ty.kind == kind && ty.api_version() == api_version)
+        TYPES.iter().find(|ty| ty.kind == kind && ty.api_version() == api_version)
     }
 
     /// The type under a short path: `pods`, `apps/deployments`.
     pub(crate) fn named(path: &str) -> Option<&'static Self> {
         let (group, resource) = path.split_once('/').unwrap_or(("", path));
-        TYPES
-            .iter()
-            .find(|ty| ty.group == group && ty.resource == resource)
+        TYPES.iter().find(|ty| ty.group == group && ty.resource == resource)
     }
 
     /// What identifies the type in maps: it orders by group, then resource.
@@ -285,11 +279,7 @@ impl ResourceType {
 
 /// `group/version`, or the version alone in the core group.
 pub(crate) fn group_version(group: &str, version: &str) -> String {
-    if group.is_empty() {
-        version.to_owned()
-    } else {
-        format!("{group}/{version}")
-    }
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
 /// The metrics groups: they have no stored objects, a backend answers them.

@@ -110,19 +110,11 @@ impl Route {
             "DELETE" => "deletecollection",
             _ => "unknown",
         };
-        Self {
-            path: path.to_owned(),
-            segments,
-            verb,
-            resource,
-        }
+        Self { path: path.to_owned(), segments, verb, resource }
     }
 
     pub(crate) fn subject(&self, user_agent: &str) -> FaultSubject {
-        let subresource = self
-            .resource
-            .as_ref()
-            .and_then(|resource| resource.subresource.clone());
+        let subresource = self.resource.as_ref().and_then(|resource| resource.subresource.clone());
         FaultSubject {
             verb: self.verb,
             path: self.path.clone(),
@@ -147,11 +139,7 @@ impl ResourcePath {
             ["namespaces", namespace, _, ..] => Some((*namespace).to_owned()),
             _ => None,
         };
-        let path = if within.is_some() {
-            rest.get(2..).unwrap_or_default()
-        } else {
-            rest.as_slice()
-        };
+        let path = if within.is_some() { rest.get(2..).unwrap_or_default() } else { rest.as_slice() };
         Some(Self {
             group: group.to_owned(),
             version: version.to_owned(),
@@ -181,11 +169,8 @@ pub(crate) struct Query(Vec<(String, String)>);
 impl Query {
     pub(crate) fn new(text: &str) -> Self {
         let decode = |text: &str| {
-            let spaced: Cow<'_, str> = if text.contains('+') {
-                text.replace('+', " ").into()
-            } else {
-                text.into()
-            };
+            let spaced: Cow<'_, str> =
+                if text.contains('+') { text.replace('+', " ").into() } else { text.into() };
             percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
         };
         Self(
@@ -201,10 +186,7 @@ impl Query {
 
     /// A parameter; absent is empty.
     pub(crate) fn get(&self, key: &str) -> &str {
-        self.0
-            .iter()
-            .find(|(other, _)| other == key)
-            .map_or("", |(_, value)| value)
+        self.0.iter().find(|(other, _)| other == key).map_or("", |(_, value)| value)
     }
 
     fn flag(&self, key: &str) -> Option<bool> {
@@ -385,11 +367,7 @@ fn on_objects(
         "delete" => {
             let options = delete_options(call)?;
             let (stored, gone) = write::delete(&mut cluster.lock(), ty, namespace, name, &options, &write)?;
-            Ok(if gone {
-                Reply::json(200, &deleted(&stored))
-            } else {
-                one(cluster, call, 200, &stored)
-            })
+            Ok(if gone { Reply::json(200, &deleted(&stored)) } else { one(cluster, call, 200, &stored) })
         }
         "deletecollection" => delete_collection(cluster, call, path, ty, &write),
         _ => Err(Status::method_not_allowed()),
@@ -431,22 +409,10 @@ fn watch_objects(
         version_match: call.query.get("resourceVersionMatch").to_owned(),
         bookmarks: call.query.flag("allowWatchBookmarks") == Some(true),
         initial_events: call.query.flag("sendInitialEvents"),
-        timeout: call
-            .query
-            .get("timeoutSeconds")
-            .parse()
-            .ok()
-            .map(Duration::from_secs),
+        timeout: call.query.get("timeoutSeconds").parse().ok().map(Duration::from_secs),
     };
     let subject = call.route.subject(&call.user_agent);
-    let watcher = Watcher::open(
-        cluster,
-        ty,
-        path.namespace.as_deref(),
-        options,
-        Format::of(call),
-        subject,
-    )?;
+    let watcher = Watcher::open(cluster, ty, path.namespace.as_deref(), options, Format::of(call), subject)?;
     Ok(Reply::Watch(Box::new(watcher)))
 }
 
@@ -458,17 +424,11 @@ fn delete_collection(
     write: &Write<'_>,
 ) -> Result<Reply, Status> {
     let options = delete_options(call)?;
-    let listing = ListOptions {
-        filter: filter(call, ty)?,
-        ..ListOptions::default()
-    };
+    let listing = ListOptions { filter: filter(call, ty)?, ..ListOptions::default() };
     let mut state = cluster.lock();
     let listed = list::list(&state, ty, path.namespace.as_deref(), &listing)?;
-    let keys: Vec<Key> = listed
-        .items
-        .iter()
-        .map(|stored| Key::new(stored.namespace(), stored.name()))
-        .collect();
+    let keys: Vec<Key> =
+        listed.items.iter().map(|stored| Key::new(stored.namespace(), stored.name())).collect();
     for key in keys {
         // One that another's deletion took along is deleted as well.
         let _ = write::delete(&mut state, ty, &key.namespace, &key.name, &options, write);
@@ -480,11 +440,7 @@ fn delete_collection(
 }
 
 fn filter(call: &Call, ty: &ResourceType) -> Result<Filter, Status> {
-    Filter::parse(
-        ty,
-        call.query.get("labelSelector"),
-        call.query.get("fieldSelector"),
-    )
+    Filter::parse(ty, call.query.get("labelSelector"), call.query.get("fieldSelector"))
 }
 
 fn found(
@@ -511,11 +467,7 @@ fn deleted(stored: &Stored) -> Value {
 }
 
 fn delete_options(call: &Call) -> Result<DeleteOptions, Status> {
-    let given = if call.body.is_empty() {
-        Value::Null
-    } else {
-        body(call)?
-    };
+    let given = if call.body.is_empty() { Value::Null } else { body(call)? };
     let query = call.query.get("gracePeriodSeconds");
     let policy = match call.query.get("propagationPolicy") {
         "" => object::text(&given, &["propagationPolicy"]),
@@ -525,10 +477,7 @@ fn delete_options(call: &Call) -> Result<DeleteOptions, Status> {
         Some(object::text(&given, &["preconditions", key]).to_owned()).filter(|text| !text.is_empty())
     };
     Ok(DeleteOptions {
-        grace_period: query
-            .parse()
-            .ok()
-            .or_else(|| object::int(&given, &["gracePeriodSeconds"])),
+        grace_period: query.parse().ok().or_else(|| object::int(&given, &["gracePeriodSeconds"])),
         orphan: policy == "Orphan" || given.get("orphanDependents") == Some(&Value::Bool(true)),
         uid: precondition("uid"),
         resource_version: precondition("resourceVersion"),
@@ -554,12 +503,9 @@ fn body(call: &Call) -> Result<Value, Status> {
     if !matches!(kind, "" | "application/json") {
         return Err(Status::unsupported_media_type("application/json"));
     }
-    serde_json::from_slice(&call.body)
-        .ok()
-        .filter(Value::is_object)
-        .ok_or_else(|| {
-            Status::bad_request(
-                "the object provided is unrecognized (must be of type Object): the body is not a JSON object",
-            )
-        })
+    serde_json::from_slice(&call.body).ok().filter(Value::is_object).ok_or_else(|| {
+        Status::bad_request(
+            "the object provided is unrecognized (must be of type Object): the body is not a JSON object",
+        )
+    })
 }

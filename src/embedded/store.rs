@@ -39,10 +39,7 @@ pub(crate) struct Key {
 
 impl Key {
     pub(crate) fn new(namespace: &str, name: &str) -> Self {
-        Self {
-            namespace: namespace.into(),
-            name: name.into(),
-        }
+        Self { namespace: namespace.into(), name: name.into() }
     }
 }
 
@@ -79,10 +76,7 @@ impl Stored {
     }
 
     pub(crate) fn label(&self, key: &str) -> Option<&str> {
-        self.labels
-            .iter()
-            .find(|(other, _)| **other == *key)
-            .map(|(_, value)| &**value)
+        self.labels.iter().find(|(other, _)| **other == *key).map(|(_, value)| &**value)
     }
 
     /// Appends the whole object, `apiVersion` and `kind` included.
@@ -97,11 +91,7 @@ impl Stored {
 
     /// Appends the object as an item of a list: built-in types leave out `apiVersion` and `kind` there.
     pub(crate) fn write_item(&self, out: &mut Vec<u8>) {
-        if self.ty.custom {
-            self.write(out)
-        } else {
-            out.extend_from_slice(&self.text)
-        }
+        if self.ty.custom { self.write(out) } else { out.extend_from_slice(&self.text) }
     }
 
     /// The whole object as a value.
@@ -187,11 +177,7 @@ impl State {
     /// A uid that no other object has: they count up, so that equal runs give equal objects.
     pub(crate) fn next_uid(&mut self) -> String {
         self.uids += 1;
-        format!(
-            "{:08x}-0000-4000-8000-{:012x}",
-            self.uids >> 48,
-            self.uids & 0xffff_ffff_ffff
-        )
+        format!("{:08x}-0000-4000-8000-{:012x}", self.uids >> 48, self.uids & 0xffff_ffff_ffff)
     }
 
     /// The five letters after a generateName, from Kubernetes' alphabet, different every time.
@@ -210,10 +196,7 @@ impl State {
     }
 
     pub(crate) fn get(&self, ty: &ResourceType, namespace: &str, name: &str) -> Option<&Arc<Stored>> {
-        self.tables
-            .get(&ty.key())?
-            .objects
-            .get(&Key::new(namespace, name))
+        self.tables.get(&ty.key())?.objects.get(&Key::new(namespace, name))
     }
 
     /// The objects of a type, of one namespace or of all, beginning after `after`.
@@ -252,17 +235,9 @@ impl State {
         let now = Arc::new(Stored::new(ty, object));
         let table = self.tables.entry(ty.key()).or_default();
         let before = table.objects.insert(now.key.clone(), Arc::clone(&now));
-        let kind = if before.is_some() {
-            ChangeKind::Modified
-        } else {
-            ChangeKind::Added
-        };
+        let kind = if before.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
         self.index(before.as_deref(), Some(&now));
-        self.announce(Change {
-            kind,
-            now: Arc::clone(&now),
-            before,
-        });
+        self.announce(Change { kind, now: Arc::clone(&now), before });
         now
     }
 
@@ -273,22 +248,14 @@ impl State {
         namespace: &str,
         name: &str,
     ) -> Option<Arc<Stored>> {
-        let before = self
-            .tables
-            .get_mut(&ty.key())?
-            .objects
-            .remove(&Key::new(namespace, name))?;
+        let before = self.tables.get_mut(&ty.key())?.objects.remove(&Key::new(namespace, name))?;
         let version = self.advance();
         let mut object = before.value();
         object::section(&mut object, "metadata")
             .insert("resourceVersion".to_owned(), version.to_string().into());
         let now = Arc::new(Stored::new(ty, object));
         self.index(Some(&before), None);
-        self.announce(Change {
-            kind: ChangeKind::Deleted,
-            now: Arc::clone(&now),
-            before: Some(before),
-        });
+        self.announce(Change { kind: ChangeKind::Deleted, now: Arc::clone(&now), before: Some(before) });
         Some(now)
     }
 
@@ -299,9 +266,7 @@ impl State {
             .into_iter()
             .flatten()
             .filter_map(|((group, resource), key)| {
-                let ty = super::registry::TYPES
-                    .iter()
-                    .find(|ty| ty.key() == (*group, *resource))?;
+                let ty = super::registry::TYPES.iter().find(|ty| ty.key() == (*group, *resource))?;
                 Some((ty, key.clone()))
             })
             .collect()
@@ -321,11 +286,7 @@ impl State {
         let backlog = table
             .history
             .iter()
-            .skip(
-                table
-                    .history
-                    .partition_point(|change| change.now.resource_version <= from),
-            )
+            .skip(table.history.partition_point(|change| change.now.resource_version <= from))
             .filter(|change| namespace.is_none_or(|namespace| change.now.namespace() == namespace))
             .cloned()
             .collect();
@@ -337,9 +298,7 @@ impl State {
 
     /// Whether a version lies before what the history of a type still holds.
     pub(crate) fn is_forgotten(&self, ty: &ResourceType, version: u64) -> bool {
-        self.tables
-            .get(&ty.key())
-            .is_some_and(|table| version < table.forgotten)
+        self.tables.get(&ty.key()).is_some_and(|table| version < table.forgotten)
     }
 
     /// Forgets the history: no watch can start from an older version any more. Running watches go on.
@@ -395,9 +354,7 @@ impl State {
         let version = change.now.resource_version;
         let table = self.tables.entry(change.now.ty.key()).or_default();
         table.watchers.retain(|(namespace, watcher)| {
-            let concerned = namespace
-                .as_deref()
-                .is_none_or(|namespace| change.now.namespace() == namespace);
+            let concerned = namespace.as_deref().is_none_or(|namespace| change.now.namespace() == namespace);
             !concerned || watcher.send(Arc::clone(&change)).is_ok()
         });
         table.history.push_back(change);

@@ -75,11 +75,7 @@ impl Watcher {
         subject: FaultSubject,
     ) -> Result<Self, Status> {
         check(&options)?;
-        let version = if options.version.is_empty() {
-            0
-        } else {
-            list::parse_version(&options.version)?
-        };
+        let version = if options.version.is_empty() { 0 } else { list::parse_version(&options.version)? };
         let mut state = cluster.lock();
         let newest = state.newest();
         let snapshot = options.initial_events.unwrap_or(version == 0);
@@ -89,9 +85,7 @@ impl Watcher {
         }
         let mut pending = VecDeque::new();
         if snapshot {
-            let objects = state
-                .list(ty, namespace, None)
-                .filter(|stored| options.filter.matches(stored));
+            let objects = state.list(ty, namespace, None).filter(|stored| options.filter.matches(stored));
             pending.extend(objects.cloned().map(Pending::Initial));
             if options.initial_events == Some(true) {
                 pending.push_back(Pending::InitialEnd(newest));
@@ -249,10 +243,7 @@ fn write_error(status: &Status, out: &mut Vec<u8>) {
 
 /// What a change is to somebody who sees the collection through a filter.
 fn seen_as(change: &Change, filter: &Filter) -> Option<(&'static str, Arc<Stored>)> {
-    let before = change
-        .before
-        .as_ref()
-        .is_some_and(|before| filter.matches(before));
+    let before = change.before.as_ref().is_some_and(|before| filter.matches(before));
     let now = change.kind != ChangeKind::Deleted && filter.matches(&change.now);
     match (before, now) {
         (false, false) => None,
@@ -276,10 +267,9 @@ fn check(options: &WatchOptions) -> Result<(), Status> {
             "resourceVersionMatch",
             "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
         ),
-        Some(_) if !options.bookmarks => forbidden(
-            "allowWatchBookmarks",
-            "sendInitialEvents requires allowWatchBookmarks to be true",
-        ),
+        Some(_) if !options.bookmarks => {
+            forbidden("allowWatchBookmarks", "sendInitialEvents requires allowWatchBookmarks to be true")
+        }
         None if !options.version_match.is_empty() => forbidden(
             "resourceVersionMatch",
             "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
