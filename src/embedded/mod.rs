@@ -9,6 +9,7 @@ mod hpa;
 mod list;
 pub mod metrics;
 mod object;
+mod openapi;
 mod patch;
 mod registry;
 mod requests;
@@ -18,6 +19,7 @@ mod selectors;
 mod server;
 mod status;
 mod store;
+mod table;
 #[cfg(test)]
 mod tests;
 mod validation;

@@ -20,9 +20,9 @@ use super::status::{FieldError, Status};
 use super::store::{Change, ChangeKind, Stored};
 
 /// Between two bookmarks, as in Kubernetes.
-const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
+const BOOKMARK_PERIOD: Duration = Duration::from_mins(1);
 /// The life of a watch that names none; Kubernetes draws one between 30 and 60 minutes.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+const DEFAULT_TIMEOUT: Duration = Duration::from_mins(30);
 /// Events are joined into pieces of about this size.
 const PIECE: usize = 64 * 1024;
 
@@ -204,14 +204,14 @@ impl Watcher {
         while let Some(pending) = self.pending.pop_front() {
             self.say(pending, out).await;
         }
-        self.format.bookmark(self.ty, newest, false, out);
+        Format::bookmark(self.ty, newest, false, out);
     }
 
     async fn say(&mut self, pending: Pending, out: &mut Vec<u8>) {
         let now = self.cluster.now();
         match pending {
             Pending::Initial(stored) => self.format.event("ADDED", &stored, now, out),
-            Pending::InitialEnd(version) => self.format.bookmark(self.ty, version, true, out),
+            Pending::InitialEnd(version) => Format::bookmark(self.ty, version, true, out),
             Pending::Error(status) => {
                 write_error(&status, out);
                 self.finished = true;
