@@ -9,11 +9,12 @@
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
+use std::time::Duration;
 
 use concertina::clock::SystemClock;
 use concertina::embedded::Cluster;
 use serde_json::json;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpListener;
 use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
@@ -47,15 +48,22 @@ impl Served {
         Self { cluster, home, stop }
     }
 
-    /// Runs kubectl with these words and this standard input: standard output, or what it complains about.
-    async fn try_kubectl(&self, words: &str, input: &str) -> Result<String, String> {
-        let mut child = Command::new("kubectl")
+    fn command(&self, words: &str) -> Command {
+        let mut command = Command::new("kubectl");
+        command
             .args(words.split_whitespace())
             .env("KUBECONFIG", self.home.join("config"))
             .env("HOME", &self.home)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs kubectl with these words and this standard input: standard output, or what it complains about.
+    async fn try_kubectl(&self, words: &str, input: &str) -> Result<String, String> {
+        let mut child = self
+            .command(words)
             .spawn()
             .expect("kubectl on the PATH: https://kubernetes.io/docs/tasks/tools/#kubectl");
         child.stdin.take().unwrap().write_all(input.as_bytes()).await.unwrap();
@@ -315,7 +323,7 @@ async fn version_resources_explain_and_access_are_answered() {
 
 #[tokio::test]
 #[ignore = "needs kubectl on the PATH"]
-async fn a_watch_prints_rows_as_they_change() {
+async fn wait_sees_a_status_change() {
     let served = Served::start("watch").await;
     served.kubectl("apply -f -", HPA).await;
     let cluster = served.cluster.clone();
@@ -324,7 +332,7 @@ async fn a_watch_prints_rows_as_they_change() {
     let change = async move {
         let mut seen = cluster.requests();
         while seen.count(|request| request.verb == "watch") == 0 {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
             seen = cluster.requests();
         }
         let mut hpa = cluster.get("autoscaling/horizontalpodautoscalers", "default", "web").unwrap();
@@ -333,4 +341,27 @@ async fn a_watch_prints_rows_as_they_change() {
     };
     let (waited, ()) = tokio::join!(watching, change);
     assert_eq!(waited, "horizontalpodautoscaler.autoscaling/web condition met\n");
+}
+
+#[tokio::test]
+#[ignore = "needs kubectl on the PATH"]
+async fn a_watch_prints_rows_as_they_change() {
+    let served = Served::start("rows").await;
+    served.kubectl("apply -f -", HPA).await;
+    let mut child = served.command("get hpa -w").kill_on_drop(true).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut next = async || {
+        let line = tokio::time::timeout(Duration::from_secs(20), lines.next_line()).await;
+        line.expect("a row within 20 s").unwrap().unwrap()
+    };
+    assert!(next().await.starts_with("NAME"));
+    assert!(next().await.contains("cpu: <unknown>/80%"));
+    let mut hpa = served.cluster.get("autoscaling/horizontalpodautoscalers", "default", "web").unwrap();
+    hpa["status"] = json!({ "currentReplicas": 3, "desiredReplicas": 3, "currentMetrics": [{
+        "type": "Resource", "resource": { "name": "cpu", "current": { "averageUtilization": 50, "averageValue": "1" } },
+    }] });
+    served.cluster.update_status(hpa).unwrap();
+    assert!(next().await.contains("cpu: 50%/80%"));
+    served.cluster.delete("autoscaling/horizontalpodautoscalers", "default", "web").unwrap();
+    assert!(next().await.contains("cpu: 50%/80%"));
 }

@@ -23,6 +23,13 @@ pub(crate) fn apply(
         "application/merge-patch+json" => merge::apply(target, &parsed()?),
         "application/strategic-merge-patch+json" if strategic => strategic::apply(target, &parsed()?),
         "application/json-patch+json" => json::apply(target, &parsed()?)?,
+        "application/apply-patch+yaml" => {
+            return Err(Status::new(
+                415,
+                "UnsupportedMediaType",
+                "the embedded cluster does not serve server-side apply: use apply without --server-side, or a patch",
+            ));
+        }
         _ => {
             return Err(Status::unsupported_media_type(if strategic {
                 "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json"
