@@ -22,8 +22,7 @@ const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'*');
 
 /// What Go's `url.QueryEscape` leaves as it is, and the space, which becomes `+`.
-const QUERY: &AsciiSet =
-    &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b' ');
+const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b' ');
 
 /// The largest answer unless its API has its own limit; an object in etcd has at most 1.5 MiB.
 pub const DEFAULT_LIMIT: usize = 4 << 20;
@@ -90,7 +89,11 @@ impl Call {
         self.path.push('=');
         for piece in utf8_percent_encode(value, QUERY) {
             // A space is never part of an encoded piece, so this touches only spaces of the value.
-            if piece.contains(' ') { self.path.push_str(&piece.replace(' ', "+")) } else { self.path.push_str(piece) }
+            if piece.contains(' ') {
+                self.path.push_str(&piece.replace(' ', "+"));
+            } else {
+                self.path.push_str(piece);
+            }
         }
         self
     }
@@ -129,10 +132,11 @@ mod tests {
 
     #[test]
     fn segments_and_queries_are_encoded_as_go_does() {
-        let call = Call::get(["apis", "custom.metrics.k8s.io", "v1beta2", "namespaces", "a b", "pods", "*", "x/y"])
-            .query("labelSelector", "app=web,tier in (a,b)")
-            .query("metricLabelSelector", "")
-            .query("z", "~ü");
+        let call =
+            Call::get(["apis", "custom.metrics.k8s.io", "v1beta2", "namespaces", "a b", "pods", "*", "x/y"])
+                .query("labelSelector", "app=web,tier in (a,b)")
+                .query("metricLabelSelector", "")
+                .query("z", "~ü");
         assert_eq!(
             call.path(),
             "/apis/custom.metrics.k8s.io/v1beta2/namespaces/a%20b/pods/*/x%2Fy\

@@ -36,6 +36,9 @@ const MAX_REPEATS: u32 = 10;
 /// Discovery is rare and comes in bursts; client-go gives it its own, larger bucket.
 const DISCOVERY_BURST: u32 = 200;
 
+/// Longer than any run.
+const FOREVER: Duration = Duration::from_hours(24 * 365);
+
 /// Why the clients cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -165,7 +168,10 @@ pub struct Client {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("base", &self.base).field("bucket", &self.bucket).finish_non_exhaustive()
+        f.debug_struct("Client")
+            .field("base", &self.base)
+            .field("bucket", &self.bucket)
+            .finish_non_exhaustive()
     }
 }
 
@@ -178,8 +184,10 @@ impl Client {
 
     /// Sends a request and reads the answer, up to the limit of the request.
     pub async fn bytes(&self, call: &Call) -> Result<Bytes, ApiError> {
-        self.timed(call, async |answer: Response<Incoming>| body::collect(answer.into_body(), call.limit).await)
-            .await
+        self.timed(call, async |answer: Response<Incoming>| {
+            body::collect(answer.into_body(), call.limit).await
+        })
+        .await
     }
 
     /// Sends a request and hands out the items of the answer one by one while they arrive.
@@ -232,7 +240,9 @@ impl Client {
     }
 
     fn deadline(&self, call: &Call) -> Instant {
-        Instant::now() + call.timeout.unwrap_or(self.timeout)
+        let now = Instant::now();
+        // A flag may hold more than a clock can.
+        now.checked_add(call.timeout.unwrap_or(self.timeout)).unwrap_or(now + FOREVER)
     }
 
     async fn take_token(&self) {
@@ -250,7 +260,7 @@ impl Client {
             };
             let again = call.method == Method::GET && repeats < MAX_REPEATS && failure.error.is_transient();
             match failure.asked_to_wait {
-                Some(wait) if again && Instant::now() + wait < deadline => {
+                Some(wait) if again && wait < deadline.saturating_duration_since(Instant::now()) => {
                     tokio::time::sleep(wait).await;
                     self.take_token().await;
                     repeats += 1;

@@ -20,7 +20,7 @@ use super::client::ClientError;
 pub(super) type HttpService = BoxCloneSyncService<Request<Body>, Response<Incoming>, BoxError>;
 
 /// How long a connection may wait unused before it is closed.
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE: Duration = Duration::from_mins(1);
 
 /// The stack over TLS and TCP, with the credentials of the configuration.
 pub(super) fn over_network(config: &kube::Config) -> Result<HttpService, ClientError> {
@@ -117,7 +117,11 @@ impl<IO: Read + Unpin> Read for Stream<IO> {
 }
 
 impl<IO: Write + Unpin> Write for Stream<IO> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
         Pin::new(&mut self.0).poll_write(cx, bytes)
     }
 

@@ -129,7 +129,9 @@ fn resource(path: &str) -> String {
     }
     let rest: Vec<_> = segments.collect();
     match rest.as_slice() {
-        ["namespaces", _, resource, _, subresource] | [resource, _, subresource] if *resource != "namespaces" => {
+        ["namespaces", _, resource, _, subresource] | [resource, _, subresource]
+            if *resource != "namespaces" =>
+        {
             format!("{resource}/{subresource}")
         }
         ["namespaces", _, resource, ..] | [resource, ..] => (*resource).to_owned(),
@@ -195,7 +197,8 @@ mod tests {
         assert!(gate.pass(&request(Method::GET, SCALE)).is_ok());
         assert!(gate.pass(&request(Method::HEAD, SCALE)).is_ok());
         assert!(
-            gate.pass(&request(Method::POST, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")).is_ok()
+            gate.pass(&request(Method::POST, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"))
+                .is_ok()
         );
         for method in [Method::PUT, Method::POST, Method::PATCH, Method::DELETE, Method::OPTIONS] {
             assert_eq!(gate.pass(&request(method, SCALE)), Err(Refusal::DryRun));

@@ -39,6 +39,7 @@ pub(super) struct ListMeta {
 
 /// Cuts a list into its items.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one fact about the byte before")]
 pub(super) struct ItemScanner {
     place: Place,
     /// The beginning of an item that did not end with its piece.

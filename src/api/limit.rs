@@ -87,7 +87,10 @@ mod tests {
             bucket.take().await;
         }
         let elapsed = start.elapsed();
-        assert!(elapsed >= Duration::from_millis(999) && elapsed < Duration::from_millis(1_050), "{elapsed:?}");
+        assert!(
+            elapsed >= Duration::from_millis(999) && elapsed < Duration::from_millis(1_050),
+            "{elapsed:?}"
+        );
     }
 
     #[tokio::test(start_paused = true)]

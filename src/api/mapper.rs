@@ -35,7 +35,11 @@ pub struct Mapping {
 impl Mapping {
     /// `deployments.apps`, or `pods` for the core group.
     pub fn group_resource(&self) -> String {
-        if self.group.is_empty() { self.resource.clone() } else { format!("{}.{}", self.resource, self.group) }
+        if self.group.is_empty() {
+            self.resource.clone()
+        } else {
+            format!("{}.{}", self.resource, self.group)
+        }
     }
 }
 
@@ -120,7 +124,8 @@ struct GroupVersion {
 impl ApiGroup {
     /// The versions, the preferred one first.
     pub(super) fn versions(self) -> Vec<String> {
-        let mut versions: Vec<_> = self.versions.into_iter().flatten().map(|version| version.version).collect();
+        let mut versions: Vec<_> =
+            self.versions.into_iter().flatten().map(|version| version.version).collect();
         if let Some(preferred) = self.preferred_version
             && let Some(at) = versions.iter().position(|version| *version == preferred.version)
         {

@@ -39,5 +39,5 @@ pub mod scale;
 pub mod status;
 pub mod watch;
 
-#[cfg(all(test, feature = "tools"))]
+#[cfg(test)]
 mod tests;

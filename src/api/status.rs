@@ -12,7 +12,6 @@ use super::call::Call;
 use super::client::Client;
 use super::decode::meta;
 use super::error::ApiError;
-use crate::store::HpaRecord;
 
 /// Writes statuses.
 #[derive(Debug, Clone)]
@@ -44,17 +43,6 @@ struct Body<'a> {
     status: &'a Status,
 }
 
-impl<'a> From<&'a HpaRecord> for StatusTarget<'a> {
-    fn from(record: &'a HpaRecord) -> Self {
-        Self {
-            namespace: &record.key.namespace,
-            name: &record.key.name,
-            metadata: &record.metadata,
-            spec: &record.spec_raw,
-        }
-    }
-}
-
 impl Statuses {
     /// `field_manager` is recorded by the server as the one who wrote the status.
     pub fn new(client: Client, field_manager: impl Into<String>) -> Self {
@@ -62,12 +50,11 @@ impl Statuses {
     }
 
     /// Writes a status and gives the new resourceVersion.
-    pub async fn put<'a>(
+    pub async fn put(
         &self,
-        target: impl Into<StatusTarget<'a>> + Send,
+        target: StatusTarget<'_>,
         status: &Status,
     ) -> Result<String, ApiError> {
-        let target = target.into();
         let body = Body {
             kind: "HorizontalPodAutoscaler",
             api_version: "autoscaling/v2",

@@ -57,14 +57,11 @@ pub enum Group {
     Metrics,
     /// Logs, health, metrics of our own.
     Operation,
-    /// Of a subcommand.
-    Command,
 }
 
 impl Group {
     /// All of them, in order.
-    pub const ALL: [Self; 5] = [
-        Self::Command,
+    pub const ALL: [Self; 4] = [
         Self::Autoscaling,
         Self::Cluster,
         Self::Metrics,
@@ -78,7 +75,6 @@ impl Group {
             Self::Cluster => "Cluster",
             Self::Metrics => "Metrics APIs",
             Self::Operation => "Operation",
-            Self::Command => "Demo",
         }
     }
 }

@@ -37,20 +37,6 @@ pub(super) fn controller(table: &Table) -> String {
     text
 }
 
-/// Of the demo.
-#[cfg(feature = "tools")]
-pub(super) fn demo(table: &Table) -> String {
-    let mut text = "\
-Runs a cluster in this process, with workloads under changing load and the controller that scales them.
-
-Usage:
-  concertina demo [flags]
-"
-    .to_owned();
-    list(&mut text, table);
-    text
-}
-
 fn list(text: &mut String, table: &Table) {
     for group in Group::ALL {
         let flags: Vec<(&Flag, &str)> = table

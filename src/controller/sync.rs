@@ -49,7 +49,7 @@ impl Controller {
         let decision = decide(&hpa, &plan, &answers, &history, &self.settings, self.clock.now());
         let outcome = self.rescale(key, &decision, target).await;
         let conclusion = conclude(&hpa, decision, &outcome, &history, &self.settings, self.clock.now());
-        self.log(key, &conclusion, &outcome);
+        log(key, &conclusion, &outcome);
         self.finish(&record, &conclusion).await;
         for (computation, took) in conclusion.computations.iter().zip(&gathered.took) {
             self.telemetry.computed(&computation.metric_type, computation.action, computation.error, *took);
@@ -149,17 +149,18 @@ impl Controller {
             }
         }
     }
+}
 
-    fn log(&self, key: &Key, conclusion: &Conclusion, outcome: &WriteOutcome) {
-        for event in conclusion.events.iter().chain(&conclusion.last_event) {
-            let dry_run = *outcome == WriteOutcome::Withheld;
-            match event.kind {
-                autoscaling::event::EventKind::Normal => {
-                    tracing::info!(hpa = %key, reason = event.reason, dry_run, "{}", event.message);
-                }
-                autoscaling::event::EventKind::Warning => {
-                    tracing::debug!(hpa = %key, reason = event.reason, dry_run, "{}", event.message);
-                }
+/// One line for each event: what changed the cluster stands out, what users live with does not.
+fn log(key: &Key, conclusion: &Conclusion, outcome: &WriteOutcome) {
+    for event in conclusion.events.iter().chain(&conclusion.last_event) {
+        let dry_run = *outcome == WriteOutcome::Withheld;
+        match event.kind {
+            autoscaling::event::EventKind::Normal => {
+                tracing::info!(hpa = %key, reason = event.reason, dry_run, "{}", event.message);
+            }
+            autoscaling::event::EventKind::Warning => {
+                tracing::debug!(hpa = %key, reason = event.reason, dry_run, "{}", event.message);
             }
         }
     }

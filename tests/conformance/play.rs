@@ -134,7 +134,7 @@ impl Stage {
     fn set_world(&mut self, world: &Value, namespace: &str) {
         let faults = self.cluster.faults();
         faults.clear();
-        let mut add = |fault: &Value, verb: &str, suffix: &str| {
+        let add = |fault: &Value, verb: &str, suffix: &str| {
             faults.add(FaultRule::new(action(fault)).verb(verb).path_suffix(suffix));
         };
         let mut once = Vec::new();

@@ -197,6 +197,12 @@ async fn look(world: &World) -> Outcome<Vec<(String, Vec<String>)>> {
     Ok(state)
 }
 
+/// The one wanted difference: at no replicas the reference divides by zero and shows what comes of it, ours shows the
+/// undivided total, which is 0 wherever these steps leave no replicas.
+fn undivided(line: &str) -> String {
+    line.replace("\"-9223372036854775808m\"", "\"0\"")
+}
+
 /// Names every difference.
 pub(crate) fn compare(reference: &Trace, ours: &Trace) -> Outcome {
     let mut differences = Vec::new();
@@ -204,6 +210,7 @@ pub(crate) fn compare(reference: &Trace, ours: &Trace) -> Outcome {
     for ((step, expected), (_, got)) in reference.iter().zip(ours) {
         for ((name, expected), (_, got)) in expected.iter().zip(got) {
             compared += expected.len();
+            let expected: &Vec<_> = &expected.iter().map(|line| undivided(line)).collect();
             if expected != got {
                 let only = |one: &[String], other: &[String]| {
                     let lines = one.iter().filter(|line| !other.contains(line));

@@ -43,7 +43,8 @@ pub fn hpa(object: &[u8]) -> Result<HpaObject, DecodeError> {
     }
 
     let object: Object<'_> = serde_json::from_slice(object)?;
-    let field = |key: &str| object.metadata.0.iter().find(|(name, _)| &**name == key).map(|(_, value)| value.get());
+    let field =
+        |key: &str| object.metadata.0.iter().find(|(name, _)| &**name == key).map(|(_, value)| value.get());
     let string = |key: &str| -> Result<String, DecodeError> {
         Ok(field(key).map(serde_json::from_str).transpose()?.unwrap_or_default())
     };

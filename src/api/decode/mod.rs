@@ -33,7 +33,9 @@ impl From<serde_json::Error> for DecodeError {
             serde_json::error::Category::Eof => {
                 "couldn't get version/kind; json parse error: unexpected end of JSON input".to_owned()
             }
-            serde_json::error::Category::Syntax => format!("couldn't get version/kind; json parse error: {error}"),
+            serde_json::error::Category::Syntax => {
+                format!("couldn't get version/kind; json parse error: {error}")
+            }
             _ => error.to_string(),
         };
         if let Some((at, _)) = message.char_indices().nth(512) {

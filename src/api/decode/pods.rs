@@ -57,7 +57,8 @@ pub fn pod(object: &[u8]) -> Result<WirePod<'_>, DecodeError> {
     if metadata.name.is_empty() {
         return Err(DecodeError::new("a pod without metadata.name"));
     }
-    let ready = status.conditions.unwrap_or_default().into_iter().find(|condition| &*condition.kind == "Ready");
+    let ready =
+        status.conditions.unwrap_or_default().into_iter().find(|condition| &*condition.kind == "Ready");
     Ok(WirePod {
         namespace: metadata.namespace.0,
         name: metadata.name.0,
@@ -93,7 +94,8 @@ fn requests(resources: Option<Resources<'_>>) -> Result<Vec<(Cow<'_, str>, Quant
     let requests = resources.unwrap_or_default().requests.0.into_iter();
     requests
         .map(|(name, quantity)| {
-            let amount = quantity.0.parse().map_err(|error| DecodeError::new(format!("{}: {error}", &*name)))?;
+            let amount =
+                quantity.0.parse().map_err(|error| DecodeError::new(format!("{}: {error}", &*name)))?;
             Ok((name.0, amount))
         })
         .collect()
@@ -194,7 +196,10 @@ mod tests {
         let pod = pod(json).unwrap();
         assert!(matches!(pod.name, Cow::Borrowed("web-0")));
         assert_eq!(pod.labels, [("app".into(), "web".into()), ("note".into(), "a\"b".into())]);
-        assert_eq!(pod.containers[0].requests, [("cpu".into(), amount("100m")), ("memory".into(), amount("1024"))]);
+        assert_eq!(
+            pod.containers[0].requests,
+            [("cpu".into(), amount("100m")), ("memory".into(), amount("1024"))]
+        );
         assert!(pod.containers[1].requests.is_empty());
         assert!(pod.init_containers[0].restartable && !pod.containers[0].restartable);
         assert_eq!(pod.requests, [("cpu".into(), amount("1"))]);
@@ -214,7 +219,8 @@ mod tests {
         assert_eq!(pod.ready, Some(ReadyCondition { status: ConditionStatus::Unknown, since: None }));
         assert!(super::pod(br#"{"metadata":{}}"#).is_err());
         assert!(super::pod(br#"{"metadata":{"name":"a"},"spec":{"containers":7}}"#).is_err());
-        let bad = br#"{"metadata":{"name":"a"},"spec":{"containers":[{"resources":{"requests":{"cpu":"lots"}}}]}}"#;
+        let bad =
+            br#"{"metadata":{"name":"a"},"spec":{"containers":[{"resources":{"requests":{"cpu":"lots"}}}]}}"#;
         assert!(super::pod(bad).unwrap_err().message.starts_with("cpu: "));
     }
 }

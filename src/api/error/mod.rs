@@ -95,9 +95,16 @@ impl ApiError {
             }
             _ => {
                 let body = body.get(..MAX_ERROR_TEXT).unwrap_or(body);
-                let text = if text { String::from_utf8_lossy(body).trim().to_owned() } else { "unknown".to_owned() };
+                let text =
+                    if text { String::from_utf8_lossy(body).trim().to_owned() } else { "unknown".to_owned() };
                 let (reason, message) = generic(call, code.as_u16(), text);
-                Self::Status { code: code.as_u16(), reason: reason.to_owned(), message, retry_after, cause: None }
+                Self::Status {
+                    code: code.as_u16(),
+                    reason: reason.to_owned(),
+                    message,
+                    retry_after,
+                    cause: None,
+                }
             }
         }
     }
@@ -250,8 +257,9 @@ pub(super) fn go_quote(text: &str) -> String {
 pub(super) struct Status {
     #[serde(default)]
     kind: String,
-    #[serde(default)]
-    status: String,
+    /// `Success` or `Failure`.
+    #[serde(default, rename = "status")]
+    result: String,
     #[serde(default)]
     message: String,
     #[serde(default)]
@@ -277,15 +285,21 @@ struct Cause {
 impl Status {
     /// Whether it says that something failed; old servers leave the kind out.
     pub(super) fn is_failure(&self) -> bool {
-        (self.kind.is_empty() || self.kind == "Status") && self.status == "Failure"
+        (self.kind.is_empty() || self.kind == "Status") && self.result == "Failure"
     }
 
     /// As an error; `code` stands in where the Status has none.
     pub(super) fn into_error(self, code: u16, retry_after: Option<Duration>) -> ApiError {
         let (mut from_body, mut cause) = (None, None);
         if let Some(details) = self.details {
-            from_body = (details.retry_after_seconds > 0).then(|| Duration::from_secs(details.retry_after_seconds));
-            cause = details.causes.into_iter().flatten().map(|cause| cause.reason).find(|reason| !reason.is_empty());
+            from_body =
+                (details.retry_after_seconds > 0).then(|| Duration::from_secs(details.retry_after_seconds));
+            cause = details
+                .causes
+                .into_iter()
+                .flatten()
+                .map(|cause| cause.reason)
+                .find(|reason| !reason.is_empty());
         }
         let message = if self.message.is_empty() {
             // What apimachinery prints for a Status without a message.

@@ -1,7 +1,8 @@
 use super::*;
 
 fn text(call: &Call, code: u16, body: &str) -> String {
-    ApiError::from_answer(call, StatusCode::from_u16(code).unwrap(), "text/plain", None, body.as_bytes()).to_string()
+    ApiError::from_answer(call, StatusCode::from_u16(code).unwrap(), "text/plain", None, body.as_bytes())
+        .to_string()
 }
 
 fn status(code: u16, reason: &str, message: &str) -> ApiError {
@@ -24,20 +25,70 @@ fn text_answers_read_as_the_recordings_say() {
     let object = Call::get([]).about("services.custom.metrics.k8s.io", "front");
     let external = Call::get([]).about("queue_depth.external.metrics.k8s.io", "");
     for (call, code, body, expected) in [
-        (&pods, 500, "boom\n", "an error on the server (\"boom\") has prevented the request from succeeding (get pods.metrics.k8s.io)"),
-        (&pods, 502, "bad gateway\n", "an error on the server (\"bad gateway\") has prevented the request from succeeding (get pods.metrics.k8s.io)"),
+        (
+            &pods,
+            500,
+            "boom\n",
+            "an error on the server (\"boom\") has prevented the request from succeeding (get pods.metrics.k8s.io)",
+        ),
+        (
+            &pods,
+            502,
+            "bad gateway\n",
+            "an error on the server (\"bad gateway\") has prevented the request from succeeding (get pods.metrics.k8s.io)",
+        ),
         (&pods, 403, "not for you\n", "not for you (get pods.metrics.k8s.io)"),
-        (&pods, 503, "service unavailable\n", "the server is currently unable to handle the request (get pods.metrics.k8s.io)"),
-        (&pods, 404, "404 page not found\n", "the server could not find the requested resource (get pods.metrics.k8s.io)"),
-        (&per_pod, 429, "slow down\n", "the server has received too many requests and has asked us to try again later (get pods.custom.metrics.k8s.io *)"),
+        (
+            &pods,
+            503,
+            "service unavailable\n",
+            "the server is currently unable to handle the request (get pods.metrics.k8s.io)",
+        ),
+        (
+            &pods,
+            404,
+            "404 page not found\n",
+            "the server could not find the requested resource (get pods.metrics.k8s.io)",
+        ),
+        (
+            &per_pod,
+            429,
+            "slow down\n",
+            "the server has received too many requests and has asked us to try again later (get pods.custom.metrics.k8s.io *)",
+        ),
         (&per_pod, 403, "not for you\n", "not for you (get pods.custom.metrics.k8s.io *)"),
-        (&object, 500, "boom\n", "an error on the server (\"boom\") has prevented the request from succeeding (get services.custom.metrics.k8s.io front)"),
-        (&external, 401, "Unauthorized\n", "the server has asked for the client to provide credentials (get queue_depth.external.metrics.k8s.io)"),
-        (&external, 504, "late\n", "the server was unable to return a response in the time allotted, but may still be processing the request (get queue_depth.external.metrics.k8s.io)"),
+        (
+            &object,
+            500,
+            "boom\n",
+            "an error on the server (\"boom\") has prevented the request from succeeding (get services.custom.metrics.k8s.io front)",
+        ),
+        (
+            &external,
+            401,
+            "Unauthorized\n",
+            "the server has asked for the client to provide credentials (get queue_depth.external.metrics.k8s.io)",
+        ),
+        (
+            &external,
+            504,
+            "late\n",
+            "the server was unable to return a response in the time allotted, but may still be processing the request (get queue_depth.external.metrics.k8s.io)",
+        ),
         (&scale, 400, "no\n", "the server rejected our request for an unknown reason (get deployments web)"),
         (&scale, 409, "twice\n", "the server reported a conflict (get deployments web)"),
-        (&scale, 422, "bad\n", "the server rejected our request due to an error in our request (get deployments web)"),
-        (&scale, 418, "teapot\n", "the server responded with the status code 418 but did not return more information (get deployments web)"),
+        (
+            &scale,
+            422,
+            "bad\n",
+            "the server rejected our request due to an error in our request (get deployments web)",
+        ),
+        (
+            &scale,
+            418,
+            "teapot\n",
+            "the server responded with the status code 418 but did not return more information (get deployments web)",
+        ),
     ] {
         assert_eq!(text(call, code, body), expected);
     }
@@ -58,7 +109,13 @@ fn a_status_answer_speaks_for_itself() {
 #[test]
 fn json_that_is_no_status_is_called_unknown() {
     let call = Call::get([]).about("pods.metrics.k8s.io", "");
-    let error = ApiError::from_answer(&call, StatusCode::INTERNAL_SERVER_ERROR, "application/json", None, b"{\"a\":1}");
+    let error = ApiError::from_answer(
+        &call,
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "application/json",
+        None,
+        b"{\"a\":1}",
+    );
     assert_eq!(
         error.to_string(),
         "an error on the server (\"unknown\") has prevented the request from succeeding (get pods.metrics.k8s.io)"

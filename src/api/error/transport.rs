@@ -11,13 +11,19 @@ use crate::api::gate::Refusal;
 
 impl ApiError {
     /// From a failure of the client stack. `base` is the server's URL.
-    pub(in crate::api) fn from_stack(call: &Call, base: &Uri, error: &(dyn Error + Send + Sync + 'static)) -> Self {
+    pub(in crate::api) fn from_stack(
+        call: &Call,
+        base: &Uri,
+        error: &(dyn Error + Send + Sync + 'static),
+    ) -> Self {
         if let Some(refusal) = chain(error).find_map(|cause| cause.downcast_ref::<Refusal>()) {
             return Self::Refused(*refusal);
         }
         let (op, url) = (op(call), url(call, base));
         let connect = chain(error).any(|cause| {
-            cause.downcast_ref::<hyper_util::client::legacy::Error>().is_some_and(|e| e.is_connect())
+            cause
+                .downcast_ref::<hyper_util::client::legacy::Error>()
+                .is_some_and(hyper_util::client::legacy::Error::is_connect)
         });
         let message = describe(error, base, connect);
         if connect { Self::Connect { op, url, message } } else { Self::Transport { op, url, message } }
@@ -47,7 +53,9 @@ fn url(call: &Call, base: &Uri) -> String {
     format!("{}{}", base.to_string().trim_end_matches('/'), call.path)
 }
 
-fn chain<'a>(error: &'a (dyn Error + Send + Sync + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+fn chain<'a>(
+    error: &'a (dyn Error + Send + Sync + 'static),
+) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     fn source<'a>(cause: &&'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
         (*cause).source()
     }
@@ -90,7 +98,8 @@ fn address(error: &(dyn Error + Send + Sync + 'static), base: &Uri) -> String {
     });
     tried.map_or_else(
         || {
-            let port = base.port_u16().unwrap_or(if base.scheme_str() == Some("http") { 80 } else { 443 });
+            let port =
+                base.port_u16().unwrap_or_else(|| if base.scheme_str() == Some("http") { 80 } else { 443 });
             format!("{}:{port}", base.host().unwrap_or_default())
         },
         |address| address.to_string(),

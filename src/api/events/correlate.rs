@@ -17,7 +17,7 @@ const CACHE: usize = 4096;
 /// So many different messages of one reason become one event.
 const MAX_SIMILAR: usize = 10;
 /// Messages further apart than this are not similar.
-const SIMILAR_FOR: Duration = Duration::from_secs(600);
+const SIMILAR_FOR: Duration = Duration::from_mins(10);
 /// Events that one object may send at once.
 const BURST: f64 = 25.0;
 /// An object may send one more event after this long.
@@ -114,9 +114,8 @@ impl Correlator {
         };
         let group = GroupKey { object: object.clone(), kind: intent.kind, reason: intent.reason };
 
-        let similar = self
-            .similar
-            .get_or_insert_with(&group, || Similar { messages: BTreeSet::new(), last: now });
+        let similar =
+            self.similar.get_or_insert_with(&group, || Similar { messages: BTreeSet::new(), last: now });
         if seconds_between(similar.last, now) > SIMILAR_FOR.as_secs_f64() {
             similar.messages.clear();
         }
@@ -130,9 +129,11 @@ impl Correlator {
             (None, format!("(combined from similar events): {}", intent.message))
         };
 
-        let counted = self
-            .counts
-            .get_or_insert_with(&(group, identity), || Counted { name: String::new(), count: 0, first: now });
+        let counted = self.counts.get_or_insert_with(&(group, identity), || Counted {
+            name: String::new(),
+            count: 0,
+            first: now,
+        });
         let new = counted.count == 0;
         if new {
             counted.name = name();
@@ -190,7 +191,8 @@ mod tests {
 
     #[test]
     fn every_row_of_the_table_is_correlated_as_client_go_does() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/tables/event-correlation.jsonl.gz");
+        let path =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/tables/event-correlation.jsonl.gz");
         let table = BufReader::new(flate2::read::GzDecoder::new(std::fs::File::open(path).unwrap()));
         let start = Timestamp::from_second(1_700_000_000).unwrap();
         let mut rows = 0;

@@ -85,8 +85,13 @@ impl Recorder {
         let (queue, messages) = mpsc::channel(options.queue.max(1));
         let counters = Arc::new(Counters::default());
         let recorder = Self { queue, clock, counters: Arc::clone(&counters) };
-        let sender =
-            Sender { client, options, counters, correlator: Correlator::default(), last_name: Timestamp::MIN };
+        let sender = Sender {
+            client,
+            options,
+            counters,
+            correlator: Correlator::default(),
+            last_name: Timestamp::MIN,
+        };
         (recorder, Box::pin(sender.run(messages)))
     }
 
@@ -198,7 +203,7 @@ impl Sender {
                 Err(ApiError::Status { code: 409, .. }) if create && tries > 1 => return Ok(()),
                 Err(error) if error.is_transient() && tries < self.options.tries => {
                     tries += 1;
-                    tokio::time::sleep(error.retry_after().unwrap_or_default().max(self.options.wait)).await;
+                    tokio::time::sleep(self.options.wait).await;
                 }
                 Err(error) => return Err(error),
             }

@@ -117,8 +117,8 @@ struct Value<'a> {
     timestamp: Option<Text<'a>>,
     #[serde(alias = "window")]
     window_seconds: Option<i64>,
-    #[serde(borrow)]
-    value: Option<&'a RawValue>,
+    #[serde(borrow, rename = "value")]
+    quantity: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize, Default)]
@@ -133,6 +133,6 @@ fn value(item: &[u8]) -> Result<CustomValue, DecodeError> {
         object: (&*item.described_object.unwrap_or_default().name).into(),
         timestamp: wire::time(item.timestamp.as_ref())?,
         window_seconds: item.window_seconds,
-        value: wire::quantity(item.value)?,
+        value: wire::quantity(item.quantity)?,
     })
 }

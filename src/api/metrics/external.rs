@@ -18,7 +18,8 @@ pub(super) async fn ask(
         .query("labelSelector", selector)
         .about(format!("{metric}.external.metrics.k8s.io"), "");
     let items =
-        wire::list(&metrics.external.client, &metrics.bounded(call), "ExternalMetricValueList", value).await?;
+        wire::list(&metrics.external.client, &metrics.bounded(call), "ExternalMetricValueList", value)
+            .await?;
     Ok(Answer::External(items.into()))
 }
 

@@ -67,7 +67,10 @@ pub(super) fn quantity(raw: Option<&RawValue>) -> Result<Quantity, DecodeError> 
 pub(super) fn time(text: Option<&Text<'_>>) -> Result<Option<Timestamp>, DecodeError> {
     let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(None) };
     let time = text.parse().map_err(|error| {
-        DecodeError::new(format!("parsing time {} as \"2006-01-02T15:04:05Z07:00\": {error}", go_quote(cut(text))))
+        DecodeError::new(format!(
+            "parsing time {} as \"2006-01-02T15:04:05Z07:00\": {error}",
+            go_quote(cut(text))
+        ))
     })?;
     Ok(Some(time))
 }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::api::error::ApiError;
 
 /// The same trouble is logged at most this often.
-const REMIND: Duration = Duration::from_secs(60);
+const REMIND: Duration = Duration::from_mins(1);
 
 /// Shows the state of one watch. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -116,7 +116,9 @@ impl Handle {
         if !silent {
             inner.logged = Some(Instant::now());
             if error.is_forbidden() {
-                tracing::warn!("not allowed to list and watch {resource}, waiting for the permission: {error}");
+                tracing::warn!(
+                    "not allowed to list and watch {resource}, waiting for the permission: {error}"
+                );
             } else {
                 tracing::warn!("cannot list and watch {resource}, will go on trying: {error}");
             }

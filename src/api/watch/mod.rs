@@ -26,7 +26,7 @@ pub use handle::{Handle, WatchStatus};
 /// Objects per page of a list.
 const PAGE: &str = "500";
 /// How long a server may take for one page.
-const PAGE_TIMEOUT: Duration = Duration::from_secs(60);
+const PAGE_TIMEOUT: Duration = Duration::from_mins(1);
 /// The largest page, in bytes: 500 objects of the largest size that etcd takes.
 const MAX_PAGE: usize = 1 << 30;
 /// The longest line of a watch, in bytes; far above what etcd holds.
@@ -34,7 +34,7 @@ const MAX_LINE: usize = 16 << 20;
 /// How long a server may take to begin a watch.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 /// A streaming list that is not complete by then is read by pages: some servers ignore what they are asked.
-const STREAMING_LIST_TIMEOUT: Duration = Duration::from_secs(60);
+const STREAMING_LIST_TIMEOUT: Duration = Duration::from_mins(1);
 /// A watch lasts at least this long by the server's clock, and up to twice as long, so that watches spread.
 const SHORTEST_WATCH: Duration = Duration::from_secs(290);
 /// After this much more the client ends a watch that the server should have ended: the connection is dead.
@@ -51,6 +51,8 @@ pub trait Watched: Send + 'static {
 
     /// Decodes one object.
     fn decode(object: &[u8]) -> Result<Self::Object<'_>, DecodeError>;
+    /// `metadata.resourceVersion`.
+    fn resource_version<'a>(object: &'a Self::Object<'_>) -> &'a str;
 }
 
 /// `pods`
@@ -65,6 +67,10 @@ impl Watched for Pods {
     fn decode(object: &[u8]) -> Result<WirePod<'_>, DecodeError> {
         decode::pod(object)
     }
+
+    fn resource_version<'a>(object: &'a WirePod<'_>) -> &'a str {
+        &object.resource_version
+    }
 }
 
 /// `horizontalpodautoscalers` of autoscaling/v2
@@ -78,6 +84,10 @@ impl Watched for Hpas {
 
     fn decode(object: &[u8]) -> Result<HpaObject, DecodeError> {
         decode::hpa(object)
+    }
+
+    fn resource_version(object: &HpaObject) -> &str {
+        &object.resource_version
     }
 }
 
@@ -120,11 +130,7 @@ pub struct WatchOptions {
 
 impl Default for WatchOptions {
     fn default() -> Self {
-        Self {
-            streaming_lists: true,
-            longest_wait: Duration::from_millis(7_500),
-            jitter: Jitter::seeded(0),
-        }
+        Self { streaming_lists: true, longest_wait: Duration::from_millis(7_500), jitter: Jitter::seeded(0) }
     }
 }
 
@@ -171,7 +177,7 @@ where
         }
     }
 
-    fn call(&self) -> Call {
+    fn call() -> Call {
         Call::get(W::PATH.iter().copied()).about(W::NAME, "")
     }
 
@@ -179,10 +185,11 @@ where
         if next.is_empty() {
             self.intake.start();
         }
-        let call = self.call().query("continue", next).query("limit", PAGE).within(PAGE_TIMEOUT).at_most(MAX_PAGE);
+        let call =
+            Self::call().query("continue", next).query("limit", PAGE).within(PAGE_TIMEOUT).at_most(MAX_PAGE);
         let intake = &mut self.intake;
         let listed = self.client.items(&call, |item| {
-            intake.apply(item, None);
+            intake.apply(item);
             Ok(())
         });
         match listed.await {
@@ -190,7 +197,8 @@ where
                 DecodeError::new(format!("{} is not a list of {}", envelope.kind, W::NAME)),
             )),
             Ok(envelope) => {
-                let (next, resource_version) = (envelope.metadata.r#continue, envelope.metadata.resource_version);
+                let (next, resource_version) =
+                    (envelope.metadata.r#continue, envelope.metadata.resource_version);
                 if next.is_empty() {
                     self.listed();
                 }
@@ -209,8 +217,7 @@ where
     async fn stream(&mut self) -> Outcome {
         self.intake.start();
         let seconds = self.watch_length();
-        let call = self
-            .call()
+        let call = Self::call()
             .query("allowWatchBookmarks", "true")
             .query("resourceVersionMatch", "NotOlderThan")
             .query("sendInitialEvents", "true")
@@ -259,8 +266,7 @@ where
     /// Follows the changes after a version.
     async fn follow(&mut self, resource_version: &str) -> Outcome {
         let seconds = self.watch_length();
-        let call = self
-            .call()
+        let call = Self::call()
             .query("allowWatchBookmarks", "true")
             .query("resourceVersion", resource_version)
             .query("timeoutSeconds", &seconds.as_secs().to_string())
@@ -354,38 +360,52 @@ where
                 Err(error) => ApiError::Decode(error.into()),
             });
         }
-        let Ok(meta) = decode::meta(event.object) else {
-            self.handle.skipped();
-            tracing::warn!(resource = W::NAME, kind = &*event.kind, "a watch event without metadata is skipped");
-            return Ok(Line::Skipped);
+        let resource_version = match &*event.kind {
+            "ADDED" | "MODIFIED" => self.apply(event.object),
+            "DELETED" | "BOOKMARK" => self.meta(&event),
+            // A kind of event that is newer than we are.
+            _ => None,
         };
-        let resource_version = meta.resource_version.clone();
-        match &*event.kind {
-            "ADDED" | "MODIFIED" => self.apply(event.object, Some(&meta)),
-            "DELETED" => {
-                let gone = Deleted { namespace: meta.namespace, name: meta.name, uid: meta.uid };
-                Sink::<W::Object<'static>>::delete(&mut self.sink, gone);
-            }
-            "BOOKMARK" if meta.ends_initial_events() => return Ok(Line::InitialEventsEnd { resource_version }),
-            _ => {}
-        }
-        Ok(if resource_version.is_empty() { Line::Skipped } else { Line::Event { resource_version } })
+        Ok(resource_version.map_or(Line::Skipped, |(resource_version, last)| {
+            if last { Line::InitialEventsEnd { resource_version } } else { Line::Event { resource_version } }
+        }))
     }
 
-    fn apply(&mut self, object: &[u8], meta: Option<&decode::Meta>) {
-        match W::decode(object) {
-            Ok(object) => self.sink.apply(object),
+    /// Takes in a bookmark or the end of an object: its version, and whether it ends the initial events.
+    fn meta(&mut self, event: &decode::WatchEvent<'_>) -> Option<(String, bool)> {
+        let meta = match decode::meta(event.object) {
+            Ok(meta) => meta,
             Err(error) => {
                 self.handle.skipped();
-                let read = if meta.is_none() { decode::meta(object).ok() } else { None };
-                let (namespace, name) =
-                    meta.or(read.as_ref()).map_or(("?", "?"), |meta| (&*meta.namespace, &*meta.name));
-                tracing::warn!(
-                    resource = W::NAME, namespace, name, %error,
-                    "an object cannot be decoded and is skipped"
-                );
+                tracing::warn!(resource = W::NAME, kind = &*event.kind, %error, "a watch event is skipped");
+                return None;
             }
+        };
+        let last = meta.ends_initial_events();
+        if &*event.kind == "DELETED" {
+            let gone = Deleted { namespace: meta.namespace, name: meta.name, uid: meta.uid };
+            Sink::<W::Object<'static>>::delete(&mut self.sink, gone);
         }
+        (!meta.resource_version.is_empty()).then_some((meta.resource_version, last))
+    }
+
+    /// Hands an object to the sink and gives its version. One that cannot be decoded is reported and skipped.
+    fn apply(&mut self, object: &[u8]) -> Option<(String, bool)> {
+        let error = match W::decode(object) {
+            Ok(object) => {
+                let resource_version = W::resource_version(&object).to_owned();
+                self.sink.apply(object);
+                return Some((resource_version, false));
+            }
+            Err(error) => error,
+        };
+        self.handle.skipped();
+        let meta = decode::meta(object).unwrap_or_default();
+        tracing::warn!(
+            resource = W::NAME, namespace = meta.namespace, name = meta.name, %error,
+            "an object cannot be decoded and is skipped"
+        );
+        (!meta.resource_version.is_empty()).then_some((meta.resource_version, false))
     }
 }
 

@@ -9,7 +9,7 @@ const FIRST_WAIT: Duration = Duration::from_millis(800);
 /// A watch that ends sooner than this without a single event counts as a failure; client-go's number.
 const VERY_SHORT: Duration = Duration::from_secs(1);
 /// A server that asks to wait is obeyed up to this long.
-const LONGEST_ASKED_WAIT: Duration = Duration::from_secs(60);
+const LONGEST_ASKED_WAIT: Duration = Duration::from_mins(1);
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,8 +95,11 @@ impl Machine {
         match outcome {
             // A complete list alone is no success: a server that expires every watch would be listed in a hot loop.
             Outcome::Page { next, resource_version } => {
-                self.state =
-                    if next.is_empty() { State::Watching { resource_version } } else { State::Listing { next } };
+                self.state = if next.is_empty() {
+                    State::Watching { resource_version }
+                } else {
+                    State::Listing { next }
+                };
                 Duration::ZERO
             }
             Outcome::Listed { resource_version } => {
@@ -188,7 +191,11 @@ mod tests {
         machine.step(Outcome::Page { next: "c".to_owned(), resource_version: "5".to_owned() });
         assert_eq!(*machine.state(), State::Listing { next: "c".to_owned() });
         machine.step(failed());
-        assert_eq!(*machine.state(), State::Listing { next: "c".to_owned() }, "a failed page is asked for again");
+        assert_eq!(
+            *machine.state(),
+            State::Listing { next: "c".to_owned() },
+            "a failed page is asked for again"
+        );
         machine.step(Outcome::Page { next: String::new(), resource_version: "5".to_owned() });
         assert_eq!(*machine.state(), watching("5"));
         machine.step(Outcome::Expired);
@@ -208,9 +215,14 @@ mod tests {
     fn a_watch_that_ends_normally_resumes_at_once_and_a_very_short_one_waits() {
         let mut machine = machine();
         machine.step(Outcome::Listed { resource_version: "5".to_owned() });
-        assert_eq!(machine.step(Outcome::Ended { lasted: Duration::from_secs(300), events: 0 }), Duration::ZERO);
+        assert_eq!(
+            machine.step(Outcome::Ended { lasted: Duration::from_mins(5), events: 0 }),
+            Duration::ZERO
+        );
         assert_eq!(machine.step(Outcome::Ended { lasted: Duration::ZERO, events: 1 }), Duration::ZERO);
-        assert!(machine.step(Outcome::Ended { lasted: Duration::from_millis(999), events: 0 }) > Duration::ZERO);
+        assert!(
+            machine.step(Outcome::Ended { lasted: Duration::from_millis(999), events: 0 }) > Duration::ZERO
+        );
         assert_eq!(*machine.state(), watching("5"));
     }
 

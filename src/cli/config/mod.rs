@@ -54,20 +54,6 @@ pub struct Config {
     pub warnings: Vec<String>,
 }
 
-/// What the demo can be told.
-#[cfg(feature = "tools")]
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DemoOptions {
-    /// `--for`: after this long it ends with a summary; none runs until it is interrupted.
-    pub duration: Option<Duration>,
-    /// `--port` on loopback; 0 takes a free one.
-    pub port: u16,
-    /// `--kubeconfig`: where to write the file for kubectl; none leaves the choice to the demo.
-    pub kubeconfig: Option<PathBuf>,
-    /// `--logging-format` and `-v`.
-    pub logging: LogOptions,
-}
-
 /// The flags that kube-controller-manager does not have.
 pub static OWN: &[Flag] = &[
     own(
@@ -126,53 +112,6 @@ pub static OWN: &[Flag] = &[
         Group::Operation,
         "Print the version; --version=raw prints more of it.",
     ),
-];
-
-/// The flags of the demo.
-#[cfg(feature = "tools")]
-pub static DEMO: &[Flag] = &[
-    own(
-        "for",
-        Kind::Duration,
-        "",
-        Group::Command,
-        "End with a summary after this time; without it, run until interrupted.",
-    ),
-    own(
-        "port",
-        Kind::Int,
-        "0",
-        Group::Command,
-        "The port of the API server on 127.0.0.1; 0 takes a free one.",
-    ),
-    own(
-        "kubeconfig",
-        Kind::String,
-        "",
-        Group::Command,
-        "The kubeconfig file to write for kubectl.",
-    ),
-    own(
-        "logging-format",
-        Kind::String,
-        "text",
-        Group::Operation,
-        "The format of the logs: text or json.",
-    ),
-    Flag {
-        shorthand: Some('v'),
-        ..own(
-            "v",
-            Kind::Level,
-            "",
-            Group::Operation,
-            "How much is logged: 4 adds details, 6 traces.",
-        )
-    },
-    Flag {
-        shorthand: Some('h'),
-        ..own("help", Kind::Bool, "false", Group::Operation, "Print this text.")
-    },
 ];
 
 const fn own(
@@ -314,29 +253,6 @@ impl Config {
             })?,
             logging: read.logging()?,
             warnings,
-        })
-    }
-}
-
-#[cfg(feature = "tools")]
-impl DemoOptions {
-    /// Resolves the flags of the demo.
-    pub fn resolve(raw: &Raw, table: &Table) -> Result<Self, FlagError> {
-        refuse_arguments(raw)?;
-        let read = Reader { raw, table };
-        Ok(Self {
-            duration: match raw.value("for") {
-                Some(_) => Some(read.duration_above_zero("for")?),
-                None => None,
-            },
-            port: read.checked("port", |value| match value {
-                Value::Int(port) => {
-                    u16::try_from(*port).map_err(|_| "must be between 0 and 65535".to_owned())
-                }
-                _ => Err(WRONG_TYPE.to_owned()),
-            })?,
-            kubeconfig: read.text("kubeconfig").map(PathBuf::from),
-            logging: read.logging()?,
         })
     }
 }

@@ -1,0 +1,167 @@
+//! Events in the cluster.
+
+use std::time::Duration;
+
+use autoscaling::event::{EventIntent, EventKind};
+use tokio::time::Instant;
+
+use super::*;
+use crate::api::events::{EventOptions, EventStats, EventTarget, Recorder};
+use crate::api::gate::{Gate, Refusal};
+use crate::embedded::{FaultAction, FaultRule, Status};
+
+fn target() -> EventTarget {
+    EventTarget {
+        namespace: "default".into(),
+        name: "web".into(),
+        uid: "u-1".into(),
+        resource_version: "7".into(),
+    }
+}
+
+fn intent(message: &str) -> EventIntent {
+    EventIntent { kind: EventKind::Warning, reason: "FailedGetScale", message: message.to_owned() }
+}
+
+fn recorder(cluster: &Cluster) -> Recorder {
+    let (recorder, run) = Recorder::new(clients(cluster).core, clock(), EventOptions::default());
+    tokio::spawn(run);
+    recorder
+}
+
+fn events(cluster: &Cluster) -> Vec<Value> {
+    cluster.list("events", Some("default"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_has_the_form_of_client_go_and_repeats_are_counted() {
+    let cluster = cluster();
+    let recorder = recorder(&cluster);
+    recorder.record(target(), intent("no"));
+    recorder.flush().await;
+    let event = &events(&cluster)[0];
+    assert_eq!(event["metadata"]["name"], format!("web.{:x}", 1_767_225_600_000_000_000_i64));
+    for (field, value) in [
+        ("type", json!("Warning")),
+        ("reason", json!("FailedGetScale")),
+        ("message", json!("no")),
+        ("count", json!(1)),
+        ("firstTimestamp", json!("2026-01-01T00:00:00Z")),
+        ("lastTimestamp", json!("2026-01-01T00:00:00Z")),
+        ("source", json!({"component": "horizontal-pod-autoscaler"})),
+        ("reportingComponent", json!("horizontal-pod-autoscaler")),
+        (
+            "involvedObject",
+            json!({"kind": "HorizontalPodAutoscaler", "apiVersion": "autoscaling/v2", "namespace": "default",
+                "name": "web", "uid": "u-1", "resourceVersion": "7"}),
+        ),
+    ] {
+        assert_eq!(event[field], value, "{field}");
+    }
+    tokio::time::sleep(Duration::from_millis(15_900)).await;
+    recorder.record(target(), intent("no"));
+    recorder.flush().await;
+    let events = events(&cluster);
+    assert_eq!(events.len(), 1);
+    assert_eq!(events[0]["count"], 2);
+    assert_eq!(events[0]["firstTimestamp"], "2026-01-01T00:00:00Z");
+    assert_eq!(events[0]["lastTimestamp"], "2026-01-01T00:00:15Z");
+}
+
+#[tokio::test(start_paused = true)]
+async fn different_events_of_one_instant_have_different_names() {
+    let cluster = cluster();
+    let recorder = recorder(&cluster);
+    for message in ["a", "b", "c"] {
+        recorder.record(target(), intent(message));
+    }
+    recorder.flush().await;
+    assert_eq!(events(&cluster).len(), 3);
+    assert_eq!(recorder.stats(), EventStats { sent: 3, ..EventStats::default() });
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_has_expired_is_created_anew() {
+    let cluster = cluster();
+    let recorder = recorder(&cluster);
+    recorder.record(target(), intent("no"));
+    recorder.flush().await;
+    let name = events(&cluster)[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    cluster.delete_now("events", "default", &name).unwrap();
+    recorder.record(target(), intent("no"));
+    recorder.flush().await;
+    assert_eq!(events(&cluster)[0]["count"], 2);
+    let verbs: Vec<_> = cluster.requests().entries().iter().map(|request| request.verb).collect();
+    assert_eq!(verbs, ["create", "patch", "create"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_away_is_tried_every_ten_seconds_and_order_is_kept() {
+    let cluster = cluster();
+    let recorder = recorder(&cluster);
+    let away = FaultAction::Text { code: 503, body: "away".to_owned() };
+    cluster.faults().add(FaultRule::new(away).times(3));
+    let start = Instant::now();
+    recorder.record(target(), intent("first"));
+    recorder.record(target(), intent("second"));
+    recorder.flush().await;
+    assert_eq!(start.elapsed(), Duration::from_secs(30));
+    let messages: Vec<_> = events(&cluster).iter().map(|event| event["message"].clone()).collect();
+    assert_eq!(messages, ["first", "second"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_twelve_tries_an_event_is_dropped() {
+    let cluster = cluster();
+    let recorder = recorder(&cluster);
+    cluster.faults().add(FaultRule::new(FaultAction::Text { code: 500, body: "no".to_owned() }));
+    let start = Instant::now();
+    recorder.record(target(), intent("no"));
+    recorder.flush().await;
+    assert_eq!(start.elapsed(), Duration::from_secs(110));
+    assert_eq!(cluster.requests().len(), 12);
+    assert_eq!(recorder.stats().failed, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_terminating_namespace_takes_no_events_and_nothing_is_tried_again() {
+    let cluster = cluster();
+    let recorder = recorder(&cluster);
+    let refusal = Status::new(
+        403,
+        "Forbidden",
+        "unable to create new content in namespace default because it is being terminated",
+    );
+    cluster.faults().add(FaultRule::new(FaultAction::Status(refusal)));
+    recorder.record(target(), intent("no"));
+    recorder.flush().await;
+    assert_eq!((cluster.requests().len(), recorder.stats().failed), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_drops_and_a_closed_gate_refuses_without_blocking() {
+    let cluster = cluster();
+    let options = ClientOptions { gate: Gate::refusing(Refusal::DryRun), ..ClientOptions::default() };
+    let clients = clients_with(&cluster, &options);
+    let (recorder, run) =
+        Recorder::new(clients.core, clock(), EventOptions { queue: 2, ..EventOptions::default() });
+    for n in 0..5 {
+        recorder.record(target(), intent(&n.to_string()));
+    }
+    tokio::spawn(run);
+    recorder.flush().await;
+    assert_eq!(recorder.stats(), EventStats { overflow: 3, refused: 2, ..EventStats::default() });
+    assert!(cluster.requests().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_floods_is_silenced() {
+    let cluster = cluster();
+    let recorder = recorder(&cluster);
+    for _ in 0..40 {
+        recorder.record(target(), intent("again"));
+    }
+    recorder.flush().await;
+    assert_eq!(recorder.stats(), EventStats { sent: 25, spam: 15, ..EventStats::default() });
+    assert_eq!(events(&cluster)[0]["count"], 25);
+}
