@@ -82,13 +82,17 @@ pub(crate) fn resources(hidden: &BTreeSet<String>, group: &str, version: &str) -
             "verbs": ["create"],
         }));
     }
-    if group == "metrics.k8s.io" {
+    // The adapters list the metrics that they have; ours are the backend's to know, so a star stands for them.
+    // An empty list would make kubectl complain about the group.
+    let metrics = match group {
+        "metrics.k8s.io" => Some(("pods", "PodMetrics", &["get", "list"][..])),
+        "custom.metrics.k8s.io" => Some(("pods/*", "MetricValueList", &["get"][..])),
+        "external.metrics.k8s.io" => Some(("*", "ExternalMetricValueList", &["get"][..])),
+        _ => None,
+    };
+    if let Some((name, kind, verbs)) = metrics {
         resources.push(json!({
-            "name": "pods",
-            "singularName": "",
-            "namespaced": true,
-            "kind": "PodMetrics",
-            "verbs": ["get", "list"],
+            "name": name, "singularName": "", "namespaced": true, "kind": kind, "verbs": verbs,
         }));
     }
     Some(json!({
@@ -101,7 +105,7 @@ pub(crate) fn resources(hidden: &BTreeSet<String>, group: &str, version: &str) -
 
 fn group_json(group: &str, version: &str) -> Value {
     let version = json!({ "groupVersion": group_version(group, version), "version": version });
-    json!({ "name": group, "versions": [version.clone()], "preferredVersion": version })
+    json!({ "name": group, "versions": [&version], "preferredVersion": version })
 }
 
 fn entries(ty: &ResourceType, resources: &mut Vec<Value>) {

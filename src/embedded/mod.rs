@@ -1,4 +1,49 @@
 //! A cluster in memory: API server, metrics APIs and the workload side.
+//!
+//! The base of tests, simulation, benches and the demo. It is reached through HTTP/1.1 bytes like any API server, in
+//! process over a pipe ([`Cluster::dial`]) or over TCP ([`Cluster::serve`]); timers are tokio's and the time of day
+//! comes from the [`Clock`](crate::clock::Clock), so that it runs in virtual time. It handles plain JSON values and
+//! uses nothing of `api`, so that a mistake in encoding cannot cancel out. Equal requests in equal order give equal
+//! bytes: resourceVersions and uids count up.
+//!
+//! # What is served
+//!
+//! - Discovery (plain form), `/version` (v1.37.1), `/healthz`, `/livez`, `/readyz`, `/openapi/v3` as far as `kubectl
+//!   apply` and `kubectl explain` need it.
+//! - get, list (selectors, pages, resourceVersion and its match), watch (from a version, streaming lists, bookmarks,
+//!   410 Gone), create (also by generateName), update, patch (merge, strategic merge, JSON), delete, deletecollection,
+//!   `dryRun=All`; as objects, as metadata alone and as the tables of `kubectl get`. For
+//!   - core: pods, namespaces, services, events, replicationcontrollers, configmaps, serviceaccounts, endpoints,
+//!   - apps: deployments, replicasets, statefulsets, daemonsets,
+//!   - horizontalpodautoscalers (autoscaling/v2), leases, ingresses,
+//!   - example.com/v1 widgets (a custom resource with scale) and gadgets (one without).
+//! - The subresources `scale` and `status`, with their conflicts. A scale target can also stand by itself
+//!   ([`Cluster::put_scale`]), then without a workload behind it and with any text as its selector.
+//! - HPAs as Kubernetes 1.37 treats them: defaults, validation and its texts, canonical quantities, generation; a PUT
+//!   of the status keeps the spec and takes the metadata, a PUT of the object keeps the status.
+//! - What follows from a deletion: finalizers, a grace period for pods on a node, owned objects, a namespace's content.
+//! - The three metrics groups, by a [`MetricsBackend`].
+//! - Access reviews: everything is allowed. There is no authentication.
+//! - Faults by request ([`Faults`]), and a log of the requests ([`RequestLog`]).
+//!
+//! # What is not
+//!
+//! Protobuf (answers are JSON; a body in protobuf is refused with 415, as `kubectl create deployment` finds out, while
+//! `kubectl apply` and `kubectl create -f` work), server-side apply (415), managed fields field by field (a record says
+//! who wrote), autoscaling/v1, aggregated discovery and OpenAPI v2 (clients fall back), admission, quotas, `exec`, `logs`
+//! and `proxy`. Other types than HPAs are defaulted and validated as far as `kubectl get` and `describe` notice. A later
+//! page of a list is read from what is stored by then, under the version of the first page.
+//!
+//! # What differs within the process
+//!
+//! [`Cluster::create`], [`Cluster::update`], [`Cluster::update_status`] and [`Cluster::delete`] obey the rules of the
+//! requests of their names, except that a missing namespace is made. [`Cluster::put_raw`] stores around all rules.
+//!
+//! # How it is built
+//!
+//! `server` (HTTP, faults) → `rest` (path to verb) → `list`, `watch`, `write`, `scale`, `patch` (the rules) → `store`
+//! (objects as JSON text, versions, history); `registry` says what differs between the types, `hpa`, `defaults` and
+//! `validation` what is done to their objects, `format`, `table`, `discovery` and `openapi` how things are shown.
 
 mod backend;
 mod defaults;
@@ -10,6 +55,7 @@ mod list;
 pub mod load;
 pub mod metrics;
 mod object;
+mod openapi;
 mod patch;
 mod registry;
 mod requests;
@@ -19,6 +65,7 @@ mod selectors;
 mod server;
 mod status;
 mod store;
+mod table;
 #[cfg(test)]
 mod tests;
 mod validation;

@@ -22,6 +22,9 @@ pub(crate) enum StatusMetadata {
     Kept,
 }
 
+/// Group and resource of a type. Orders by group, then resource.
+pub(crate) type TypeKey = (&'static str, &'static str);
+
 /// One resource type.
 #[derive(Debug)]
 pub(crate) struct ResourceType {
@@ -40,8 +43,6 @@ pub(crate) struct ResourceType {
     pub(crate) generation: bool,
     /// Whether it is defined by a CustomResourceDefinition: no strategic merge patch, no defaults.
     pub(crate) custom: bool,
-    /// Whether an update may come without a resourceVersion.
-    pub(crate) unconditional_update: bool,
     /// Fields that a field selector may name, besides `metadata.name` and `metadata.namespace`.
     pub(crate) fields: &'static [&'static str],
 }
@@ -59,7 +60,6 @@ const BASE: ResourceType = ResourceType {
     scale: None,
     generation: false,
     custom: false,
-    unconditional_update: true,
     fields: &[],
 };
 
@@ -211,7 +211,6 @@ pub(crate) static TYPES: &[ResourceType] = &[
         kind: "Lease",
         resource: "leases",
         singular: "lease",
-        unconditional_update: false,
         ..BASE
     },
     ResourceType {
@@ -222,7 +221,6 @@ pub(crate) static TYPES: &[ResourceType] = &[
         status: Some(StatusMetadata::Kept),
         generation: true,
         custom: true,
-        unconditional_update: false,
         ..BASE
     },
     ResourceType {
@@ -234,7 +232,6 @@ pub(crate) static TYPES: &[ResourceType] = &[
         scale: Some(ScaleSelector::Text),
         generation: true,
         custom: true,
-        unconditional_update: false,
         ..BASE
     },
     ResourceType {
@@ -271,8 +268,13 @@ impl ResourceType {
         TYPES.iter().find(|ty| ty.group == group && ty.resource == resource)
     }
 
-    /// What identifies the type in maps: it orders by group, then resource.
-    pub(crate) fn key(&self) -> (&'static str, &'static str) {
+    /// Whether an update may come without a resourceVersion.
+    pub(crate) fn unconditional_update(&self) -> bool {
+        !self.custom && self.kind != "Lease"
+    }
+
+    /// What identifies the type in maps.
+    pub(crate) fn key(&self) -> TypeKey {
         (self.group, self.resource)
     }
 }

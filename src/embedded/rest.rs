@@ -18,7 +18,7 @@ use super::status::Status;
 use super::store::{Key, Stored};
 use super::watch::{WatchOptions, Watcher};
 use super::write::{self, DeleteOptions, Write};
-use super::{Cluster, discovery, object, patch};
+use super::{Cluster, discovery, object, openapi, patch};
 
 /// One request, its body read.
 #[derive(Debug)]
@@ -209,6 +209,9 @@ pub(crate) fn answer(cluster: &Cluster, call: &Call) -> Reply {
         ["api", version] => discovery::resources(&hidden, "", version),
         ["apis", group] => discovery::group(&hidden, group),
         ["apis", group, version] => discovery::resources(&hidden, group, version),
+        ["openapi", "v3"] => Some(openapi::index(&hidden)),
+        ["openapi", "v3", "api", version] => openapi::document("", version),
+        ["openapi", "v3", "apis", group, version] => openapi::document(group, version),
         _ => None,
     };
     if let Some(object) = found {
@@ -269,7 +272,8 @@ fn metrics(cluster: &Cluster, call: &Call, path: &ResourcePath, api: MetricsApi)
     }
 }
 
-/// Everybody may do everything, until a fault rule says otherwise.
+/// Everybody may do everything, until a fault rule says otherwise. What is asked does not matter, so the protobuf
+/// that kubectl sends here is not read.
 fn access_review(call: &Call, path: &ResourcePath) -> Reply {
     if path.resource != "selfsubjectaccessreviews" {
         return Reply::no_such_path();
@@ -277,13 +281,12 @@ fn access_review(call: &Call, path: &ResourcePath) -> Reply {
     if call.route.verb != "create" {
         return Status::method_not_allowed().into();
     }
-    match body(call) {
-        Ok(mut review) => {
-            object::map(&mut review).insert("status".to_owned(), json!({ "allowed": true }));
-            Reply::json(201, &review)
-        }
-        Err(status) => Reply::Failure(status),
-    }
+    let mut review = body(call).unwrap_or_else(|_| json!({ "spec": {} }));
+    let fields = object::map(&mut review);
+    fields.insert("apiVersion".to_owned(), "authorization.k8s.io/v1".into());
+    fields.insert("kind".to_owned(), "SelfSubjectAccessReview".into());
+    fields.insert("status".to_owned(), json!({ "allowed": true }));
+    Reply::json(201, &review)
 }
 
 fn on_scale(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Result<Reply, Status> {

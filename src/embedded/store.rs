@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
 use super::object;
-use super::registry::ResourceType;
+use super::registry::{ResourceType, TYPES, TypeKey};
 use super::scale::{BareScale, ScalePath};
 
 /// Changes per resource type that a watch can still be started from.
@@ -127,7 +127,14 @@ struct Table {
     history: VecDeque<Arc<Change>>,
     /// Every change up to this version may be missing from the history.
     forgotten: u64,
-    watchers: Vec<(Option<Box<str>>, mpsc::UnboundedSender<Arc<Change>>)>,
+    watchers: Vec<Watching>,
+}
+
+/// One who watches a resource type, in one namespace or in all.
+#[derive(Debug)]
+struct Watching {
+    namespace: Option<Box<str>>,
+    changes: mpsc::UnboundedSender<Arc<Change>>,
 }
 
 /// A change stream that starts where its request wants it to.
@@ -142,9 +149,9 @@ pub(crate) struct Subscription {
 /// All that the API server remembers.
 #[derive(Debug)]
 pub(crate) struct State {
-    tables: BTreeMap<(&'static str, &'static str), Table>,
+    tables: BTreeMap<TypeKey, Table>,
     /// Objects by the uid of what owns them.
-    dependents: BTreeMap<Box<str>, BTreeSet<((&'static str, &'static str), Key)>>,
+    dependents: BTreeMap<Box<str>, BTreeSet<(TypeKey, Key)>>,
     scales: BTreeMap<ScalePath, (BareScale, u64)>,
     newest: u64,
     uids: u64,
@@ -266,7 +273,7 @@ impl State {
             .into_iter()
             .flatten()
             .filter_map(|((group, resource), key)| {
-                let ty = super::registry::TYPES.iter().find(|ty| ty.key() == (*group, *resource))?;
+                let ty = TYPES.iter().find(|ty| ty.key() == (*group, *resource))?;
                 Some((ty, key.clone()))
             })
             .collect()
@@ -291,8 +298,8 @@ impl State {
             .cloned()
             .collect();
         let (sender, live) = mpsc::unbounded_channel();
-        table.watchers.retain(|(_, watcher)| !watcher.is_closed());
-        table.watchers.push((namespace.map(Into::into), sender));
+        table.watchers.retain(|watching| !watching.changes.is_closed());
+        table.watchers.push(Watching { namespace: namespace.map(Into::into), changes: sender });
         Ok(Subscription { backlog, live })
     }
 
@@ -303,7 +310,7 @@ impl State {
 
     /// Forgets the history: no watch can start from an older version any more. Running watches go on.
     pub(crate) fn compact(&mut self) {
-        for ty in super::registry::TYPES {
+        for ty in TYPES {
             let table = self.tables.entry(ty.key()).or_default();
             table.history.clear();
             table.forgotten = self.newest;
@@ -353,9 +360,10 @@ impl State {
         let change = Arc::new(change);
         let version = change.now.resource_version;
         let table = self.tables.entry(change.now.ty.key()).or_default();
-        table.watchers.retain(|(namespace, watcher)| {
-            let concerned = namespace.as_deref().is_none_or(|namespace| change.now.namespace() == namespace);
-            !concerned || watcher.send(Arc::clone(&change)).is_ok()
+        table.watchers.retain(|watching| {
+            let namespace = watching.namespace.as_deref();
+            let concerned = namespace.is_none_or(|namespace| change.now.namespace() == namespace);
+            !concerned || watching.changes.send(Arc::clone(&change)).is_ok()
         });
         table.history.push_back(change);
         if table.history.len() > HISTORY

@@ -20,9 +20,9 @@ use super::status::{FieldError, Status};
 use super::store::{Change, ChangeKind, Stored};
 
 /// Between two bookmarks, as in Kubernetes.
-const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
+const BOOKMARK_PERIOD: Duration = Duration::from_mins(1);
 /// The life of a watch that names none; Kubernetes draws one between 30 and 60 minutes.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+const DEFAULT_TIMEOUT: Duration = Duration::from_mins(30);
 /// Events are joined into pieces of about this size.
 const PIECE: usize = 64 * 1024;
 
@@ -122,42 +122,37 @@ impl Watcher {
     /// The next piece of the stream; `None` at its end.
     pub(crate) async fn next(&mut self) -> Option<Bytes> {
         let mut out = Vec::new();
-        while !self.finished {
+        while out.is_empty() && !self.finished {
             self.faults_changed.mark_unchanged();
             match self.cluster.faults().for_watch(&self.subject) {
-                Some(FaultAction::WatchClose) => {
-                    self.finished = true;
-                    break;
+                Some(FaultAction::WatchClose) => self.finished = true,
+                Some(FaultAction::WatchError(status)) => self.say(Pending::Error(status), &mut out).await,
+                Some(_) => self.wait_in_silence().await,
+                None => {
+                    self.take_live();
+                    if self.pending.is_empty() {
+                        // What comes is said in the next round, after another look at the faults.
+                        self.wait(&mut out).await;
+                        continue;
+                    }
+                    // Where faults may hold an event back, those before it must not wait with it.
+                    let piece = if self.cluster.faults().active() == 0 { PIECE } else { 1 };
+                    while out.len() < piece
+                        && !self.finished
+                        && let Some(pending) = self.pending.pop_front()
+                    {
+                        self.say(pending, &mut out).await;
+                    }
                 }
-                Some(FaultAction::WatchError(status)) => self.pending.push_front(Pending::Error(status)),
-                Some(_) if out.is_empty() => {
-                    self.wait_in_silence().await;
-                    continue;
-                }
-                Some(_) => break,
-                None => {}
-            }
-            while let Ok(change) = self.live.try_recv() {
-                self.pending.push_back(Pending::Change(change));
-            }
-            while out.len() < PIECE
-                && !self.finished
-                && let Some(pending) = self.pending.pop_front()
-            {
-                self.say(pending, &mut out).await;
-            }
-            if !out.is_empty() {
-                break;
-            }
-            if self.finished {
-                break;
-            }
-            self.wait(&mut out).await;
-            if !out.is_empty() {
-                break;
             }
         }
         if out.is_empty() { None } else { Some(out.into()) }
+    }
+
+    fn take_live(&mut self) {
+        while let Ok(change) = self.live.try_recv() {
+            self.pending.push_back(Pending::Change(change));
+        }
     }
 
     /// Waits for a change, a bookmark's time, the end or new faults.
@@ -193,25 +188,19 @@ impl Watcher {
 
     /// A bookmark says that everything up to its version has been sent: so what waits goes first.
     async fn bookmark(&mut self, out: &mut Vec<u8>) {
-        let newest = {
-            let state = self.cluster.lock();
-            let newest = state.newest();
-            while let Ok(change) = self.live.try_recv() {
-                self.pending.push_back(Pending::Change(change));
-            }
-            newest
-        };
+        let newest = self.cluster.resource_version();
+        self.take_live();
         while let Some(pending) = self.pending.pop_front() {
             self.say(pending, out).await;
         }
-        self.format.bookmark(self.ty, newest, false, out);
+        Format::bookmark(self.ty, newest, false, out);
     }
 
     async fn say(&mut self, pending: Pending, out: &mut Vec<u8>) {
         let now = self.cluster.now();
         match pending {
             Pending::Initial(stored) => self.format.event("ADDED", &stored, now, out),
-            Pending::InitialEnd(version) => self.format.bookmark(self.ty, version, true, out),
+            Pending::InitialEnd(version) => Format::bookmark(self.ty, version, true, out),
             Pending::Error(status) => {
                 write_error(&status, out);
                 self.finished = true;

@@ -326,7 +326,7 @@ fn check_version(ty: &ResourceType, stored: &Stored, object: &Value) -> Result<(
     }
     let version = meta(object, "resourceVersion");
     if version.is_empty() {
-        if ty.unconditional_update {
+        if ty.unconditional_update() {
             return Ok(());
         }
         let cause =

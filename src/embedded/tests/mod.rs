@@ -1,12 +1,15 @@
 //! The embedded cluster as its clients see it: through HTTP bytes, in virtual time.
 
+mod hpas;
+mod http;
 mod objects;
+mod patches;
 mod watches;
 
 use std::sync::Arc;
 
+use ::http::{HeaderMap, Request};
 use bytes::Bytes;
-use http::{HeaderMap, Request};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
@@ -73,7 +76,7 @@ impl Client {
         path: &str,
         headers: &[(&str, &str)],
         body: String,
-    ) -> hyper::Result<http::Response<Incoming>> {
+    ) -> hyper::Result<::http::Response<Incoming>> {
         let mut request = Request::builder().method(method).uri(path).header("host", "cluster");
         for (name, value) in headers {
             request = request.header(*name, *value);

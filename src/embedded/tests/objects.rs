@@ -92,7 +92,7 @@ async fn a_status_put_keeps_the_spec_and_takes_the_metadata() {
     assert_eq!(now["status"]["desiredReplicas"], 2);
     assert!(now["metadata"].get("labels").is_none(), "labels left out are deleted");
     assert_eq!(now["metadata"]["generation"], 1);
-    let mut spec = now.clone();
+    let mut spec = now;
     spec["status"] = json!({});
     spec["spec"]["maxReplicas"] = json!(11);
     let now = cluster.update(spec).unwrap();
