@@ -8,6 +8,8 @@
 
 #[path = "conformance/compare.rs"]
 mod compare;
+#[path = "support/link.rs"]
+mod link;
 #[path = "conformance/play.rs"]
 mod play;
 #[path = "../crates/autoscaling/tests/tables/rows.rs"]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use autoscaling::settings::{Settings, Version};
 use concertina::app::Assembly;
-use concertina::api::client::{ClientOptions, Clients};
+use concertina::api::client::ClientOptions;
 use concertina::cli::Config;
 use concertina::cli::duration::GoDuration;
 use concertina::clock::{SharedClock, VirtualClock};
@@ -18,13 +18,13 @@ use concertina::embedded::metrics::StaticMetrics;
 use concertina::embedded::{BareScale, Cluster, FaultAction, FaultRule, LoggedRequest, ScalePath, Status};
 use concertina::store::Key;
 use concertina::telemetry::metrics::Metrics;
-use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::compare::{Outcome, difference, names_a_random_pod};
+use crate::link;
 
 /// How long before its instant the world of a sync is set.
 const LEAD: Duration = Duration::from_millis(100);
@@ -78,12 +78,7 @@ impl Stage {
         cluster.requests().keep_bodies();
         let metrics = Arc::new(StaticMetrics::new());
         cluster.set_metrics(Arc::clone(&metrics) as _);
-        let server = cluster.clone();
-        let connector = tower::service_fn(move |_: http::Uri| {
-            let stream = TokioIo::new(server.dial());
-            async move { Ok::<_, std::io::Error>(stream) }
-        });
-        let clients = Clients::over(connector, &ClientOptions::default()).unwrap();
+        let clients = link::clients(&cluster, &ClientOptions::default());
         let config = Config { settings: settings(recording), ..Config::default() };
         let stop = CancellationToken::new();
         let assembly = Assembly::start(&clients, &config, clock, Metrics::new(), 0, &stop);
