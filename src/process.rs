@@ -10,9 +10,9 @@ use tokio_util::sync::CancellationToken;
 #[cfg(feature = "tools")]
 use crate::cli::DemoOptions;
 use crate::cli::{CliError, Config, Invocation};
+use crate::clock::{SharedClock, SystemClock};
 #[cfg(feature = "tools")]
 use crate::commands::demo::Screen;
-use crate::clock::{SharedClock, SystemClock};
 use crate::telemetry::logging;
 
 /// Runs what the words after the program's name ask for.

@@ -10,7 +10,8 @@ use crate::support::{Rig, Stage};
 
 /// Asserts that the syncs of a target are at these seconds after `origin`.
 fn at(rig: &Rig, target: &str, origin: Duration, expected: &[f64]) {
-    let syncs: Vec<f64> = rig.syncs(target).iter().map(|at| at.as_secs_f64() - origin.as_secs_f64()).collect();
+    let syncs: Vec<f64> =
+        rig.syncs(target).iter().map(|at| at.as_secs_f64() - origin.as_secs_f64()).collect();
     let close = |(got, wanted): (&f64, &f64)| (got - wanted).abs() < 0.1;
     let equal = syncs.len() == expected.len() && syncs.iter().zip(expected).all(close);
     assert!(equal, "synced at {syncs:.2?}, expected {expected:?}");
@@ -85,7 +86,10 @@ async fn every_hpa_that_is_there_at_the_start_is_synced_at_once_and_comes_back_e
         assert_eq!(syncs.len(), 11, "{name}: {syncs:.2?}");
         let gaps: Vec<_> = syncs.windows(2).map(|pair| pair[1] - pair[0]).collect();
         let (least, most) = (gaps.iter().min().unwrap(), gaps.iter().max().unwrap());
-        assert!(*least >= Duration::from_millis(14_900) && *most < Duration::from_secs(16), "{name}: {gaps:.2?}");
+        assert!(
+            *least >= Duration::from_millis(14_900) && *most < Duration::from_secs(16),
+            "{name}: {gaps:.2?}"
+        );
     }
 }
 

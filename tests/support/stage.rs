@@ -38,9 +38,7 @@ impl Stage {
         let cluster = Cluster::new(Arc::clone(&clock));
         let metrics = Arc::new(StaticMetrics::new());
         cluster.set_metrics(Arc::clone(&metrics) as _);
-        cluster
-            .create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SHOP}}))
-            .unwrap();
+        cluster.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SHOP}})).unwrap();
         Self { cluster, clock, metrics, began: (Instant::now(), epoch), external: Mutex::default() }
     }
 
@@ -60,11 +58,8 @@ impl Stage {
 
     /// A Deployment of which there is only the scale, with the selector `app={name}`.
     pub(crate) fn target(&self, name: &str, replicas: i64) {
-        let scale = BareScale {
-            spec_replicas: replicas,
-            status_replicas: replicas,
-            selector: format!("app={name}"),
-        };
+        let scale =
+            BareScale { spec_replicas: replicas, status_replicas: replicas, selector: format!("app={name}") };
         self.cluster.put_scale(&deployment_path(name), scale);
     }
 
@@ -165,10 +160,18 @@ impl Stage {
     }
 
     /// Lets virtual time pass until a condition holds; how much that was. Fails when the bound is over.
-    pub(crate) async fn until(&self, what: &str, seconds: f64, condition: impl Fn(&Self) -> bool) -> Duration {
+    pub(crate) async fn until(
+        &self,
+        what: &str,
+        seconds: f64,
+        condition: impl Fn(&Self) -> bool,
+    ) -> Duration {
         let start = Instant::now();
         while !condition(self) {
-            assert!(start.elapsed() < Duration::from_secs_f64(seconds), "after {seconds} s still not: {what}");
+            assert!(
+                start.elapsed() < Duration::from_secs_f64(seconds),
+                "after {seconds} s still not: {what}"
+            );
             tokio::time::sleep(LOOK).await;
         }
         start.elapsed()
