@@ -42,7 +42,7 @@ impl Steady {
         let start: Timestamp = "2026-03-01T08:00:00Z".parse().expect("a literal time");
         let spec = json!({
             "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" },
-            "minReplicas": 1, "maxReplicas": 500,
+            "minReplicas": 1, "maxReplicas": 2000,
             "metrics": [{ "type": "Resource", "resource": {
                 "name": "cpu", "target": { "type": "Utilization", "averageUtilization": 50 } } }]
         });
