@@ -23,6 +23,8 @@ mod overlap;
 mod panics;
 #[path = "controller/permissions.rs"]
 mod permissions;
+#[path = "controller/process.rs"]
+mod process;
 #[path = "controller/repeatable.rs"]
 mod repeatable;
 #[path = "controller/server.rs"]

@@ -94,7 +94,9 @@ pub async fn run_with(
         "concertina starts"
     );
     let running = async {
-        await_sync(&assembly, server).await;
+        if stop.run_until_cancelled(await_sync(&assembly, server)).await.is_none() {
+            return;
+        }
         tracing::info!(
             hpas = assembly.controller.hpas.len(),
             pods = assembly.controller.pods.len(),
@@ -178,10 +180,11 @@ async fn await_sync(assembly: &Assembly, server: &str) {
             biased;
             () = &mut synced => return,
             _ = reminder.tick() => {
-                for status in [assembly.hpas.status(), assembly.pods.status()] {
-                    if let Some(error) = status.error.filter(|_| !status.synced) {
-                        tracing::warn!(resource = status.resource, %server, %error, "waiting for the API server");
-                    }
+                let waiting = [assembly.hpas.status(), assembly.pods.status()];
+                let waiting: Vec<_> = waiting.into_iter().filter(|status| !status.synced).collect();
+                if let Some(error) = waiting.iter().find_map(|status| status.error.as_ref()) {
+                    let resources: Vec<_> = waiting.iter().map(|status| status.resource).collect();
+                    tracing::warn!(resources = resources.join(","), %server, %error, "waiting for the API server");
                 }
             }
         }

@@ -20,7 +20,7 @@ use crate::store::{HpaRecord, Key};
 pub enum Next {
     /// It comes back one period later.
     Period,
-    /// Its HPA is gone: it does not come back.
+    /// Its HPA is gone: it does not come back by itself.
     Gone,
 }
 
@@ -40,6 +40,10 @@ impl Controller {
         let (target, scale) = self.read_scale(&hpa).await;
         let plan = plan(&hpa, scale, |selector| self.overlap(key, selector), &self.settings);
         let gathered = self.gather(&plan, &record, permit).await;
+        if !self.is_there(&record) {
+            // Gone, or replaced by one that is due by itself: what was decided for it concerns nobody any more.
+            return Next::Gone;
+        }
         let pods = match plan.scale() {
             Some(scale) if plan.reads_metrics() => self.pods.select(&key.namespace, &scale.selector),
             _ => Vec::new(),
@@ -148,13 +152,17 @@ impl Controller {
         if let Some(event) = &conclusion.last_event {
             self.events.record(about, event.clone());
         }
-        let still_there = self.hpas.get(&record.key).is_some_and(|known| known.uid == record.uid);
-        if still_there {
+        if self.is_there(record) {
             self.histories.commit(&record.uid, &conclusion.changes);
             if let Some(desired) = conclusion.desired {
                 self.telemetry.desired(&record.key.namespace, &record.key.name, desired);
             }
         }
+    }
+
+    /// Whether an HPA is still known, and has not been replaced by another of its name.
+    fn is_there(&self, record: &HpaRecord) -> bool {
+        self.hpas.get(&record.key).is_some_and(|known| known.uid == record.uid)
     }
 }
 

@@ -1,1 +1,226 @@
-//! x
+//! Objects that go, and others that come under their names.
+
+use std::time::Duration;
+
+use concertina::embedded::{FaultAction, FaultRule};
+use serde_json::json;
+
+use crate::support::objects::{cpu, external, hpa, pod};
+use crate::support::{HPAS, Rig, Stage};
+
+const DESIRED: &str =
+    r#"horizontal_pod_autoscaler_controller_desired_replicas{hpa_name="web",namespace="shop"}"#;
+const KNOWN: &str = "horizontal_pod_autoscaler_controller_num_horizontal_pod_autoscalers";
+
+#[tokio::test(start_paused = true)]
+async fn an_hpa_that_is_deleted_does_not_come_back_and_nothing_of_it_stays() {
+    let stage = Stage::new();
+    stage.target("web", 4);
+    stage.external("queue", "80");
+    stage.create(hpa("web", &[external("queue", "10")]));
+    let rig = Rig::start(stage);
+    rig.pass(20.0).await;
+    let controller = &rig.assembly.controller;
+    assert_eq!((rig.series(DESIRED), rig.series(KNOWN), controller.histories.len()), (8.0, 1.0, 1));
+    rig.cluster.delete(HPAS, "shop", "web").unwrap();
+    rig.pass(60.0).await;
+    assert_eq!(rig.syncs("web").len(), 2);
+    assert_eq!((rig.series(KNOWN), controller.histories.len(), controller.queue.waiting()), (0.0, 0, 0));
+    assert!(!rig.telemetry.render().contains(DESIRED));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_hpa_that_is_deleted_during_its_sync_leaves_nothing_behind() {
+    let stage = Stage::new();
+    stage.target("web", 4);
+    stage.external("queue", "80");
+    stage.fault("/queue", FaultAction::DelayAnswer(Duration::from_secs(10)));
+    stage.create(hpa("web", &[external("queue", "10")]));
+    let rig = Rig::start(stage);
+    rig.pass(5.0).await;
+    rig.cluster.delete(HPAS, "shop", "web").unwrap();
+    rig.pass(60.0).await;
+    let controller = &rig.assembly.controller;
+    assert_eq!(rig.syncs("web").len(), 1);
+    assert_eq!((controller.histories.len(), controller.queue.waiting(), controller.queue.len()), (0, 0, 0));
+    assert!(!rig.telemetry.render().contains(DESIRED));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_hpa_that_is_deleted_during_its_sync_no_longer_scales() {
+    let stage = Stage::new();
+    stage.target("web", 4);
+    stage.external("queue", "80");
+    stage.fault("/queue", FaultAction::DelayAnswer(Duration::from_secs(10)));
+    stage.create(hpa("web", &[external("queue", "10")]));
+    let rig = Rig::start(stage);
+    rig.pass(5.0).await;
+    rig.cluster.delete(HPAS, "shop", "web").unwrap();
+    rig.pass(60.0).await;
+    assert_eq!((rig.count("update", "/web/scale"), rig.replicas("web")), (0, 4));
+    assert_eq!(rig.events("web"), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_hpa_that_is_recreated_during_its_sync_is_synced_as_the_new_one() {
+    let stage = Stage::new();
+    stage.target("web", 4);
+    stage.external("queue", "80");
+    stage.external("other", "60");
+    stage.fault("/queue", FaultAction::DelayAnswer(Duration::from_secs(10)));
+    stage.create(hpa("web", &[external("queue", "10")]));
+    let rig = Rig::start(stage);
+    rig.pass(5.0).await;
+    rig.cluster.delete(HPAS, "shop", "web").unwrap();
+    rig.create(hpa("web", &[external("other", "10")]));
+    let uid = rig.hpa("web")["metadata"]["uid"].clone();
+    rig.pass(60.0).await;
+    let after = rig.hpa("web");
+    assert_eq!((&after["metadata"]["uid"], &after["status"]["desiredReplicas"]), (&uid, &json!(6)));
+    assert_eq!((rig.replicas("web"), rig.assembly.controller.histories.len()), (6, 1));
+}
+
+/// A target that may grow by two pods in ten minutes, and has.
+async fn grown_by_two() -> Rig {
+    let stage = Stage::new();
+    stage.target("web", 2);
+    stage.external("queue", "100");
+    stage.create(growing());
+    let rig = Rig::start(stage);
+    rig.pass(40.0).await;
+    assert_eq!(rig.replicas("web"), 4);
+    assert!(rig.condition("web", "ScalingLimited").starts_with("True ScaleUpLimit"));
+    rig
+}
+
+fn growing() -> serde_json::Value {
+    let mut object = hpa("web", &[external("queue", "10")]);
+    object["spec"]["behavior"] =
+        json!({"scaleUp": {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 600}]}});
+    object
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_hpa_recreated_under_its_name_starts_with_an_empty_history() {
+    let rig = grown_by_two().await;
+    rig.cluster.delete(HPAS, "shop", "web").unwrap();
+    rig.create(growing());
+    rig.until("it grows by two again", 1.0, |stage| stage.replicas("web") == 6).await;
+    assert_eq!(rig.assembly.controller.histories.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_hpa_whose_spec_changes_keeps_its_history() {
+    let rig = grown_by_two().await;
+    rig.edit("web", |hpa| hpa["spec"]["maxReplicas"] = json!(20));
+    rig.pass(40.0).await;
+    assert_eq!(rig.replicas("web"), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recreation_that_the_watch_did_not_show_is_still_a_new_hpa() {
+    let rig = grown_by_two().await;
+    let path = "/horizontalpodautoscalers";
+    let silence = rig.cluster.faults().add(FaultRule::new(FaultAction::WatchSilence).path_suffix(path));
+    rig.cluster.delete(HPAS, "shop", "web").unwrap();
+    rig.create(growing());
+    rig.pass(3.0).await;
+    rig.cluster.compact();
+    let gone = concertina::embedded::Status::expired("too old resource version");
+    rig.cluster.faults().add(FaultRule::new(FaultAction::WatchError(gone)).path_suffix(path).times(1));
+    rig.cluster.faults().remove(silence);
+    rig.until("it grows by two again", 1.0, |stage| stage.replicas("web") == 6).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_that_goes_and_comes_back_is_scaled_on() {
+    let stage = Stage::new();
+    stage.target("web", 4);
+    stage.external("queue", "40");
+    stage.create(hpa("web", &[external("queue", "10")]));
+    let rig = Rig::start(stage);
+    rig.pass(20.0).await;
+    rig.remove_target("web");
+    rig.pass(20.0).await;
+    let missing = "deployments.apps \"web\" not found";
+    assert_eq!(
+        rig.condition("web", "AbleToScale"),
+        format!(
+            "False FailedGetScale the HPA controller was unable to get the target's current scale: {missing}"
+        )
+    );
+    assert!(rig.events("web").contains(&format!("FailedGetScale {missing}")));
+    rig.target("web", 4);
+    rig.external("queue", "80");
+    rig.until("the new target scales", 15.1, |stage| stage.replicas("web") == 8).await;
+    assert!(rig.condition("web", "AbleToScale").starts_with("True"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_workload_s_pods_of_before_do_not_count_for_a_recreated_target() {
+    let stage = Stage::new();
+    stage.target("web", 2);
+    for index in 0..2 {
+        stage.cluster.put_raw(pod("web", index));
+    }
+    stage.cpu("web", &[50, 50]);
+    stage.create(hpa("web", &[cpu(50)]));
+    let rig = Rig::start(stage);
+    rig.pass(20.0).await;
+    for index in 0..2 {
+        rig.cluster.delete_now("pods", "shop", &format!("web-{index:04}")).unwrap();
+    }
+    rig.pass(20.0).await;
+    assert!(rig.condition("web", "ScalingActive").starts_with("False FailedGetResourceMetric"));
+    assert_eq!(rig.replicas("web"), 2);
+    rig.cluster.put_raw(pod("web", 0));
+    rig.cpu("web", &[100]);
+    rig.until("its one pod counts", 15.1, |stage| {
+        stage.condition("web", "ScalingActive").starts_with("True ValidMetricFound")
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_of_a_namespace_that_ends_are_dropped_and_hold_up_no_others() {
+    let stage = Stage::new();
+    stage.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ending"}}));
+    let mut object = hpa("gone", &[external("queue", "10")]);
+    object["metadata"]["namespace"] = json!("ending");
+    stage.create(object);
+    let mut namespace = stage.cluster.get("namespaces", "", "ending").unwrap();
+    namespace["status"]["phase"] = json!("Terminating");
+    stage.cluster.put_raw(namespace);
+    stage.target("web", 4);
+    stage.external("queue", "80");
+    stage.create(hpa("web", &[external("queue", "10")]));
+    let rig = Rig::start(stage);
+    rig.pass(61.0).await;
+    let refused = rig.cluster.requests().entries();
+    let refused: Vec<_> =
+        refused.iter().filter(|request| request.path == "/api/v1/namespaces/ending/events").collect();
+    // One for each of the syncs, none of them twice.
+    assert_eq!(refused.len(), 5, "{refused:?}");
+    assert!(refused.iter().all(|request| request.code == Some(403)));
+    assert_eq!(rig.assembly.controller.events.stats().failed, 5);
+    assert!(rig.events("web").iter().any(|event| event.starts_with("SuccessfulRescale")));
+    let sent = rig.times(|request| request.path == "/api/v1/namespaces/shop/events");
+    assert!(sent[0] < Duration::from_secs(1), "{sent:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_vanished_is_created_anew_and_one_that_gets_no_answer_is_sent_again() {
+    let stage = Stage::new();
+    stage.create(hpa("web", &[external("queue", "10")]));
+    let rig = Rig::start(stage);
+    rig.pass(1.0).await;
+    let name = rig.cluster.list("events", Some("shop"))[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    rig.cluster.delete("events", "shop", &name).unwrap();
+    rig.pass(15.0).await;
+    assert_eq!(rig.events("web").len(), 1);
+    rig.cluster.faults().add(FaultRule::new(FaultAction::Close).path_contains("/events").times(2));
+    rig.pass(40.0).await;
+    let stats = rig.assembly.controller.events.stats();
+    assert_eq!(stats.failed, 0);
+    assert!(stats.sent >= 3, "{stats:?}");
+}

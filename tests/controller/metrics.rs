@@ -1,1 +1,234 @@
-//! x
+//! Metrics APIs that are slow, silent, broken or absent.
+
+use std::time::Duration;
+
+use concertina::cli::Config;
+use concertina::embedded::FaultAction;
+
+use crate::support::objects::{cpu, external, hpa, pod};
+use crate::support::{Rig, Stage};
+
+const PATH: &str = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop";
+
+/// Fifty autoscalers on `queue`, and `slow` on a metric of its own.
+fn fifty_and_one() -> Stage {
+    let stage = Stage::new();
+    stage.external("queue", "40");
+    stage.external("lagging", "80");
+    for index in 0..50 {
+        let name = format!("web-{index:02}");
+        stage.target(&name, 4);
+        stage.create(hpa(&name, &[external("queue", "10")]));
+    }
+    stage.target("slow", 4);
+    stage.create(hpa("slow", &[external("lagging", "10")]));
+    stage
+}
+
+/// Asserts that the fifty came back every period for so long.
+fn on_time(rig: &Rig, periods: usize) {
+    for index in 0..50 {
+        let syncs = rig.syncs(&format!("web-{index:02}"));
+        assert_eq!(syncs.len(), periods + 1, "{index}: {syncs:.2?}");
+        for pair in syncs.windows(2) {
+            let gap = pair[1].checked_sub(pair[0]).unwrap().as_secs_f64();
+            assert!((14.5..16.5).contains(&gap), "{index}: {syncs:.2?}");
+        }
+    }
+}
+
+fn one_worker() -> Config {
+    Config { concurrent_syncs: 1, ..Config::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_metric_that_never_answers_delays_only_its_own_hpa_and_fails_after_the_timeout() {
+    let stage = fifty_and_one();
+    stage.fault("/lagging", FaultAction::Silence);
+    let rig = Rig::with(stage, &one_worker());
+    rig.pass(29.0).await;
+    assert_eq!(rig.condition("slow", "ScalingActive"), "");
+    rig.until("the request timed out", 5.0, |stage| !stage.condition("slow", "ScalingActive").is_empty())
+        .await;
+    let error = format!(
+        "unable to get external metric shop/lagging/nil: unable to fetch metrics from external metrics API: \
+         Get \"http://embedded{PATH}/lagging\": context deadline exceeded"
+    );
+    assert_eq!(
+        rig.condition("slow", "ScalingActive"),
+        format!("False FailedGetExternalMetric the HPA was unable to compute the replica count: {error}")
+    );
+    let events = rig.events("slow");
+    assert!(events.contains(&format!("FailedGetExternalMetric {error}")), "{events:?}");
+    rig.pass(123.0).await;
+    on_time(&rig, 10);
+    assert_eq!(rig.replicas("slow"), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_metric_that_answers_after_20_s_delays_only_its_own_hpa() {
+    let stage = fifty_and_one();
+    stage.fault("/lagging", FaultAction::DelayAnswer(Duration::from_secs(20)));
+    let rig = Rig::with(stage, &one_worker());
+    rig.pass(19.0).await;
+    assert_eq!(rig.replicas("slow"), 4);
+    rig.until("the late answer is used", 3.0, |stage| stage.replicas("slow") == 8).await;
+    rig.pass(133.0).await;
+    on_time(&rig, 10);
+    let slow = rig.syncs("slow");
+    assert!(slow.windows(2).all(|pair| pair[1] - pair[0] >= Duration::from_secs(35)), "{slow:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_dead_metrics_than_the_limit_per_api_hold_up_no_other_api() {
+    let stage = Stage::new();
+    for index in 0..8 {
+        let name = format!("dead-{index}");
+        stage.target(&name, 4);
+        stage.create(hpa(&name, &[external(&name, "10")]));
+        stage.fault(&format!("/{name}"), FaultAction::Silence);
+    }
+    stage.target("web", 4);
+    for index in 0..4 {
+        stage.cluster.put_raw(pod("web", index));
+    }
+    stage.cpu("web", &[75; 4]);
+    stage.create(hpa("web", &[cpu(50)]));
+    let config = Config { max_concurrent_metric_requests_per_api: 4, ..one_worker() };
+    let rig = Rig::with(stage, &config);
+    rig.until("the HPA of the other API scales", 2.0, |stage| stage.replicas("web") == 6).await;
+    rig.pass(60.0).await;
+    assert_eq!(rig.syncs("web").len(), 5);
+}
+
+/// An answer that is no use, and what is told of it.
+struct Broken {
+    name: &'static str,
+    action: FaultAction,
+    told: String,
+}
+
+fn broken(name: &'static str, action: FaultAction, told: impl Into<String>) -> Broken {
+    Broken { name, action, told: told.into() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_answer_fails_its_metric_scales_nothing_and_concerns_no_other() {
+    let body = |text: &str| FaultAction::Body(text.to_owned());
+    let text = |code, body: &str| FaultAction::Text { code, body: body.to_owned() };
+    let large = format!(
+        r#"{{"kind":"ExternalMetricValueList","apiVersion":"external.metrics.k8s.io/v1beta1","items":[{}]}}"#,
+        vec![r#"{"metricName":"m","value":"1"}"#; 200].join(",")
+    );
+    let cases = [
+        broken(
+            "absent",
+            text(404, "404 page not found"),
+            "the server could not find the requested resource (get absent.external.metrics.k8s.io)",
+        ),
+        broken(
+            "unavailable",
+            text(503, "no endpoints available"),
+            "the server is currently unable to handle the request (get unavailable.external.metrics.k8s.io)",
+        ),
+        broken(
+            "failing",
+            text(500, "adapter panicked"),
+            "an error on the server (\"adapter panicked\") has prevented the request from succeeding \
+             (get failing.external.metrics.k8s.io)",
+        ),
+        broken("truncated", FaultAction::Truncate(60), "unexpected EOF"),
+        broken("half", body(r#"{"kind":"ExternalMetricValueList","items":[{"value":"80"}"#), "unexpected"),
+        broken("mistaken", body(r#"{"kind":"PodList","apiVersion":"v1","items":[]}"#), "PodList"),
+        broken("number", body("17"), ""),
+        broken("html", body("<html>log in</html>"), ""),
+        broken(
+            "nonsense",
+            body(r#"{"items":[{"value":"many"}]}"#),
+            "quantities must match the regular expression",
+        ),
+        broken("large", body(&large), "larger than 4096 bytes"),
+        broken("closed", FaultAction::Close, "EOF"),
+    ];
+    let stage = Stage::new();
+    stage.external("queue", "80");
+    stage.target("web", 4);
+    stage.create(hpa("web", &[external("queue", "10")]));
+    for case in &cases {
+        stage.external(case.name, "80");
+        stage.target(case.name, 4);
+        stage.create(hpa(case.name, &[external(case.name, "10")]));
+        stage.fault(&format!("/{}", case.name), case.action.clone());
+    }
+    let rig = Rig::with(stage, &Config { max_metrics_response: 4096, ..Config::default() });
+    rig.until("the HPA with a good metric scales", 2.0, |stage| stage.replicas("web") == 8).await;
+    rig.pass(40.0).await;
+    for case in &cases {
+        let condition = rig.condition(case.name, "ScalingActive");
+        let beginning = format!(
+            "False FailedGetExternalMetric the HPA was unable to compute the replica count: unable to get external \
+             metric shop/{}/nil: unable to fetch metrics from external metrics API: ",
+            case.name
+        );
+        let told = condition.strip_prefix(&beginning).unwrap_or_else(|| panic!("{}: {condition}", case.name));
+        assert!(told.contains(&case.told) && !told.is_empty(), "{}: {told}", case.name);
+        assert_eq!(rig.replicas(case.name), 4, "{}", case.name);
+        let events = rig.events(case.name);
+        let metric =
+            format!("FailedGetExternalMetric unable to get external metric shop/{}/nil: ", case.name);
+        assert!(events.iter().any(|event| event.starts_with(&metric)), "{events:?}");
+        let computed = format!(
+            "FailedComputeMetricsReplicas invalid metrics (1 invalid out of 1), first error is: failed to get {} \
+             external metric value: ",
+            case.name
+        );
+        assert!(events.iter().any(|event| event.starts_with(&computed)), "{events:?}");
+    }
+    assert_eq!(rig.syncs("web").len(), 3);
+    assert!(rig.reconciliations("none", "internal") >= 3.0 * 11.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_of_any_size_within_the_limit_is_used() {
+    let stage = Stage::new();
+    let items = vec![r#"{"metricName":"queue","value":"1"}"#; 60_000].join(",");
+    let list = format!(r#"{{"kind":"ExternalMetricValueList","items":[{items}]}}"#);
+    stage.fault("/queue", FaultAction::Body(list));
+    stage.target("web", 4);
+    stage.create(hpa("web", &[external("queue", "10k")]));
+    let rig = Rig::start(stage);
+    rig.until("the sum of all series counts", 2.0, |stage| stage.replicas("web") == 6).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_metrics_api_that_comes_back_is_used_in_the_next_period() {
+    let stage = Stage::new();
+    stage.target("web", 4);
+    stage.external("queue", "80");
+    stage.cluster.set_discovery("external.metrics.k8s.io", false);
+    stage.create(hpa("web", &[external("queue", "10")]));
+    let rig = Rig::start(stage);
+    rig.pass(40.0).await;
+    assert!(rig.condition("web", "ScalingActive").starts_with("False FailedGetExternalMetric"));
+    rig.cluster.set_discovery("external.metrics.k8s.io", true);
+    rig.until("the metric is read again", 15.1, |stage| stage.replicas("web") == 8).await;
+    assert_eq!(
+        rig.condition("web", "ScalingActive"),
+        "True ValidMetricFound the HPA was able to successfully calculate a replica count from external metric \
+         queue(nil)"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_failing_metric_of_two_keeps_the_count_from_falling_but_not_from_rising() {
+    let stage = Stage::new();
+    stage.target("web", 5);
+    stage.external("queue", "20");
+    stage.fault("/broken", FaultAction::Text { code: 503, body: String::new() });
+    stage.create(hpa("web", &[external("broken", "10"), external("queue", "10")]));
+    let rig = Rig::start(stage);
+    rig.pass(400.0).await;
+    assert_eq!(rig.replicas("web"), 5);
+    rig.external("queue", "90");
+    rig.until("it rises", 15.1, |stage| stage.replicas("web") == 9).await;
+}

@@ -1,1 +1,40 @@
-//! x
+//! Two autoscalers on one workload.
+
+use serde_json::json;
+
+use crate::support::objects::{cpu, hpa, pod};
+use crate::support::{HPAS, Rig, Stage};
+
+#[tokio::test(start_paused = true)]
+async fn both_are_told_and_neither_scales_until_one_is_gone() {
+    let stage = Stage::new();
+    stage.target("web", 2);
+    for index in 0..2 {
+        stage.cluster.put_raw(pod("web", index));
+    }
+    stage.cpu("web", &[100, 100]);
+    for name in ["one", "two"] {
+        let mut object = hpa(name, &[cpu(50)]);
+        object["spec"]["scaleTargetRef"]["name"] = json!("web");
+        stage.create(object);
+    }
+    // The first of the two finds itself alone in its first sync, as in the reference.
+    let rig = Rig::start(stage);
+    let message = "pods by selector app=web are controlled by more than one HPA (e.g. [shop/one shop/two])";
+    rig.until("both are told", 16.0, |stage| {
+        ["one", "two"].iter().all(|name| {
+            stage.condition(name, "ScalingActive") == format!("False AmbiguousSelector {message}")
+        })
+    })
+    .await;
+    let events = rig.events("two");
+    assert!(events.contains(&format!("AmbiguousSelector {message}")), "{events:?}");
+    let count = rig.replicas("web");
+    rig.cpu("web", &[400, 400]);
+    rig.pass(60.0).await;
+    assert_eq!(rig.replicas("web"), count);
+
+    rig.cluster.delete(HPAS, "shop", "two").unwrap();
+    rig.until("the other one scales", 15.1, |stage| stage.replicas("web") > count).await;
+    assert!(rig.condition("one", "ScalingActive").starts_with("True ValidMetricFound"));
+}

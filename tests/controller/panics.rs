@@ -1,1 +1,70 @@
-//! x
+//! A panic in the sync of one autoscaler.
+
+use std::sync::Arc;
+
+use autoscaling::query::{Answer, Query, QueryError};
+use concertina::api::metrics::Metrics;
+use concertina::cli::Config;
+use concertina::controller::{Controller, Histories};
+use futures::future::BoxFuture;
+
+use crate::support::objects::{external, hpa};
+use crate::support::{Rig, Stage};
+
+/// Panics for the metric `bomb`; asks the real APIs for all others.
+#[derive(Debug)]
+struct Bomb(Arc<dyn Metrics>);
+
+impl Metrics for Bomb {
+    fn fetch(&self, query: Query) -> BoxFuture<'_, Result<Answer, QueryError>> {
+        if matches!(&query, Query::External { metric, .. } if **metric == *"bomb") {
+            return Box::pin(async { panic!("this metric panics") });
+        }
+        self.0.fetch(query)
+    }
+}
+
+/// The same controller with other metrics.
+fn with_bomb(controller: &Arc<Controller>) -> Arc<Controller> {
+    Arc::new(Controller {
+        hpas: Arc::clone(&controller.hpas),
+        pods: Arc::clone(&controller.pods),
+        overlap: Arc::clone(&controller.overlap),
+        mapper: Arc::clone(&controller.mapper),
+        scales: controller.scales.clone(),
+        statuses: controller.statuses.clone(),
+        metrics: Arc::new(Bomb(Arc::clone(&controller.metrics))),
+        events: controller.events.clone(),
+        histories: Histories::new(),
+        queue: Arc::clone(&controller.queue),
+        telemetry: controller.telemetry.clone(),
+        clock: Arc::clone(&controller.clock),
+        settings: controller.settings.clone(),
+        stale_guard: controller.stale_guard,
+        period: controller.period,
+        workers: Arc::clone(&controller.workers),
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_touches_no_other_and_the_hpa_is_tried_again_every_period() {
+    let stage = Stage::new();
+    stage.external("queue", "40");
+    for name in ["a", "bad", "c", "d"] {
+        stage.target(name, 3);
+        let metric = if name == "bad" { "bomb" } else { "queue" };
+        stage.create(hpa(name, &[external(metric, "10")]));
+    }
+    let rig = Rig::altered(stage, &Config { concurrent_syncs: 1, ..Config::default() }, with_bomb);
+    rig.pass(61.0).await;
+    for name in ["a", "bad", "c", "d"] {
+        let syncs = rig.syncs(name);
+        assert_eq!(syncs.len(), 5, "{name}: {syncs:?}");
+        assert_eq!(rig.replicas(name), if name == "bad" { 3 } else { 4 }, "{name}");
+    }
+    assert_eq!(rig.reconciliations("none", "internal"), 5.0);
+    assert!(rig.hpa("bad")["status"]["conditions"].is_null());
+
+    rig.edit("bad", |hpa| hpa["spec"]["metrics"][0]["external"]["metric"]["name"] = "queue".into());
+    rig.until("without its cause it scales", 1.0, |stage| stage.replicas("bad") == 4).await;
+}

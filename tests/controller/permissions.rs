@@ -1,1 +1,118 @@
-//! x
+//! What the controller may not do: by RBAC, or because it was told so.
+
+use concertina::cli::Config;
+use concertina::embedded::{FaultAction, FaultRule, LoggedRequest, Status};
+
+use crate::support::logs;
+use crate::support::objects::{external, hpa};
+use crate::support::{Rig, Stage};
+
+fn one() -> Stage {
+    let stage = Stage::new();
+    stage.target("web", 4);
+    stage.external("queue", "80");
+    stage.create(hpa("web", &[external("queue", "10")]));
+    stage
+}
+
+fn forbidden(message: &str) -> FaultAction {
+    FaultAction::Status(Status::new(403, "Forbidden", message))
+}
+
+const MAY_NOT_LIST: &str = "pods is forbidden: User \"system:serviceaccount:kube-system:concertina\" cannot list \
+                            resource \"pods\" in API group \"\" at the cluster scope";
+
+#[tokio::test(start_paused = true)]
+async fn without_the_permission_to_list_pods_it_is_not_ready_and_goes_on_as_soon_as_it_is_granted() {
+    let stage = one();
+    stage.fault("/api/v1/pods", forbidden(MAY_NOT_LIST));
+    let rig = Rig::start(stage);
+    rig.pass(120.0).await;
+    assert!(rig.assembly.hpas.is_synced() && !rig.assembly.pods.is_synced());
+    let status = rig.assembly.pods.status();
+    assert_eq!((status.resource, status.error.unwrap().to_string()), ("pods", MAY_NOT_LIST.to_owned()));
+    assert_eq!(rig.syncs("web").len(), 0);
+    assert_eq!(logs::with(MAY_NOT_LIST).len(), 1, "{:?}", logs::with(""));
+    rig.cluster.faults().clear();
+    rig.until("it scales", 7.6, |stage| stage.replicas("web") == 8).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scale_that_may_not_be_read_is_told_in_the_servers_words() {
+    let message =
+        "deployments.apps \"web\" is forbidden: User \"c\" cannot get resource \"deployments/scale\"";
+    let stage = one();
+    stage.fault("/web/scale", forbidden(message));
+    let rig = Rig::start(stage);
+    rig.pass(20.0).await;
+    assert_eq!(
+        rig.condition("web", "AbleToScale"),
+        format!(
+            "False FailedGetScale the HPA controller was unable to get the target's current scale: {message}"
+        )
+    );
+    assert_eq!(rig.events("web"), [format!("FailedGetScale {message}")]);
+    assert_eq!(rig.reconciliations("none", "internal"), 2.0);
+    rig.cluster.faults().clear();
+    rig.until("granted, it scales", 15.1, |stage| stage.replicas("web") == 8).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scale_that_may_be_read_but_not_written_is_a_failed_rescale() {
+    let message =
+        "deployments.apps \"web\" is forbidden: User \"c\" cannot update resource \"deployments/scale\"";
+    let stage = one();
+    stage.cluster.faults().add(FaultRule::new(forbidden(message)).verb("update").subresource("scale"));
+    let rig = Rig::start(stage);
+    rig.pass(1.0).await;
+    assert_eq!(rig.count("update", "/web/scale"), 1);
+    let condition = rig.condition("web", "AbleToScale");
+    assert!(condition.starts_with("False FailedUpdateScale") && condition.ends_with(message), "{condition}");
+}
+
+fn writes(request: &LoggedRequest) -> bool {
+    !matches!(request.verb, "get" | "list" | "watch")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_decides_everything_and_writes_nothing() {
+    let stage = one();
+    stage.target("idle", 2);
+    stage.create(hpa("idle", &[external("missing", "10")]));
+    let rig = Rig::with(stage, &Config { dry_run: true, ..Config::default() });
+    for minute in 0..20_u32 {
+        rig.external("queue", &(20 + minute * 37 % 80).to_string());
+        rig.pass(30.0).await;
+    }
+    let sent = rig.cluster.requests().entries().into_iter().filter(writes).collect::<Vec<_>>();
+    assert_eq!(sent, []);
+    assert_eq!(rig.replicas("web"), 4);
+    assert!(rig.hpa("web")["status"]["conditions"].is_null());
+
+    let refused = rig.gate.refused();
+    let count = |verb, resource: &str| refused.get(&(verb, resource.to_owned())).copied().unwrap_or(0);
+    assert!(count("update", "deployments/scale") >= 10, "{refused:?}");
+    assert!(count("update", "horizontalpodautoscalers/status") >= 40, "{refused:?}");
+    assert!(count("create", "events") >= 3, "{refused:?}");
+    assert!(rig.assembly.controller.events.stats().refused >= 3);
+    assert_eq!(rig.assembly.controller.events.stats().failed, 0);
+
+    assert!(rig.reconciliations("scale_up", "none") >= 10.0, "{}", rig.telemetry.render());
+    assert!(rig.reconciliations("none", "internal") >= 40.0);
+    let desired = r#"horizontal_pod_autoscaler_controller_desired_replicas{hpa_name="web",namespace="shop"}"#;
+    assert!(rig.series(desired) > 1.0);
+    let told = logs::with("New size: 8; reason: external metric queue(nil) above target");
+    assert!(told.iter().all(|line| line.contains("dry_run=true") && line.contains("shop/web")), "{told:?}");
+    assert!(!told.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gate_that_opens_lets_the_next_period_write() {
+    let rig = Rig::with(one(), &Config { dry_run: true, ..Config::default() });
+    rig.pass(20.0).await;
+    assert_eq!(rig.replicas("web"), 4);
+    rig.gate.set(None);
+    rig.until("it writes", 15.1, |stage| stage.replicas("web") == 8).await;
+    rig.pass(1.0).await;
+    assert_eq!(rig.hpa("web")["status"]["desiredReplicas"], 8);
+}

@@ -1,1 +1,215 @@
-//! x
+//! An API server that is away, throttles, forgets, or hangs up.
+
+use std::time::Duration;
+
+use concertina::embedded::{FaultAction, FaultRule, Status};
+use serde_json::json;
+
+use crate::support::objects::{cpu, external, hpa, pod};
+use crate::support::{Rig, Stage};
+
+const PODS: &str = "/api/v1/pods";
+const HPAS: &str = "/apis/autoscaling/v2/horizontalpodautoscalers";
+
+/// One HPA on a queue and one on cpu, both in balance at 8.
+fn balanced() -> Stage {
+    let stage = Stage::new();
+    stage.external("queue", "80");
+    stage.target("queue", 8);
+    stage.create(hpa("queue", &[external("queue", "10")]));
+    stage.target("web", 8);
+    for index in 0..8 {
+        stage.cluster.put_raw(pod("web", index));
+    }
+    stage.cpu("web", &[50; 8]);
+    stage.create(hpa("web", &[cpu(50)]));
+    stage
+}
+
+fn counts(stage: &Stage) -> [i64; 2] {
+    ["queue", "web"].map(|name| stage.replicas(name))
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_it_is_gone_the_view_is_kept_and_nothing_scales_and_it_recovers_within_a_period() {
+    let rig = Rig::start(balanced());
+    rig.pass(20.0).await;
+    let faults = rig.cluster.faults();
+    faults.add(FaultRule::new(FaultAction::Close));
+    faults.add(FaultRule::new(FaultAction::WatchClose));
+    let before = rig.cluster.requests().len();
+    for _ in 0..30 {
+        rig.pass(10.0).await;
+        assert_eq!(counts(&rig), [8, 8]);
+        assert_eq!((rig.assembly.controller.hpas.len(), rig.assembly.controller.pods.len()), (2, 8));
+    }
+    assert!(rig.assembly.pods.is_synced() && rig.assembly.pods.status().error.is_some());
+    // Scales, statuses, discovery and events once a period or less, watches at most every 3.75 s.
+    let made = rig.cluster.requests().len() - before;
+    assert!(made < 300, "{made} requests in 5 minutes");
+
+    rig.external("queue", "100");
+    rig.edit("web", |hpa| hpa["spec"]["minReplicas"] = json!(9));
+    rig.cluster.faults().clear();
+    let took = rig.until("both scale", 15.1, |stage| counts(stage) == [10, 9]).await;
+    assert!(took > Duration::ZERO);
+    // The pods' watch has nothing to show before its next bookmark.
+    let watches = [rig.assembly.hpas.clone(), rig.assembly.pods.clone()];
+    rig.until("no error is left", 70.0, |_| watches.iter().all(|watch| watch.status().error.is_none())).await;
+    for name in ["queue", "web"] {
+        assert!(
+            rig.condition(name, "AbleToScale").starts_with("True"),
+            "{}",
+            rig.condition(name, "AbleToScale")
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_it_at_the_start_nothing_is_synced_until_it_comes() {
+    let stage = balanced();
+    stage.external("queue", "100");
+    stage.cluster.faults().add(FaultRule::new(FaultAction::Close));
+    let rig = Rig::start(stage);
+    rig.pass(120.0).await;
+    assert!(!rig.assembly.hpas.is_synced());
+    let made = rig.cluster.requests().len();
+    assert!((20..80).contains(&made), "{made} requests in 2 minutes");
+    rig.cluster.faults().clear();
+    rig.until("it scales", 7.6, |stage| stage.replicas("queue") == 10).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_throttled_read_is_repeated_when_the_server_says_and_not_before() {
+    let stage = balanced();
+    stage.external("queue", "100");
+    let asked = FaultAction::RetryAfter { code: 429, seconds: 3 };
+    stage.cluster.faults().add(FaultRule::new(asked).path_suffix("/queue/scale").verb("get").times(2));
+    let rig = Rig::start(stage);
+    rig.until("it scales", 7.0, |stage| stage.replicas("queue") == 10).await;
+    let reads: Vec<_> = rig.syncs("queue").iter().map(Duration::as_secs).collect();
+    assert_eq!(reads, [0, 3, 6]);
+    assert!(rig.condition("queue", "AbleToScale").starts_with("True"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_throttled_write_is_not_repeated_blindly_but_in_the_next_period() {
+    let stage = balanced();
+    stage.external("queue", "100");
+    let asked = FaultAction::RetryAfter { code: 429, seconds: 1 };
+    stage.cluster.faults().add(FaultRule::new(asked).path_suffix("/queue/scale").verb("update").times(1));
+    let rig = Rig::start(stage);
+    rig.pass(14.0).await;
+    assert_eq!((rig.count("update", "/queue/scale"), rig.replicas("queue")), (1, 8));
+    let condition = rig.condition("queue", "AbleToScale");
+    assert!(condition.starts_with("False FailedUpdateScale"), "{condition}");
+    rig.until("the next period writes it", 1.5, |stage| stage.replicas("queue") == 10).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_throttled_watch_waits_as_long_as_the_server_says() {
+    let stage = balanced();
+    let asked = FaultAction::RetryAfter { code: 429, seconds: 12 };
+    stage.cluster.faults().add(FaultRule::new(asked).path_suffix("/pods").times(1));
+    let rig = Rig::start(stage);
+    rig.pass(11.9).await;
+    assert_eq!(rig.count("watch", PODS), 1);
+    rig.until("the pods are there", 0.5, |_| rig.assembly.pods.is_synced()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_expires_half_way_begins_anew_and_shows_nothing_before_it_is_whole() {
+    let stage = Stage::new();
+    stage.target("web", 8);
+    for index in 0..1200 {
+        stage.cluster.put_raw(pod("web", index));
+    }
+    let faults = stage.cluster.faults();
+    faults.add(
+        FaultRule::new(FaultAction::Status(Status::bad_request("no streaming")))
+            .verb("watch")
+            .path_suffix(PODS)
+            .times(1),
+    );
+    let gone = Status::expired("The provided continue parameter is too old");
+    faults.add(FaultRule::new(FaultAction::Status(gone)).verb("list").path_suffix(PODS).after(2).times(1));
+    faults.add(FaultRule::new(FaultAction::Delay(Duration::from_secs(1))).verb("list").path_suffix(PODS));
+    let rig = Rig::start(stage);
+    // Two pages, the third fails, three pages.
+    for _ in 0..10 {
+        assert_eq!(rig.assembly.controller.pods.len(), 0);
+        rig.pass(0.5).await;
+    }
+    rig.until("all are there", 3.0, |_| rig.assembly.pods.is_synced()).await;
+    assert_eq!(rig.assembly.controller.pods.len(), 1200);
+    assert_eq!(rig.count("list", PODS), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_whose_version_is_forgotten_lists_anew_and_sees_what_it_missed() {
+    let rig = Rig::start(balanced());
+    rig.pass(20.0).await;
+    let silence = rig.cluster.faults().add(FaultRule::new(FaultAction::WatchSilence).path_suffix(PODS));
+    for index in 0..4 {
+        rig.cluster.delete_now("pods", "shop", &format!("web-{index:04}")).unwrap();
+    }
+    rig.cluster.compact();
+    rig.pass(5.0).await;
+    assert_eq!(rig.assembly.controller.pods.len(), 8);
+    let gone = Status::expired("too old resource version: 1 (2)");
+    rig.cluster.faults().add(FaultRule::new(FaultAction::WatchError(gone)).path_suffix(PODS).times(1));
+    rig.cluster.faults().remove(silence);
+    rig.until("the deleted pods are gone", 1.0, |_| rig.assembly.controller.pods.len() == 4).await;
+    assert_eq!(rig.count("watch", PODS), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_closed_again_and_again_is_opened_in_growing_intervals() {
+    let rig = Rig::start(balanced());
+    rig.pass(20.0).await;
+    rig.cluster.faults().add(FaultRule::new(FaultAction::WatchClose));
+    let before = (rig.count("watch", PODS), rig.count("watch", HPAS));
+    rig.pass(300.0).await;
+    for opened in [rig.count("watch", PODS) - before.0, rig.count("watch", HPAS) - before.1] {
+        assert!((40..90).contains(&opened), "{opened} watches in 5 minutes");
+    }
+    assert_eq!(rig.count("list", PODS), 0);
+    assert_eq!(rig.syncs("web").len(), 22);
+    rig.cluster.faults().clear();
+    rig.edit("web", |hpa| hpa["spec"]["minReplicas"] = json!(9));
+    rig.until("a change is seen again", 7.6, |stage| stage.replicas("web") == 9).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_says_nothing_any_more_is_replaced() {
+    let rig = Rig::start(balanced());
+    rig.pass(20.0).await;
+    rig.cluster.faults().add(FaultRule::new(FaultAction::WatchSilence).path_suffix(HPAS));
+    rig.edit("web", |hpa| hpa["spec"]["minReplicas"] = json!(9));
+    rig.pass(1.0).await;
+    rig.cluster.faults().clear();
+    rig.until("it goes on", 1.0, |stage| stage.replicas("web") == 9).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn broken_answers_of_the_server_scale_nothing_and_pass() {
+    let rig = Rig::start(balanced());
+    rig.pass(20.0).await;
+    for action in [
+        FaultAction::Body("{}".to_owned()),
+        FaultAction::Body("[]".to_owned()),
+        FaultAction::Body("{\"kind\":\"Scale\",\"apiVersion\":\"autoscaling/v1\"}".to_owned()),
+        FaultAction::Text { code: 502, body: "<html>bad gateway</html>".to_owned() },
+        FaultAction::Truncate(30),
+        FaultAction::Silence,
+    ] {
+        let id = rig.cluster.faults().add(FaultRule::new(action.clone()).subresource("scale"));
+        rig.pass(50.0).await;
+        assert_eq!(counts(&rig), [8, 8], "{action:?}");
+        let condition = rig.condition("web", "AbleToScale");
+        assert!(condition.starts_with("False FailedGetScale"), "{action:?}: {condition}");
+        rig.cluster.faults().remove(id);
+        rig.until("it is over", 31.0, |stage| stage.condition("web", "AbleToScale").starts_with("True"))
+            .await;
+    }
+}

@@ -2,6 +2,7 @@
 //! virtual time. A test that waits costs no wall time.
 
 pub(crate) mod link;
+pub(crate) mod logs;
 pub(crate) mod objects;
 mod stage;
 

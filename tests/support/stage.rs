@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::logs;
 use super::objects::SHOP;
 
 pub(crate) const HPAS: &str = "autoscaling/horizontalpodautoscalers";
@@ -33,6 +34,7 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn new() -> Self {
+        logs::begin();
         let epoch: Timestamp = EPOCH.parse().unwrap();
         let clock: SharedClock = Arc::new(VirtualClock::starting_at(epoch));
         let cluster = Cluster::new(Arc::clone(&clock));

@@ -165,6 +165,18 @@ impl ApiError {
         }
     }
 
+    /// Whether two requests met the same trouble, though their addresses may differ.
+    pub fn same_trouble(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Connect { message: one, .. }, Self::Connect { message: another, .. })
+            | (Self::Transport { message: one, .. }, Self::Transport { message: another, .. }) => {
+                one == another
+            }
+            (Self::Timeout { .. }, Self::Timeout { .. }) => true,
+            _ => self == other,
+        }
+    }
+
     /// Whether a write that ended so may have been applied all the same.
     pub fn outcome_unknown(&self) -> bool {
         match self {

@@ -101,13 +101,14 @@ impl Handle {
         self.lock().skipped += 1;
     }
 
-    /// Remembers an error; says so once, and again once a minute while it lasts.
+    /// Remembers an error; says so once, and again once a minute while it lasts. Before the first list is complete it is
+    /// said once only: whoever waits for that says so itself.
     pub(super) fn failed(&self, error: &ApiError) {
         let resource = self.shared.resource;
         let mut inner = self.lock();
         inner.restarts += 1;
-        let known = inner.last_error.as_ref() == Some(error);
-        let silent = known && inner.logged.is_some_and(|at| at.elapsed() < REMIND);
+        let known = inner.last_error.as_ref().is_some_and(|last| last.same_trouble(error));
+        let silent = known && inner.logged.is_some_and(|at| !self.is_synced() || at.elapsed() < REMIND);
         inner.last_error = Some(error.clone());
         if error.is_gone() {
             tracing::info!(resource, %error, "the watch is too far behind: listing anew");

@@ -1,0 +1,352 @@
+//! The built program: command lines, exit codes, start and end.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+#![allow(clippy::disallowed_methods, reason = "another process is waited for, which follows no virtual time")]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use concertina::cli::kcm;
+
+/// How long the program may take for anything that a test waits for. A test that passes takes much less.
+const DEADLINE: Duration = Duration::from_secs(20);
+/// Where nobody listens.
+const NOBODY: &str = "http://127.0.0.1:1";
+
+fn concertina(flags: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_concertina"));
+    command.args(flags);
+    // Not in a pod, wherever the tests run.
+    for variable in ["KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "KUBECONFIG", "RUST_LOG"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+/// Runs the program, which must end by itself.
+fn ended(flags: &[&str]) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = concertina(flags).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code().unwrap(), text(stdout), text(stderr))
+}
+
+/// What the program says on standard error while it ends with this code; nothing may be on standard output.
+fn refused(code: i32, flags: &[&str]) -> String {
+    let (got, stdout, stderr) = ended(flags);
+    assert_eq!((got, stdout.as_str()), (code, ""), "{flags:?}: {stderr}");
+    stderr
+}
+
+/// A folder of its own for each test, removed at its end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cli-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.0.join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A kubeconfig whose current context is `current`; there is one context, `here`.
+fn kubeconfig(server: &str, current: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: {current}\n\
+         clusters: [{{name: c, cluster: {{server: \"{server}\"}}}}]\n\
+         users: [{{name: u, user: {{token: secret-token}}}}]\n\
+         contexts: [{{name: here, context: {{cluster: c, user: u}}}}]\n"
+    )
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> SocketAddr {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
+}
+
+/// The program at work. Killed if a test ends without ending it.
+struct Running {
+    child: Child,
+    health: SocketAddr,
+    log: PathBuf,
+}
+
+impl Running {
+    /// Starts it with a free port for health and waits until it answers there.
+    fn start(folder: &Folder, flags: &[&str]) -> Self {
+        let log = folder.0.join("stderr");
+        let health = free_port();
+        let address = format!("--health-address={health}");
+        let child = concertina(flags)
+            .arg(address)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(&log).unwrap())
+            .spawn()
+            .unwrap();
+        let mut running = Self { child, health, log };
+        running.until("it serves health", |running| running.get("/livez").is_some());
+        running
+    }
+
+    fn until(&mut self, what: &str, condition: impl Fn(&Self) -> bool) {
+        let start = Instant::now();
+        while !condition(self) {
+            let ended = self.child.try_wait().unwrap();
+            assert!(ended.is_none(), "it ended with {ended:?} before: {what}\n{}", self.logged());
+            assert!(start.elapsed() < DEADLINE, "still not: {what}\n{}", self.logged());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Code and body of an answer of the health address.
+    fn get(&self, path: &str) -> Option<(u16, String)> {
+        let mut stream = TcpStream::connect_timeout(&self.health, Duration::from_secs(1)).ok()?;
+        stream.set_read_timeout(Some(DEADLINE)).ok()?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: health\r\nConnection: close\r\n\r\n").ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        let code = head.split(' ').nth(1)?.parse().ok()?;
+        Some((code, body.to_owned()))
+    }
+
+    fn logged(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Sends a signal and waits for the end: the exit code, and how long it took.
+    fn signal(&mut self, signal: &str) -> (Option<i32>, Duration) {
+        let start = Instant::now();
+        let sent =
+            Command::new("sh").args(["-c", &format!("kill {signal} {}", self.child.id())]).status().unwrap();
+        assert!(sent.success());
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return (status.code(), start.elapsed());
+            }
+            assert!(start.elapsed() < DEADLINE, "it does not end\n{}", self.logged());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn help_and_version_go_to_standard_output_and_end_well() {
+    let (code, help, errors) = ended(&["--help"]);
+    assert_eq!((code, errors.as_str()), (0, ""));
+    for expected in ["Usage:", "--dry-run", "--horizontal-pod-autoscaler-sync-period duration (default 15s)"]
+    {
+        assert!(help.contains(expected), "{help}");
+    }
+    let (code, version, errors) = ended(&["--version"]);
+    assert_eq!((code, errors.as_str()), (0, ""));
+    assert_eq!(version, format!("Concertina v{}\n", env!("CARGO_PKG_VERSION")));
+    let (code, version, _) = ended(&["--version=raw"]);
+    assert!(code == 0 && version.starts_with("version.Info{"), "{version}");
+}
+
+#[test]
+fn an_unknown_flag_ends_with_2_and_is_named() {
+    assert_eq!(refused(2, &["--frobnicate"]), "Error: unknown flag: --frobnicate\n");
+    assert_eq!(refused(2, &["--dry-run", "--frobnicate=3"]), "Error: unknown flag: --frobnicate\n");
+    assert!(refused(2, &["-x"]).contains("-x"));
+    assert!(refused(2, &["start"]).contains("start"));
+}
+
+#[test]
+fn a_bad_value_ends_with_2_and_names_flag_and_value() {
+    for (flag, value) in [
+        ("concurrent-horizontal-pod-autoscaler-syncs", "0"),
+        ("concurrent-horizontal-pod-autoscaler-syncs", "many"),
+        ("horizontal-pod-autoscaler-sync-period", "15"),
+        ("horizontal-pod-autoscaler-sync-period", "0s"),
+        ("horizontal-pod-autoscaler-tolerance", "-0.1"),
+        ("horizontal-pod-autoscaler-downscale-stabilization", "-5m"),
+        ("emulated-version", "2.0"),
+        ("kube-api-qps", "fast"),
+        ("dry-run", "perhaps"),
+        ("metrics-timeout", "0s"),
+        ("max-metrics-response", "0"),
+        ("health-address", "localhost"),
+        ("logging-format", "xml"),
+        ("v", "loud"),
+    ] {
+        let error = refused(2, &[&format!("--{flag}={value}")]);
+        assert!(error.starts_with("Error: ") && error.contains(flag) && error.contains(value), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+    assert!(refused(2, &["--kube-api-burst"]).contains("kube-api-burst"));
+}
+
+#[test]
+fn without_a_cluster_it_ends_with_1_and_says_what_to_give() {
+    let error = refused(1, &[]);
+    assert!(error.contains("--kubeconfig") && error.contains("not a pod"), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+}
+
+#[test]
+fn a_kubeconfig_that_is_no_use_ends_with_1_and_one_line_that_names_it() {
+    let folder = Folder::new("kubeconfig");
+    let missing = folder.0.join("missing").to_str().unwrap().to_owned();
+    let cases = [
+        (missing, &["No such file"][..]),
+        (folder.0.to_str().unwrap().to_owned(), &["cannot read"][..]),
+        (folder.file("garbage", "clusters: [{name: secret-token"), &["not valid"][..]),
+        (folder.file("empty", ""), &["context"][..]),
+        (folder.file("wrong", &kubeconfig("https://127.0.0.1:1", "there")), &["\"there\"", "here"][..]),
+        (folder.file("address", &kubeconfig("not an address", "here")), &["not an address"][..]),
+    ];
+    for (path, told) in &cases {
+        let error = refused(1, &[&format!("--kubeconfig={path}")]);
+        assert!(error.starts_with("Error: ") && error.contains(path.as_str()), "{error}");
+        assert!(told.iter().all(|told| error.contains(told)), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+        assert!(!error.contains("secret-token"), "{error}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_kubeconfig_without_permission_to_read_ends_with_1_and_says_so() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = Folder::new("unreadable");
+    let path = folder.file("kubeconfig", &kubeconfig("https://127.0.0.1:1", "here"));
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
+    if fs::read(&path).is_ok() {
+        // Whoever runs this may read everything.
+        return;
+    }
+    let error = refused(1, &[&format!("--kubeconfig={path}")]);
+    assert!(error.contains(&path) && error.contains("ermission"), "{error}");
+}
+
+#[test]
+fn an_address_for_health_that_is_in_use_ends_with_1_and_names_the_flag() {
+    let folder = Folder::new("in-use");
+    let path = folder.file("kubeconfig", &kubeconfig(NOBODY, "here"));
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let error = refused(1, &[&format!("--kubeconfig={path}"), &format!("--health-address={address}")]);
+    let last = error.lines().last().unwrap_or_default();
+    assert!(last.contains("--health-address") && last.contains(&address), "{error}");
+}
+
+/// As kubeadm writes it for a cluster with cloud and certificates.
+const KUBEADM: &[&str] = &[
+    "--allocate-node-cidrs=true",
+    "--authentication-kubeconfig=/etc/kubernetes/controller-manager.conf",
+    "--authorization-kubeconfig=/etc/kubernetes/controller-manager.conf",
+    "--bind-address=127.0.0.1",
+    "--client-ca-file=/etc/kubernetes/pki/ca.crt",
+    "--cluster-cidr=10.244.0.0/16",
+    "--cluster-name=kubernetes",
+    "--cluster-signing-cert-file=/etc/kubernetes/pki/ca.crt",
+    "--cluster-signing-key-file=/etc/kubernetes/pki/ca.key",
+    "--controllers=*,bootstrapsigner,tokencleaner,-horizontal-pod-autoscaler-controller",
+    "--leader-elect=true",
+    "--requestheader-client-ca-file=/etc/kubernetes/pki/front-proxy-ca.crt",
+    "--root-ca-file=/etc/kubernetes/pki/ca.crt",
+    "--service-account-private-key-file=/etc/kubernetes/pki/sa.key",
+    "--service-cluster-ip-range=10.96.0.0/12",
+    "--use-service-account-credentials=true",
+    "--horizontal_pod_autoscaler_sync_period=10s",
+    "--horizontal-pod-autoscaler-upscale-delay=3m",
+    "--feature-gates=HPAScaleToZero=true,SomeOtherGate=true",
+    "-v=4",
+];
+
+#[test]
+fn a_command_line_of_kubeadm_starts_waits_for_the_server_and_ends_on_sigterm() {
+    let folder = Folder::new("kubeadm");
+    let path = folder.file("kubeconfig", &kubeconfig(NOBODY, "here"));
+    let flag = format!("--kubeconfig={path}");
+    let mut flags = KUBEADM.to_vec();
+    flags.push(&flag);
+    let mut running = Running::start(&folder, &flags);
+    // Each watch tries again after less than a second.
+    running
+        .until("it has tried for a while", |running| running.logged().matches("outcome=Failed").count() >= 5);
+    assert_eq!(running.get("/livez"), Some((200, "ok".to_owned())));
+    assert_eq!(running.get("/healthz"), Some((200, "ok".to_owned())));
+    let (code, body) = running.get("/readyz").unwrap();
+    assert!(code == 500 && body.contains("informer"), "{code} {body}");
+    let (code, body) = running.get("/metrics").unwrap();
+    assert!(code == 200 && body.contains("workqueue_depth{name=\"horizontalpodautoscaler\"} 0\n"), "{body}");
+
+    let (code, took) = running.signal("-TERM");
+    assert_eq!(code, Some(0), "{}", running.logged());
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    let log = running.logged();
+    assert_eq!(log.matches("--service-cluster-ip-range").count(), 1, "{log}");
+    assert_eq!(log.matches("cannot list and watch").count(), 2, "once for each resource: {log}");
+    for told in ["SomeOtherGate", "--controllers", "--horizontal-pod-autoscaler-upscale-delay", NOBODY] {
+        assert!(log.contains(told), "{told} in {log}");
+    }
+    assert!(!log.contains("secret-token") && !log.contains("panicked"), "{log}");
+}
+
+#[test]
+fn it_ends_on_interrupt_too() {
+    let folder = Folder::new("interrupt");
+    let path = folder.file("kubeconfig", &kubeconfig(NOBODY, "here"));
+    let mut running = Running::start(&folder, &["--dry-run", "--logging-format=json", "--kubeconfig", &path]);
+    assert_eq!(running.signal("-INT").0, Some(0));
+    let log = running.logged();
+    for line in log.lines() {
+        let line: serde_json::Value =
+            serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        assert!(line.is_object());
+    }
+    assert!(log.contains("concertina ends"), "{log}");
+}
+
+#[test]
+fn every_flag_of_kube_controller_manager_at_its_default_starts_and_warns_of_nothing_but_the_removed_ones() {
+    let folder = Folder::new("defaults");
+    let path = folder.file("kubeconfig", &kubeconfig(NOBODY, "here"));
+    let chosen = ["kubeconfig", "help", "version"];
+    let flags: Vec<String> = kcm::FLAGS
+        .iter()
+        .map(|flag| (flag.name, flag.default.trim_matches(['[', ']'])))
+        .filter(|(name, default)| !chosen.contains(name) && !default.is_empty())
+        .map(|(name, default)| format!("--{name}={default}"))
+        .chain([format!("--kubeconfig={path}")])
+        .collect();
+    assert!(flags.len() > 80, "{}", flags.len());
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let mut running = Running::start(&folder, &flags);
+    assert_eq!(running.signal("-TERM").0, Some(0), "{}", running.logged());
+    let log = running.logged();
+    let warned: Vec<&str> = log.lines().filter(|line| line.contains("no effect")).collect();
+    assert!(warned.iter().all(|line| line.contains("--leader-elect")), "{warned:#?}");
+}
