@@ -95,7 +95,11 @@ pub async fn run_with(
     );
     let running = async {
         await_sync(&assembly, server).await;
-        tracing::info!(hpas = assembly.controller.hpas.len(), pods = assembly.controller.pods.len(), "in sync");
+        tracing::info!(
+            hpas = assembly.controller.hpas.len(),
+            pods = assembly.controller.pods.len(),
+            "in sync"
+        );
         Arc::clone(&assembly.controller).run(stop.clone()).await;
     };
     tokio::select! {

@@ -24,10 +24,7 @@ pub(super) fn controller(table: &Table) -> String {
     #[cfg(feature = "tools")]
     text.push_str(COMMANDS);
     list(&mut text, table);
-    let ignored = table
-        .flags()
-        .filter(|flag| matches!(flag.purpose, Purpose::Ignored { .. }))
-        .count();
+    let ignored = table.flags().filter(|flag| matches!(flag.purpose, Purpose::Ignored { .. })).count();
     // Writing to a String cannot fail.
     let _ = write!(
         text,

@@ -60,10 +60,7 @@ impl Invocation {
     pub fn from_args(words: impl IntoIterator<Item = OsString>) -> Result<Self, CliError> {
         let words = words
             .into_iter()
-            .map(|word| {
-                word.into_string()
-                    .map_err(|word| CliError::NotText(format!("{}", word.display())))
-            })
+            .map(|word| word.into_string().map_err(|word| CliError::NotText(format!("{}", word.display()))))
             .collect::<Result<Vec<String>, CliError>>()?;
         #[cfg(feature = "tools")]
         if let Some(("demo", rest)) = words.split_first().map(|(first, rest)| (first.as_str(), rest)) {
@@ -80,10 +77,7 @@ impl Invocation {
         match raw.value("version") {
             Some(Value::Text(text)) if text == "raw" => return Ok(Self::Version(raw_version())),
             Some(Value::Text(text)) if !text.is_empty() => {
-                return Ok(Self::Version(format!(
-                    "Concertina v{}",
-                    env!("CARGO_PKG_VERSION")
-                )));
+                return Ok(Self::Version(format!("Concertina v{}", env!("CARGO_PKG_VERSION"))));
             }
             _ => {}
         }
@@ -120,14 +114,8 @@ mod tests {
 
     #[test]
     fn help_lists_what_works_and_counts_what_does_not() {
-        for words in [
-            &["-h"][..],
-            &["--help"],
-            &["--horizontal-pod-autoscaler-tolerance=0.2", "--help"],
-        ] {
-            let Ok(Invocation::Help(text)) = read(words) else {
-                panic!("{words:?}")
-            };
+        for words in [&["-h"][..], &["--help"], &["--horizontal-pod-autoscaler-tolerance=0.2", "--help"]] {
+            let Ok(Invocation::Help(text)) = read(words) else { panic!("{words:?}") };
             assert!(
                 text.contains("--horizontal-pod-autoscaler-sync-period duration (default 15s)"),
                 "{text}"
@@ -140,26 +128,16 @@ mod tests {
 
     #[test]
     fn the_version_is_told_for_people_and_for_programs() {
-        let Ok(Invocation::Version(text)) = read(&["--version"]) else {
-            panic!()
-        };
+        let Ok(Invocation::Version(text)) = read(&["--version"]) else { panic!() };
         assert!(text.starts_with("Concertina v"), "{text}");
-        let Ok(Invocation::Version(text)) = read(&["--version=raw"]) else {
-            panic!()
-        };
+        let Ok(Invocation::Version(text)) = read(&["--version=raw"]) else { panic!() };
         assert!(text.starts_with("version.Info{"), "{text}");
-        assert!(matches!(
-            read(&["--version=false"]),
-            Ok(Invocation::Controller(_))
-        ));
+        assert!(matches!(read(&["--version=false"]), Ok(Invocation::Controller(_))));
     }
 
     #[test]
     fn words_that_are_no_flags_are_refused() {
-        assert_eq!(
-            read(&["now"]).unwrap_err(),
-            "\"concertina\" does not take any arguments, got [\"now\"]"
-        );
+        assert_eq!(read(&["now"]).unwrap_err(), "\"concertina\" does not take any arguments, got [\"now\"]");
         assert_eq!(
             read(&["--", "--dry-run"]).unwrap_err(),
             "\"concertina\" does not take any arguments, got [\"--dry-run\"]"

@@ -26,8 +26,8 @@ use tokio_util::task::TaskTracker;
 pub use self::histories::Histories;
 pub use self::intake::{HpaIntake, PodIntake};
 pub use self::permit::WorkerPermit;
-pub use self::sync::Next;
 use self::queue::Queue;
+pub use self::sync::Next;
 use crate::api::events::{EventTarget, Recorder};
 use crate::api::mapper::Mapper;
 use crate::api::metrics::Metrics;
@@ -79,9 +79,16 @@ impl Controller {
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let syncs = TaskTracker::new();
         loop {
+            // A key first, a worker second: a worker held while nothing is due would be missing to the syncs whose
+            // metrics have come. The key stays in the queue until there is a worker.
             let next = async {
-                let permit = WorkerPermit::new(&self.workers).await;
-                self.queue.get().await.map(|due| (due.key, permit))
+                while self.queue.wait().await {
+                    let permit = WorkerPermit::new(&self.workers).await;
+                    if let Some(due) = self.queue.take() {
+                        return Some((due.key, permit));
+                    }
+                }
+                None
             };
             let (key, permit) = tokio::select! {
                 biased;

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use autoscaling::{
-    Answers, Conclusion, Decision, Hpa, Overlap, Plan, Scale, ScaleFailure, Verdict, WriteOutcome, conclude, decide,
-    failed_update_status, plan, target_group,
+    Answers, Conclusion, Decision, Hpa, Overlap, Plan, Scale, ScaleFailure, Verdict, WriteOutcome, conclude,
+    decide, failed_update_status, plan, target_group,
 };
 use tokio::time::Instant;
 
-use super::{Controller, event_target};
 use super::gather::{Gathered, gather};
 use super::permit::WorkerPermit;
 use super::rescale::Target;
+use super::{Controller, event_target};
 use crate::api::status::StatusTarget;
 use crate::store::{HpaRecord, Key};
 
@@ -74,14 +74,19 @@ impl Controller {
         for mapping in mappings.iter() {
             let read = self.scales.get(mapping, hpa.namespace, &reference.name).await;
             let error = match read {
-                Ok(object) => match Scale::new(object.spec_replicas, object.status_replicas, &object.selector) {
-                    Ok(scale) => {
-                        let namespace = hpa.namespace.to_owned();
-                        let name = reference.name.clone();
-                        return (Some(Target { mapping: mapping.clone(), namespace, name, object }), Ok(scale));
+                Ok(object) => {
+                    match Scale::new(object.spec_replicas, object.status_replicas, &object.selector) {
+                        Ok(scale) => {
+                            let namespace = hpa.namespace.to_owned();
+                            let name = reference.name.clone();
+                            return (
+                                Some(Target { mapping: mapping.clone(), namespace, name, object }),
+                                Ok(scale),
+                            );
+                        }
+                        Err(error) => error,
                     }
-                    Err(error) => error,
-                },
+                }
                 Err(error) => error.to_string(),
             };
             first_error.get_or_insert(error);
@@ -117,7 +122,9 @@ impl Controller {
 
     async fn rescale(&self, key: &Key, decision: &Decision, target: Option<Target>) -> WriteOutcome {
         match (decision.verdict(), target) {
-            (Verdict::Rescale { to, .. }, Some(target)) => super::rescale::rescale(&self.scales, key, target, *to).await,
+            (Verdict::Rescale { to, .. }, Some(target)) => {
+                super::rescale::rescale(&self.scales, key, target, *to).await
+            }
             _ => WriteOutcome::NotNeeded,
         }
     }

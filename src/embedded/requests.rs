@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use jiff::Timestamp;
 
 /// Requests that are kept; older ones are dropped.
 const KEPT: usize = 20_000;
@@ -11,6 +12,8 @@ const KEPT: usize = 20_000;
 /// One request, and how it was answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggedRequest {
+    /// When it arrived, by the cluster's clock.
+    pub at: Timestamp,
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
     pub verb: &'static str,
     /// The path, not decoded, without the query.

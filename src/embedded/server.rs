@@ -51,6 +51,7 @@ async fn handle(cluster: Cluster, request: Request<Incoming>) -> Result<Response
     let user_agent = text(&head.headers, &USER_AGENT);
     let subject = route.subject(&user_agent);
     let number = cluster.requests().add(LoggedRequest {
+        at: cluster.now(),
         verb: route.verb,
         path: route.path.clone(),
         query: query_text,

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use autoscaling::settings::{Settings, Version};
+use concertina::api::client::ClientOptions;
 use concertina::app::Assembly;
-use concertina::api::client::{ClientOptions, Clients};
 use concertina::cli::Config;
 use concertina::cli::duration::GoDuration;
 use concertina::clock::{SharedClock, VirtualClock};
@@ -18,13 +18,13 @@ use concertina::embedded::metrics::StaticMetrics;
 use concertina::embedded::{BareScale, Cluster, FaultAction, FaultRule, LoggedRequest, ScalePath, Status};
 use concertina::store::Key;
 use concertina::telemetry::metrics::Metrics;
-use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::compare::{Outcome, difference, names_a_random_pod};
+use crate::link;
 
 /// How long before its instant the world of a sync is set.
 const LEAD: Duration = Duration::from_millis(100);
@@ -32,7 +32,8 @@ const HPAS: &str = "autoscaling/horizontalpodautoscalers";
 
 /// Plays a recording up to its first difference; the number of its syncs.
 pub(crate) fn scenario(recording: &Value, differences: &mut Vec<String>) -> usize {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     runtime.block_on(play(recording, differences));
     recording["syncs"].as_array().unwrap().len()
 }
@@ -78,12 +79,7 @@ impl Stage {
         cluster.requests().keep_bodies();
         let metrics = Arc::new(StaticMetrics::new());
         cluster.set_metrics(Arc::clone(&metrics) as _);
-        let server = cluster.clone();
-        let connector = tower::service_fn(move |_: http::Uri| {
-            let stream = TokioIo::new(server.dial());
-            async move { Ok::<_, std::io::Error>(stream) }
-        });
-        let clients = Clients::over(connector, &ClientOptions::default()).unwrap();
+        let clients = link::clients(&cluster, &ClientOptions::default());
         let config = Config { settings: settings(recording), ..Config::default() };
         let stop = CancellationToken::new();
         let assembly = Assembly::start(&clients, &config, clock, Metrics::new(), 0, &stop);
@@ -157,9 +153,10 @@ impl Stage {
             present.insert(path);
         }
         let status_faults = world["statusPutFaults"].as_array().into_iter().flatten();
-        once.extend(status_faults.map(|fault| {
-            FaultRule::new(action(fault)).verb("update").path_suffix("/status").times(1)
-        }));
+        once.extend(
+            status_faults
+                .map(|fault| FaultRule::new(action(fault)).verb("update").path_suffix("/status").times(1)),
+        );
         for rule in once {
             faults.add(rule);
         }
@@ -235,7 +232,8 @@ fn settings(recording: &Value) -> Settings {
     let newest = recording["emulatedVersion"] == "1.37";
     let mut settings = Settings::of(if newest { Version::V1_37 } else { Version::V1_36 });
     let config = &recording["config"];
-    let duration = |name: &str| config[name].as_str().unwrap().parse::<GoDuration>().unwrap().unsigned().unwrap();
+    let duration =
+        |name: &str| config[name].as_str().unwrap().parse::<GoDuration>().unwrap().unsigned().unwrap();
     settings.tolerance = config["tolerance"].as_f64().unwrap();
     settings.downscale_stabilization = duration("downscaleStabilization");
     settings.cpu_initialization_period = duration("cpuInitializationPeriod");

@@ -121,13 +121,7 @@ const fn own(
     group: Group,
     usage: &'static str,
 ) -> Flag {
-    Flag {
-        name,
-        shorthand: None,
-        kind,
-        default,
-        purpose: Purpose::Here { group, usage },
-    }
+    Flag { name, shorthand: None, kind, default, purpose: Purpose::Here { group, usage } }
 }
 
 /// What client-go takes for a rate and a burst of 0.
@@ -181,11 +175,7 @@ impl Config {
         })?;
         let mut settings = Settings {
             tolerance: read.float("horizontal-pod-autoscaler-tolerance", |tolerance| {
-                if tolerance >= 0.0 {
-                    Ok(tolerance)
-                } else {
-                    Err("must be at least 0")
-                }
+                if tolerance >= 0.0 { Ok(tolerance) } else { Err("must be at least 0") }
             })?,
             downscale_stabilization: read.duration("horizontal-pod-autoscaler-downscale-stabilization")?,
             cpu_initialization_period: read
@@ -267,10 +257,7 @@ impl Reader<'_> {
         name: &'static str,
         check: impl FnOnce(&Value) -> Result<T, String>,
     ) -> Result<T, FlagError> {
-        let flag = self
-            .table
-            .named(name)
-            .ok_or_else(|| FlagError::Unknown(name.to_owned()))?;
+        let flag = self.table.named(name).ok_or_else(|| FlagError::Unknown(name.to_owned()))?;
         let default = flag.kind.parse_default(flag.default);
         let value = self
             .raw
@@ -293,9 +280,7 @@ impl Reader<'_> {
 
     fn duration(&self, name: &'static str) -> Result<Duration, FlagError> {
         self.checked(name, |value| match value {
-            Value::Duration(duration) => duration
-                .unsigned()
-                .ok_or_else(|| "must be at least 0s".to_owned()),
+            Value::Duration(duration) => duration.unsigned().ok_or_else(|| "must be at least 0s".to_owned()),
             _ => Err(WRONG_TYPE.to_owned()),
         })
     }
@@ -365,10 +350,7 @@ fn ignored_flags(raw: &Raw, table: &Table) -> Vec<String> {
             removed || raw.value(flag.name) != flag.kind.parse_default(flag.default).as_ref()
         };
         if tells {
-            by_reason
-                .entry(reason)
-                .or_default()
-                .push(format!("--{}", flag.name));
+            by_reason.entry(reason).or_default().push(format!("--{}", flag.name));
         }
     }
     by_reason

@@ -97,25 +97,26 @@ impl Queue {
 
     /// Waits until a key is due and hands it out; `None` once the queue is shut down.
     pub async fn get(&self) -> Option<Due> {
+        while self.wait().await {
+            if let Some(due) = self.take() {
+                return Some(due);
+            }
+        }
+        None
+    }
+
+    /// Waits until a key is due and leaves it in the queue, for a caller that needs something else before it can
+    /// [`Self::take`] it; false once the queue is shut down.
+    pub async fn wait(&self) -> bool {
         loop {
             let changed = self.changed.notified();
-            let now = Instant::now();
             let next = {
-                let mut state = self.up_to(now);
+                let state = self.up_to(Instant::now());
                 if state.shut_down {
-                    return None;
+                    return false;
                 }
-                if let Some(key) = state.ready.pop_front() {
-                    let since = state.dirty.remove(&key).unwrap_or(now);
-                    state.processing.insert(key.clone(), now);
-                    let lateness = now.duration_since(since);
-                    self.metrics.depth(state.dirty.len());
-                    self.metrics.handed_out(lateness);
-                    // This worker looks after the queue no more, so another one must.
-                    if !state.ready.is_empty() || !state.waiting.is_empty() {
-                        self.changed.notify_one();
-                    }
-                    return Some(Due { key, lateness });
+                if !state.ready.is_empty() {
+                    return true;
                 }
                 state.waiting.first_key_value().map(|((at, _), _)| *at)
             };
@@ -128,6 +129,26 @@ impl Queue {
                 None => changed.await,
             }
         }
+    }
+
+    /// Hands out a key if one is due.
+    pub fn take(&self) -> Option<Due> {
+        let now = Instant::now();
+        let mut state = self.up_to(now);
+        if state.shut_down {
+            return None;
+        }
+        let key = state.ready.pop_front()?;
+        let since = state.dirty.remove(&key).unwrap_or(now);
+        state.processing.insert(key.clone(), now);
+        let lateness = now.duration_since(since);
+        self.metrics.depth(state.dirty.len());
+        self.metrics.handed_out(lateness);
+        // This worker looks after the queue no more, so another one must.
+        if !state.ready.is_empty() || !state.waiting.is_empty() {
+            self.changed.notify_one();
+        }
+        Some(Due { key, lateness })
     }
 
     /// Ends the work on a key. If it was added in the meantime it is handed out again.

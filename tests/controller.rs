@@ -1,0 +1,35 @@
+//! The whole loop in virtual time: watches, queue, syncs, writes and events, against the embedded cluster.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+#[path = "controller/bad_objects.rs"]
+mod bad_objects;
+#[path = "controller/identity.rs"]
+mod identity;
+#[path = "controller/metadata.rs"]
+mod metadata;
+#[path = "controller/metrics.rs"]
+mod metrics;
+#[path = "controller/overlap.rs"]
+mod overlap;
+#[path = "controller/panics.rs"]
+mod panics;
+#[path = "controller/permissions.rs"]
+mod permissions;
+#[path = "controller/repeatable.rs"]
+mod repeatable;
+#[path = "controller/server.rs"]
+mod server;
+#[path = "controller/staleness.rs"]
+mod staleness;
+#[path = "controller/timing.rs"]
+mod timing;
+#[path = "controller/writes.rs"]
+mod writes;

@@ -1,0 +1,116 @@
+//! When an autoscaler is synced.
+
+use std::time::Duration;
+
+use concertina::cli::Config;
+use serde_json::json;
+
+use crate::support::objects::{external, hpa};
+use crate::support::{Rig, Stage};
+
+/// Asserts that the syncs of a target are at these seconds after `origin`.
+fn at(rig: &Rig, target: &str, origin: Duration, expected: &[f64]) {
+    let syncs: Vec<f64> =
+        rig.syncs(target).iter().map(|at| at.as_secs_f64() - origin.as_secs_f64()).collect();
+    let close = |(got, wanted): (&f64, &f64)| (got - wanted).abs() < 0.1;
+    let equal = syncs.len() == expected.len() && syncs.iter().zip(expected).all(close);
+    assert!(equal, "synced at {syncs:.2?}, expected {expected:?}");
+}
+
+/// One autoscaler under a controller that has run for a while.
+async fn one_hpa() -> (Rig, Duration) {
+    let stage = Stage::new();
+    stage.target("web", 2);
+    stage.external("queue", "20");
+    let rig = Rig::start(stage);
+    rig.pass(3.2).await;
+    let created = rig.now();
+    rig.create(hpa("web", &[external("queue", "10")]));
+    (rig, created)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_hpa_is_synced_at_once_and_then_every_period() {
+    let (rig, created) = one_hpa().await;
+    rig.pass(61.0).await;
+    at(&rig, "web", created, &[0.0, 15.0, 30.0, 45.0, 60.0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_spec_is_synced_at_once_and_the_periodic_sync_stays_due() {
+    let (rig, created) = one_hpa().await;
+    rig.pass(7.0).await;
+    rig.edit("web", |hpa| hpa["spec"]["maxReplicas"] = json!(20));
+    rig.pass(25.0).await;
+    at(&rig, "web", created, &[0.0, 7.0, 15.0, 30.0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_of_status_and_metadata_bring_no_sync_forward() {
+    let (rig, created) = one_hpa().await;
+    rig.pass(4.0).await;
+    rig.edit("web", |hpa| hpa["metadata"]["labels"] = json!({"team": "a"}));
+    rig.pass(4.0).await;
+    let mut changed = rig.hpa("web");
+    changed["status"]["desiredReplicas"] = json!(7);
+    rig.cluster.update_status(changed).unwrap();
+    rig.pass(23.0).await;
+    at(&rig, "web", created, &[0.0, 15.0, 30.0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_spec_changed_again_and_again_is_synced_each_time_and_not_later() {
+    let (rig, created) = one_hpa().await;
+    for max in 11..=13 {
+        rig.pass(2.0).await;
+        rig.edit("web", |hpa| hpa["spec"]["maxReplicas"] = json!(max));
+    }
+    rig.pass(10.0).await;
+    at(&rig, "web", created, &[0.0, 2.0, 4.0, 6.0, 15.0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_hpa_that_is_there_at_the_start_is_synced_at_once_and_comes_back_every_period() {
+    let stage = Stage::new();
+    stage.external("queue", "20");
+    let names: Vec<String> = (0..40).map(|index| format!("web-{index:02}")).collect();
+    for name in &names {
+        stage.target(name, 2);
+        stage.create(hpa(name, &[external("queue", "10")]));
+    }
+    let rig = Rig::start(stage);
+    rig.pass(152.0).await;
+    for name in &names {
+        let syncs = rig.syncs(name);
+        assert!(syncs[0] < Duration::from_secs(2), "{name}: {syncs:.2?}");
+        assert_eq!(syncs.len(), 11, "{name}: {syncs:.2?}");
+        let gaps: Vec<_> = syncs.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let (least, most) = (gaps.iter().min().unwrap(), gaps.iter().max().unwrap());
+        assert!(
+            *least >= Duration::from_millis(14_900) && *most < Duration::from_secs(16),
+            "{name}: {gaps:.2?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_period_is_the_flag() {
+    let stage = Stage::new();
+    stage.target("web", 2);
+    stage.external("queue", "20");
+    stage.create(hpa("web", &[external("queue", "10")]));
+    let rig = Rig::with(stage, &Config { sync_period: Duration::from_secs(40), ..Config::default() });
+    rig.pass(81.0).await;
+    at(&rig, "web", Duration::ZERO, &[0.0, 40.0, 80.0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_the_stop_no_sync_begins() {
+    let (rig, created) = one_hpa().await;
+    rig.pass(10.0).await;
+    let stage = rig.end().await;
+    let before = stage.cluster.requests().len();
+    stage.pass(60.0).await;
+    assert_eq!(stage.cluster.requests().len(), before);
+    assert_eq!(stage.syncs("web").len(), 1, "{created:?}");
+}
