@@ -278,6 +278,14 @@ async fn scale_patch_label_and_delete_work() {
         (json!(5), json!(4))
     );
     served.kubectl("create -f -", HPA).await;
+    let old = "apiVersion: autoscaling/v1\nkind: HorizontalPodAutoscaler\nmetadata: {name: old}\nspec:\n  \
+               scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}\n  maxReplicas: 4\n  \
+               targetCPUUtilizationPercentage: 55\n";
+    served.kubectl("apply -f -", old).await;
+    served.kubectl("apply -f -", &old.replace("55", "66")).await;
+    let hpas = served.kubectl("get hpa old", "").await;
+    assert!(hpas.contains("cpu: <unknown>/66%"), "{hpas}");
+    served.kubectl("delete hpa old", "").await;
     served.kubectl(r#"patch hpa web --type=merge -p {"spec":{"minReplicas":2}}"#, "").await;
     served.kubectl(r#"patch hpa web -p {"spec":{"maxReplicas":9}}"#, "").await;
     served

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use super::hpa;
 use super::registry::{AUTHORIZATION, METRICS_GROUPS, ResourceType, TYPES, group_version};
 
 /// The version that the cluster says it has.
@@ -65,13 +66,24 @@ pub(crate) fn group(hidden: &BTreeSet<String>, name: &str) -> Option<Value> {
 
 /// `/api/v1`, `/apis/{group}/{version}`.
 pub(crate) fn resources(hidden: &BTreeSet<String>, group: &str, version: &str) -> Option<Value> {
+    let old_hpas = (group, version) == hpa::v1::GROUP_VERSION && !hidden.contains(group);
     let there = if group.is_empty() { version == "v1" } else { groups(hidden).contains(&(group, version)) };
-    if !there {
+    if !there && !old_hpas {
         return None;
     }
     let mut resources: Vec<Value> = Vec::new();
     for ty in TYPES.iter().filter(|ty| ty.group == group && ty.version == version) {
         entries(ty, &mut resources);
+    }
+    if old_hpas {
+        resources.push(json!({
+            "name": "horizontalpodautoscalers",
+            "singularName": "horizontalpodautoscaler",
+            "shortNames": ["hpa"],
+            "namespaced": true,
+            "kind": "HorizontalPodAutoscaler",
+            "verbs": ["create", "delete", "get", "list", "patch", "update"],
+        }));
     }
     if (group, version) == AUTHORIZATION {
         resources.push(json!({
@@ -104,8 +116,12 @@ pub(crate) fn resources(hidden: &BTreeSet<String>, group: &str, version: &str) -
 }
 
 fn group_json(group: &str, version: &str) -> Value {
-    let version = json!({ "groupVersion": group_version(group, version), "version": version });
-    json!({ "name": group, "versions": [&version], "preferredVersion": version })
+    let one = |version: &str| json!({ "groupVersion": group_version(group, version), "version": version });
+    let mut versions = vec![one(version)];
+    if group == hpa::v1::GROUP_VERSION.0 {
+        versions.push(one(hpa::v1::GROUP_VERSION.1));
+    }
+    json!({ "name": group, "versions": versions, "preferredVersion": one(version) })
 }
 
 fn entries(ty: &ResourceType, resources: &mut Vec<Value>) {

@@ -30,9 +30,8 @@
 //!
 //! Protobuf (answers are JSON; a body in protobuf is refused with 415, as `kubectl create deployment` finds out, while
 //! `kubectl apply` and `kubectl create -f` work), server-side apply (415), managed fields field by field (a record says
-//! who wrote), autoscaling/v1, aggregated discovery and OpenAPI v2 (clients fall back), admission, quotas, `exec`, `logs`
-//! and `proxy`. Other types than HPAs are defaulted and validated as far as `kubectl get` and `describe` notice. A later
-//! page of a list is read from what is stored by then, under the version of the first page.
+//! who wrote), watches of HPAs in autoscaling/v1 (the rest of it is served by conversion), aggregated discovery and OpenAPI v2 (clients fall back), admission, quotas, `exec`, `logs`
+//! and `proxy`. Other types than HPAs are defaulted and validated as far as `kubectl get` and `describe` notice.
 //!
 //! # What differs within the process
 //!
@@ -60,6 +59,7 @@ mod patch;
 mod registry;
 mod requests;
 mod rest;
+mod route;
 mod scale;
 mod selectors;
 mod server;
@@ -129,6 +129,8 @@ impl Cluster {
         for namespace in ["default", "kube-public", "kube-system"] {
             write::ensure_namespace(&mut state, namespace, now);
         }
+        // The history begins now, as that of a server that has just started.
+        state.compact();
         Self {
             inner: Arc::new(Inner {
                 clock,

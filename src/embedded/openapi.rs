@@ -5,11 +5,13 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use super::discovery::{KUBERNETES, groups};
+use super::hpa;
 use super::registry::{ResourceType, TYPES};
 
 /// The index of the documents, one per group and version.
 pub(crate) fn index(hidden: &BTreeSet<String>) -> Value {
-    let core = std::iter::once("api/v1".to_owned());
+    let old_hpas = (!hidden.contains(hpa::v1::GROUP_VERSION.0)).then(|| "apis/autoscaling/v1".to_owned());
+    let core = std::iter::once("api/v1".to_owned()).chain(old_hpas);
     let others = groups(hidden).into_iter().map(|(group, version)| format!("apis/{group}/{version}"));
     let paths: Map<String, Value> = core
         .chain(others)
@@ -23,14 +25,18 @@ pub(crate) fn index(hidden: &BTreeSet<String>) -> Value {
 
 /// The document of one group and version.
 pub(crate) fn document(group: &str, version: &str) -> Option<Value> {
-    let types: Vec<&ResourceType> =
-        TYPES.iter().filter(|ty| ty.group == group && ty.version == version).collect();
+    let mut types: Vec<ResourceType> =
+        TYPES.iter().filter(|ty| ty.group == group && ty.version == version).copied().collect();
+    if (group, version) == hpa::v1::GROUP_VERSION {
+        let now = TYPES.iter().filter(|ty| ty.group == group);
+        types.extend(now.map(|ty| ResourceType { version: hpa::v1::GROUP_VERSION.1, ..*ty }));
+    }
     if types.is_empty() {
         return None;
     }
     let mut paths = Map::new();
     let mut schemas = Map::new();
-    for ty in types {
+    for ty in &types {
         let (all, one) = locations(ty);
         paths.insert(all, json!({ "get": operation(ty, "list"), "post": operation(ty, "post") }));
         paths.insert(

@@ -26,7 +26,7 @@ pub(crate) enum StatusMetadata {
 pub(crate) type TypeKey = (&'static str, &'static str);
 
 /// One resource type.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct ResourceType {
     pub(crate) group: &'static str,
     pub(crate) version: &'static str,

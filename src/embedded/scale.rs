@@ -110,10 +110,15 @@ pub(crate) fn update(
     Ok(of_object(&stored, rule))
 }
 
-/// The type behind a path and its scale rule; the 404 of a target that has none.
+/// The type behind a path and its scale rule. A custom resource without scale says that the object is not there, a
+/// built-in one that the path is not.
 fn scalable(path: &ScalePath) -> Result<(&'static ResourceType, ScaleSelector), Status> {
-    let ty = ResourceType::at(&path.group, &path.version, &path.resource).ok_or_else(|| not_found(path))?;
-    Ok((ty, ty.scale.ok_or_else(|| not_found(path))?))
+    let ty = ResourceType::at(&path.group, &path.version, &path.resource);
+    match ty.map(|ty| (ty, ty.scale)) {
+        Some((ty, Some(rule))) => Ok((ty, rule)),
+        Some((ty, None)) if !ty.custom => Err(Status::unknown_resource()),
+        _ => Err(not_found(path)),
+    }
 }
 
 fn not_found(path: &ScalePath) -> Status {

@@ -19,7 +19,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::Cluster;
 use super::faults::FaultAction;
 use super::requests::LoggedRequest;
-use super::rest::{self, Call, Query, Reply, Route};
+use super::rest::{self, Call, Reply};
+use super::route::{Query, Route};
 use super::status::Status;
 
 /// The largest body that is taken, as in Kubernetes.

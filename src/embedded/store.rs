@@ -225,6 +225,32 @@ impl State {
             .take_while(move |stored| namespace.is_none_or(|namespace| stored.namespace() == namespace))
     }
 
+    /// The objects as they were at a version that is not forgotten, by undoing what has happened since.
+    pub(crate) fn list_at(
+        &self,
+        ty: &ResourceType,
+        namespace: Option<&str>,
+        after: Option<&Key>,
+        version: u64,
+    ) -> Vec<Arc<Stored>> {
+        let now = self.list(ty, namespace, after);
+        let history = self.tables.get(&ty.key()).map(|table| &table.history);
+        let since = history
+            .into_iter()
+            .flat_map(|history| history.iter().rev())
+            .take_while(|change| change.now.resource_version > version)
+            .filter(|change| namespace.is_none_or(|namespace| change.now.namespace() == namespace))
+            .filter(|change| after.is_none_or(|after| change.now.key > *after));
+        let mut objects: BTreeMap<&Key, &Arc<Stored>> = now.map(|stored| (&stored.key, stored)).collect();
+        for change in since {
+            match &change.before {
+                Some(before) => objects.insert(&before.key, before),
+                None => objects.remove(&change.now.key),
+            };
+        }
+        objects.into_values().cloned().collect()
+    }
+
     pub(crate) fn count(&self, ty: &ResourceType) -> usize {
         self.tables.get(&ty.key()).map_or(0, |table| table.objects.len())
     }

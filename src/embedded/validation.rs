@@ -72,8 +72,20 @@ fn metadata(object: &Value, causes: &mut Vec<FieldError>) {
 fn spec(ty: &ResourceType, object: &Value, old: Option<&Value>, causes: &mut Vec<FieldError>) {
     match (ty.kind, ty.scale) {
         ("HorizontalPodAutoscaler", _) => causes.extend(hpa::validation::spec(object, old)),
+        ("Event", _) if old.is_none() => event(object, causes),
         (_, Some(ScaleSelector::Structured)) => workload(object, old, causes),
         _ => {}
+    }
+}
+
+/// An event lives in the namespace of its object; those of objects without one live in `default`.
+fn event(object: &Value, causes: &mut Vec<FieldError>) {
+    let about = object::text(object, &["involvedObject", "namespace"]);
+    let namespace = object::meta(object, "namespace");
+    let fits = if about.is_empty() { namespace == "default" } else { namespace == about };
+    if !fits && object::text(object, &["eventTime"]).is_empty() {
+        let detail = "does not match event.namespace";
+        causes.push(FieldError::invalid("involvedObject.namespace", &about.into(), detail));
     }
 }
 

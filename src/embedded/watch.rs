@@ -21,6 +21,8 @@ use super::store::{Change, ChangeKind, Stored};
 
 /// Between two bookmarks, as in Kubernetes.
 const BOOKMARK_PERIOD: Duration = Duration::from_mins(1);
+/// The last bookmark comes so long before the end.
+const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 /// The life of a watch that names none; Kubernetes draws one between 30 and 60 minutes.
 const DEFAULT_TIMEOUT: Duration = Duration::from_mins(30);
 /// Events are joined into pieces of about this size.
@@ -103,7 +105,7 @@ impl Watcher {
             }
         };
         drop(state);
-        let now = Instant::now();
+        let ends_at = Instant::now() + options.timeout.unwrap_or(DEFAULT_TIMEOUT);
         Ok(Self {
             cluster: cluster.clone(),
             ty,
@@ -113,8 +115,8 @@ impl Watcher {
             pending,
             live,
             faults_changed: cluster.faults().changed(),
-            bookmark_at: options.bookmarks.then(|| now + BOOKMARK_PERIOD),
-            ends_at: now + options.timeout.unwrap_or(DEFAULT_TIMEOUT),
+            bookmark_at: options.bookmarks.then(|| next_bookmark(ends_at)),
+            ends_at,
             finished: false,
         })
     }
@@ -165,14 +167,9 @@ impl Watcher {
                 None => self.finished = true,
             },
             _ = self.faults_changed.changed() => {}
-            () = tokio::time::sleep_until(self.ends_at) => {
-                if self.bookmark_at.is_some() {
-                    self.bookmark(out).await;
-                }
-                self.finished = true;
-            }
+            () = tokio::time::sleep_until(self.ends_at) => self.finished = true,
             () = tokio::time::sleep_until(bookmark_at), if self.bookmark_at.is_some() => {
-                self.bookmark_at = Some(Instant::now() + BOOKMARK_PERIOD);
+                self.bookmark_at = Some(next_bookmark(self.ends_at));
                 self.bookmark(out).await;
             }
         }
@@ -222,6 +219,14 @@ impl Watcher {
             }
         }
     }
+}
+
+/// A period from now, or shortly before the end, so that the next watch can start from there.
+fn next_bookmark(ends_at: Instant) -> Instant {
+    let now = Instant::now();
+    let last = ends_at.checked_sub(LAST_BOOKMARK).filter(|last| *last > now);
+    let next = now + BOOKMARK_PERIOD;
+    last.map_or(next, |last| next.min(last))
 }
 
 fn write_error(status: &Status, out: &mut Vec<u8>) {

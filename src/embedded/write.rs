@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::object::{self, meta};
-use super::registry::{ResourceType, StatusMetadata};
+use super::registry::{ResourceType, StatusMetadata, TYPES};
 use super::status::{FieldError, Status};
-use super::store::{State, Stored};
+use super::store::{Key, State, Stored};
 use super::{defaults, hpa, validation};
 
 /// How a write was asked for.
@@ -86,9 +86,10 @@ pub(crate) fn update(
     mut object: Value,
     write: &Write<'_>,
 ) -> Result<Arc<Stored>, Status> {
-    let stored = existing(state, ty, namespace, name)?;
     identify(ty, &mut object)?;
     check_namespace(ty, namespace, &mut object)?;
+    check_name(name, &object)?;
+    let stored = existing(state, ty, namespace, name)?;
     check_version(ty, &stored, &object)?;
     let old = stored.value();
     if ty.status.is_some() {
@@ -116,9 +117,10 @@ pub(crate) fn update_status(
     let Some(rule) = ty.status else {
         return Err(Status::unknown_resource());
     };
-    let stored = existing(state, ty, namespace, name)?;
     identify(ty, &mut object)?;
     check_namespace(ty, namespace, &mut object)?;
+    check_name(name, &object)?;
+    let stored = existing(state, ty, namespace, name)?;
     check_version(ty, &stored, &object)?;
     let old = stored.value();
     let mut new = old.clone();
@@ -134,12 +136,14 @@ pub(crate) fn update_status(
             object::put(object::section(&mut new, "metadata"), "labels", labels);
         }
         keep_system_fields(&mut new, &old);
+        drop_empty_metadata(&mut new);
     }
     if !ty.custom {
         object::drop_nulls(&mut new);
     }
     if ty.kind == "HorizontalPodAutoscaler" {
         hpa::decode::canonical(&mut new)?;
+        hpa::decode::complete_status(&mut new);
     }
     fail_if(ty, name, &validation::update_status(ty, &new))?;
     let write = Write { subresource: "status", ..write.clone() };
@@ -310,14 +314,18 @@ fn check_open(state: &State, ty: &ResourceType, namespace: &str, name: &str) -> 
     Ok(())
 }
 
+fn check_name(name: &str, object: &Value) -> Result<(), Status> {
+    let given = meta(object, "name");
+    if given == name {
+        return Ok(());
+    }
+    Err(Status::bad_request(format!(
+        "the name of the object ({given}) does not match the name on the URL ({name})"
+    )))
+}
+
 fn check_version(ty: &ResourceType, stored: &Stored, object: &Value) -> Result<(), Status> {
     let name = stored.name();
-    let given = meta(object, "name");
-    if given != name {
-        return Err(Status::bad_request(format!(
-            "the name of the object ({given}) does not match the name on the URL ({name})"
-        )));
-    }
     let uid = meta(object, "uid");
     if !uid.is_empty() && uid != &*stored.uid {
         let cause =
@@ -331,7 +339,8 @@ fn check_version(ty: &ResourceType, stored: &Stored, object: &Value) -> Result<(
         }
         let cause =
             FieldError::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
-        return Err(Status::invalid(ty.group, ty.kind, name, &[cause]));
+        // The store does not know the kind: it names the resource.
+        return Err(Status::invalid(ty.group, ty.resource, name, &[cause]));
     }
     if version == stored.resource_version.to_string() {
         Ok(())
@@ -362,6 +371,7 @@ fn keep_system_fields(object: &mut Value, old: &Value) {
 
 /// What decoding and defaulting do to an object of the type.
 fn prepare(ty: &ResourceType, object: &mut Value) -> Result<(), Status> {
+    drop_empty_metadata(object);
     if ty.custom {
         return Ok(());
     }
@@ -369,10 +379,20 @@ fn prepare(ty: &ResourceType, object: &mut Value) -> Result<(), Status> {
     if ty.kind == "HorizontalPodAutoscaler" {
         hpa::decode::canonical(object)?;
         hpa::defaults::apply(object);
+        hpa::decode::complete_status(object);
     } else {
         defaults::apply(ty, object);
     }
     Ok(())
+}
+
+/// Maps and lists of the metadata that hold nothing are left out.
+fn drop_empty_metadata(object: &mut Value) {
+    object::section(object, "metadata").retain(|_, value| match value {
+        Value::Object(fields) => !fields.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        value => !value.is_null(),
+    });
 }
 
 /// What the generation counts: the spec, or of custom resources everything but metadata and status.
@@ -429,27 +449,42 @@ fn grace_period(ty: &ResourceType, object: &Value, options: &DeleteOptions) -> i
     options.grace_period.unwrap_or_else(own).max(0)
 }
 
-/// Removes an object, and what it owns unless that is to be orphaned. A namespace takes its content along.
-fn remove(state: &mut State, stored: &Stored, orphan: bool, write: &Write<'_>) -> Arc<Stored> {
-    let gone = state.remove(stored.ty, stored.namespace(), stored.name());
+/// Removes an object, and what it owns unless that is to be orphaned. A namespace ends before it goes, and takes its
+/// content along.
+fn remove(state: &mut State, stored: &Arc<Stored>, orphan: bool, write: &Write<'_>) -> Arc<Stored> {
+    let mut last = Arc::clone(stored);
     let mut also = if orphan { Vec::new() } else { state.dependents(&stored.uid) };
+    let mut options = DeleteOptions::default();
     if stored.ty.kind == "Namespace" {
-        for ty in super::registry::TYPES.iter().filter(|ty| ty.namespaced) {
+        let mut ending = stored.value();
+        let ends = object::time_text(write.now);
+        object::section(&mut ending, "metadata").insert("deletionTimestamp".to_owned(), ends.into());
+        object::section(&mut ending, "status").insert("phase".to_owned(), "Terminating".into());
+        last = state.store(stored.ty, ending);
+        for ty in TYPES.iter().filter(|ty| ty.namespaced) {
             let content = state.list(ty, Some(stored.name()), None);
-            also.extend(
-                content.map(|content| (ty, super::store::Key::new(content.namespace(), content.name()))),
-            );
+            also.extend(content.map(|content| (ty, Key::new(content.namespace(), content.name()))));
         }
+        options.grace_period = Some(0);
+        drop_all(state, also, &options, write);
+        state.remove(stored.ty, stored.namespace(), stored.name());
+        return last;
     }
-    for (ty, key) in also {
-        let options = DeleteOptions {
-            grace_period: (stored.ty.kind == "Namespace").then_some(0),
-            ..DeleteOptions::default()
-        };
-        // A dependent that is gone already is what was wanted.
-        let _ = delete(state, ty, &key.namespace, &key.name, &options, write);
+    last = state.remove(stored.ty, stored.namespace(), stored.name()).unwrap_or(last);
+    drop_all(state, also, &options, write);
+    last
+}
+
+fn drop_all(
+    state: &mut State,
+    all: Vec<(&'static ResourceType, Key)>,
+    options: &DeleteOptions,
+    write: &Write<'_>,
+) {
+    for (ty, key) in all {
+        // One that is gone already is as it should be.
+        let _ = delete(state, ty, &key.namespace, &key.name, options, write);
     }
-    gone.unwrap_or_else(|| State::preview(stored.ty, stored.value()))
 }
 
 /// A short `managedFields` record: who wrote through which subresource, without the fields.

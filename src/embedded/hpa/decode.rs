@@ -28,6 +28,21 @@ pub(crate) fn canonical(hpa: &mut Value) -> Result<(), Status> {
     Ok(())
 }
 
+/// Fills in the status fields that Go's encoding always writes: an absent list is null, a count of nothing is left out.
+pub(crate) fn complete_status(hpa: &mut Value) {
+    let status = object::section(hpa, "status");
+    object::default(status, "desiredReplicas", 0);
+    if status.get("currentMetrics").and_then(Value::as_array).is_none_or(Vec::is_empty) {
+        status.insert("currentMetrics".to_owned(), Value::Null);
+    }
+    if status.get("currentReplicas") == Some(&0.into()) {
+        status.remove("currentReplicas");
+    }
+    if status.get("conditions").and_then(Value::as_array).is_some_and(Vec::is_empty) {
+        status.remove("conditions");
+    }
+}
+
 fn walk(parent: &str, value: &mut Value) -> Result<(), Status> {
     match value {
         Value::Object(fields) => {

@@ -2,4 +2,5 @@
 
 pub(crate) mod decode;
 pub(crate) mod defaults;
+pub(crate) mod v1;
 pub(crate) mod validation;

@@ -209,18 +209,13 @@ fn definitions(ty: &ResourceType) -> Value {
 
 fn row(stored: &Stored, include: Include, now: Timestamp) -> Value {
     let object = stored.value();
-    let mut row = json!({ "cells": cells(stored.ty, &object, now) });
-    let fields = super::object::map(&mut row);
-    match include {
-        Include::Nothing => {}
-        Include::Metadata => {
-            fields.insert("object".to_owned(), partial(&object));
-        }
-        Include::Object => {
-            fields.insert("object".to_owned(), object);
-        }
-    }
-    row
+    let cells = cells(stored.ty, &object, now);
+    let object = match include {
+        Include::Nothing => Value::Null,
+        Include::Metadata => partial(&object),
+        Include::Object => object,
+    };
+    json!({ "cells": cells, "object": object })
 }
 
 /// A table of these objects; `header` tells whether it says its columns, which a watch does once.
