@@ -1,5 +1,7 @@
 //! What one decision costs in time and allocations, and what decoding a watched pod costs. `cargo bench --bench decide`.
 
+#![allow(clippy::expect_used, reason = "literals of this file")]
+
 use std::sync::Arc;
 
 use autoscaling::history::History;
@@ -40,13 +42,18 @@ impl Steady {
         let start: Timestamp = "2026-03-01T08:00:00Z".parse().expect("a literal time");
         let spec = json!({
             "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" },
-            "minReplicas": 1, "maxReplicas": 500,
+            "minReplicas": 1, "maxReplicas": 2000,
             "metrics": [{ "type": "Resource", "resource": {
                 "name": "cpu", "target": { "type": "Utilization", "averageUtilization": 50 } } }]
         });
-        let amount = |text: &str| ResourceList::new([("cpu".into(), text.parse().expect("a literal quantity"))]);
+        let amount =
+            |text: &str| ResourceList::new([("cpu".into(), text.parse().expect("a literal quantity"))]);
         let labels = Arc::new(LabelSet::new([("app".into(), "web".into())]));
-        let containers = Box::new([ContainerRequests { name: "app".into(), restartable: false, requests: amount("200m") }]);
+        let containers = Box::new([ContainerRequests {
+            name: "app".into(),
+            restartable: false,
+            requests: amount("200m"),
+        }]);
         let requests = Arc::new(PodRequests { containers, ..PodRequests::default() });
         let names: Vec<Arc<str>> = (0..count).map(|pod| format!("web-{pod:05}").into()).collect();
         let pods = names.iter().map(|name| {
@@ -84,7 +91,13 @@ impl Steady {
 
     /// A whole sync within the core: plan, decide, conclude.
     fn sync(&self) -> Option<Status> {
-        let hpa = Hpa { namespace: "shop", name: "web", generation: Some(1), spec: &self.spec, status: &self.status };
+        let hpa = Hpa {
+            namespace: "shop",
+            name: "web",
+            generation: Some(1),
+            spec: &self.spec,
+            status: &self.status,
+        };
         let count = i32::try_from(self.pods.len()).unwrap_or(i32::MAX);
         let scale = Scale::new(count, count, "app=web").expect("a literal selector");
         let plan = plan(&hpa, Ok(scale), |_| Overlap::None, &self.settings);
@@ -99,7 +112,13 @@ impl Steady {
 #[divan::bench(args = [10, 100, 1000])]
 fn decide_cpu(bencher: Bencher<'_, '_>, pods: i32) {
     let steady = Steady::new(pods);
-    let hpa = Hpa { namespace: "shop", name: "web", generation: Some(1), spec: &steady.spec, status: &steady.status };
+    let hpa = Hpa {
+        namespace: "shop",
+        name: "web",
+        generation: Some(1),
+        spec: &steady.spec,
+        status: &steady.status,
+    };
     let scale = Scale::new(pods, pods, "app=web").expect("a literal selector");
     let plan = plan(&hpa, Ok(scale), |_| Overlap::None, &steady.settings);
     bencher.bench_local(|| {
@@ -119,7 +138,9 @@ fn steady_sync(bencher: Bencher<'_, '_>, pods: i32) {
 #[divan::bench]
 fn decode_pod(bencher: Bencher<'_, '_>) {
     let bytes = pod_json();
-    bencher.counter(divan::counter::BytesCount::new(bytes.len())).bench_local(|| black_box(decode::pod(&bytes).is_ok()));
+    bencher
+        .counter(divan::counter::BytesCount::new(bytes.len()))
+        .bench_local(|| black_box(decode::pod(&bytes).is_ok()));
 }
 
 /// A pod as an API server sends it: 2 containers, 5 labels, managed fields, about 5 KB.

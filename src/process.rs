@@ -7,8 +7,12 @@ use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+#[cfg(feature = "tools")]
+use crate::cli::DemoOptions;
 use crate::cli::{CliError, Config, Invocation};
 use crate::clock::{SharedClock, SystemClock};
+#[cfg(feature = "tools")]
+use crate::commands::demo::Screen;
 use crate::telemetry::logging;
 
 /// Runs what the words after the program's name ask for.
@@ -27,7 +31,7 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
         }
         Invocation::Controller(config) => controller(&config),
         #[cfg(feature = "tools")]
-        Invocation::Demo(_) => ExitCode::FAILURE,
+        Invocation::Demo(options) => demo(&options),
     }
 }
 
@@ -36,6 +40,27 @@ fn controller(config: &Config) -> ExitCode {
     if let Err(error) = logging::set_up(config.logging, Arc::clone(&clock)) {
         return failed(&error);
     }
+    until_stopped(|stop| crate::app::run(config, clock, stop))
+}
+
+#[cfg(feature = "tools")]
+fn demo(options: &DemoOptions) -> ExitCode {
+    let clock: SharedClock = Arc::new(SystemClock);
+    // Logs would run through the view; who wants them asks for them.
+    if options.logging.verbosity > 0
+        && let Err(error) = logging::set_up(options.logging, Arc::clone(&clock))
+    {
+        return failed(&error);
+    }
+    until_stopped(|stop| crate::commands::demo::run(options, clock, Screen::stdout(), stop))
+}
+
+/// Runs until it ends by itself or a signal asks it to.
+fn until_stopped<F, E>(run: impl FnOnce(CancellationToken) -> F) -> ExitCode
+where
+    F: Future<Output = Result<(), E>>,
+    E: std::error::Error,
+{
     // A second provider from another crate must not make the choice ambiguous; that this is the first is fine too.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
@@ -47,7 +72,7 @@ fn controller(config: &Config) -> ExitCode {
         if let Err(error) = stop_on_signal(&stop) {
             tracing::warn!(%error, "signals cannot be listened to");
         }
-        crate::app::run(config, clock, stop).await
+        run(stop).await
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -4,7 +4,12 @@
 //! `CONCERTINA_CONFORMANCE=folder` plays the recordings of another folder, searched with its subfolders. A folder that is
 //! missing or holds no recording fails.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 #[path = "conformance/compare.rs"]
 mod compare;
@@ -27,10 +32,8 @@ const SHOWN: usize = 10;
 
 #[test]
 fn every_recorded_decision_is_reproduced_by_the_whole_controller() {
-    let folder = std::env::var_os("CONCERTINA_CONFORMANCE").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance"),
-        PathBuf::from,
-    );
+    let folder = std::env::var_os("CONCERTINA_CONFORMANCE")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance"), PathBuf::from);
     let mut files = Vec::new();
     collect(&folder, &mut files);
     let (table_files, recordings): (Vec<_>, Vec<_>) =
@@ -66,9 +69,8 @@ fn lines(file: &Path) -> Vec<Value> {
     flate2::read::MultiGzDecoder::new(compressed)
         .read_to_string(&mut text)
         .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-    let parse = |line: &str| {
-        serde_json::from_str(line).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
-    };
+    let parse =
+        |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     text.lines().filter(|line| !line.is_empty()).map(parse).collect()
 }
 

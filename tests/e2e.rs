@@ -129,6 +129,7 @@ async fn workloads_scale_under_the_built_in_role() -> Outcome {
 
     failures.extend(autoscaler.still_runs().err().map(|Failure(reason)| reason));
     match audit::check(&stage.plane.audit_log()?) {
+        Ok(summary) if summary.writes == 0 => failures.push("the audit log shows no writes".to_owned()),
         Ok(summary) => {
             eprintln!("{} requests, {} of them writes, none refused", summary.requests, summary.writes);
         }

@@ -71,11 +71,7 @@ pub enum KubeconfigError {
 }
 
 fn listed(contexts: &[String]) -> String {
-    if contexts.is_empty() {
-        String::new()
-    } else {
-        format!(" (there are: {})", contexts.join(", "))
-    }
+    if contexts.is_empty() { String::new() } else { format!(" (there are: {})", contexts.join(", ")) }
 }
 
 /// Reads the configuration: the kubeconfig, with the server replaced by `master` if that is given too; or the server
@@ -95,65 +91,35 @@ pub fn load(kubeconfig: Option<&Path>, master: Option<&str>) -> Result<kube::Con
 
 fn from_file(path: &Path, master: Option<&str>) -> Result<kube::Config, KubeconfigError> {
     let mut file = Kubeconfig::read_from(path).map_err(|error| match error {
-        Error::ReadConfig(source, _) => KubeconfigError::Unreadable {
-            path: path.to_owned(),
-            source,
-        },
+        Error::ReadConfig(source, _) => KubeconfigError::Unreadable { path: path.to_owned(), source },
         Error::Parse(error) => {
-            let at = error
-                .location()
-                .map(|at| format!(" at line {}, column {}", at.line(), at.column()));
-            KubeconfigError::NotValid {
-                path: path.to_owned(),
-                at: at.unwrap_or_default(),
-            }
+            let at = error.location().map(|at| format!(" at line {}, column {}", at.line(), at.column()));
+            KubeconfigError::NotValid { path: path.to_owned(), at: at.unwrap_or_default() }
         }
-        _ => KubeconfigError::NotValid {
-            path: path.to_owned(),
-            at: String::new(),
-        },
+        _ => KubeconfigError::NotValid { path: path.to_owned(), at: String::new() },
     })?;
 
     let contexts = file.contexts.iter().map(|context| context.name.clone()).collect();
-    let wrong = |problem, contexts| KubeconfigError::Context {
-        path: path.to_owned(),
-        problem,
-        contexts,
-    };
+    let wrong = |problem, contexts| KubeconfigError::Context { path: path.to_owned(), problem, contexts };
     let Some(name) = file.current_context.clone().filter(|name| !name.is_empty()) else {
         return Err(wrong("it has no current context".to_owned(), contexts));
     };
-    let context = file
-        .contexts
-        .iter()
-        .find(|context| context.name == name)
-        .and_then(|named| named.context.clone());
+    let context =
+        file.contexts.iter().find(|context| context.name == name).and_then(|named| named.context.clone());
     let Some(context) = context else {
-        return Err(wrong(
-            format!("its current context {name:?} does not exist"),
-            contexts,
-        ));
+        return Err(wrong(format!("its current context {name:?} does not exist"), contexts));
     };
-    let cluster = file
-        .clusters
-        .iter_mut()
-        .find(|cluster| cluster.name == context.cluster);
+    let cluster = file.clusters.iter_mut().find(|cluster| cluster.name == context.cluster);
     let Some(cluster) = cluster.and_then(|named| named.cluster.as_mut()) else {
         return Err(wrong(
-            format!(
-                "the cluster {:?} of its context {name:?} does not exist",
-                context.cluster
-            ),
+            format!("the cluster {:?} of its context {name:?} does not exist", context.cluster),
             contexts,
         ));
     };
     if let Some(user) = context.user.as_deref().filter(|user| !user.is_empty())
         && !file.auth_infos.iter().any(|known| known.name == user)
     {
-        return Err(wrong(
-            format!("the user {user:?} of its context {name:?} does not exist"),
-            contexts,
-        ));
+        return Err(wrong(format!("the user {user:?} of its context {name:?} does not exist"), contexts));
     }
 
     let uri = if let Some(master) = master {
@@ -183,11 +149,7 @@ fn from_file(path: &Path, master: Option<&str>) -> Result<kube::Config, Kubeconf
 
 /// The address of a server; without a scheme it is plain HTTP, as client-go takes it.
 fn server(address: &str, origin: &str) -> Result<Uri, KubeconfigError> {
-    let with_scheme = if address.contains("://") {
-        address.to_owned()
-    } else {
-        format!("http://{address}")
-    };
+    let with_scheme = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
     with_scheme
         .parse::<Uri>()
         .ok()
@@ -195,10 +157,7 @@ fn server(address: &str, origin: &str) -> Result<Uri, KubeconfigError> {
             matches!(uri.scheme_str(), Some("http" | "https"))
                 && uri.host().is_some_and(|host| !host.is_empty())
         })
-        .ok_or_else(|| KubeconfigError::Server {
-            origin: origin.to_owned(),
-            server: address.to_owned(),
-        })
+        .ok_or_else(|| KubeconfigError::Server { origin: origin.to_owned(), server: address.to_owned() })
 }
 
 /// An error of a library in one line, without a full stop.
@@ -272,30 +231,18 @@ mod tests {
 
     #[test]
     fn bad_yaml_is_told_with_its_place_and_without_its_content() {
-        let file = File::new(
-            "yaml",
-            "apiVersion: v1\nusers:\n- name: me\n  user: {token: s3cret, password: [}\n",
-        );
+        let file =
+            File::new("yaml", "apiVersion: v1\nusers:\n- name: me\n  user: {token: s3cret, password: [}\n");
         let error = file.error();
-        assert!(
-            error.starts_with("kubeconfig FILE is not valid at line 4, column "),
-            "{error}"
-        );
+        assert!(error.starts_with("kubeconfig FILE is not valid at line 4, column "), "{error}");
         let file = File::new("type", "users: s3cret\n");
-        assert!(
-            file.error().starts_with("kubeconfig FILE is not valid"),
-            "{}",
-            file.error()
-        );
+        assert!(file.error().starts_with("kubeconfig FILE is not valid"), "{}", file.error());
     }
 
     #[test]
     fn a_wrong_context_is_told_with_those_that_exist() {
         let good = config("server: 'http://a'", "");
-        let file = File::new(
-            "context",
-            &good.replace("current-context: dev", "current-context: prod"),
-        );
+        let file = File::new("context", &good.replace("current-context: dev", "current-context: prod"));
         assert_eq!(
             file.error(),
             "kubeconfig FILE: its current context \"prod\" does not exist: choose one with kubectl config use-context (there \
@@ -308,15 +255,13 @@ mod tests {
         );
         let file = File::new("cluster", &good.replace("cluster: one", "cluster: two"));
         assert!(
-            file.error()
-                .contains("the cluster \"two\" of its context \"dev\" does not exist"),
+            file.error().contains("the cluster \"two\" of its context \"dev\" does not exist"),
             "{}",
             file.error()
         );
         let file = File::new("user", &good.replace("user: me", "user: you"));
         assert!(
-            file.error()
-                .contains("the user \"you\" of its context \"dev\" does not exist"),
+            file.error().contains("the user \"you\" of its context \"dev\" does not exist"),
             "{}",
             file.error()
         );
@@ -326,26 +271,14 @@ mod tests {
     fn bad_certificates_are_told_with_their_context() {
         let server = "server: 'https://a'";
         let cases = [
-            (
-                "no-certificate",
-                format!("{server}, certificate-authority-data: czNjcmV0"),
-                String::new(),
-            ),
-            (
-                "not-base64",
-                format!("{server}, certificate-authority-data: '!!'"),
-                String::new(),
-            ),
+            ("no-certificate", format!("{server}, certificate-authority-data: czNjcmV0"), String::new()),
+            ("not-base64", format!("{server}, certificate-authority-data: '!!'"), String::new()),
             (
                 "not-pem",
                 format!("{server}, certificate-authority-data: czNjcmV0"),
                 "client-key-data: czNjcmV0".to_owned(),
             ),
-            (
-                "no-file",
-                format!("{server}, certificate-authority: /nonexistent/ca.crt"),
-                String::new(),
-            ),
+            ("no-file", format!("{server}, certificate-authority: /nonexistent/ca.crt"), String::new()),
             (
                 "no-key",
                 format!("{server}, insecure-skip-tls-verify: true"),
@@ -355,14 +288,8 @@ mod tests {
         for (case, cluster, user) in cases {
             let file = File::new(case, &config(&cluster, &user));
             let error = file.error();
-            assert!(
-                error.starts_with("kubeconfig FILE: context \"dev\": "),
-                "{case}: {error}"
-            );
-            assert!(
-                error.ends_with(": renew the credentials of this context"),
-                "{case}: {error}"
-            );
+            assert!(error.starts_with("kubeconfig FILE: context \"dev\": "), "{case}: {error}");
+            assert!(error.ends_with(": renew the credentials of this context"), "{case}: {error}");
         }
     }
 
@@ -370,19 +297,12 @@ mod tests {
     fn an_address_must_be_one() {
         for address in ["", "a b", "ftp://a", "https://"] {
             let error = load(None, Some(address)).unwrap_err().to_string();
-            assert!(
-                error.starts_with(&format!("--master: {address:?} is not the address")),
-                "{error}"
-            );
+            assert!(error.starts_with(&format!("--master: {address:?} is not the address")), "{error}");
         }
-        assert_eq!(
-            load(None, Some("localhost:8080")).unwrap().cluster_url,
-            "http://localhost:8080/"
-        );
+        assert_eq!(load(None, Some("localhost:8080")).unwrap().cluster_url, "http://localhost:8080/");
         let file = File::new("server", &config("server: ''", ""));
         assert!(
-            file.error()
-                .starts_with("kubeconfig FILE: cluster \"one\": \"\" is not the address"),
+            file.error().starts_with("kubeconfig FILE: cluster \"one\": \"\" is not the address"),
             "{}",
             file.error()
         );

@@ -50,11 +50,7 @@ impl Statuses {
     }
 
     /// Writes a status and gives the new resourceVersion.
-    pub async fn put(
-        &self,
-        target: StatusTarget<'_>,
-        status: &Status,
-    ) -> Result<String, ApiError> {
+    pub async fn put(&self, target: StatusTarget<'_>, status: &Status) -> Result<String, ApiError> {
         let body = Body {
             kind: "HorizontalPodAutoscaler",
             api_version: "autoscaling/v2",

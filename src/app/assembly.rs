@@ -56,7 +56,8 @@ impl Assembly {
             total: config.max_concurrent_metric_requests,
             version_life: config.sync_period,
         };
-        let (events, sender) = Recorder::new(clients.core.clone(), Arc::clone(&clock), EventOptions::default());
+        let (events, sender) =
+            Recorder::new(clients.core.clone(), Arc::clone(&clock), EventOptions::default());
         let queue = Arc::new(Queue::new(telemetry.workqueue("horizontalpodautoscaler")));
         let levels = Arc::clone(&queue);
         telemetry.before_render(move || levels.publish());

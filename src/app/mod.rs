@@ -97,7 +97,11 @@ pub async fn run_with(
         if stop.run_until_cancelled(await_sync(&assembly, server)).await.is_none() {
             return;
         }
-        tracing::info!(hpas = assembly.controller.hpas.len(), pods = assembly.controller.pods.len(), "in sync");
+        tracing::info!(
+            hpas = assembly.controller.hpas.len(),
+            pods = assembly.controller.pods.len(),
+            "in sync"
+        );
         Arc::clone(&assembly.controller).run(stop.clone()).await;
     };
     tokio::select! {

@@ -79,21 +79,14 @@ impl FromStr for GoDuration {
                 "h" => HOUR,
                 unknown => return Err(DurationError::UnknownUnit(quote(unknown), quote(text))),
             };
-            let part = whole
-                .checked_mul(unit)
-                .filter(|part| *part <= LIMIT)
-                .ok_or_else(invalid)?;
+            let part = whole.checked_mul(unit).filter(|part| *part <= LIMIT).ok_or_else(invalid)?;
             total = part
                 .checked_add(fraction_of(fraction, unit))
                 .and_then(|part| total.checked_add(part))
                 .filter(|total| *total <= LIMIT)
                 .ok_or_else(invalid)?;
         }
-        let nanos = if negative {
-            0_i64.checked_sub_unsigned(total)
-        } else {
-            i64::try_from(total).ok()
-        };
+        let nanos = if negative { 0_i64.checked_sub_unsigned(total) } else { i64::try_from(total).ok() };
         nanos.map(Self).ok_or_else(invalid)
     }
 }
@@ -115,9 +108,7 @@ fn leading_integer(digits: &str) -> Option<u64> {
 fn fraction_of(digits: &str, unit: u64) -> u64 {
     let (mut number, mut scale) = (0_u64, 1.0);
     for digit in digits.bytes().map(|digit| u64::from(digit & 0x0f)) {
-        let next = number
-            .checked_mul(10)
-            .and_then(|tenfold| tenfold.checked_add(digit));
+        let next = number.checked_mul(10).and_then(|tenfold| tenfold.checked_add(digit));
         let Some(next) = next.filter(|next| *next <= LIMIT) else {
             break;
         };
@@ -224,25 +215,15 @@ mod tests {
         }
         let file = std::fs::File::open(folder.join("durations.jsonl.gz")).unwrap();
         let mut lines = String::new();
-        flate2::read::MultiGzDecoder::new(file)
-            .read_to_string(&mut lines)
-            .unwrap();
+        flate2::read::MultiGzDecoder::new(file).read_to_string(&mut lines).unwrap();
         let mut rows = 0;
         for line in lines.lines() {
-            let Row {
-                text,
-                error,
-                nanos,
-                printed,
-            } = serde_json::from_str(line).unwrap();
+            let Row { text, error, nanos, printed } = serde_json::from_str(line).unwrap();
             let parsed = text.parse::<GoDuration>();
             let got_error = parsed.as_ref().err().map(ToString::to_string);
             let parsed = parsed.ok();
-            let got = (
-                got_error,
-                parsed.map(|duration| duration.0),
-                parsed.map(|duration| duration.to_string()),
-            );
+            let got =
+                (got_error, parsed.map(|duration| duration.0), parsed.map(|duration| duration.to_string()));
             assert_eq!(got, (error, nanos, printed), "{text:?}");
             rows += 1;
         }
@@ -263,9 +244,6 @@ mod tests {
     #[test]
     fn what_is_not_ascii_is_quoted_in_hex() {
         let error = "1é\n\"".parse::<GoDuration>().unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            r#"time: unknown unit "\xc3\xa9\x0a\"" in duration "1\xc3\xa9\x0a\"""#
-        );
+        assert_eq!(error.to_string(), r#"time: unknown unit "\xc3\xa9\x0a\"" in duration "1\xc3\xa9\x0a\"""#);
     }
 }

@@ -57,19 +57,11 @@ pub enum Group {
     Metrics,
     /// Logs, health, metrics of our own.
     Operation,
-    /// Of a subcommand.
-    Command,
 }
 
 impl Group {
     /// All of them, in order.
-    pub const ALL: [Self; 5] = [
-        Self::Command,
-        Self::Autoscaling,
-        Self::Cluster,
-        Self::Metrics,
-        Self::Operation,
-    ];
+    pub const ALL: [Self; 4] = [Self::Autoscaling, Self::Cluster, Self::Metrics, Self::Operation];
 
     /// The heading.
     pub fn title(self) -> &'static str {
@@ -78,7 +70,6 @@ impl Group {
             Self::Cluster => "Cluster",
             Self::Metrics => "Metrics APIs",
             Self::Operation => "Operation",
-            Self::Command => "Demo",
         }
     }
 }
@@ -123,11 +114,7 @@ fn quote_letter(letter: char) -> String {
 }
 
 fn quote_all(words: &[String]) -> String {
-    words
-        .iter()
-        .map(|word| go::quote(word))
-        .collect::<Vec<_>>()
-        .join(" ")
+    words.iter().map(|word| go::quote(word)).collect::<Vec<_>>().join(" ")
 }
 
 impl Flag {
@@ -141,11 +128,7 @@ impl Flag {
 
     /// The error that a value is not allowed.
     pub fn invalid(&self, value: &str, reason: impl Into<String>) -> FlagError {
-        FlagError::Invalid {
-            value: value.to_owned(),
-            flag: self.printed(),
-            reason: reason.into(),
-        }
+        FlagError::Invalid { value: value.to_owned(), flag: self.printed(), reason: reason.into() }
     }
 }
 
@@ -197,9 +180,7 @@ impl Raw {
         if name.is_empty() || name.starts_with('-') {
             return Err(FlagError::BadSyntax(word.to_owned()));
         }
-        let flag = table
-            .named(name)
-            .ok_or_else(|| FlagError::Unknown(name.to_owned()))?;
+        let flag = table.named(name).ok_or_else(|| FlagError::Unknown(name.to_owned()))?;
         let value = value
             .or_else(|| flag.kind.bare().map(str::to_owned))
             .or_else(|| words.next())
@@ -219,10 +200,7 @@ impl Raw {
             rest = rest.strip_prefix(letter).unwrap_or_default();
             let flag = table
                 .lettered(letter)
-                .ok_or_else(|| FlagError::UnknownShorthand {
-                    letter,
-                    word: shorthands.to_owned(),
-                })?;
+                .ok_or_else(|| FlagError::UnknownShorthand { letter, word: shorthands.to_owned() })?;
             let value = if let Some(value) = rest.strip_prefix('=').filter(|value| !value.is_empty()) {
                 rest = "";
                 Some(value.to_owned())
@@ -242,10 +220,7 @@ impl Raw {
     }
 
     fn set(&mut self, flag: &'static Flag, text: String) -> Result<(), FlagError> {
-        let value = flag
-            .kind
-            .parse(&text)
-            .map_err(|reason| flag.invalid(&text, reason))?;
+        let value = flag.kind.parse(&text).map_err(|reason| flag.invalid(&text, reason))?;
         match self.given.get_mut(flag.name) {
             Some(given) => {
                 given.value.accumulate(value);
@@ -283,14 +258,7 @@ pub struct Table {
 impl Table {
     /// Of lists of flags; names must be distinct.
     pub fn new(lists: &[&'static [Flag]]) -> Self {
-        Self {
-            flags: lists
-                .iter()
-                .copied()
-                .flatten()
-                .map(|flag| (flag.name, flag))
-                .collect(),
-        }
+        Self { flags: lists.iter().copied().flatten().map(|flag| (flag.name, flag)).collect() }
     }
 
     /// The flag of a name, in which `_` may stand for `-`.
@@ -302,10 +270,7 @@ impl Table {
     }
 
     fn lettered(&self, letter: char) -> Option<&'static Flag> {
-        self.flags
-            .values()
-            .find(|flag| flag.shorthand == Some(letter))
-            .copied()
+        self.flags.values().find(|flag| flag.shorthand == Some(letter)).copied()
     }
 
     /// All flags, by name.
@@ -318,40 +283,13 @@ impl Table {
 mod tests {
     use super::*;
 
-    const HERE: Purpose = Purpose::Here {
-        group: Group::Operation,
-        usage: "",
-    };
+    const HERE: Purpose = Purpose::Here { group: Group::Operation, usage: "" };
 
     static FLAGS: &[Flag] = &[
-        Flag {
-            name: "v",
-            shorthand: Some('v'),
-            kind: Kind::Level,
-            default: "",
-            purpose: HERE,
-        },
-        Flag {
-            name: "help",
-            shorthand: Some('h'),
-            kind: Kind::Bool,
-            default: "false",
-            purpose: HERE,
-        },
-        Flag {
-            name: "dry-run",
-            shorthand: None,
-            kind: Kind::Bool,
-            default: "false",
-            purpose: HERE,
-        },
-        Flag {
-            name: "list",
-            shorthand: None,
-            kind: Kind::Strings,
-            default: "",
-            purpose: HERE,
-        },
+        Flag { name: "v", shorthand: Some('v'), kind: Kind::Level, default: "", purpose: HERE },
+        Flag { name: "help", shorthand: Some('h'), kind: Kind::Bool, default: "false", purpose: HERE },
+        Flag { name: "dry-run", shorthand: None, kind: Kind::Bool, default: "false", purpose: HERE },
+        Flag { name: "list", shorthand: None, kind: Kind::Strings, default: "", purpose: HERE },
         Flag {
             name: "horizontal-tolerance",
             shorthand: None,
@@ -397,15 +335,9 @@ mod tests {
 
     #[test]
     fn a_shorthand_takes_its_value_in_three_ways() {
-        for words in [
-            &["-v4"][..],
-            &["-v=4"],
-            &["-v", "4"],
-            &["--v=4"],
-            &["--v", "4"],
-            &["-hv4"],
-            &["-hv", "4"],
-        ] {
+        for words in
+            [&["-v4"][..], &["-v=4"], &["-v", "4"], &["--v=4"], &["--v", "4"], &["-hv4"], &["-hv", "4"]]
+        {
             assert_eq!(value(words, "v"), Value::Int(4), "{words:?}");
         }
         assert_eq!(parse(&["-v"]).unwrap_err(), "flag needs an argument: 'v' in -v");

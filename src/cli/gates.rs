@@ -72,9 +72,8 @@ impl Gates {
                     return Err(format!("component not registered: {}", component.trim()));
                 }
             };
-            let (name, value) = gate
-                .split_once('=')
-                .ok_or_else(|| format!("missing bool value for {gate}"))?;
+            let (name, value) =
+                gate.split_once('=').ok_or_else(|| format!("missing bool value for {gate}"))?;
             let (name, value) = (name.trim(), value.trim());
             let on = parse_bool(value)
                 .map_err(|error| format!("invalid value of {name}={value}, err: {error}"))?;
@@ -86,9 +85,7 @@ impl Gates {
                     ));
                 }
                 Some(Stage::Locked) if !on => {
-                    return Err(format!(
-                        "cannot set feature gate {name} to {on}, feature is locked to true"
-                    ));
+                    return Err(format!("cannot set feature gate {name} to {on}, feature is locked to true"));
                 }
                 None if !matches!(name, "AllAlpha" | "AllBeta")
                     && !unknown.iter().any(|seen| seen == name) =>
@@ -140,10 +137,7 @@ pub(super) fn parse_versions(items: &[String]) -> Result<Version, String> {
             "1.36" | "1.36.0" => Version::V1_36,
             "1.37" | "1.37.0" => Version::V1_37,
             _ => {
-                return Err(format!(
-                    "emulated version {} is neither 1.36 nor 1.37",
-                    go::quote(text)
-                ));
+                return Err(format!("emulated version {} is neither 1.36 nor 1.37", go::quote(text)));
             }
         };
         if version.replace(parsed).is_some_and(|before| before != parsed) {
@@ -221,10 +215,7 @@ mod tests {
     fn gates_of_others_are_told_once() {
         let (_, unknown) = resolve(Version::V1_37, &["A=true", "B=false", "A=false"]).unwrap();
         assert_eq!(unknown, ["A", "B"]);
-        assert_eq!(
-            resolve(Version::V1_37, &["A"]).unwrap_err(),
-            "missing bool value for A"
-        );
+        assert_eq!(resolve(Version::V1_37, &["A"]).unwrap_err(), "missing bool value for A");
         assert_eq!(
             resolve(Version::V1_37, &["A=on"]).unwrap_err(),
             "invalid value of A=on, err: strconv.ParseBool: parsing \"on\": invalid syntax"
@@ -239,10 +230,7 @@ mod tests {
         assert_eq!(parse(&["1.36"]), Ok(Version::V1_36));
         assert_eq!(parse(&["v1.37"]), Ok(Version::V1_37));
         assert_eq!(parse(&["kube=1.36"]), Ok(Version::V1_36));
-        assert_eq!(
-            parse(&["1.35"]).unwrap_err(),
-            "emulated version \"1.35\" is neither 1.36 nor 1.37"
-        );
+        assert_eq!(parse(&["1.35"]).unwrap_err(), "emulated version \"1.35\" is neither 1.36 nor 1.37");
         assert!(parse(&["1.36", "1.37"]).is_err());
         assert!(parse(&["wardle=1.36"]).is_err());
     }

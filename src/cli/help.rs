@@ -24,30 +24,13 @@ pub(super) fn controller(table: &Table) -> String {
     #[cfg(feature = "tools")]
     text.push_str(COMMANDS);
     list(&mut text, table);
-    let ignored = table
-        .flags()
-        .filter(|flag| matches!(flag.purpose, Purpose::Ignored { .. }))
-        .count();
+    let ignored = table.flags().filter(|flag| matches!(flag.purpose, Purpose::Ignored { .. })).count();
     // Writing to a String cannot fail.
     let _ = write!(
         text,
         "\nThe other {ignored} flags of kube-controller-manager are accepted, so that its command line can be copied, and\n\
          have no effect. One that is set to something else than its default is named in a warning, with the reason.\n"
     );
-    text
-}
-
-/// Of the demo.
-#[cfg(feature = "tools")]
-pub(super) fn demo(table: &Table) -> String {
-    let mut text = "\
-Runs a cluster in this process, with workloads under changing load and the controller that scales them.
-
-Usage:
-  concertina demo [flags]
-"
-    .to_owned();
-    list(&mut text, table);
     text
 }
 

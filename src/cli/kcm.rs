@@ -28,101 +28,31 @@ pub static FLAGS: &[Flag] = &[
     // Authentication
     ignored("authentication-kubeconfig", Kind::String, "", SERVING),
     ignored("authentication-skip-lookup", Kind::Bool, "false", SERVING),
-    ignored(
-        "authentication-token-webhook-cache-ttl",
-        Kind::Duration,
-        "10s",
-        SERVING,
-    ),
-    ignored(
-        "authentication-tolerate-lookup-failure",
-        Kind::Bool,
-        "false",
-        SERVING,
-    ),
+    ignored("authentication-token-webhook-cache-ttl", Kind::Duration, "10s", SERVING),
+    ignored("authentication-tolerate-lookup-failure", Kind::Bool, "false", SERVING),
     ignored("client-ca-file", Kind::String, "", SERVING),
     ignored("requestheader-allowed-names", Kind::Strings, "", SERVING),
     ignored("requestheader-client-ca-file", Kind::String, "", SERVING),
-    ignored(
-        "requestheader-extra-headers-prefix",
-        Kind::Strings,
-        "[x-remote-extra-]",
-        SERVING,
-    ),
-    ignored(
-        "requestheader-group-headers",
-        Kind::Strings,
-        "[x-remote-group]",
-        SERVING,
-    ),
+    ignored("requestheader-extra-headers-prefix", Kind::Strings, "[x-remote-extra-]", SERVING),
+    ignored("requestheader-group-headers", Kind::Strings, "[x-remote-group]", SERVING),
     ignored("requestheader-uid-headers", Kind::Strings, "", SERVING),
-    ignored(
-        "requestheader-username-headers",
-        Kind::Strings,
-        "[x-remote-user]",
-        SERVING,
-    ),
+    ignored("requestheader-username-headers", Kind::Strings, "[x-remote-user]", SERVING),
     // Authorization
-    ignored(
-        "authorization-always-allow-paths",
-        Kind::Strings,
-        "[/healthz,/readyz,/livez]",
-        SERVING,
-    ),
+    ignored("authorization-always-allow-paths", Kind::Strings, "[/healthz,/readyz,/livez]", SERVING),
     ignored("authorization-kubeconfig", Kind::String, "", SERVING),
-    ignored(
-        "authorization-webhook-cache-authorized-ttl",
-        Kind::Duration,
-        "10s",
-        SERVING,
-    ),
-    ignored(
-        "authorization-webhook-cache-unauthorized-ttl",
-        Kind::Duration,
-        "10s",
-        SERVING,
-    ),
+    ignored("authorization-webhook-cache-authorized-ttl", Kind::Duration, "10s", SERVING),
+    ignored("authorization-webhook-cache-unauthorized-ttl", Kind::Duration, "10s", SERVING),
     // Certificatesigningrequest-signing-controller
     ignored("cluster-signing-cert-file", Kind::String, "", OTHER),
     ignored("cluster-signing-duration", Kind::Duration, "8760h0m0s", OTHER),
     ignored("cluster-signing-key-file", Kind::String, "", OTHER),
-    ignored(
-        "cluster-signing-kube-apiserver-client-cert-file",
-        Kind::String,
-        "",
-        OTHER,
-    ),
-    ignored(
-        "cluster-signing-kube-apiserver-client-key-file",
-        Kind::String,
-        "",
-        OTHER,
-    ),
-    ignored(
-        "cluster-signing-kubelet-client-cert-file",
-        Kind::String,
-        "",
-        OTHER,
-    ),
+    ignored("cluster-signing-kube-apiserver-client-cert-file", Kind::String, "", OTHER),
+    ignored("cluster-signing-kube-apiserver-client-key-file", Kind::String, "", OTHER),
+    ignored("cluster-signing-kubelet-client-cert-file", Kind::String, "", OTHER),
     ignored("cluster-signing-kubelet-client-key-file", Kind::String, "", OTHER),
-    ignored(
-        "cluster-signing-kubelet-serving-cert-file",
-        Kind::String,
-        "",
-        OTHER,
-    ),
-    ignored(
-        "cluster-signing-kubelet-serving-key-file",
-        Kind::String,
-        "",
-        OTHER,
-    ),
-    ignored(
-        "cluster-signing-legacy-unknown-cert-file",
-        Kind::String,
-        "",
-        OTHER,
-    ),
+    ignored("cluster-signing-kubelet-serving-cert-file", Kind::String, "", OTHER),
+    ignored("cluster-signing-kubelet-serving-key-file", Kind::String, "", OTHER),
+    ignored("cluster-signing-legacy-unknown-cert-file", Kind::String, "", OTHER),
     ignored("cluster-signing-legacy-unknown-key-file", Kind::String, "", OTHER),
     // Cronjob-controller
     ignored("concurrent-cron-job-syncs", Kind::Int32, "5", OTHER),
@@ -145,18 +75,8 @@ pub static FLAGS: &[Flag] = &[
     ignored("endpointslice-updates-batch-period", Kind::Duration, "", OTHER),
     ignored("max-endpoints-per-slice", Kind::Int32, "100", OTHER),
     // Endpointslice-mirroring-controller
-    ignored(
-        "mirroring-concurrent-service-endpoint-syncs",
-        Kind::Int32,
-        "5",
-        OTHER,
-    ),
-    ignored(
-        "mirroring-endpointslice-updates-batch-period",
-        Kind::Duration,
-        "",
-        OTHER,
-    ),
+    ignored("mirroring-concurrent-service-endpoint-syncs", Kind::Int32, "5", OTHER),
+    ignored("mirroring-endpointslice-updates-batch-period", Kind::Duration, "", OTHER),
     ignored("mirroring-max-endpoints-per-subset", Kind::Int32, "1000", OTHER),
     // Ephemeral-volume-controller
     ignored("concurrent-ephemeralvolume-syncs", Kind::Int32, "5", OTHER),
@@ -189,19 +109,8 @@ pub static FLAGS: &[Flag] = &[
         Group::Autoscaling,
         "Features to switch: HPAScaleToZero, HPAGeneration, StaleControllerConsistencyHPA.",
     ),
-    here(
-        "kube-api-burst",
-        Kind::Int32,
-        "30",
-        Group::Cluster,
-        "Requests that may exceed that rate at once.",
-    ),
-    ignored(
-        "kube-api-content-type",
-        Kind::String,
-        "application/vnd.kubernetes.protobuf",
-        CONTENT_TYPE,
-    ),
+    here("kube-api-burst", Kind::Int32, "30", Group::Cluster, "Requests that may exceed that rate at once."),
+    ignored("kube-api-content-type", Kind::String, "application/vnd.kubernetes.protobuf", CONTENT_TYPE),
     here(
         "kube-api-qps",
         Kind::Float32,
@@ -213,28 +122,15 @@ pub static FLAGS: &[Flag] = &[
     ignored("leader-elect-lease-duration", Kind::Duration, "15s", ELECTION),
     ignored("leader-elect-renew-deadline", Kind::Duration, "10s", ELECTION),
     ignored("leader-elect-resource-lock", Kind::String, "leases", ELECTION),
-    ignored(
-        "leader-elect-resource-name",
-        Kind::String,
-        "kube-controller-manager",
-        ELECTION,
-    ),
-    ignored(
-        "leader-elect-resource-namespace",
-        Kind::String,
-        "kube-system",
-        ELECTION,
-    ),
+    ignored("leader-elect-resource-name", Kind::String, "kube-controller-manager", ELECTION),
+    ignored("leader-elect-resource-namespace", Kind::String, "kube-system", ELECTION),
     ignored("leader-elect-retry-period", Kind::Duration, "2s", ELECTION),
     ignored("min-compatibility-version", Kind::Strings, "", COMPATIBILITY),
     ignored("min-resync-period", Kind::Duration, "12h0m0s", RESYNC),
     ignored("route-reconciliation-period", Kind::Duration, "10s", OTHER),
     ignored("use-service-account-credentials", Kind::Bool, "false", ACCOUNT),
     // Global
-    lettered(
-        'h',
-        here("help", Kind::Bool, "false", Group::Operation, "Print this text."),
-    ),
+    lettered('h', here("help", Kind::Bool, "false", Group::Operation, "Print this text.")),
     // Horizontal-pod-autoscaler-controller
     here(
         "concurrent-horizontal-pod-autoscaler-syncs",
@@ -284,34 +180,17 @@ pub static FLAGS: &[Flag] = &[
     ignored("enable-leader-migration", Kind::Bool, "false", ELECTION),
     ignored("leader-migration-config", Kind::String, "", ELECTION),
     // Legacy-serviceaccount-token-cleaner-controller
-    ignored(
-        "legacy-service-account-token-clean-up-period",
-        Kind::Duration,
-        "8760h0m0s",
-        OTHER,
-    ),
+    ignored("legacy-service-account-token-clean-up-period", Kind::Duration, "8760h0m0s", OTHER),
     // Logs
     ignored("log-flush-frequency", Kind::Duration, "5s", LOGS),
     ignored("log-json-info-buffer-size", Kind::Quantity, "", LOGS),
     ignored("log-json-split-stream", Kind::Bool, "false", LOGS),
     ignored("log-text-info-buffer-size", Kind::Quantity, "", LOGS),
     ignored("log-text-split-stream", Kind::Bool, "false", LOGS),
-    here(
-        "logging-format",
-        Kind::String,
-        "text",
-        Group::Operation,
-        "The format of the logs: text or json.",
-    ),
+    here("logging-format", Kind::String, "text", Group::Operation, "The format of the logs: text or json."),
     lettered(
         'v',
-        here(
-            "v",
-            Kind::Level,
-            "",
-            Group::Operation,
-            "How much is logged: 4 adds details, 6 traces.",
-        ),
+        here("v", Kind::Level, "", Group::Operation, "How much is logged: 4 adds details, 6 traces."),
     ),
     ignored("vmodule", Kind::ModuleLevels, "", MODULES),
     // Metrics
@@ -351,12 +230,7 @@ pub static FLAGS: &[Flag] = &[
     ignored("secondary-node-eviction-rate", Kind::Float32, "0.01", OTHER),
     ignored("unhealthy-zone-threshold", Kind::Float32, "0.55", OTHER),
     // Persistentvolume-attach-detach-controller
-    ignored(
-        "attach-detach-reconcile-sync-period",
-        Kind::Duration,
-        "1m0s",
-        OTHER,
-    ),
+    ignored("attach-detach-reconcile-sync-period", Kind::Duration, "1m0s", OTHER),
     ignored("disable-attach-detach-reconcile-sync", Kind::Bool, "false", OTHER),
     ignored("disable-force-detach-on-timeout", Kind::Bool, "false", OTHER),
     // Persistentvolume-binder-controller
@@ -371,12 +245,7 @@ pub static FLAGS: &[Flag] = &[
     ignored("pv-recycler-increment-timeout-nfs", Kind::Int32, "30", OTHER),
     ignored("pv-recycler-minimum-timeout-hostpath", Kind::Int32, "60", OTHER),
     ignored("pv-recycler-minimum-timeout-nfs", Kind::Int32, "300", OTHER),
-    ignored(
-        "pv-recycler-pod-template-filepath-hostpath",
-        Kind::String,
-        "",
-        OTHER,
-    ),
+    ignored("pv-recycler-pod-template-filepath-hostpath", Kind::String, "", OTHER),
     ignored("pv-recycler-pod-template-filepath-nfs", Kind::String, "", OTHER),
     ignored("pv-recycler-timeout-increment-hostpath", Kind::Int32, "30", OTHER),
     ignored("pvclaimbinder-sync-period", Kind::Duration, "15s", OTHER),
@@ -416,40 +285,15 @@ pub static FLAGS: &[Flag] = &[
     // Ttl-after-finished-controller
     ignored("concurrent-ttl-after-finished-syncs", Kind::Int32, "5", OTHER),
     // Validatingadmissionpolicy-status-controller
-    ignored(
-        "concurrent-validating-admission-policy-status-syncs",
-        Kind::Int32,
-        "5",
-        OTHER,
-    ),
+    ignored("concurrent-validating-admission-policy-status-syncs", Kind::Int32, "5", OTHER),
 ];
 
 /// Flags that Kubernetes has removed and that scripts still carry. Whoever sets one is warned, whatever its value.
 pub static REMOVED_FLAGS: &[Flag] = &[
-    ignored(
-        "horizontal-pod-autoscaler-upscale-delay",
-        Kind::Duration,
-        "3m0s",
-        REMOVED,
-    ),
-    ignored(
-        "horizontal-pod-autoscaler-downscale-delay",
-        Kind::Duration,
-        "5m0s",
-        REMOVED,
-    ),
-    ignored(
-        "horizontal-pod-autoscaler-use-rest-clients",
-        Kind::Bool,
-        "true",
-        REST_CLIENTS,
-    ),
-    ignored(
-        "horizontal-pod-autoscaler-cpu-taint-period",
-        Kind::Duration,
-        "5m0s",
-        CPU_TAINT,
-    ),
+    ignored("horizontal-pod-autoscaler-upscale-delay", Kind::Duration, "3m0s", REMOVED),
+    ignored("horizontal-pod-autoscaler-downscale-delay", Kind::Duration, "5m0s", REMOVED),
+    ignored("horizontal-pod-autoscaler-use-rest-clients", Kind::Bool, "true", REST_CLIENTS),
+    ignored("horizontal-pod-autoscaler-cpu-taint-period", Kind::Duration, "5m0s", CPU_TAINT),
 ];
 
 const fn here(
@@ -459,30 +303,15 @@ const fn here(
     group: Group,
     usage: &'static str,
 ) -> Flag {
-    Flag {
-        name,
-        shorthand: None,
-        kind,
-        default,
-        purpose: Purpose::Here { group, usage },
-    }
+    Flag { name, shorthand: None, kind, default, purpose: Purpose::Here { group, usage } }
 }
 
 const fn lettered(letter: char, flag: Flag) -> Flag {
-    Flag {
-        shorthand: Some(letter),
-        ..flag
-    }
+    Flag { shorthand: Some(letter), ..flag }
 }
 
 const fn ignored(name: &'static str, kind: Kind, default: &'static str, reason: &'static str) -> Flag {
-    Flag {
-        name,
-        shorthand: None,
-        kind,
-        default,
-        purpose: Purpose::Ignored { reason },
-    }
+    Flag { name, shorthand: None, kind, default, purpose: Purpose::Ignored { reason } }
 }
 
 #[cfg(test)]
@@ -501,22 +330,13 @@ mod tests {
     #[test]
     fn every_flag_takes_its_own_default_on_the_command_line() {
         let table = Table::new(&[FLAGS, REMOVED_FLAGS]);
-        for flag in FLAGS
-            .iter()
-            .chain(REMOVED_FLAGS)
-            .filter(|flag| !flag.default.is_empty())
-        {
+        for flag in FLAGS.iter().chain(REMOVED_FLAGS).filter(|flag| !flag.default.is_empty()) {
             let value = flag.default.trim_matches(['[', ']']);
             if value.is_empty() {
                 continue;
             }
             let raw = Raw::parse([format!("--{}={value}", flag.name)], &table).unwrap();
-            assert_eq!(
-                raw.value(flag.name).cloned(),
-                flag.kind.parse_default(flag.default),
-                "{}",
-                flag.name
-            );
+            assert_eq!(raw.value(flag.name).cloned(), flag.kind.parse_default(flag.default), "{}", flag.name);
         }
     }
 

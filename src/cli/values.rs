@@ -112,10 +112,7 @@ impl Kind {
             Self::Int32 => parse_int(text, 32).map(Value::Int),
             Self::Float32 => parse_float(text, f64::from(f32::MAX)).map(Value::Float),
             Self::Float64 => parse_float(text, f64::MAX).map(Value::Float),
-            Self::Duration => text
-                .parse()
-                .map(Value::Duration)
-                .map_err(|error| format!("{error}")),
+            Self::Duration => text.parse().map(Value::Duration).map_err(|error| format!("{error}")),
             Self::String => Ok(Value::Text(text.to_owned())),
             Self::Strings => split_csv(text).map(Value::List),
             Self::Int32s => {
@@ -139,10 +136,7 @@ impl Kind {
                     .map(|_| Value::Text(address.to_owned()))
                     .map_err(|_| format!("failed to parse IP: {}", go::quote(text)))
             }
-            Self::Quantity => text
-                .parse()
-                .map(Value::Quantity)
-                .map_err(|error| format!("{error}")),
+            Self::Quantity => text.parse().map(Value::Quantity).map_err(|error| format!("{error}")),
             Self::NamedCertKey => {
                 let files = text.rsplit_once(':').map_or(text, |(files, _)| files);
                 match files.split(',').map(str::trim).collect::<Vec<_>>().as_slice() {
@@ -173,10 +167,7 @@ impl Kind {
 
     /// Reads a default as pflag prints it: empty for the zero value, lists in brackets.
     pub fn parse_default(self, text: &str) -> Option<Value> {
-        let text = text
-            .strip_prefix('[')
-            .and_then(|text| text.strip_suffix(']'))
-            .unwrap_or(text);
+        let text = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
         let zero = match self {
             Self::Bool => "false",
             Self::Int | Self::Int32 | Self::Float32 | Self::Float64 | Self::Level | Self::Quantity => "0",
@@ -205,10 +196,7 @@ fn syntax(function: &str, text: &str) -> String {
 }
 
 fn range(function: &str, text: &str) -> String {
-    format!(
-        "strconv.{function}: parsing {}: value out of range",
-        go::quote(text)
-    )
+    format!("strconv.{function}: parsing {}: value out of range", go::quote(text))
 }
 
 /// `strconv.ParseInt` with base 0: the base is told by a prefix, and `_` may stand between digits.
@@ -228,10 +216,7 @@ fn parse_int(text: &str, bits: u32) -> Result<i64, String> {
     };
     let digits = digits.unwrap_or_default();
     // An underscore stands between two digits, of which a prefix may be the first.
-    let separated = digits
-        .split('_')
-        .skip(usize::from(base != 10))
-        .all(|group| !group.is_empty());
+    let separated = digits.split('_').skip(usize::from(base != 10)).all(|group| !group.is_empty());
     let plain = digits.replace('_', "");
     if plain.is_empty()
         || !separated
@@ -254,9 +239,7 @@ fn parse_level(text: &str) -> Result<i64, String> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(syntax("ParseUint", text));
     }
-    text.parse::<u32>()
-        .map(i64::from)
-        .map_err(|_| range("ParseUint", text))
+    text.parse::<u32>().map(i64::from).map_err(|_| range("ParseUint", text))
 }
 
 /// `strconv.ParseFloat`, without its hexadecimal form.
@@ -300,9 +283,8 @@ fn split_quoted(text: &str) -> Result<(String, &str), String> {
     let mut value = String::new();
     let mut rest = text;
     loop {
-        let (before, after) = rest
-            .split_once('"')
-            .ok_or("parse error: extraneous or missing \" in quoted-field")?;
+        let (before, after) =
+            rest.split_once('"').ok_or("parse error: extraneous or missing \" in quoted-field")?;
         value.push_str(before);
         if let Some(next) = after.strip_prefix('"') {
             value.push('"');
@@ -354,10 +336,7 @@ mod tests {
     #[test]
     fn lists_may_quote_their_commas() {
         let list = |items: &[&str]| Ok(Value::List(items.iter().map(ToString::to_string).collect()));
-        assert_eq!(
-            Kind::Strings.parse(r#"a,"b,""c""",,d"#),
-            list(&["a", "b,\"c\"", "", "d"])
-        );
+        assert_eq!(Kind::Strings.parse(r#"a,"b,""c""",,d"#), list(&["a", "b,\"c\"", "", "d"]));
         assert_eq!(Kind::Strings.parse(""), list(&[]));
         assert!(Kind::Strings.parse("a\"b").is_err());
         assert!(Kind::Strings.parse("\"a").is_err());
@@ -366,14 +345,8 @@ mod tests {
     #[test]
     fn every_other_type_names_what_is_wrong() {
         let error = |kind: Kind, text: &str| kind.parse(text).unwrap_err();
-        assert_eq!(
-            error(Kind::Bool, "yes"),
-            "strconv.ParseBool: parsing \"yes\": invalid syntax"
-        );
-        assert_eq!(
-            error(Kind::Duration, "15"),
-            "time: missing unit in duration \"15\""
-        );
+        assert_eq!(error(Kind::Bool, "yes"), "strconv.ParseBool: parsing \"yes\": invalid syntax");
+        assert_eq!(error(Kind::Duration, "15"), "time: missing unit in duration \"15\"");
         assert_eq!(error(Kind::Ip, "10.0.0"), "failed to parse IP: \"10.0.0\"");
         assert_eq!(error(Kind::StringMap, "a"), "a must be formatted as key=value");
         assert_eq!(error(Kind::Quantity, "64mm"), "unable to parse quantity's suffix");
@@ -381,17 +354,8 @@ mod tests {
             error(Kind::NamedCertKey, "a.crt"),
             "expected comma separated certificate and key file paths"
         );
-        assert_eq!(
-            error(Kind::ModuleLevels, "a"),
-            "\"a\" does not have the pattern=N format"
-        );
-        assert_eq!(
-            error(Kind::Int32s, "1,x"),
-            "strconv.ParseInt: parsing \"x\": invalid syntax"
-        );
-        assert_eq!(
-            error(Kind::Level, "-1"),
-            "strconv.ParseUint: parsing \"-1\": invalid syntax"
-        );
+        assert_eq!(error(Kind::ModuleLevels, "a"), "\"a\" does not have the pattern=N format");
+        assert_eq!(error(Kind::Int32s, "1,x"), "strconv.ParseInt: parsing \"x\": invalid syntax");
+        assert_eq!(error(Kind::Level, "-1"), "strconv.ParseUint: parsing \"-1\": invalid syntax");
     }
 }

@@ -1,1 +1,3 @@
-//! Subcommands.
+//! Subcommands: one file each.
+
+pub mod demo;

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use autoscaling::{
-    Answers, Conclusion, Decision, Hpa, Overlap, Plan, Scale, ScaleFailure, Verdict, WriteOutcome, conclude, decide,
-    failed_update_status, plan, target_group,
+    Answers, Conclusion, Decision, Hpa, Overlap, Plan, Scale, ScaleFailure, Verdict, WriteOutcome, conclude,
+    decide, failed_update_status, plan, target_group,
 };
 use tokio::time::Instant;
 
-use super::{Controller, event_target};
 use super::gather::{Gathered, gather};
 use super::permit::WorkerPermit;
 use super::rescale::Target;
+use super::{Controller, event_target};
 use crate::api::status::StatusTarget;
 use crate::store::{HpaRecord, Key};
 
@@ -53,7 +53,7 @@ impl Controller {
         let decision = decide(&hpa, &plan, &answers, &history, &self.settings, self.clock.now());
         let outcome = self.rescale(key, &decision, target).await;
         let conclusion = conclude(&hpa, decision, &outcome, &history, &self.settings, self.clock.now());
-        self.log(key, &conclusion, &outcome);
+        log(key, &conclusion, &outcome);
         self.finish(&record, &conclusion).await;
         for (computation, took) in conclusion.computations.iter().zip(&gathered.took) {
             self.telemetry.computed(&computation.metric_type, computation.action, computation.error, *took);
@@ -78,14 +78,19 @@ impl Controller {
         for mapping in mappings.iter() {
             let read = self.scales.get(mapping, hpa.namespace, &reference.name).await;
             let error = match read {
-                Ok(object) => match Scale::new(object.spec_replicas, object.status_replicas, &object.selector) {
-                    Ok(scale) => {
-                        let namespace = hpa.namespace.to_owned();
-                        let name = reference.name.clone();
-                        return (Some(Target { mapping: mapping.clone(), namespace, name, object }), Ok(scale));
+                Ok(object) => {
+                    match Scale::new(object.spec_replicas, object.status_replicas, &object.selector) {
+                        Ok(scale) => {
+                            let namespace = hpa.namespace.to_owned();
+                            let name = reference.name.clone();
+                            return (
+                                Some(Target { mapping: mapping.clone(), namespace, name, object }),
+                                Ok(scale),
+                            );
+                        }
+                        Err(error) => error,
                     }
-                    Err(error) => error,
-                },
+                }
                 Err(error) => error.to_string(),
             };
             first_error.get_or_insert(error);
@@ -121,7 +126,9 @@ impl Controller {
 
     async fn rescale(&self, key: &Key, decision: &Decision, target: Option<Target>) -> WriteOutcome {
         match (decision.verdict(), target) {
-            (Verdict::Rescale { to, .. }, Some(target)) => super::rescale::rescale(&self.scales, key, target, *to).await,
+            (Verdict::Rescale { to, .. }, Some(target)) => {
+                super::rescale::rescale(&self.scales, key, target, *to).await
+            }
             _ => WriteOutcome::NotNeeded,
         }
     }
@@ -157,17 +164,18 @@ impl Controller {
     fn is_there(&self, record: &HpaRecord) -> bool {
         self.hpas.get(&record.key).is_some_and(|known| known.uid == record.uid)
     }
+}
 
-    fn log(&self, key: &Key, conclusion: &Conclusion, outcome: &WriteOutcome) {
-        for event in conclusion.events.iter().chain(&conclusion.last_event) {
-            let dry_run = *outcome == WriteOutcome::Withheld;
-            match event.kind {
-                autoscaling::event::EventKind::Normal => {
-                    tracing::info!(hpa = %key, reason = event.reason, dry_run, "{}", event.message);
-                }
-                autoscaling::event::EventKind::Warning => {
-                    tracing::debug!(hpa = %key, reason = event.reason, dry_run, "{}", event.message);
-                }
+/// One line for each event: what changed the cluster stands out, what users live with does not.
+fn log(key: &Key, conclusion: &Conclusion, outcome: &WriteOutcome) {
+    for event in conclusion.events.iter().chain(&conclusion.last_event) {
+        let dry_run = *outcome == WriteOutcome::Withheld;
+        match event.kind {
+            autoscaling::event::EventKind::Normal => {
+                tracing::info!(hpa = %key, reason = event.reason, dry_run, "{}", event.message);
+            }
+            autoscaling::event::EventKind::Warning => {
+                tracing::debug!(hpa = %key, reason = event.reason, dry_run, "{}", event.message);
             }
         }
     }

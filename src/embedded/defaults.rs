@@ -79,30 +79,18 @@ fn pod_spec(spec: &mut Map<String, Value>) {
     object::default(spec, "schedulerName", "default-scheduler");
     object::default(spec, "securityContext", json!({}));
     for list in ["containers", "initContainers"] {
-        for container in spec
-            .get_mut(list)
-            .and_then(Value::as_array_mut)
-            .into_iter()
-            .flatten()
-        {
+        for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
             container_defaults(object::map(container));
         }
     }
 }
 
 fn container_defaults(container: &mut Map<String, Value>) {
-    let latest = container
-        .get("image")
-        .and_then(Value::as_str)
-        .is_some_and(|image| {
-            let name = image.rsplit('/').next().unwrap_or(image);
-            !image.contains('@') && name.split_once(':').is_none_or(|(_, tag)| tag == "latest")
-        });
-    object::default(
-        container,
-        "imagePullPolicy",
-        if latest { "Always" } else { "IfNotPresent" },
-    );
+    let latest = container.get("image").and_then(Value::as_str).is_some_and(|image| {
+        let name = image.rsplit('/').next().unwrap_or(image);
+        !image.contains('@') && name.split_once(':').is_none_or(|(_, tag)| tag == "latest")
+    });
+    object::default(container, "imagePullPolicy", if latest { "Always" } else { "IfNotPresent" });
     object::default(container, "terminationMessagePath", "/dev/termination-log");
     object::default(container, "terminationMessagePolicy", "File");
     let resources = object::map(container.entry("resources").or_insert(Value::Null));
@@ -113,12 +101,7 @@ fn container_defaults(container: &mut Map<String, Value>) {
             object::default(requests, &name, limit);
         }
     }
-    for port in container
-        .get_mut("ports")
-        .and_then(Value::as_array_mut)
-        .into_iter()
-        .flatten()
-    {
+    for port in container.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
         object::default(object::map(port), "protocol", "TCP");
     }
 }
@@ -134,12 +117,7 @@ fn service(spec: &mut Map<String, Value>) {
     object::default(spec, "type", "ClusterIP");
     object::default(spec, "sessionAffinity", "None");
     object::default(spec, "internalTrafficPolicy", "Cluster");
-    for port in spec
-        .get_mut("ports")
-        .and_then(Value::as_array_mut)
-        .into_iter()
-        .flatten()
-    {
+    for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
         let port = object::map(port);
         object::default(port, "protocol", "TCP");
         if let Some(number) = port.get("port").cloned() {
@@ -150,27 +128,16 @@ fn service(spec: &mut Map<String, Value>) {
 
 fn namespace(object: &mut Value) {
     let name = object::meta(object, "name").to_owned();
-    object::default(
-        object::section(object, "spec"),
-        "finalizers",
-        json!(["kubernetes"]),
-    );
+    object::default(object::section(object, "spec"), "finalizers", json!(["kubernetes"]));
     object::default(object::section(object, "status"), "phase", "Active");
-    let labels = object::map(
-        object::section(object, "metadata")
-            .entry("labels")
-            .or_insert(Value::Null),
-    );
+    let labels = object::map(object::section(object, "metadata").entry("labels").or_insert(Value::Null));
     labels.insert("kubernetes.io/metadata.name".to_owned(), name.into());
 }
 
 fn event(fields: &mut Map<String, Value>) {
     object::default(fields, "reportingComponent", "");
     object::default(fields, "reportingInstance", "");
-    let component = fields
-        .get("source")
-        .and_then(|source| source.get("component"))
-        .cloned();
+    let component = fields.get("source").and_then(|source| source.get("component")).cloned();
     if fields.get("reportingComponent").and_then(Value::as_str) == Some("")
         && let Some(component) = component
     {

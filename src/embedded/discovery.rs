@@ -7,29 +7,18 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use super::hpa;
 use super::registry::{AUTHORIZATION, METRICS_GROUPS, ResourceType, TYPES, group_version};
 
 /// The version that the cluster says it has.
 pub(crate) const KUBERNETES: &str = "v1.37.1";
 
-const VERBS: &[&str] = &[
-    "create",
-    "delete",
-    "deletecollection",
-    "get",
-    "list",
-    "patch",
-    "update",
-    "watch",
-];
+const VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
 /// The groups that are there, with their one version, in Kubernetes' order of preference.
 pub(crate) fn groups(hidden: &BTreeSet<String>) -> Vec<(&'static str, &'static str)> {
     let mut groups: Vec<(&'static str, &'static str)> = Vec::new();
-    let types = TYPES
-        .iter()
-        .map(|ty| (ty.group, ty.version))
-        .filter(|(group, _)| !group.is_empty());
+    let types = TYPES.iter().map(|ty| (ty.group, ty.version)).filter(|(group, _)| !group.is_empty());
     for group in types.chain([AUTHORIZATION]).chain(METRICS_GROUPS.iter().copied()) {
         if !groups.contains(&group) && !hidden.contains(group.0) {
             groups.push(group);
@@ -60,10 +49,8 @@ pub(crate) fn core_versions() -> Value {
 
 /// `/apis`.
 pub(crate) fn group_list(hidden: &BTreeSet<String>) -> Value {
-    let groups: Vec<Value> = groups(hidden)
-        .into_iter()
-        .map(|(group, version)| group_json(group, version))
-        .collect();
+    let groups: Vec<Value> =
+        groups(hidden).into_iter().map(|(group, version)| group_json(group, version)).collect();
     json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
 }
 
@@ -79,20 +66,24 @@ pub(crate) fn group(hidden: &BTreeSet<String>, name: &str) -> Option<Value> {
 
 /// `/api/v1`, `/apis/{group}/{version}`.
 pub(crate) fn resources(hidden: &BTreeSet<String>, group: &str, version: &str) -> Option<Value> {
-    let there = if group.is_empty() {
-        version == "v1"
-    } else {
-        groups(hidden).contains(&(group, version))
-    };
-    if !there {
+    let old_hpas = (group, version) == hpa::v1::GROUP_VERSION && !hidden.contains(group);
+    let there = if group.is_empty() { version == "v1" } else { groups(hidden).contains(&(group, version)) };
+    if !there && !old_hpas {
         return None;
     }
     let mut resources: Vec<Value> = Vec::new();
-    for ty in TYPES
-        .iter()
-        .filter(|ty| ty.group == group && ty.version == version)
-    {
+    for ty in TYPES.iter().filter(|ty| ty.group == group && ty.version == version) {
         entries(ty, &mut resources);
+    }
+    if old_hpas {
+        resources.push(json!({
+            "name": "horizontalpodautoscalers",
+            "singularName": "horizontalpodautoscaler",
+            "shortNames": ["hpa"],
+            "namespaced": true,
+            "kind": "HorizontalPodAutoscaler",
+            "verbs": ["create", "delete", "get", "list", "patch", "update"],
+        }));
     }
     if (group, version) == AUTHORIZATION {
         resources.push(json!({
@@ -103,13 +94,17 @@ pub(crate) fn resources(hidden: &BTreeSet<String>, group: &str, version: &str) -
             "verbs": ["create"],
         }));
     }
-    if group == "metrics.k8s.io" {
+    // The adapters list the metrics that they have; ours are the backend's to know, so a star stands for them.
+    // An empty list would make kubectl complain about the group.
+    let metrics = match group {
+        "metrics.k8s.io" => Some(("pods", "PodMetrics", &["get", "list"][..])),
+        "custom.metrics.k8s.io" => Some(("pods/*", "MetricValueList", &["get"][..])),
+        "external.metrics.k8s.io" => Some(("*", "ExternalMetricValueList", &["get"][..])),
+        _ => None,
+    };
+    if let Some((name, kind, verbs)) = metrics {
         resources.push(json!({
-            "name": "pods",
-            "singularName": "",
-            "namespaced": true,
-            "kind": "PodMetrics",
-            "verbs": ["get", "list"],
+            "name": name, "singularName": "", "namespaced": true, "kind": kind, "verbs": verbs,
         }));
     }
     Some(json!({
@@ -121,8 +116,12 @@ pub(crate) fn resources(hidden: &BTreeSet<String>, group: &str, version: &str) -
 }
 
 fn group_json(group: &str, version: &str) -> Value {
-    let version = json!({ "groupVersion": group_version(group, version), "version": version });
-    json!({ "name": group, "versions": [version.clone()], "preferredVersion": version })
+    let one = |version: &str| json!({ "groupVersion": group_version(group, version), "version": version });
+    let mut versions = vec![one(version)];
+    if group == hpa::v1::GROUP_VERSION.0 {
+        versions.push(one(hpa::v1::GROUP_VERSION.1));
+    }
+    json!({ "name": group, "versions": versions, "preferredVersion": one(version) })
 }
 
 fn entries(ty: &ResourceType, resources: &mut Vec<Value>) {

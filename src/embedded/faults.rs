@@ -166,22 +166,10 @@ impl FaultRule {
         let equal = |wanted: &Option<String>, got: &str| wanted.as_deref().is_none_or(|wanted| wanted == got);
         equal(&self.verb, request.verb)
             && equal(&self.subresource, &request.subresource)
-            && self
-                .prefix
-                .as_deref()
-                .is_none_or(|prefix| request.path.starts_with(prefix))
-            && self
-                .suffix
-                .as_deref()
-                .is_none_or(|suffix| request.path.ends_with(suffix))
-            && self
-                .part
-                .as_deref()
-                .is_none_or(|part| request.path.contains(part))
-            && self
-                .user_agent
-                .as_deref()
-                .is_none_or(|agent| request.user_agent.starts_with(agent))
+            && self.prefix.as_deref().is_none_or(|prefix| request.path.starts_with(prefix))
+            && self.suffix.as_deref().is_none_or(|suffix| request.path.ends_with(suffix))
+            && self.part.as_deref().is_none_or(|part| request.path.contains(part))
+            && self.user_agent.as_deref().is_none_or(|agent| request.user_agent.starts_with(agent))
     }
 }
 
@@ -208,10 +196,7 @@ pub struct Faults {
 
 impl Faults {
     pub(crate) fn new() -> Self {
-        Self {
-            rules: Arc::default(),
-            changes: Arc::new(watch::Sender::new(0)),
-        }
+        Self { rules: Arc::default(), changes: Arc::new(watch::Sender::new(0)) }
     }
 
     /// Adds a rule behind the others. Running watches heed it at once.
@@ -244,10 +229,7 @@ impl Faults {
 
     /// How many rules are there that have not run out.
     pub fn active(&self) -> usize {
-        self.lock()
-            .iter()
-            .filter(|(_, rule)| rule.times != Some(0))
-            .count()
+        self.lock().iter().filter(|(_, rule)| rule.times != Some(0)).count()
     }
 
     /// The next thing to happen to a request that has arrived; used up.

@@ -7,6 +7,7 @@ use super::list::Listed;
 use super::registry::ResourceType;
 use super::rest::Call;
 use super::store::Stored;
+use super::table::{Include, table};
 
 /// The form that a request asks for by its `Accept` header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +16,13 @@ pub(crate) enum Format {
     Whole,
     /// `PartialObjectMetadata`.
     Metadata,
+    /// Rows of a table.
+    Table {
+        /// What a row carries besides its cells.
+        include: Include,
+        /// Whether the columns have been said, which a watch does once.
+        headed: bool,
+    },
 }
 
 impl Format {
@@ -22,14 +30,15 @@ impl Format {
     pub(crate) fn of(call: &Call) -> Self {
         for wanted in call.accept.split(',') {
             let parameter = |name: &str| {
-                wanted
-                    .split(';')
-                    .map(str::trim)
-                    .find_map(|part| part.strip_prefix(name)?.strip_prefix('='))
+                wanted.split(';').map(str::trim).find_map(|part| part.strip_prefix(name)?.strip_prefix('='))
             };
             match (parameter("as"), parameter("v")) {
                 (Some("PartialObjectMetadata" | "PartialObjectMetadataList"), Some("v1")) => {
                     return Self::Metadata;
+                }
+                (Some("Table"), Some("v1")) => {
+                    let include = Include::of(call.query.get("includeObject"));
+                    return Self::Table { include, headed: false };
                 }
                 (None, _) if wanted.trim().starts_with("application/json") => return Self::Whole,
                 _ => {}
@@ -39,34 +48,42 @@ impl Format {
     }
 
     /// Appends one object.
-    pub(crate) fn object(self, stored: &Stored, _now: Timestamp, out: &mut Vec<u8>) {
+    pub(crate) fn object(self, stored: &Stored, now: Timestamp, out: &mut Vec<u8>) {
         match self {
             Self::Whole => stored.write(out),
-            Self::Metadata => out.extend_from_slice(partial(&stored.value()).to_string().as_bytes()),
+            Self::Metadata => write(&partial(&stored.value()), out),
+            Self::Table { include, headed } => {
+                let metadata = json!({ "resourceVersion": stored.resource_version.to_string() });
+                let rows = std::iter::once(stored);
+                write(&table(stored.ty, &metadata, rows, include, !headed, now), out);
+            }
         }
     }
 
     /// Appends a list.
-    pub(crate) fn list(self, ty: &ResourceType, listed: &Listed, _now: Timestamp, out: &mut Vec<u8>) {
+    pub(crate) fn list(self, ty: &ResourceType, listed: &Listed, now: Timestamp, out: &mut Vec<u8>) {
+        let metadata = list_metadata(listed);
         let (kind, version) = match self {
             Self::Whole => (format!("{}List", ty.kind), ty.api_version()),
-            Self::Metadata => (
-                "PartialObjectMetadataList".to_owned(),
-                "meta.k8s.io/v1".to_owned(),
-            ),
+            Self::Metadata => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
+            Self::Table { include, headed } => {
+                let rows = listed.items.iter().map(|stored| &**stored);
+                return write(&table(ty, &metadata, rows, include, !headed, now), out);
+            }
         };
-        let head =
-            json!({ "kind": kind, "apiVersion": version, "metadata": list_metadata(listed) }).to_string();
-        out.extend_from_slice(head.trim_end_matches('}').as_bytes());
-        // The cut above took the braces of the metadata and of the list.
-        out.extend_from_slice(b"},\"items\":[");
+        out.extend_from_slice(
+            format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",\"metadata\":").as_bytes(),
+        );
+        write(&metadata, out);
+        out.extend_from_slice(b",\"items\":[");
         for (index, stored) in listed.items.iter().enumerate() {
             if index > 0 {
                 out.push(b',');
             }
-            match self {
-                Self::Whole => stored.write_item(out),
-                Self::Metadata => out.extend_from_slice(partial(&stored.value()).to_string().as_bytes()),
+            if self == Self::Whole {
+                stored.write_item(out);
+            } else {
+                self.object(stored, now, out);
             }
         }
         out.extend_from_slice(b"]}");
@@ -77,23 +94,27 @@ impl Format {
         out.extend_from_slice(format!("{{\"type\":\"{kind}\",\"object\":").as_bytes());
         self.object(stored, now, out);
         out.extend_from_slice(b"}\n");
+        if let Self::Table { headed, .. } = self {
+            *headed = true;
+        }
     }
 
     /// Appends a bookmark.
-    pub(crate) fn bookmark(&mut self, ty: &ResourceType, version: u64, initial_end: bool, out: &mut Vec<u8>) {
+    pub(crate) fn bookmark(ty: &ResourceType, version: u64, initial_end: bool, out: &mut Vec<u8>) {
         let mut metadata = json!({ "resourceVersion": version.to_string(), "creationTimestamp": null });
         if initial_end {
             let annotations = json!({ "k8s.io/initial-events-end": "true" });
             super::object::map(&mut metadata).insert("annotations".to_owned(), annotations);
         }
         let object = json!({ "kind": ty.kind, "apiVersion": ty.api_version(), "metadata": metadata });
-        out.extend_from_slice(
-            json!({ "type": "BOOKMARK", "object": object })
-                .to_string()
-                .as_bytes(),
-        );
+        write(&json!({ "type": "BOOKMARK", "object": object }), out);
         out.push(b'\n');
     }
+}
+
+fn write(value: &Value, out: &mut Vec<u8>) {
+    // Writing into a buffer in memory does not fail.
+    let _ = serde_json::to_writer(out, value);
 }
 
 /// `metadata` of a list.

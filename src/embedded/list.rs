@@ -29,8 +29,7 @@ pub(crate) struct Listed {
     pub(crate) remaining: Option<usize>,
 }
 
-/// Lists a collection. A later page is read from what is stored now, under the version of the first page: changes
-/// in between are seen again by a watch from that version, so nothing is missed.
+/// Lists a collection: as it is, or as it was at the version of the first page or of an exact request.
 pub(crate) fn list(
     state: &State,
     ty: &'static ResourceType,
@@ -38,32 +37,24 @@ pub(crate) fn list(
     options: &ListOptions,
 ) -> Result<Listed, Status> {
     let (version, after) = position(state, ty, options)?;
-    let mut items = Vec::new();
-    let mut next = None;
-    for stored in state
-        .list(ty, namespace, after.as_ref())
-        .filter(|stored| options.filter.matches(stored))
-    {
-        if options.limit > 0 && items.len() == options.limit {
-            next = items.last().map(|last: &Arc<Stored>| token(version, last));
-            break;
-        }
-        items.push(Arc::clone(stored));
+    if version == state.newest() {
+        let objects = state.list(ty, namespace, after.as_ref());
+        return Ok(page(objects.cloned(), version, options));
     }
-    let remaining = next.as_ref().and_then(|_| {
-        let last = items.last()?;
-        let key = Key::new(last.namespace(), last.name());
-        options
-            .filter
-            .is_empty()
-            .then(|| state.list(ty, namespace, Some(&key)).count())
-    });
-    Ok(Listed {
-        items,
-        version,
-        next,
-        remaining,
-    })
+    let objects = state.list_at(ty, namespace, after.as_ref(), version);
+    Ok(page(objects.into_iter(), version, options))
+}
+
+fn page(objects: impl Iterator<Item = Arc<Stored>>, version: u64, options: &ListOptions) -> Listed {
+    let mut matching = objects.filter(|stored| options.filter.matches(stored));
+    if options.limit == 0 {
+        return Listed { items: matching.collect(), version, next: None, remaining: None };
+    }
+    let items: Vec<_> = matching.by_ref().take(options.limit).collect();
+    let left = matching.count();
+    let next = items.last().filter(|_| left > 0).map(|last| token(version, last));
+    let remaining = (left > 0 && options.filter.is_empty()).then_some(left);
+    Listed { items, version, next, remaining }
 }
 
 /// The version that the list carries, and behind which object it begins.
@@ -103,10 +94,10 @@ fn position(state: &State, ty: &ResourceType, options: &ListOptions) -> Result<(
             "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
         ))),
         "Exact" if asked > newest => Err(Status::resource_version_too_large(asked, newest)),
-        "Exact" if asked == newest => Ok((newest, None)),
-        "Exact" => Err(Status::expired(format!(
-            "The resourceVersion for the provided list is too old: {asked}"
-        ))),
+        "Exact" if !state.is_forgotten(ty, asked) => Ok((asked, None)),
+        "Exact" => {
+            Err(Status::expired(format!("The resourceVersion for the provided list is too old: {asked}")))
+        }
         other => Err(invalid_options(FieldError::unsupported(
             "resourceVersionMatch",
             &other.into(),
@@ -118,11 +109,7 @@ fn position(state: &State, ty: &ResourceType, options: &ListOptions) -> Result<(
 /// A resourceVersion as clients send it.
 pub(crate) fn parse_version(text: &str) -> Result<u64, Status> {
     text.parse().map_err(|_| {
-        invalid_options(FieldError::invalid(
-            "resourceVersion",
-            &text.into(),
-            "must be an unsigned integer",
-        ))
+        invalid_options(FieldError::invalid("resourceVersion", &text.into(), "must be an unsigned integer"))
     })
 }
 

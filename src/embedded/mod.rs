@@ -1,4 +1,48 @@
 //! A cluster in memory: API server, metrics APIs and the workload side.
+//!
+//! The base of tests, simulation, benches and the demo. It is reached through HTTP/1.1 bytes like any API server, in
+//! process over a pipe ([`Cluster::dial`]) or over TCP ([`Cluster::serve`]); timers are tokio's and the time of day
+//! comes from the [`Clock`](crate::clock::Clock), so that it runs in virtual time. It handles plain JSON values and
+//! uses nothing of `api`, so that a mistake in encoding cannot cancel out. Equal requests in equal order give equal
+//! bytes: resourceVersions and uids count up.
+//!
+//! # What is served
+//!
+//! - Discovery (plain form), `/version` (v1.37.1), `/healthz`, `/livez`, `/readyz`, `/openapi/v3` as far as `kubectl
+//!   apply` and `kubectl explain` need it.
+//! - get, list (selectors, pages, resourceVersion and its match), watch (from a version, streaming lists, bookmarks,
+//!   410 Gone), create (also by generateName), update, patch (merge, strategic merge, JSON), delete, deletecollection,
+//!   `dryRun=All`; as objects, as metadata alone and as the tables of `kubectl get`. For
+//!   - core: pods, namespaces, services, events, replicationcontrollers, configmaps, serviceaccounts, endpoints,
+//!   - apps: deployments, replicasets, statefulsets, daemonsets,
+//!   - horizontalpodautoscalers (autoscaling/v2), leases, ingresses,
+//!   - example.com/v1 widgets (a custom resource with scale) and gadgets (one without).
+//! - The subresources `scale` and `status`, with their conflicts. A scale target can also stand by itself
+//!   ([`Cluster::put_scale`]), then without a workload behind it and with any text as its selector.
+//! - HPAs as Kubernetes 1.37 treats them: defaults, validation and its texts, canonical quantities, generation; a PUT
+//!   of the status keeps the spec and takes the metadata, a PUT of the object keeps the status.
+//! - What follows from a deletion: finalizers, a grace period for pods on a node, owned objects, a namespace's content.
+//! - The three metrics groups, by a [`MetricsBackend`].
+//! - Access reviews: everything is allowed. There is no authentication.
+//! - Faults by request ([`Faults`]), and a log of the requests ([`RequestLog`]).
+//!
+//! # What is not
+//!
+//! Protobuf (answers are JSON; a body in protobuf is refused with 415, as `kubectl create deployment` finds out, while
+//! `kubectl apply` and `kubectl create -f` work), server-side apply (415), managed fields field by field (a record says
+//! who wrote), watches of HPAs in autoscaling/v1 (the rest of it is served by conversion), aggregated discovery and OpenAPI v2 (clients fall back), admission, quotas, `exec`, `logs`
+//! and `proxy`. Other types than HPAs are defaulted and validated as far as `kubectl get` and `describe` notice.
+//!
+//! # What differs within the process
+//!
+//! [`Cluster::create`], [`Cluster::update`], [`Cluster::update_status`] and [`Cluster::delete`] obey the rules of the
+//! requests of their names, except that a missing namespace is made. [`Cluster::put_raw`] stores around all rules.
+//!
+//! # How it is built
+//!
+//! `server` (HTTP, faults) → `rest` (path to verb) → `list`, `watch`, `write`, `scale`, `patch` (the rules) → `store`
+//! (objects as JSON text, versions, history); `registry` says what differs between the types, `hpa`, `defaults` and
+//! `validation` what is done to their objects, `format`, `table`, `discovery` and `openapi` how things are shown.
 
 mod backend;
 mod defaults;
@@ -7,17 +51,21 @@ mod faults;
 mod format;
 mod hpa;
 mod list;
+pub mod load;
 pub mod metrics;
 mod object;
+mod openapi;
 mod patch;
 mod registry;
 mod requests;
 mod rest;
+mod route;
 mod scale;
 mod selectors;
 mod server;
 mod status;
 mod store;
+mod table;
 #[cfg(test)]
 mod tests;
 mod validation;
@@ -69,9 +117,7 @@ struct Inner {
 
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cluster")
-            .field("resource_version", &self.resource_version())
-            .finish_non_exhaustive()
+        f.debug_struct("Cluster").field("resource_version", &self.resource_version()).finish_non_exhaustive()
     }
 }
 
@@ -83,6 +129,8 @@ impl Cluster {
         for namespace in ["default", "kube-public", "kube-system"] {
             write::ensure_namespace(&mut state, namespace, now);
         }
+        // The history begins now, as that of a server that has just started.
+        state.compact();
         Self {
             inner: Arc::new(Inner {
                 clock,
@@ -117,21 +165,21 @@ impl Cluster {
         }
     }
 
-    /// Creates an object, by the rules of a POST.
+    /// Creates an object, by the rules of a POST; a namespace that is missing is made first, which a POST would not.
     pub fn create(&self, object: Value) -> Result<Value, Status> {
         let ty = type_of(&object)?;
         let namespace = namespace_of(ty, &object);
-        let stored = write::create(&mut self.lock(), ty, &namespace, object, &self.write())?;
+        let mut state = self.lock();
+        write::ensure_namespace(&mut state, &namespace, self.now());
+        let stored = write::create(&mut state, ty, &namespace, object, &self.write())?;
+        drop(state);
         Ok(stored.value())
     }
 
     /// Updates an object, by the rules of a PUT.
     pub fn update(&self, object: Value) -> Result<Value, Status> {
         let ty = type_of(&object)?;
-        let (namespace, name) = (
-            namespace_of(ty, &object),
-            object::meta(&object, "name").to_owned(),
-        );
+        let (namespace, name) = (namespace_of(ty, &object), object::meta(&object, "name").to_owned());
         let stored = write::update(&mut self.lock(), ty, &namespace, &name, object, &self.write())?;
         Ok(stored.value())
     }
@@ -139,10 +187,7 @@ impl Cluster {
     /// Updates the status of an object, by the rules of a PUT of the status subresource.
     pub fn update_status(&self, object: Value) -> Result<Value, Status> {
         let ty = type_of(&object)?;
-        let (namespace, name) = (
-            namespace_of(ty, &object),
-            object::meta(&object, "name").to_owned(),
-        );
+        let (namespace, name) = (namespace_of(ty, &object), object::meta(&object, "name").to_owned());
         let stored = write::update_status(&mut self.lock(), ty, &namespace, &name, object, &self.write())?;
         Ok(stored.value())
     }
@@ -173,11 +218,7 @@ impl Cluster {
         let filter = Filter::by_labels(labels)?;
         let matching: Vec<_> = {
             let state = self.lock();
-            state
-                .list(ty, namespace, None)
-                .filter(|stored| filter.matches(stored))
-                .cloned()
-                .collect()
+            state.list(ty, namespace, None).filter(|stored| filter.matches(stored)).cloned().collect()
         };
         Ok(matching.iter().map(|stored| stored.value()).collect())
     }
@@ -195,10 +236,7 @@ impl Cluster {
 
     /// Deletes an object without a grace period: what the kubelet does when a pod has ended.
     pub fn delete_now(&self, resource: &str, namespace: &str, name: &str) -> Result<Value, Status> {
-        let options = DeleteOptions {
-            grace_period: Some(0),
-            ..DeleteOptions::default()
-        };
+        let options = DeleteOptions { grace_period: Some(0), ..DeleteOptions::default() };
         self.delete_with(resource, namespace, name, &options)
     }
 
@@ -277,19 +315,11 @@ impl Cluster {
     }
 
     pub(crate) fn hidden(&self) -> BTreeSet<String> {
-        self.inner
-            .hidden
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.inner.hidden.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn metrics_backend(&self) -> Option<Arc<dyn MetricsBackend>> {
-        self.inner
-            .backend
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.inner.backend.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn delete_with(
@@ -305,20 +335,12 @@ impl Cluster {
     }
 
     fn write(&self) -> Write<'static> {
-        Write {
-            now: self.now(),
-            dry_run: false,
-            manager: None,
-            subresource: "",
-        }
+        Write { now: self.now(), dry_run: false, manager: None, subresource: "" }
     }
 }
 
 fn type_of(object: &Value) -> Result<&'static ResourceType, Status> {
-    let (version, kind) = (
-        object::text(object, &["apiVersion"]),
-        object::text(object, &["kind"]),
-    );
+    let (version, kind) = (object::text(object, &["apiVersion"]), object::text(object, &["kind"]));
     ResourceType::of(version, kind)
         .ok_or_else(|| Status::bad_request(format!("no kind {kind:?} is registered for version {version:?}")))
 }

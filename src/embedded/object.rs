@@ -5,9 +5,7 @@ use serde_json::{Map, Value};
 
 /// The value at a path of field names.
 pub(crate) fn at<'a>(object: &'a Value, path: &[&str]) -> Option<&'a Value> {
-    path.iter()
-        .try_fold(object, |value, key| value.get(key))
-        .filter(|value| !value.is_null())
+    path.iter().try_fold(object, |value, key| value.get(key)).filter(|value| !value.is_null())
 }
 
 /// The text at a path; absent and other types are empty.
@@ -22,9 +20,7 @@ pub(crate) fn int(object: &Value, path: &[&str]) -> Option<i64> {
 
 /// The list at a path; absent is empty.
 pub(crate) fn list<'a>(object: &'a Value, path: &[&str]) -> &'a [Value] {
-    at(object, path)
-        .and_then(Value::as_array)
-        .map_or(&[], Vec::as_slice)
+    at(object, path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 /// A text under `metadata`.
@@ -71,9 +67,7 @@ pub(crate) fn default(fields: &mut Map<String, Value>, key: &str, value: impl In
 
 /// A time as `metav1.Time` writes it: RFC 3339 in UTC, whole seconds.
 pub(crate) fn time_text(time: Timestamp) -> String {
-    Timestamp::from_second(time.as_second())
-        .unwrap_or(time)
-        .to_string()
+    Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
 }
 
 /// Removes fields that are null, at every depth, as decoding into Go's types and back does.

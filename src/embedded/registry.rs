@@ -22,8 +22,11 @@ pub(crate) enum StatusMetadata {
     Kept,
 }
 
+/// Group and resource of a type. Orders by group, then resource.
+pub(crate) type TypeKey = (&'static str, &'static str);
+
 /// One resource type.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct ResourceType {
     pub(crate) group: &'static str,
     pub(crate) version: &'static str,
@@ -40,8 +43,6 @@ pub(crate) struct ResourceType {
     pub(crate) generation: bool,
     /// Whether it is defined by a CustomResourceDefinition: no strategic merge patch, no defaults.
     pub(crate) custom: bool,
-    /// Whether an update may come without a resourceVersion.
-    pub(crate) unconditional_update: bool,
     /// Fields that a field selector may name, besides `metadata.name` and `metadata.namespace`.
     pub(crate) fields: &'static [&'static str],
 }
@@ -59,7 +60,6 @@ const BASE: ResourceType = ResourceType {
     scale: None,
     generation: false,
     custom: false,
-    unconditional_update: true,
     fields: &[],
 };
 
@@ -211,7 +211,6 @@ pub(crate) static TYPES: &[ResourceType] = &[
         kind: "Lease",
         resource: "leases",
         singular: "lease",
-        unconditional_update: false,
         ..BASE
     },
     ResourceType {
@@ -222,7 +221,6 @@ pub(crate) static TYPES: &[ResourceType] = &[
         status: Some(StatusMetadata::Kept),
         generation: true,
         custom: true,
-        unconditional_update: false,
         ..BASE
     },
     ResourceType {
@@ -234,7 +232,6 @@ pub(crate) static TYPES: &[ResourceType] = &[
         scale: Some(ScaleSelector::Text),
         generation: true,
         custom: true,
-        unconditional_update: false,
         ..BASE
     },
     ResourceType {
@@ -257,39 +254,34 @@ impl ResourceType {
 
     /// The type at a path of the API.
     pub(crate) fn at(group: &str, version: &str, resource: &str) -> Option<&'static Self> {
-        TYPES
-            .iter()
-            .find(|ty| ty.group == group && ty.version == version && ty.resource == resource)
+        TYPES.iter().find(|ty| ty.group == group && ty.version == version && ty.resource == resource)
     }
 
     /// The type of an object, by its apiVersion and kind.
     pub(crate) fn of(api_version: &str, kind: &str) -> Option<&'static Self> {
-        TYPES
-            .iter()
-            .find(|ty| ty.kind == kind && ty.api_version() == api_version)
+        TYPES.iter().find(|ty| ty.kind == kind && ty.api_version() == api_version)
     }
 
     /// The type under a short path: `pods`, `apps/deployments`.
     pub(crate) fn named(path: &str) -> Option<&'static Self> {
         let (group, resource) = path.split_once('/').unwrap_or(("", path));
-        TYPES
-            .iter()
-            .find(|ty| ty.group == group && ty.resource == resource)
+        TYPES.iter().find(|ty| ty.group == group && ty.resource == resource)
     }
 
-    /// What identifies the type in maps: it orders by group, then resource.
-    pub(crate) fn key(&self) -> (&'static str, &'static str) {
+    /// Whether an update may come without a resourceVersion.
+    pub(crate) fn unconditional_update(&self) -> bool {
+        !self.custom && self.kind != "Lease"
+    }
+
+    /// What identifies the type in maps.
+    pub(crate) fn key(&self) -> TypeKey {
         (self.group, self.resource)
     }
 }
 
 /// `group/version`, or the version alone in the core group.
 pub(crate) fn group_version(group: &str, version: &str) -> String {
-    if group.is_empty() {
-        version.to_owned()
-    } else {
-        format!("{group}/{version}")
-    }
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
 /// The metrics groups: they have no stored objects, a backend answers them.

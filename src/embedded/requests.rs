@@ -50,11 +50,7 @@ impl RequestLog {
 
     /// How many kept requests satisfy a predicate.
     pub fn count(&self, predicate: impl Fn(&LoggedRequest) -> bool) -> usize {
-        self.lock()
-            .kept
-            .iter()
-            .filter(|request| predicate(request))
-            .count()
+        self.lock().kept.iter().filter(|request| predicate(request)).count()
     }
 
     /// The number of kept requests.

@@ -1,27 +1,25 @@
 //! From a path and a method to a verb on a resource, and from there to the store.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
-use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 use super::backend::{MetricsApi, MetricsReply, MetricsRequest};
-use super::faults::FaultSubject;
 use super::format::Format;
 use super::list::{self, ListOptions};
-use super::registry::{AUTHORIZATION, ResourceType};
-use super::scale::{self, ScalePath};
+use super::registry::{AUTHORIZATION, ResourceType, TYPES};
+use super::route::{Query, ResourcePath, Route};
+use super::scale;
 use super::selectors::Filter;
 use super::status::Status;
 use super::store::{Key, Stored};
 use super::watch::{WatchOptions, Watcher};
 use super::write::{self, DeleteOptions, Write};
-use super::{Cluster, discovery, object, patch};
+use super::{Cluster, discovery, hpa, object, openapi, patch};
 
 /// One request, its body read.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Call {
     pub(crate) route: Route,
     pub(crate) query: Query,
@@ -65,156 +63,6 @@ impl Reply {
     }
 }
 
-/// Where a request goes.
-#[derive(Debug, Clone)]
-pub(crate) struct Route {
-    /// The path, as it came.
-    pub(crate) path: String,
-    /// Its decoded segments.
-    pub(crate) segments: Vec<String>,
-    pub(crate) verb: &'static str,
-    pub(crate) resource: Option<ResourcePath>,
-}
-
-/// A path below a group and version.
-#[derive(Debug, Clone)]
-pub(crate) struct ResourcePath {
-    pub(crate) group: String,
-    pub(crate) version: String,
-    pub(crate) namespace: Option<String>,
-    pub(crate) resource: String,
-    pub(crate) name: Option<String>,
-    pub(crate) subresource: Option<String>,
-    /// The segments behind the namespace, or behind the version without one.
-    pub(crate) rest: Vec<String>,
-}
-
-impl Route {
-    pub(crate) fn new(method: &str, path: &str, query: &Query) -> Self {
-        let segments: Vec<String> = path
-            .split('/')
-            .filter(|segment| !segment.is_empty())
-            .map(|segment| percent_decode_str(segment).decode_utf8_lossy().into_owned())
-            .collect();
-        let resource = ResourcePath::read(&segments);
-        let named = resource.as_ref().is_some_and(|resource| resource.name.is_some());
-        let watching = matches!(query.get("watch"), "true" | "1");
-        let verb = match method {
-            "GET" if watching && resource.is_some() => "watch",
-            "GET" | "HEAD" if named || resource.is_none() => "get",
-            "GET" | "HEAD" => "list",
-            "POST" => "create",
-            "PUT" => "update",
-            "PATCH" => "patch",
-            "DELETE" if named => "delete",
-            "DELETE" => "deletecollection",
-            _ => "unknown",
-        };
-        Self {
-            path: path.to_owned(),
-            segments,
-            verb,
-            resource,
-        }
-    }
-
-    pub(crate) fn subject(&self, user_agent: &str) -> FaultSubject {
-        let subresource = self
-            .resource
-            .as_ref()
-            .and_then(|resource| resource.subresource.clone());
-        FaultSubject {
-            verb: self.verb,
-            path: self.path.clone(),
-            subresource: subresource.unwrap_or_default(),
-            user_agent: user_agent.to_owned(),
-        }
-    }
-}
-
-impl ResourcePath {
-    fn read(segments: &[String]) -> Option<Self> {
-        let mut rest = segments.iter().map(String::as_str);
-        let (group, version) = match rest.next()? {
-            "api" => ("", rest.next()?),
-            "apis" => (rest.next()?, rest.next()?),
-            _ => return None,
-        };
-        let rest: Vec<&str> = rest.collect();
-        // `namespaces/x` and its subresources are the namespace itself, what lies deeper is in the namespace.
-        let within = match rest.as_slice() {
-            ["namespaces", _, "status" | "finalize"] if group.is_empty() => None,
-            ["namespaces", namespace, _, ..] => Some((*namespace).to_owned()),
-            _ => None,
-        };
-        let path = if within.is_some() {
-            rest.get(2..).unwrap_or_default()
-        } else {
-            rest.as_slice()
-        };
-        Some(Self {
-            group: group.to_owned(),
-            version: version.to_owned(),
-            namespace: within,
-            resource: (*path.first()?).to_owned(),
-            name: path.get(1).map(|name| (*name).to_owned()),
-            subresource: path.get(2).map(|subresource| (*subresource).to_owned()),
-            rest: path.iter().map(|segment| (*segment).to_owned()).collect(),
-        })
-    }
-
-    fn scale_path(&self) -> Option<ScalePath> {
-        Some(ScalePath {
-            group: self.group.clone(),
-            version: self.version.clone(),
-            resource: self.resource.clone(),
-            namespace: self.namespace.clone()?,
-            name: self.name.clone()?,
-        })
-    }
-}
-
-/// The decoded parameters of a query, in order.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Query(Vec<(String, String)>);
-
-impl Query {
-    pub(crate) fn new(text: &str) -> Self {
-        let decode = |text: &str| {
-            let spaced: Cow<'_, str> = if text.contains('+') {
-                text.replace('+', " ").into()
-            } else {
-                text.into()
-            };
-            percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
-        };
-        Self(
-            text.split('&')
-                .filter(|pair| !pair.is_empty())
-                .map(|pair| {
-                    let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-                    (decode(key), decode(value))
-                })
-                .collect(),
-        )
-    }
-
-    /// A parameter; absent is empty.
-    pub(crate) fn get(&self, key: &str) -> &str {
-        self.0
-            .iter()
-            .find(|(other, _)| other == key)
-            .map_or("", |(_, value)| value)
-    }
-
-    fn flag(&self, key: &str) -> Option<bool> {
-        match self.get(key) {
-            "" => None,
-            value => Some(matches!(value, "true" | "1")),
-        }
-    }
-}
-
 /// Answers a call.
 pub(crate) fn answer(cluster: &Cluster, call: &Call) -> Reply {
     let segments: Vec<&str> = call.route.segments.iter().map(String::as_str).collect();
@@ -227,13 +75,20 @@ pub(crate) fn answer(cluster: &Cluster, call: &Call) -> Reply {
         ["api", version] => discovery::resources(&hidden, "", version),
         ["apis", group] => discovery::group(&hidden, group),
         ["apis", group, version] => discovery::resources(&hidden, group, version),
+        ["openapi", "v3"] => Some(openapi::index(&hidden)),
+        ["openapi", "v3", "api", version] => openapi::document("", version),
+        ["openapi", "v3", "apis", group, version] => openapi::document(group, version),
         _ => None,
     };
     if let Some(object) = found {
         return Reply::json(200, &object);
     }
-    match &call.route.resource {
-        Some(path) if !hidden.contains(&path.group) => on_resource(cluster, call, path),
+    match (&call.route.resource, segments.as_slice()) {
+        (Some(path), _) if !hidden.contains(&path.group) => on_resource(cluster, call, path),
+        // A group that is there answers for its versions, in the form that clients parse.
+        (None, ["apis", group, _]) if discovery::group(&hidden, group).is_some() => {
+            Status::unknown_resource().into()
+        }
         _ => Reply::no_such_path(),
     }
 }
@@ -245,11 +100,15 @@ fn on_resource(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Reply {
     if (path.group.as_str(), path.version.as_str()) == AUTHORIZATION {
         return access_review(call, path);
     }
+    if (path.group.as_str(), path.version.as_str()) == hpa::v1::GROUP_VERSION {
+        return on_old_hpas(cluster, call, path).unwrap_or_else(Reply::Failure);
+    }
     if path.subresource.as_deref() == Some("scale") {
         return on_scale(cluster, call, path).unwrap_or_else(Reply::Failure);
     }
     let Some(ty) = ResourceType::at(&path.group, &path.version, &path.resource) else {
-        return Reply::no_such_path();
+        let known = TYPES.iter().any(|ty| ty.group == path.group);
+        return if known { Status::unknown_resource().into() } else { Reply::no_such_path() };
     };
     if path.rest.len() > 3 || ty.namespaced && path.namespace.is_none() && path.name.is_some() {
         return Reply::no_such_path();
@@ -287,7 +146,8 @@ fn metrics(cluster: &Cluster, call: &Call, path: &ResourcePath, api: MetricsApi)
     }
 }
 
-/// Everybody may do everything, until a fault rule says otherwise.
+/// Everybody may do everything, until a fault rule says otherwise. What is asked does not matter, so the protobuf
+/// that kubectl sends here is not read.
 fn access_review(call: &Call, path: &ResourcePath) -> Reply {
     if path.resource != "selfsubjectaccessreviews" {
         return Reply::no_such_path();
@@ -295,13 +155,12 @@ fn access_review(call: &Call, path: &ResourcePath) -> Reply {
     if call.route.verb != "create" {
         return Status::method_not_allowed().into();
     }
-    match body(call) {
-        Ok(mut review) => {
-            object::map(&mut review).insert("status".to_owned(), json!({ "allowed": true }));
-            Reply::json(201, &review)
-        }
-        Err(status) => Reply::Failure(status),
-    }
+    let mut review = body(call).unwrap_or_else(|_| json!({ "spec": {} }));
+    let fields = object::map(&mut review);
+    fields.insert("apiVersion".to_owned(), "authorization.k8s.io/v1".into());
+    fields.insert("kind".to_owned(), "SelfSubjectAccessReview".into());
+    fields.insert("status".to_owned(), json!({ "allowed": true }));
+    Reply::json(201, &review)
 }
 
 fn on_scale(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Result<Reply, Status> {
@@ -385,7 +244,7 @@ fn on_objects(
         "delete" => {
             let options = delete_options(call)?;
             let (stored, gone) = write::delete(&mut cluster.lock(), ty, namespace, name, &options, &write)?;
-            Ok(if gone {
+            Ok(if gone && !answers_with_object(ty) {
                 Reply::json(200, &deleted(&stored))
             } else {
                 one(cluster, call, 200, &stored)
@@ -394,6 +253,34 @@ fn on_objects(
         "deletecollection" => delete_collection(cluster, call, path, ty, &write),
         _ => Err(Status::method_not_allowed()),
     }
+}
+
+/// HPAs of autoscaling/v1: converted on their way in and out, stored as v2.
+fn on_old_hpas(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Result<Reply, Status> {
+    let hpas = ResourceType::named("autoscaling/horizontalpodautoscalers");
+    let Some(ty) = hpas.filter(|ty| ty.resource == path.resource && path.subresource.is_none()) else {
+        return Err(Status::unknown_resource());
+    };
+    let mut call = call.clone();
+    match call.route.verb {
+        "create" | "update" => call.body = hpa::v1::to_v2(body(&call)?).to_string().into(),
+        "patch" => {
+            let (namespace, name) =
+                (path.namespace.as_deref().unwrap_or(""), path.name.as_deref().unwrap_or(""));
+            let stored = found(cluster.lock().get(ty, namespace, name).cloned(), ty, name)?;
+            let mut object = hpa::v1::from_v2(stored.value());
+            patch::apply(&call.content_type, true, &mut object, &call.body)?;
+            call.body = hpa::v1::to_v2(object).to_string().into();
+            call.content_type.clear();
+            call.route.verb = "update";
+        }
+        "get" | "list" | "delete" => {}
+        _ => return Err(Status::method_not_allowed()),
+    }
+    let reply = on_objects(cluster, &call, path, ty)?;
+    let Reply::Json(code, json) = reply else { return Ok(reply) };
+    let answer = serde_json::from_slice(&json).map(hpa::v1::from_v2).unwrap_or_default();
+    Ok(Reply::json(code, &answer))
 }
 
 fn list_objects(
@@ -431,22 +318,10 @@ fn watch_objects(
         version_match: call.query.get("resourceVersionMatch").to_owned(),
         bookmarks: call.query.flag("allowWatchBookmarks") == Some(true),
         initial_events: call.query.flag("sendInitialEvents"),
-        timeout: call
-            .query
-            .get("timeoutSeconds")
-            .parse()
-            .ok()
-            .map(Duration::from_secs),
+        timeout: call.query.get("timeoutSeconds").parse().ok().map(Duration::from_secs),
     };
     let subject = call.route.subject(&call.user_agent);
-    let watcher = Watcher::open(
-        cluster,
-        ty,
-        path.namespace.as_deref(),
-        options,
-        Format::of(call),
-        subject,
-    )?;
+    let watcher = Watcher::open(cluster, ty, path.namespace.as_deref(), options, Format::of(call), subject)?;
     Ok(Reply::Watch(Box::new(watcher)))
 }
 
@@ -458,17 +333,11 @@ fn delete_collection(
     write: &Write<'_>,
 ) -> Result<Reply, Status> {
     let options = delete_options(call)?;
-    let listing = ListOptions {
-        filter: filter(call, ty)?,
-        ..ListOptions::default()
-    };
+    let listing = ListOptions { filter: filter(call, ty)?, ..ListOptions::default() };
     let mut state = cluster.lock();
     let listed = list::list(&state, ty, path.namespace.as_deref(), &listing)?;
-    let keys: Vec<Key> = listed
-        .items
-        .iter()
-        .map(|stored| Key::new(stored.namespace(), stored.name()))
-        .collect();
+    let keys: Vec<Key> =
+        listed.items.iter().map(|stored| Key::new(stored.namespace(), stored.name())).collect();
     for key in keys {
         // One that another's deletion took along is deleted as well.
         let _ = write::delete(&mut state, ty, &key.namespace, &key.name, &options, write);
@@ -480,11 +349,7 @@ fn delete_collection(
 }
 
 fn filter(call: &Call, ty: &ResourceType) -> Result<Filter, Status> {
-    Filter::parse(
-        ty,
-        call.query.get("labelSelector"),
-        call.query.get("fieldSelector"),
-    )
+    Filter::parse(ty, call.query.get("labelSelector"), call.query.get("fieldSelector"))
 }
 
 fn found(
@@ -501,6 +366,11 @@ fn one(cluster: &Cluster, call: &Call, code: u16, stored: &Stored) -> Reply {
     Reply::Json(code, out.into())
 }
 
+/// Types whose deletion answers with the object, not with a Status.
+fn answers_with_object(ty: &ResourceType) -> bool {
+    matches!(ty.kind, "Pod" | "Namespace" | "Service" | "ServiceAccount")
+}
+
 /// `metav1.Status` of a deletion that is done.
 fn deleted(stored: &Stored) -> Value {
     let mut details = json!({ "name": stored.name(), "kind": stored.ty.resource, "uid": &*stored.uid });
@@ -511,11 +381,7 @@ fn deleted(stored: &Stored) -> Value {
 }
 
 fn delete_options(call: &Call) -> Result<DeleteOptions, Status> {
-    let given = if call.body.is_empty() {
-        Value::Null
-    } else {
-        body(call)?
-    };
+    let given = if call.body.is_empty() { Value::Null } else { body(call)? };
     let query = call.query.get("gracePeriodSeconds");
     let policy = match call.query.get("propagationPolicy") {
         "" => object::text(&given, &["propagationPolicy"]),
@@ -525,10 +391,7 @@ fn delete_options(call: &Call) -> Result<DeleteOptions, Status> {
         Some(object::text(&given, &["preconditions", key]).to_owned()).filter(|text| !text.is_empty())
     };
     Ok(DeleteOptions {
-        grace_period: query
-            .parse()
-            .ok()
-            .or_else(|| object::int(&given, &["gracePeriodSeconds"])),
+        grace_period: query.parse().ok().or_else(|| object::int(&given, &["gracePeriodSeconds"])),
         orphan: policy == "Orphan" || given.get("orphanDependents") == Some(&Value::Bool(true)),
         uid: precondition("uid"),
         resource_version: precondition("resourceVersion"),
@@ -554,12 +417,9 @@ fn body(call: &Call) -> Result<Value, Status> {
     if !matches!(kind, "" | "application/json") {
         return Err(Status::unsupported_media_type("application/json"));
     }
-    serde_json::from_slice(&call.body)
-        .ok()
-        .filter(Value::is_object)
-        .ok_or_else(|| {
-            Status::bad_request(
-                "the object provided is unrecognized (must be of type Object): the body is not a JSON object",
-            )
-        })
+    serde_json::from_slice(&call.body).ok().filter(Value::is_object).ok_or_else(|| {
+        Status::bad_request(
+            "the object provided is unrecognized (must be of type Object): the body is not a JSON object",
+        )
+    })
 }

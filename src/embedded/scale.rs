@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use autoscaling::selector::{LabelSelector, Selector};
 use serde_json::{Value, json};
 
 use super::object;
@@ -27,18 +28,9 @@ pub struct ScalePath {
 
 impl fmt::Display for ScalePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            group,
-            version,
-            resource,
-            namespace,
-            name,
-        } = self;
-        let root = if group.is_empty() {
-            format!("/api/{version}")
-        } else {
-            format!("/apis/{group}/{version}")
-        };
+        let Self { group, version, resource, namespace, name } = self;
+        let root =
+            if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
         write!(f, "{root}/namespaces/{namespace}/{resource}/{name}/scale")
     }
 }
@@ -60,9 +52,7 @@ pub(crate) fn get(state: &State, path: &ScalePath) -> Result<Value, Status> {
         return Ok(bare_json(path, scale, *version));
     }
     let (ty, rule) = scalable(path)?;
-    let stored = state
-        .get(ty, &path.namespace, &path.name)
-        .ok_or_else(|| not_found(path))?;
+    let stored = state.get(ty, &path.namespace, &path.name).ok_or_else(|| not_found(path))?;
     Ok(of_object(stored, rule))
 }
 
@@ -90,11 +80,8 @@ pub(crate) fn update(
     let asked = object::meta(body, "resourceVersion");
     let conflict = || Status::conflict(&path.group, &path.resource, &path.name);
     let negative = || {
-        let cause = FieldError::invalid(
-            "spec.replicas",
-            &replicas.into(),
-            "must be greater than or equal to 0",
-        );
+        let cause =
+            FieldError::invalid("spec.replicas", &replicas.into(), "must be greater than or equal to 0");
         Status::invalid("autoscaling", "Scale", &path.name, &[cause])
     };
     if let Some((scale, version)) = state.scale(path) {
@@ -104,22 +91,12 @@ pub(crate) fn update(
         if replicas < 0 {
             return Err(negative());
         }
-        let scale = BareScale {
-            spec_replicas: replicas,
-            ..scale.clone()
-        };
-        let version = if write.dry_run {
-            *version
-        } else {
-            state.set_scale(path.clone(), scale.clone())
-        };
+        let scale = BareScale { spec_replicas: replicas, ..scale.clone() };
+        let version = if write.dry_run { *version } else { state.set_scale(path.clone(), scale.clone()) };
         return Ok(bare_json(path, &scale, version));
     }
     let (ty, rule) = scalable(path)?;
-    let stored = state
-        .get(ty, &path.namespace, &path.name)
-        .ok_or_else(|| not_found(path))?
-        .clone();
+    let stored = state.get(ty, &path.namespace, &path.name).ok_or_else(|| not_found(path))?.clone();
     if !asked.is_empty() && asked != stored.resource_version.to_string() {
         return Err(conflict());
     }
@@ -128,18 +105,20 @@ pub(crate) fn update(
     }
     let mut workload = stored.value();
     object::section(&mut workload, "spec").insert("replicas".to_owned(), replicas.into());
-    let write = Write {
-        subresource: "scale",
-        ..write.clone()
-    };
+    let write = Write { subresource: "scale", ..write.clone() };
     let stored = write::update(state, ty, &path.namespace, &path.name, workload, &write)?;
     Ok(of_object(&stored, rule))
 }
 
-/// The type behind a path and its scale rule; the 404 of a target that has none.
+/// The type behind a path and its scale rule. A custom resource without scale says that the object is not there, a
+/// built-in one that the path is not.
 fn scalable(path: &ScalePath) -> Result<(&'static ResourceType, ScaleSelector), Status> {
-    let ty = ResourceType::at(&path.group, &path.version, &path.resource).ok_or_else(|| not_found(path))?;
-    Ok((ty, ty.scale.ok_or_else(|| not_found(path))?))
+    let ty = ResourceType::at(&path.group, &path.version, &path.resource);
+    match ty.map(|ty| (ty, ty.scale)) {
+        Some((ty, Some(rule))) => Ok((ty, rule)),
+        Some((ty, None)) if !ty.custom => Err(Status::unknown_resource()),
+        _ => Err(not_found(path)),
+    }
 }
 
 fn not_found(path: &ScalePath) -> Status {
@@ -152,12 +131,7 @@ fn bare_json(path: &ScalePath, scale: &BareScale, version: u64) -> Value {
         "namespace": path.namespace,
         "resourceVersion": version.to_string(),
     });
-    scale_json(
-        metadata,
-        scale.spec_replicas,
-        scale.status_replicas,
-        &scale.selector,
-    )
+    scale_json(&metadata, scale.spec_replicas, scale.status_replicas, &scale.selector)
 }
 
 fn of_object(stored: &Stored, rule: ScaleSelector) -> Value {
@@ -170,17 +144,16 @@ fn of_object(stored: &Stored, rule: ScaleSelector) -> Value {
         "creationTimestamp": object::meta(&workload, "creationTimestamp"),
     });
     let selector = match rule {
-        ScaleSelector::Structured => object::at(&workload, &["spec", "selector"])
-            .map(selector_text)
-            .unwrap_or_default(),
-        ScaleSelector::Map => object::at(&workload, &["spec", "selector"])
-            .map(labels_text)
-            .unwrap_or_default()
-            .join(","),
+        ScaleSelector::Structured => {
+            object::at(&workload, &["spec", "selector"]).map(selector_text).unwrap_or_default()
+        }
+        ScaleSelector::Map => {
+            object::at(&workload, &["spec", "selector"]).map(labels_text).unwrap_or_default()
+        }
         ScaleSelector::Text => object::text(&workload, &["status", "selector"]).to_owned(),
     };
     scale_json(
-        metadata,
+        &metadata,
         object::int(&workload, &["spec", "replicas"]).unwrap_or(0),
         object::int(&workload, &["status", "replicas"]).unwrap_or(0),
         &selector,
@@ -188,7 +161,7 @@ fn of_object(stored: &Stored, rule: ScaleSelector) -> Value {
 }
 
 /// A Scale as Go encodes it: `spec.replicas` 0 and an empty selector are left out.
-fn scale_json(metadata: Value, spec: i64, status: i64, selector: &str) -> Value {
+fn scale_json(metadata: &Value, spec: i64, status: i64, selector: &str) -> Value {
     let mut scale = json!({
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
@@ -205,43 +178,16 @@ fn scale_json(metadata: Value, spec: i64, status: i64, selector: &str) -> Value 
     scale
 }
 
-fn labels_text(labels: &Value) -> Vec<String> {
-    labels
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or("")))
-        .collect()
+/// A map of labels as text.
+pub(crate) fn labels_text(labels: &Value) -> String {
+    let pairs = labels.as_object().into_iter().flatten();
+    let pairs = pairs.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or("")));
+    pairs.collect::<Vec<_>>().join(",")
 }
 
-/// The text of a structured LabelSelector, requirements ordered by key as Kubernetes prints them.
+/// The text of a structured LabelSelector, as Kubernetes prints it.
 pub(crate) fn selector_text(selector: &Value) -> String {
-    let mut terms: Vec<(String, String)> = object::at(selector, &["matchLabels"])
-        .map(labels_text)
-        .unwrap_or_default()
-        .into_iter()
-        .map(|term| (term.split('=').next().unwrap_or("").to_owned(), term))
-        .collect();
-    for expression in object::list(selector, &["matchExpressions"]) {
-        let key = object::text(expression, &["key"]);
-        let mut values: Vec<&str> = object::list(expression, &["values"])
-            .iter()
-            .filter_map(Value::as_str)
-            .collect();
-        values.sort_unstable();
-        let values = values.join(",");
-        let term = match object::text(expression, &["operator"]) {
-            "In" => format!("{key} in ({values})"),
-            "NotIn" => format!("{key} notin ({values})"),
-            "Exists" => key.to_owned(),
-            _ => format!("!{key}"),
-        };
-        terms.push((key.to_owned(), term));
-    }
-    terms.sort_by(|(a, _), (b, _)| a.cmp(b));
-    terms
-        .into_iter()
-        .map(|(_, term)| term)
-        .collect::<Vec<_>>()
-        .join(",")
+    let selector = serde_json::from_value::<LabelSelector>(selector.clone()).ok();
+    let parsed = selector.and_then(|selector| Selector::from_label_selector(Some(&selector)).ok());
+    parsed.map(|selector| selector.to_string()).unwrap_or_default()
 }

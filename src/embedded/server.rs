@@ -19,7 +19,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::Cluster;
 use super::faults::FaultAction;
 use super::requests::LoggedRequest;
-use super::rest::{self, Call, Query, Reply, Route};
+use super::rest::{self, Call, Reply};
+use super::route::{Query, Route};
 use super::status::Status;
 
 /// The largest body that is taken, as in Kubernetes.
@@ -39,9 +40,7 @@ pub(crate) async fn serve_connection(
 ) {
     let service = service_fn(move |request| handle(cluster.clone(), request));
     // How a connection ends is the client's business: it sees the same end, and there is nobody else to tell.
-    let _ = http1::Builder::new()
-        .serve_connection(TokioIo::new(stream), service)
-        .await;
+    let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }
 
 async fn handle(cluster: Cluster, request: Request<Incoming>) -> Result<Response<Body>, Closed> {
@@ -102,17 +101,7 @@ async fn handle(cluster: Cluster, request: Request<Incoming>) -> Result<Response
     let reply = early.unwrap_or_else(|| {
         let accept = text(&head.headers, &ACCEPT);
         let content_type = text(&head.headers, &CONTENT_TYPE);
-        rest::answer(
-            &cluster,
-            &Call {
-                route,
-                query,
-                accept,
-                content_type,
-                user_agent,
-                body,
-            },
-        )
+        rest::answer(&cluster, &Call { route, query, accept, content_type, user_agent, body })
     });
     let mut cut = None;
     match after {
@@ -127,10 +116,7 @@ async fn handle(cluster: Cluster, request: Request<Incoming>) -> Result<Response
 }
 
 fn text(headers: &HeaderMap, name: &HeaderName) -> String {
-    let values = headers
-        .get_all(name)
-        .into_iter()
-        .filter_map(|value| value.to_str().ok());
+    let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     values.collect::<Vec<_>>().join(",")
 }
 
@@ -142,10 +128,7 @@ fn respond(reply: Reply, cut: Option<usize>) -> Response<Body> {
         Reply::Text(_, text) => ("text/plain; charset=utf-8", whole_or_cut(text.into(), cut)),
         Reply::Failure(status) => {
             retry_after = status.retry_after;
-            (
-                "application/json",
-                whole_or_cut(status.to_json().to_string().into(), cut),
-            )
+            ("application/json", whole_or_cut(status.to_json().to_string().into(), cut))
         }
         Reply::Watch(watcher) => {
             let pieces = stream::unfold(watcher, |mut watcher| async move {
@@ -172,12 +155,7 @@ fn respond(reply: Reply, cut: Option<usize>) -> Response<Body> {
 /// A body, and its length where it must be announced because less than that will come.
 fn whole_or_cut(bytes: Bytes, cut: Option<usize>) -> (Option<usize>, Body) {
     let Some(cut) = cut.filter(|cut| *cut < bytes.len()) else {
-        return (
-            None,
-            Full::new(bytes)
-                .map_err(|never: Infallible| match never {})
-                .boxed_unsync(),
-        );
+        return (None, Full::new(bytes).map_err(|never: Infallible| match never {}).boxed_unsync());
     };
     let length = bytes.len();
     let ended = io::Error::new(io::ErrorKind::ConnectionAborted, Closed);

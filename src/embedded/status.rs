@@ -20,60 +20,36 @@ pub struct Status {
 
 /// Names a resource in messages: `deployments.apps`, or `pods` in the core group.
 pub(crate) fn qualified(group: &str, resource: &str) -> String {
-    if group.is_empty() {
-        resource.to_owned()
-    } else {
-        format!("{resource}.{group}")
-    }
+    if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
 }
 
 impl Status {
     /// A Status with a code, a reason and a message, and nothing else.
     pub fn new(code: u16, reason: impl Into<String>, message: impl Into<String>) -> Self {
-        Self {
-            code,
-            reason: reason.into(),
-            message: message.into(),
-            details: None,
-            retry_after: None,
-        }
+        Self { code, reason: reason.into(), message: message.into(), details: None, retry_after: None }
     }
 
     /// 404 `deployments.apps "web" not found`.
     pub fn not_found(group: &str, resource: &str, name: &str) -> Self {
-        Self::new(
-            404,
-            "NotFound",
-            format!("{} {name:?} not found", qualified(group, resource)),
-        )
-        .about(group, resource, name)
+        Self::new(404, "NotFound", format!("{} {name:?} not found", qualified(group, resource)))
+            .about(group, resource, name)
     }
 
     /// 404 for a path that no handler serves, as a Status.
     pub fn unknown_resource() -> Self {
-        Self::new(
-            404,
-            "NotFound",
-            "the server could not find the requested resource",
-        )
+        Self::new(404, "NotFound", "the server could not find the requested resource")
     }
 
     /// 409 `deployments.apps "web" already exists`.
     pub fn already_exists(group: &str, resource: &str, name: &str) -> Self {
-        Self::new(
-            409,
-            "AlreadyExists",
-            format!("{} {name:?} already exists", qualified(group, resource)),
-        )
-        .about(group, resource, name)
+        Self::new(409, "AlreadyExists", format!("{} {name:?} already exists", qualified(group, resource)))
+            .about(group, resource, name)
     }
 
     /// 409 `Operation cannot be fulfilled on …: CAUSE`.
     pub fn conflict_because(group: &str, resource: &str, name: &str, cause: &str) -> Self {
-        let message = format!(
-            "Operation cannot be fulfilled on {} {name:?}: {cause}",
-            qualified(group, resource)
-        );
+        let message =
+            format!("Operation cannot be fulfilled on {} {name:?}: {cause}", qualified(group, resource));
         Self::new(409, "Conflict", message).about(group, resource, name)
     }
 
@@ -111,17 +87,11 @@ impl Status {
             [one] => one.clone(),
             several => format!("[{}]", several.join(", ")),
         };
-        let mut status = Self::new(
-            422,
-            "Invalid",
-            format!("{} {name:?} is invalid: {all}", qualified(group, kind)),
-        )
-        .about(group, kind, name);
+        let mut status =
+            Self::new(422, "Invalid", format!("{} {name:?} is invalid: {all}", qualified(group, kind)))
+                .about(group, kind, name);
         if let Some(Value::Object(details)) = &mut status.details {
-            details.insert(
-                "causes".to_owned(),
-                causes.iter().map(FieldError::to_json).collect(),
-            );
+            details.insert("causes".to_owned(), causes.iter().map(FieldError::to_json).collect());
         }
         status
     }
@@ -133,11 +103,7 @@ impl Status {
 
     /// 405: the resource is known, the verb is not served for it.
     pub fn method_not_allowed() -> Self {
-        Self::new(
-            405,
-            "MethodNotAllowed",
-            "the server does not allow this method on the requested resource",
-        )
+        Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
     }
 
     /// 410: a resourceVersion that the server no longer remembers.
@@ -158,11 +124,7 @@ impl Status {
 
     /// 413: the body is larger than the server takes.
     pub fn too_large(limit: usize) -> Self {
-        Self::new(
-            413,
-            "RequestEntityTooLarge",
-            format!("Request entity too large: limit is {limit}"),
-        )
+        Self::new(413, "RequestEntityTooLarge", format!("Request entity too large: limit is {limit}"))
     }
 
     /// 429 with `Retry-After`.
@@ -194,11 +156,7 @@ impl Status {
 
     /// 500.
     pub fn internal(message: &str) -> Self {
-        Self::new(
-            500,
-            "InternalError",
-            format!("Internal error occurred: {message}"),
-        )
+        Self::new(500, "InternalError", format!("Internal error occurred: {message}"))
     }
 
     /// The `metav1.Status` object.
@@ -254,21 +212,12 @@ impl FieldError {
 
     /// `Invalid value: VALUE: DETAIL`; texts are quoted, everything else is printed as JSON.
     pub fn invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
-        Self::with(
-            "FieldValueInvalid",
-            &format!("Invalid value: {}", printed(value)),
-            field.into(),
-            detail,
-        )
+        Self::with("FieldValueInvalid", &format!("Invalid value: {}", printed(value)), field.into(), detail)
     }
 
     /// `Unsupported value: VALUE: supported values: "A", "B"`.
     pub fn unsupported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
-        let list = supported
-            .iter()
-            .map(|value| format!("{value:?}"))
-            .collect::<Vec<_>>()
-            .join(", ");
+        let list = supported.iter().map(|value| format!("{value:?}")).collect::<Vec<_>>().join(", ");
         Self::with(
             "FieldValueNotSupported",
             &format!("Unsupported value: {}", printed(value)),
@@ -288,11 +237,7 @@ impl FieldError {
     }
 
     fn with(kind: &'static str, head: &str, field: String, detail: &str) -> Self {
-        let body = if detail.is_empty() {
-            head.to_owned()
-        } else {
-            format!("{head}: {detail}")
-        };
+        let body = if detail.is_empty() { head.to_owned() } else { format!("{head}: {detail}") };
         Self { field, kind, body }
     }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
 use super::object;
-use super::registry::ResourceType;
+use super::registry::{ResourceType, TYPES, TypeKey};
 use super::scale::{BareScale, ScalePath};
 
 /// Changes per resource type that a watch can still be started from.
@@ -39,10 +39,7 @@ pub(crate) struct Key {
 
 impl Key {
     pub(crate) fn new(namespace: &str, name: &str) -> Self {
-        Self {
-            namespace: namespace.into(),
-            name: name.into(),
-        }
+        Self { namespace: namespace.into(), name: name.into() }
     }
 }
 
@@ -79,10 +76,7 @@ impl Stored {
     }
 
     pub(crate) fn label(&self, key: &str) -> Option<&str> {
-        self.labels
-            .iter()
-            .find(|(other, _)| **other == *key)
-            .map(|(_, value)| &**value)
+        self.labels.iter().find(|(other, _)| **other == *key).map(|(_, value)| &**value)
     }
 
     /// Appends the whole object, `apiVersion` and `kind` included.
@@ -97,11 +91,7 @@ impl Stored {
 
     /// Appends the object as an item of a list: built-in types leave out `apiVersion` and `kind` there.
     pub(crate) fn write_item(&self, out: &mut Vec<u8>) {
-        if self.ty.custom {
-            self.write(out)
-        } else {
-            out.extend_from_slice(&self.text)
-        }
+        if self.ty.custom { self.write(out) } else { out.extend_from_slice(&self.text) }
     }
 
     /// The whole object as a value.
@@ -137,7 +127,14 @@ struct Table {
     history: VecDeque<Arc<Change>>,
     /// Every change up to this version may be missing from the history.
     forgotten: u64,
-    watchers: Vec<(Option<Box<str>>, mpsc::UnboundedSender<Arc<Change>>)>,
+    watchers: Vec<Watching>,
+}
+
+/// One who watches a resource type, in one namespace or in all.
+#[derive(Debug)]
+struct Watching {
+    namespace: Option<Box<str>>,
+    changes: mpsc::UnboundedSender<Arc<Change>>,
 }
 
 /// A change stream that starts where its request wants it to.
@@ -152,9 +149,9 @@ pub(crate) struct Subscription {
 /// All that the API server remembers.
 #[derive(Debug)]
 pub(crate) struct State {
-    tables: BTreeMap<(&'static str, &'static str), Table>,
+    tables: BTreeMap<TypeKey, Table>,
     /// Objects by the uid of what owns them.
-    dependents: BTreeMap<Box<str>, BTreeSet<((&'static str, &'static str), Key)>>,
+    dependents: BTreeMap<Box<str>, BTreeSet<(TypeKey, Key)>>,
     scales: BTreeMap<ScalePath, (BareScale, u64)>,
     newest: u64,
     uids: u64,
@@ -187,11 +184,7 @@ impl State {
     /// A uid that no other object has: they count up, so that equal runs give equal objects.
     pub(crate) fn next_uid(&mut self) -> String {
         self.uids += 1;
-        format!(
-            "{:08x}-0000-4000-8000-{:012x}",
-            self.uids >> 48,
-            self.uids & 0xffff_ffff_ffff
-        )
+        format!("{:08x}-0000-4000-8000-{:012x}", self.uids >> 48, self.uids & 0xffff_ffff_ffff)
     }
 
     /// The five letters after a generateName, from Kubernetes' alphabet, different every time.
@@ -210,10 +203,7 @@ impl State {
     }
 
     pub(crate) fn get(&self, ty: &ResourceType, namespace: &str, name: &str) -> Option<&Arc<Stored>> {
-        self.tables
-            .get(&ty.key())?
-            .objects
-            .get(&Key::new(namespace, name))
+        self.tables.get(&ty.key())?.objects.get(&Key::new(namespace, name))
     }
 
     /// The objects of a type, of one namespace or of all, beginning after `after`.
@@ -235,6 +225,32 @@ impl State {
             .take_while(move |stored| namespace.is_none_or(|namespace| stored.namespace() == namespace))
     }
 
+    /// The objects as they were at a version that is not forgotten, by undoing what has happened since.
+    pub(crate) fn list_at(
+        &self,
+        ty: &ResourceType,
+        namespace: Option<&str>,
+        after: Option<&Key>,
+        version: u64,
+    ) -> Vec<Arc<Stored>> {
+        let now = self.list(ty, namespace, after);
+        let history = self.tables.get(&ty.key()).map(|table| &table.history);
+        let since = history
+            .into_iter()
+            .flat_map(|history| history.iter().rev())
+            .take_while(|change| change.now.resource_version > version)
+            .filter(|change| namespace.is_none_or(|namespace| change.now.namespace() == namespace))
+            .filter(|change| after.is_none_or(|after| change.now.key > *after));
+        let mut objects: BTreeMap<&Key, &Arc<Stored>> = now.map(|stored| (&stored.key, stored)).collect();
+        for change in since {
+            match &change.before {
+                Some(before) => objects.insert(&before.key, before),
+                None => objects.remove(&change.now.key),
+            };
+        }
+        objects.into_values().cloned().collect()
+    }
+
     pub(crate) fn count(&self, ty: &ResourceType) -> usize {
         self.tables.get(&ty.key()).map_or(0, |table| table.objects.len())
     }
@@ -252,17 +268,9 @@ impl State {
         let now = Arc::new(Stored::new(ty, object));
         let table = self.tables.entry(ty.key()).or_default();
         let before = table.objects.insert(now.key.clone(), Arc::clone(&now));
-        let kind = if before.is_some() {
-            ChangeKind::Modified
-        } else {
-            ChangeKind::Added
-        };
+        let kind = if before.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
         self.index(before.as_deref(), Some(&now));
-        self.announce(Change {
-            kind,
-            now: Arc::clone(&now),
-            before,
-        });
+        self.announce(Change { kind, now: Arc::clone(&now), before });
         now
     }
 
@@ -273,22 +281,14 @@ impl State {
         namespace: &str,
         name: &str,
     ) -> Option<Arc<Stored>> {
-        let before = self
-            .tables
-            .get_mut(&ty.key())?
-            .objects
-            .remove(&Key::new(namespace, name))?;
+        let before = self.tables.get_mut(&ty.key())?.objects.remove(&Key::new(namespace, name))?;
         let version = self.advance();
         let mut object = before.value();
         object::section(&mut object, "metadata")
             .insert("resourceVersion".to_owned(), version.to_string().into());
         let now = Arc::new(Stored::new(ty, object));
         self.index(Some(&before), None);
-        self.announce(Change {
-            kind: ChangeKind::Deleted,
-            now: Arc::clone(&now),
-            before: Some(before),
-        });
+        self.announce(Change { kind: ChangeKind::Deleted, now: Arc::clone(&now), before: Some(before) });
         Some(now)
     }
 
@@ -299,9 +299,7 @@ impl State {
             .into_iter()
             .flatten()
             .filter_map(|((group, resource), key)| {
-                let ty = super::registry::TYPES
-                    .iter()
-                    .find(|ty| ty.key() == (*group, *resource))?;
+                let ty = TYPES.iter().find(|ty| ty.key() == (*group, *resource))?;
                 Some((ty, key.clone()))
             })
             .collect()
@@ -321,30 +319,24 @@ impl State {
         let backlog = table
             .history
             .iter()
-            .skip(
-                table
-                    .history
-                    .partition_point(|change| change.now.resource_version <= from),
-            )
+            .skip(table.history.partition_point(|change| change.now.resource_version <= from))
             .filter(|change| namespace.is_none_or(|namespace| change.now.namespace() == namespace))
             .cloned()
             .collect();
         let (sender, live) = mpsc::unbounded_channel();
-        table.watchers.retain(|(_, watcher)| !watcher.is_closed());
-        table.watchers.push((namespace.map(Into::into), sender));
+        table.watchers.retain(|watching| !watching.changes.is_closed());
+        table.watchers.push(Watching { namespace: namespace.map(Into::into), changes: sender });
         Ok(Subscription { backlog, live })
     }
 
     /// Whether a version lies before what the history of a type still holds.
     pub(crate) fn is_forgotten(&self, ty: &ResourceType, version: u64) -> bool {
-        self.tables
-            .get(&ty.key())
-            .is_some_and(|table| version < table.forgotten)
+        self.tables.get(&ty.key()).is_some_and(|table| version < table.forgotten)
     }
 
     /// Forgets the history: no watch can start from an older version any more. Running watches go on.
     pub(crate) fn compact(&mut self) {
-        for ty in super::registry::TYPES {
+        for ty in TYPES {
             let table = self.tables.entry(ty.key()).or_default();
             table.history.clear();
             table.forgotten = self.newest;
@@ -394,11 +386,10 @@ impl State {
         let change = Arc::new(change);
         let version = change.now.resource_version;
         let table = self.tables.entry(change.now.ty.key()).or_default();
-        table.watchers.retain(|(namespace, watcher)| {
-            let concerned = namespace
-                .as_deref()
-                .is_none_or(|namespace| change.now.namespace() == namespace);
-            !concerned || watcher.send(Arc::clone(&change)).is_ok()
+        table.watchers.retain(|watching| {
+            let namespace = watching.namespace.as_deref();
+            let concerned = namespace.is_none_or(|namespace| change.now.namespace() == namespace);
+            !concerned || watching.changes.send(Arc::clone(&change)).is_ok()
         });
         table.history.push_back(change);
         if table.history.len() > HISTORY

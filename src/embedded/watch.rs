@@ -20,9 +20,11 @@ use super::status::{FieldError, Status};
 use super::store::{Change, ChangeKind, Stored};
 
 /// Between two bookmarks, as in Kubernetes.
-const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
+const BOOKMARK_PERIOD: Duration = Duration::from_mins(1);
+/// The last bookmark comes so long before the end.
+const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 /// The life of a watch that names none; Kubernetes draws one between 30 and 60 minutes.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+const DEFAULT_TIMEOUT: Duration = Duration::from_mins(30);
 /// Events are joined into pieces of about this size.
 const PIECE: usize = 64 * 1024;
 
@@ -75,11 +77,7 @@ impl Watcher {
         subject: FaultSubject,
     ) -> Result<Self, Status> {
         check(&options)?;
-        let version = if options.version.is_empty() {
-            0
-        } else {
-            list::parse_version(&options.version)?
-        };
+        let version = if options.version.is_empty() { 0 } else { list::parse_version(&options.version)? };
         let mut state = cluster.lock();
         let newest = state.newest();
         let snapshot = options.initial_events.unwrap_or(version == 0);
@@ -89,9 +87,7 @@ impl Watcher {
         }
         let mut pending = VecDeque::new();
         if snapshot {
-            let objects = state
-                .list(ty, namespace, None)
-                .filter(|stored| options.filter.matches(stored));
+            let objects = state.list(ty, namespace, None).filter(|stored| options.filter.matches(stored));
             pending.extend(objects.cloned().map(Pending::Initial));
             if options.initial_events == Some(true) {
                 pending.push_back(Pending::InitialEnd(newest));
@@ -109,7 +105,7 @@ impl Watcher {
             }
         };
         drop(state);
-        let now = Instant::now();
+        let ends_at = Instant::now() + options.timeout.unwrap_or(DEFAULT_TIMEOUT);
         Ok(Self {
             cluster: cluster.clone(),
             ty,
@@ -119,8 +115,8 @@ impl Watcher {
             pending,
             live,
             faults_changed: cluster.faults().changed(),
-            bookmark_at: options.bookmarks.then(|| now + BOOKMARK_PERIOD),
-            ends_at: now + options.timeout.unwrap_or(DEFAULT_TIMEOUT),
+            bookmark_at: options.bookmarks.then(|| next_bookmark(ends_at)),
+            ends_at,
             finished: false,
         })
     }
@@ -128,42 +124,37 @@ impl Watcher {
     /// The next piece of the stream; `None` at its end.
     pub(crate) async fn next(&mut self) -> Option<Bytes> {
         let mut out = Vec::new();
-        while !self.finished {
+        while out.is_empty() && !self.finished {
             self.faults_changed.mark_unchanged();
             match self.cluster.faults().for_watch(&self.subject) {
-                Some(FaultAction::WatchClose) => {
-                    self.finished = true;
-                    break;
+                Some(FaultAction::WatchClose) => self.finished = true,
+                Some(FaultAction::WatchError(status)) => self.say(Pending::Error(status), &mut out).await,
+                Some(_) => self.wait_in_silence().await,
+                None => {
+                    self.take_live();
+                    if self.pending.is_empty() {
+                        // What comes is said in the next round, after another look at the faults.
+                        self.wait(&mut out).await;
+                        continue;
+                    }
+                    // Where faults may hold an event back, those before it must not wait with it.
+                    let piece = if self.cluster.faults().active() == 0 { PIECE } else { 1 };
+                    while out.len() < piece
+                        && !self.finished
+                        && let Some(pending) = self.pending.pop_front()
+                    {
+                        self.say(pending, &mut out).await;
+                    }
                 }
-                Some(FaultAction::WatchError(status)) => self.pending.push_front(Pending::Error(status)),
-                Some(_) if out.is_empty() => {
-                    self.wait_in_silence().await;
-                    continue;
-                }
-                Some(_) => break,
-                None => {}
-            }
-            while let Ok(change) = self.live.try_recv() {
-                self.pending.push_back(Pending::Change(change));
-            }
-            while out.len() < PIECE
-                && !self.finished
-                && let Some(pending) = self.pending.pop_front()
-            {
-                self.say(pending, &mut out).await;
-            }
-            if !out.is_empty() {
-                break;
-            }
-            if self.finished {
-                break;
-            }
-            self.wait(&mut out).await;
-            if !out.is_empty() {
-                break;
             }
         }
         if out.is_empty() { None } else { Some(out.into()) }
+    }
+
+    fn take_live(&mut self) {
+        while let Ok(change) = self.live.try_recv() {
+            self.pending.push_back(Pending::Change(change));
+        }
     }
 
     /// Waits for a change, a bookmark's time, the end or new faults.
@@ -176,14 +167,9 @@ impl Watcher {
                 None => self.finished = true,
             },
             _ = self.faults_changed.changed() => {}
-            () = tokio::time::sleep_until(self.ends_at) => {
-                if self.bookmark_at.is_some() {
-                    self.bookmark(out).await;
-                }
-                self.finished = true;
-            }
+            () = tokio::time::sleep_until(self.ends_at) => self.finished = true,
             () = tokio::time::sleep_until(bookmark_at), if self.bookmark_at.is_some() => {
-                self.bookmark_at = Some(Instant::now() + BOOKMARK_PERIOD);
+                self.bookmark_at = Some(next_bookmark(self.ends_at));
                 self.bookmark(out).await;
             }
         }
@@ -199,25 +185,19 @@ impl Watcher {
 
     /// A bookmark says that everything up to its version has been sent: so what waits goes first.
     async fn bookmark(&mut self, out: &mut Vec<u8>) {
-        let newest = {
-            let state = self.cluster.lock();
-            let newest = state.newest();
-            while let Ok(change) = self.live.try_recv() {
-                self.pending.push_back(Pending::Change(change));
-            }
-            newest
-        };
+        let newest = self.cluster.resource_version();
+        self.take_live();
         while let Some(pending) = self.pending.pop_front() {
             self.say(pending, out).await;
         }
-        self.format.bookmark(self.ty, newest, false, out);
+        Format::bookmark(self.ty, newest, false, out);
     }
 
     async fn say(&mut self, pending: Pending, out: &mut Vec<u8>) {
         let now = self.cluster.now();
         match pending {
             Pending::Initial(stored) => self.format.event("ADDED", &stored, now, out),
-            Pending::InitialEnd(version) => self.format.bookmark(self.ty, version, true, out),
+            Pending::InitialEnd(version) => Format::bookmark(self.ty, version, true, out),
             Pending::Error(status) => {
                 write_error(&status, out);
                 self.finished = true;
@@ -241,6 +221,14 @@ impl Watcher {
     }
 }
 
+/// A period from now, or shortly before the end, so that the next watch can start from there.
+fn next_bookmark(ends_at: Instant) -> Instant {
+    let now = Instant::now();
+    let last = ends_at.checked_sub(LAST_BOOKMARK).filter(|last| *last > now);
+    let next = now + BOOKMARK_PERIOD;
+    last.map_or(next, |last| next.min(last))
+}
+
 fn write_error(status: &Status, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"type\":\"ERROR\",\"object\":");
     out.extend_from_slice(status.to_json().to_string().as_bytes());
@@ -249,10 +237,7 @@ fn write_error(status: &Status, out: &mut Vec<u8>) {
 
 /// What a change is to somebody who sees the collection through a filter.
 fn seen_as(change: &Change, filter: &Filter) -> Option<(&'static str, Arc<Stored>)> {
-    let before = change
-        .before
-        .as_ref()
-        .is_some_and(|before| filter.matches(before));
+    let before = change.before.as_ref().is_some_and(|before| filter.matches(before));
     let now = change.kind != ChangeKind::Deleted && filter.matches(&change.now);
     match (before, now) {
         (false, false) => None,
@@ -276,10 +261,9 @@ fn check(options: &WatchOptions) -> Result<(), Status> {
             "resourceVersionMatch",
             "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
         ),
-        Some(_) if !options.bookmarks => forbidden(
-            "allowWatchBookmarks",
-            "sendInitialEvents requires allowWatchBookmarks to be true",
-        ),
+        Some(_) if !options.bookmarks => {
+            forbidden("allowWatchBookmarks", "sendInitialEvents requires allowWatchBookmarks to be true")
+        }
         None if !options.version_match.is_empty() => forbidden(
             "resourceVersionMatch",
             "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",

@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::object::{self, meta};
-use super::registry::{ResourceType, StatusMetadata};
+use super::registry::{ResourceType, StatusMetadata, TYPES};
 use super::status::{FieldError, Status};
-use super::store::{State, Stored};
+use super::store::{Key, State, Stored};
 use super::{defaults, hpa, validation};
 
 /// How a write was asked for.
@@ -43,9 +43,7 @@ pub(crate) fn create(
     identify(ty, &mut object)?;
     check_namespace(ty, namespace, &mut object)?;
     if !meta(&object, "resourceVersion").is_empty() {
-        return Err(Status::bad_request(
-            "resourceVersion should not be set on objects to be created",
-        ));
+        return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
     }
     let generate = meta(&object, "generateName").to_owned();
     let mut name = meta(&object, "name").to_owned();
@@ -58,30 +56,19 @@ pub(crate) fn create(
     }
     let uid = state.next_uid();
     let metadata = object::section(&mut object, "metadata");
-    for key in [
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "selfLink",
-        "generation",
-        "managedFields",
-    ] {
+    for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation", "managedFields"]
+    {
         metadata.remove(key);
     }
     metadata.insert("uid".to_owned(), uid.into());
-    metadata.insert(
-        "creationTimestamp".to_owned(),
-        object::time_text(write.now).into(),
-    );
+    metadata.insert("creationTimestamp".to_owned(), object::time_text(write.now).into());
     if ty.generation {
         metadata.insert("generation".to_owned(), 1.into());
     }
     if ty.status.is_some() {
         object::map(&mut object).remove("status");
     }
-    prepare(ty, &mut object);
-    if !ty.custom {
-        object::drop_nulls(&mut object);
-    }
+    prepare(ty, &mut object)?;
     fail_if(ty, &name, &validation::create(ty, &object))?;
     if state.get(ty, namespace, &name).is_some() {
         return Err(Status::already_exists(ty.group, ty.resource, &name));
@@ -99,25 +86,23 @@ pub(crate) fn update(
     mut object: Value,
     write: &Write<'_>,
 ) -> Result<Arc<Stored>, Status> {
-    let stored = existing(state, ty, namespace, name)?;
     identify(ty, &mut object)?;
     check_namespace(ty, namespace, &mut object)?;
+    check_name(name, &object)?;
+    let stored = existing(state, ty, namespace, name)?;
     check_version(ty, &stored, &object)?;
     let old = stored.value();
     if ty.status.is_some() {
         object::put(object::map(&mut object), "status", old.get("status").cloned());
     }
     keep_system_fields(&mut object, &old);
-    prepare(ty, &mut object);
-    if !ty.custom {
-        object::drop_nulls(&mut object);
-    }
+    prepare(ty, &mut object)?;
     if ty.generation && desired_state(ty, &object) != desired_state(ty, &old) {
         let generation = object::int(&old, &["metadata", "generation"]).unwrap_or(0) + 1;
         object::section(&mut object, "metadata").insert("generation".to_owned(), generation.into());
     }
     fail_if(ty, name, &validation::update(ty, &object, &old))?;
-    finish_update(state, ty, &stored, &old, object, write)
+    Ok(finish_update(state, ty, &stored, &old, object, write))
 }
 
 /// PUT of the status subresource: the spec stays, metadata by the rule of the type.
@@ -132,9 +117,10 @@ pub(crate) fn update_status(
     let Some(rule) = ty.status else {
         return Err(Status::unknown_resource());
     };
-    let stored = existing(state, ty, namespace, name)?;
     identify(ty, &mut object)?;
     check_namespace(ty, namespace, &mut object)?;
+    check_name(name, &object)?;
+    let stored = existing(state, ty, namespace, name)?;
     check_version(ty, &stored, &object)?;
     let old = stored.value();
     let mut new = old.clone();
@@ -150,22 +136,18 @@ pub(crate) fn update_status(
             object::put(object::section(&mut new, "metadata"), "labels", labels);
         }
         keep_system_fields(&mut new, &old);
+        drop_empty_metadata(&mut new);
     }
     if !ty.custom {
         object::drop_nulls(&mut new);
     }
-    fail_if(ty, name, &validation::update_status(ty, &new, &old))?;
-    finish_update(
-        state,
-        ty,
-        &stored,
-        &old,
-        new,
-        &Write {
-            subresource: "status",
-            ..write.clone()
-        },
-    )
+    if ty.kind == "HorizontalPodAutoscaler" {
+        hpa::decode::canonical(&mut new)?;
+        hpa::decode::complete_status(&mut new);
+    }
+    fail_if(ty, name, &validation::update_status(ty, &new))?;
+    let write = Write { subresource: "status", ..write.clone() };
+    Ok(finish_update(state, ty, &stored, &old, new, &write))
 }
 
 /// DELETE of an object. Answers the object as it is now, and whether it is gone.
@@ -187,11 +169,7 @@ pub(crate) fn delete(
         return Err(precondition("UID", uid, &stored.uid));
     }
     let version = stored.resource_version.to_string();
-    if let Some(asked) = options
-        .resource_version
-        .as_deref()
-        .filter(|asked| *asked != version)
-    {
+    if let Some(asked) = options.resource_version.as_deref().filter(|asked| *asked != version) {
         return Err(precondition("ResourceVersion", asked, &version));
     }
     let mut object = stored.value();
@@ -209,10 +187,7 @@ pub(crate) fn delete(
     if already && !shorter {
         return Ok((stored, false));
     }
-    let ends = write
-        .now
-        .checked_add(jiff::SignedDuration::from_secs(grace))
-        .unwrap_or(write.now);
+    let ends = write.now.checked_add(jiff::SignedDuration::from_secs(grace)).unwrap_or(write.now);
     let generation = object::int(&object, &["metadata", "generation"]).unwrap_or(0) + 1;
     let metadata = object::section(&mut object, "metadata");
     metadata.insert("deletionTimestamp".to_owned(), object::time_text(ends).into());
@@ -237,10 +212,7 @@ pub(crate) fn put_raw(
     let namespace = meta(&object, "namespace").to_owned();
     let name = meta(&object, "name").to_owned();
     let old = state.get(ty, &namespace, &name).map(|stored| stored.value());
-    let kept = |key: &str| {
-        old.as_ref()
-            .and_then(|old| object::at(old, &["metadata", key]).cloned())
-    };
+    let kept = |key: &str| old.as_ref().and_then(|old| object::at(old, &["metadata", key]).cloned());
     let fresh = state_uid(state, old.as_ref());
     let metadata = object::section(&mut object, "metadata");
     object::default(metadata, "uid", kept("uid").unwrap_or(fresh));
@@ -250,11 +222,7 @@ pub(crate) fn put_raw(
         kept("creationTimestamp").unwrap_or_else(|| object::time_text(now).into()),
     );
     if ty.generation {
-        object::default(
-            metadata,
-            "generation",
-            kept("generation").unwrap_or_else(|| 1.into()),
-        );
+        object::default(metadata, "generation", kept("generation").unwrap_or_else(|| 1.into()));
     }
     if ty.namespaced {
         ensure_namespace(state, &namespace, now);
@@ -276,31 +244,22 @@ pub(crate) fn ensure_namespace(state: &mut State, name: &str, now: Timestamp) {
         "kind": "Namespace",
         "metadata": { "name": name, "uid": uid, "creationTimestamp": object::time_text(now) },
     });
-    prepare(ty, &mut namespace);
+    defaults::apply(ty, &mut namespace);
     state.store(ty, namespace);
 }
 
 fn state_uid(state: &mut State, old: Option<&Value>) -> Value {
-    if old.is_some() {
-        Value::Null
-    } else {
-        state.next_uid().into()
-    }
+    if old.is_some() { Value::Null } else { state.next_uid().into() }
 }
 
 fn existing(state: &State, ty: &ResourceType, namespace: &str, name: &str) -> Result<Arc<Stored>, Status> {
     let stored = state.get(ty, namespace, name);
-    stored
-        .cloned()
-        .ok_or_else(|| Status::not_found(ty.group, ty.resource, name))
+    stored.cloned().ok_or_else(|| Status::not_found(ty.group, ty.resource, name))
 }
 
 /// Checks `apiVersion` and `kind` against the path, and fills them in.
 fn identify(ty: &ResourceType, object: &mut Value) -> Result<(), Status> {
-    let (kind, version) = (
-        object::text(object, &["kind"]),
-        object::text(object, &["apiVersion"]),
-    );
+    let (kind, version) = (object::text(object, &["kind"]), object::text(object, &["apiVersion"]));
     let expected = ty.api_version();
     if !kind.is_empty() && kind != ty.kind {
         return Err(Status::bad_request(format!(
@@ -355,33 +314,33 @@ fn check_open(state: &State, ty: &ResourceType, namespace: &str, name: &str) -> 
     Ok(())
 }
 
+fn check_name(name: &str, object: &Value) -> Result<(), Status> {
+    let given = meta(object, "name");
+    if given == name {
+        return Ok(());
+    }
+    Err(Status::bad_request(format!(
+        "the name of the object ({given}) does not match the name on the URL ({name})"
+    )))
+}
+
 fn check_version(ty: &ResourceType, stored: &Stored, object: &Value) -> Result<(), Status> {
     let name = stored.name();
-    let given = meta(object, "name");
-    if given != name {
-        return Err(Status::bad_request(format!(
-            "the name of the object ({given}) does not match the name on the URL ({name})"
-        )));
-    }
     let uid = meta(object, "uid");
     if !uid.is_empty() && uid != &*stored.uid {
-        let cause = format!(
-            "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-            stored.uid
-        );
+        let cause =
+            format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", stored.uid);
         return Err(Status::conflict_because(ty.group, ty.resource, name, &cause));
     }
     let version = meta(object, "resourceVersion");
     if version.is_empty() {
-        if ty.unconditional_update {
+        if ty.unconditional_update() {
             return Ok(());
         }
-        let cause = FieldError::invalid(
-            "metadata.resourceVersion",
-            &0.into(),
-            "must be specified for an update",
-        );
-        return Err(Status::invalid(ty.group, ty.kind, name, &[cause]));
+        let cause =
+            FieldError::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
+        // The store does not know the kind: it names the resource.
+        return Err(Status::invalid(ty.group, ty.resource, name, &[cause]));
     }
     if version == stored.resource_version.to_string() {
         Ok(())
@@ -410,13 +369,30 @@ fn keep_system_fields(object: &mut Value, old: &Value) {
     }
 }
 
-/// Defaults of the type.
-fn prepare(ty: &ResourceType, object: &mut Value) {
+/// What decoding and defaulting do to an object of the type.
+fn prepare(ty: &ResourceType, object: &mut Value) -> Result<(), Status> {
+    drop_empty_metadata(object);
+    if ty.custom {
+        return Ok(());
+    }
+    object::drop_nulls(object);
     if ty.kind == "HorizontalPodAutoscaler" {
+        hpa::decode::canonical(object)?;
         hpa::defaults::apply(object);
-    } else if !ty.custom {
+        hpa::decode::complete_status(object);
+    } else {
         defaults::apply(ty, object);
     }
+    Ok(())
+}
+
+/// Maps and lists of the metadata that hold nothing are left out.
+fn drop_empty_metadata(object: &mut Value) {
+    object::section(object, "metadata").retain(|_, value| match value {
+        Value::Object(fields) => !fields.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        value => !value.is_null(),
+    });
 }
 
 /// What the generation counts: the spec, or of custom resources everything but metadata and status.
@@ -431,11 +407,7 @@ fn desired_state(ty: &ResourceType, object: &Value) -> Value {
 }
 
 fn fail_if(ty: &ResourceType, name: &str, causes: &[FieldError]) -> Result<(), Status> {
-    if causes.is_empty() {
-        Ok(())
-    } else {
-        Err(Status::invalid(ty.group, ty.kind, name, causes))
-    }
+    if causes.is_empty() { Ok(()) } else { Err(Status::invalid(ty.group, ty.kind, name, causes)) }
 }
 
 /// Writes an update, unless nothing has changed; removes an object that only waited for its finalizers.
@@ -446,9 +418,9 @@ fn finish_update(
     old: &Value,
     mut object: Value,
     write: &Write<'_>,
-) -> Result<Arc<Stored>, Status> {
+) -> Arc<Stored> {
     if object == *old {
-        return Ok(Arc::clone(stored));
+        return Arc::clone(stored);
     }
     record_manager(ty, &mut object, write);
     let ends = object::at(&object, &["metadata", "deletionTimestamp"]).is_some();
@@ -457,17 +429,13 @@ fn finish_update(
     let grace = object::int(&object, &["metadata", "deletionGracePeriodSeconds"]).unwrap_or(0);
     let updated = commit(state, ty, object, write);
     if ends && released && grace == 0 && !write.dry_run {
-        return Ok(remove(state, &updated, false, write));
+        return remove(state, &updated, false, write);
     }
-    Ok(updated)
+    updated
 }
 
 fn commit(state: &mut State, ty: &'static ResourceType, object: Value, write: &Write<'_>) -> Arc<Stored> {
-    if write.dry_run {
-        State::preview(ty, object)
-    } else {
-        state.store(ty, object)
-    }
+    if write.dry_run { State::preview(ty, object) } else { state.store(ty, object) }
 }
 
 /// Seconds until a deleted object may go. Only pods that run somewhere get any.
@@ -481,31 +449,42 @@ fn grace_period(ty: &ResourceType, object: &Value, options: &DeleteOptions) -> i
     options.grace_period.unwrap_or_else(own).max(0)
 }
 
-/// Removes an object, and what it owns unless that is to be orphaned. A namespace takes its content along.
-fn remove(state: &mut State, stored: &Stored, orphan: bool, write: &Write<'_>) -> Arc<Stored> {
-    let gone = state.remove(stored.ty, stored.namespace(), stored.name());
-    let mut also = if orphan {
-        Vec::new()
-    } else {
-        state.dependents(&stored.uid)
-    };
+/// Removes an object, and what it owns unless that is to be orphaned. A namespace ends before it goes, and takes its
+/// content along.
+fn remove(state: &mut State, stored: &Arc<Stored>, orphan: bool, write: &Write<'_>) -> Arc<Stored> {
+    let mut last = Arc::clone(stored);
+    let mut also = if orphan { Vec::new() } else { state.dependents(&stored.uid) };
+    let mut options = DeleteOptions::default();
     if stored.ty.kind == "Namespace" {
-        for ty in super::registry::TYPES.iter().filter(|ty| ty.namespaced) {
+        let mut ending = stored.value();
+        let ends = object::time_text(write.now);
+        object::section(&mut ending, "metadata").insert("deletionTimestamp".to_owned(), ends.into());
+        object::section(&mut ending, "status").insert("phase".to_owned(), "Terminating".into());
+        last = state.store(stored.ty, ending);
+        for ty in TYPES.iter().filter(|ty| ty.namespaced) {
             let content = state.list(ty, Some(stored.name()), None);
-            also.extend(
-                content.map(|content| (ty, super::store::Key::new(content.namespace(), content.name()))),
-            );
+            also.extend(content.map(|content| (ty, Key::new(content.namespace(), content.name()))));
         }
+        options.grace_period = Some(0);
+        drop_all(state, also, &options, write);
+        state.remove(stored.ty, stored.namespace(), stored.name());
+        return last;
     }
-    for (ty, key) in also {
-        let options = DeleteOptions {
-            grace_period: (stored.ty.kind == "Namespace").then_some(0),
-            ..DeleteOptions::default()
-        };
-        // A dependent that is gone already is what was wanted.
-        let _ = delete(state, ty, &key.namespace, &key.name, &options, write);
+    last = state.remove(stored.ty, stored.namespace(), stored.name()).unwrap_or(last);
+    drop_all(state, also, &options, write);
+    last
+}
+
+fn drop_all(
+    state: &mut State,
+    all: Vec<(&'static ResourceType, Key)>,
+    options: &DeleteOptions,
+    write: &Write<'_>,
+) {
+    for (ty, key) in all {
+        // One that is gone already is as it should be.
+        let _ = delete(state, ty, &key.namespace, &key.name, options, write);
     }
-    gone.unwrap_or_else(|| State::preview(stored.ty, stored.value()))
 }
 
 /// A short `managedFields` record: who wrote through which subresource, without the fields.

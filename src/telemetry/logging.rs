@@ -52,11 +52,7 @@ impl LogOptions {
     /// Which events are logged. Libraries tell details only from 8 on, and kube's client, which would print whole answers
     /// of the API server, only errors.
     fn filter(self) -> Targets {
-        let libraries = if self.verbosity >= 8 {
-            LevelFilter::TRACE
-        } else {
-            LevelFilter::WARN
-        };
+        let libraries = if self.verbosity >= 8 { LevelFilter::TRACE } else { LevelFilter::WARN };
         Targets::new()
             .with_default(self.level())
             .with_targets(
@@ -76,10 +72,8 @@ pub fn subscriber_to<W>(options: LogOptions, clock: SharedClock, to: W) -> impl 
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let layer = tracing_subscriber::fmt::layer()
-        .with_ansi(false)
-        .with_timer(Timer(clock))
-        .with_writer(OneLine(to));
+    let layer =
+        tracing_subscriber::fmt::layer().with_ansi(false).with_timer(Timer(clock)).with_writer(OneLine(to));
     let layer: Box<dyn tracing_subscriber::Layer<_> + Send + Sync> = match options.format {
         LogFormat::Text => Box::new(layer),
         LogFormat::Json => Box::new(layer.json().flatten_event(true)),
@@ -174,9 +168,7 @@ mod tests {
     fn logged(format: LogFormat, verbosity: u32, events: impl FnOnce()) -> String {
         let lines = Lines::default();
         let to = lines.clone();
-        let subscriber = subscriber_to(LogOptions { format, verbosity }, Arc::new(Noon), move || {
-            to.clone()
-        });
+        let subscriber = subscriber_to(LogOptions { format, verbosity }, Arc::new(Noon), move || to.clone());
         subscriber::with_default(subscriber, events);
         let bytes = lines.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()

@@ -1,6 +1,6 @@
 //! Logs and metrics.
 
 pub mod exposition;
+pub mod logging;
 pub mod metrics;
 mod process;
-pub mod logging;

@@ -75,7 +75,8 @@ fn tidy(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
             let tidied = fields.into_iter().map(|(name, value)| (name, tidy(value)));
-            let said = tidied.filter(|(_, value)| !value.is_null() && *value != json!(0) && *value != json!([]));
+            let said =
+                tidied.filter(|(_, value)| !value.is_null() && *value != json!(0) && *value != json!([]));
             Value::Object(said.collect::<Map<_, _>>())
         }
         Value::Array(items) => Value::Array(items.into_iter().map(tidy).collect()),
@@ -87,10 +88,13 @@ fn matches(expected: &Value, got: &Value) -> bool {
     match (expected, got) {
         (Value::Object(expected), Value::Object(got)) => {
             expected.len() == got.len()
-                && expected.iter().all(|(name, value)| got.get(name).is_some_and(|got| field(name, value, got)))
+                && expected
+                    .iter()
+                    .all(|(name, value)| got.get(name).is_some_and(|got| field(name, value, got)))
         }
         (Value::Array(expected), Value::Array(got)) => {
-            expected.len() == got.len() && expected.iter().zip(got).all(|(expected, got)| matches(expected, got))
+            expected.len() == got.len()
+                && expected.iter().zip(got).all(|(expected, got)| matches(expected, got))
         }
         (Value::String(expected), Value::String(got)) => text_matches(expected, got),
         _ => expected == got,

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use autoscaling::settings::{Settings, Version};
-use concertina::app::Assembly;
 use concertina::api::client::ClientOptions;
+use concertina::app::Assembly;
 use concertina::cli::Config;
 use concertina::cli::duration::GoDuration;
 use concertina::clock::{SharedClock, VirtualClock};
@@ -32,7 +32,8 @@ const HPAS: &str = "autoscaling/horizontalpodautoscalers";
 
 /// Plays a recording up to its first difference; the number of its syncs.
 pub(crate) fn scenario(recording: &Value, differences: &mut Vec<String>) -> usize {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     runtime.block_on(play(recording, differences));
     recording["syncs"].as_array().unwrap().len()
 }
@@ -152,9 +153,10 @@ impl Stage {
             present.insert(path);
         }
         let status_faults = world["statusPutFaults"].as_array().into_iter().flatten();
-        once.extend(status_faults.map(|fault| {
-            FaultRule::new(action(fault)).verb("update").path_suffix("/status").times(1)
-        }));
+        once.extend(
+            status_faults
+                .map(|fault| FaultRule::new(action(fault)).verb("update").path_suffix("/status").times(1)),
+        );
         for rule in once {
             faults.add(rule);
         }
@@ -230,7 +232,8 @@ fn settings(recording: &Value) -> Settings {
     let newest = recording["emulatedVersion"] == "1.37";
     let mut settings = Settings::of(if newest { Version::V1_37 } else { Version::V1_36 });
     let config = &recording["config"];
-    let duration = |name: &str| config[name].as_str().unwrap().parse::<GoDuration>().unwrap().unsigned().unwrap();
+    let duration =
+        |name: &str| config[name].as_str().unwrap().parse::<GoDuration>().unwrap().unsigned().unwrap();
     settings.tolerance = config["tolerance"].as_f64().unwrap();
     settings.downscale_stabilization = duration("downscaleStabilization");
     settings.cpu_initialization_period = duration("cpuInitializationPeriod");

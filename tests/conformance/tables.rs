@@ -26,7 +26,8 @@ pub(crate) fn check(file: &Path, rows: &[Value], differences: &mut Vec<String>) 
     for row in rows {
         for (what, expected, got) in row_check(row) {
             if expected != got {
-                differences.push(format!("{table}: {what} of {row}\n    expected {expected}\n    got      {got}"));
+                differences
+                    .push(format!("{table}: {what} of {row}\n    expected {expected}\n    got      {got}"));
             }
         }
     }
@@ -82,8 +83,14 @@ fn correlation(row: &Value) -> Vec<Comparison> {
 
 /// Reasons are constants of the controller; those of the tables are few.
 fn reason(text: &str) -> &'static str {
-    ["FailedGetResourceMetric", "FailedComputeMetricsReplicas", "FailedGetScale", "FailedUpdateStatus", "SuccessfulRescale"]
-        .into_iter()
-        .find(|known| *known == text)
-        .unwrap_or_else(|| panic!("the table has an event with reason {text}: add it here"))
+    [
+        "FailedGetResourceMetric",
+        "FailedComputeMetricsReplicas",
+        "FailedGetScale",
+        "FailedUpdateStatus",
+        "SuccessfulRescale",
+    ]
+    .into_iter()
+    .find(|known| *known == text)
+    .unwrap_or_else(|| panic!("the table has an event with reason {text}: add it here"))
 }

@@ -54,20 +54,6 @@ pub struct Config {
     pub warnings: Vec<String>,
 }
 
-/// What the demo can be told.
-#[cfg(feature = "tools")]
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DemoOptions {
-    /// `--for`: after this long it ends with a summary; none runs until it is interrupted.
-    pub duration: Option<Duration>,
-    /// `--port` on loopback; 0 takes a free one.
-    pub port: u16,
-    /// `--kubeconfig`: where to write the file for kubectl; none leaves the choice to the demo.
-    pub kubeconfig: Option<PathBuf>,
-    /// `--logging-format` and `-v`.
-    pub logging: LogOptions,
-}
-
 /// The flags that kube-controller-manager does not have.
 pub static OWN: &[Flag] = &[
     own(
@@ -128,53 +114,6 @@ pub static OWN: &[Flag] = &[
     ),
 ];
 
-/// The flags of the demo.
-#[cfg(feature = "tools")]
-pub static DEMO: &[Flag] = &[
-    own(
-        "for",
-        Kind::Duration,
-        "",
-        Group::Command,
-        "End with a summary after this time; without it, run until interrupted.",
-    ),
-    own(
-        "port",
-        Kind::Int,
-        "0",
-        Group::Command,
-        "The port of the API server on 127.0.0.1; 0 takes a free one.",
-    ),
-    own(
-        "kubeconfig",
-        Kind::String,
-        "",
-        Group::Command,
-        "The kubeconfig file to write for kubectl.",
-    ),
-    own(
-        "logging-format",
-        Kind::String,
-        "text",
-        Group::Operation,
-        "The format of the logs: text or json.",
-    ),
-    Flag {
-        shorthand: Some('v'),
-        ..own(
-            "v",
-            Kind::Level,
-            "",
-            Group::Operation,
-            "How much is logged: 4 adds details, 6 traces.",
-        )
-    },
-    Flag {
-        shorthand: Some('h'),
-        ..own("help", Kind::Bool, "false", Group::Operation, "Print this text.")
-    },
-];
-
 const fn own(
     name: &'static str,
     kind: Kind,
@@ -182,13 +121,7 @@ const fn own(
     group: Group,
     usage: &'static str,
 ) -> Flag {
-    Flag {
-        name,
-        shorthand: None,
-        kind,
-        default,
-        purpose: Purpose::Here { group, usage },
-    }
+    Flag { name, shorthand: None, kind, default, purpose: Purpose::Here { group, usage } }
 }
 
 /// What client-go takes for a rate and a burst of 0.
@@ -242,11 +175,7 @@ impl Config {
         })?;
         let mut settings = Settings {
             tolerance: read.float("horizontal-pod-autoscaler-tolerance", |tolerance| {
-                if tolerance >= 0.0 {
-                    Ok(tolerance)
-                } else {
-                    Err("must be at least 0")
-                }
+                if tolerance >= 0.0 { Ok(tolerance) } else { Err("must be at least 0") }
             })?,
             downscale_stabilization: read.duration("horizontal-pod-autoscaler-downscale-stabilization")?,
             cpu_initialization_period: read
@@ -318,29 +247,6 @@ impl Config {
     }
 }
 
-#[cfg(feature = "tools")]
-impl DemoOptions {
-    /// Resolves the flags of the demo.
-    pub fn resolve(raw: &Raw, table: &Table) -> Result<Self, FlagError> {
-        refuse_arguments(raw)?;
-        let read = Reader { raw, table };
-        Ok(Self {
-            duration: match raw.value("for") {
-                Some(_) => Some(read.duration_above_zero("for")?),
-                None => None,
-            },
-            port: read.checked("port", |value| match value {
-                Value::Int(port) => {
-                    u16::try_from(*port).map_err(|_| "must be between 0 and 65535".to_owned())
-                }
-                _ => Err(WRONG_TYPE.to_owned()),
-            })?,
-            kubeconfig: read.text("kubeconfig").map(PathBuf::from),
-            logging: read.logging()?,
-        })
-    }
-}
-
 /// Cannot be seen: a flag's value has the type that the table gives it.
 const WRONG_TYPE: &str = "has another type";
 
@@ -351,10 +257,7 @@ impl Reader<'_> {
         name: &'static str,
         check: impl FnOnce(&Value) -> Result<T, String>,
     ) -> Result<T, FlagError> {
-        let flag = self
-            .table
-            .named(name)
-            .ok_or_else(|| FlagError::Unknown(name.to_owned()))?;
+        let flag = self.table.named(name).ok_or_else(|| FlagError::Unknown(name.to_owned()))?;
         let default = flag.kind.parse_default(flag.default);
         let value = self
             .raw
@@ -377,9 +280,7 @@ impl Reader<'_> {
 
     fn duration(&self, name: &'static str) -> Result<Duration, FlagError> {
         self.checked(name, |value| match value {
-            Value::Duration(duration) => duration
-                .unsigned()
-                .ok_or_else(|| "must be at least 0s".to_owned()),
+            Value::Duration(duration) => duration.unsigned().ok_or_else(|| "must be at least 0s".to_owned()),
             _ => Err(WRONG_TYPE.to_owned()),
         })
     }
@@ -449,10 +350,7 @@ fn ignored_flags(raw: &Raw, table: &Table) -> Vec<String> {
             removed || raw.value(flag.name) != flag.kind.parse_default(flag.default).as_ref()
         };
         if tells {
-            by_reason
-                .entry(reason)
-                .or_default()
-                .push(format!("--{}", flag.name));
+            by_reason.entry(reason).or_default().push(format!("--{}", flag.name));
         }
     }
     by_reason

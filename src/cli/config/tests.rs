@@ -18,10 +18,7 @@ fn config(word: &str) -> Config {
 fn reason(flag: &str, value: &str) -> String {
     let error = read(&[&format!("{flag}={value}")]).unwrap_err();
     let prefix = format!("invalid argument \"{value}\" for \"{flag}\" flag: ");
-    error
-        .strip_prefix(&prefix)
-        .unwrap_or_else(|| panic!("{error}"))
-        .to_owned()
+    error.strip_prefix(&prefix).unwrap_or_else(|| panic!("{error}")).to_owned()
 }
 
 #[test]
@@ -72,30 +69,12 @@ fn client_limits_mean_what_they_mean_to_client_go() {
 
 #[test]
 fn a_value_that_makes_no_sense_is_refused_by_name() {
-    assert_eq!(
-        reason("--concurrent-horizontal-pod-autoscaler-syncs", "0"),
-        "must be at least 1"
-    );
-    assert_eq!(
-        reason("--horizontal-pod-autoscaler-sync-period", "0s"),
-        "must be greater than 0s"
-    );
-    assert_eq!(
-        reason("--horizontal-pod-autoscaler-sync-period", "-1s"),
-        "must be greater than 0s"
-    );
-    assert_eq!(
-        reason("--horizontal-pod-autoscaler-downscale-stabilization", "-5m"),
-        "must be at least 0s"
-    );
-    assert_eq!(
-        reason("--horizontal-pod-autoscaler-tolerance", "-0.1"),
-        "must be at least 0"
-    );
-    assert_eq!(
-        reason("--horizontal-pod-autoscaler-tolerance", "NaN"),
-        "must be at least 0"
-    );
+    assert_eq!(reason("--concurrent-horizontal-pod-autoscaler-syncs", "0"), "must be at least 1");
+    assert_eq!(reason("--horizontal-pod-autoscaler-sync-period", "0s"), "must be greater than 0s");
+    assert_eq!(reason("--horizontal-pod-autoscaler-sync-period", "-1s"), "must be greater than 0s");
+    assert_eq!(reason("--horizontal-pod-autoscaler-downscale-stabilization", "-5m"), "must be at least 0s");
+    assert_eq!(reason("--horizontal-pod-autoscaler-tolerance", "-0.1"), "must be at least 0");
+    assert_eq!(reason("--horizontal-pod-autoscaler-tolerance", "NaN"), "must be at least 0");
     assert_eq!(
         reason("--horizontal-pod-autoscaler-tolerance", "x"),
         "strconv.ParseFloat: parsing \"x\": invalid syntax"
@@ -103,22 +82,13 @@ fn a_value_that_makes_no_sense_is_refused_by_name() {
     assert_eq!(reason("--logging-format", "xml"), "must be text or json");
     assert_eq!(reason("--metrics-timeout", "0"), "must be greater than 0s");
     assert_eq!(reason("--max-metrics-response", "0"), "must be greater than 0");
-    assert_eq!(
-        reason("--max-concurrent-metric-requests", "0"),
-        "must be at least 1"
-    );
+    assert_eq!(reason("--max-concurrent-metric-requests", "0"), "must be at least 1");
     assert_eq!(
         reason("--health-address", "localhost"),
         "must be an IP address and a port, such as 127.0.0.1:10257"
     );
-    assert_eq!(
-        reason("--field-manager", ""),
-        "must be 1 to 128 printable characters"
-    );
-    assert_eq!(
-        reason("--emulated-version", "1.35"),
-        "emulated version \"1.35\" is neither 1.36 nor 1.37"
-    );
+    assert_eq!(reason("--field-manager", ""), "must be 1 to 128 printable characters");
+    assert_eq!(reason("--emulated-version", "1.35"), "emulated version \"1.35\" is neither 1.36 nor 1.37");
     assert_eq!(
         reason("--feature-gates", "HPAConfigurableTolerance=false"),
         "cannot set feature gate HPAConfigurableTolerance to false, feature is locked to true"
@@ -127,10 +97,7 @@ fn a_value_that_makes_no_sense_is_refused_by_name() {
 
 #[test]
 fn the_emulated_version_brings_its_gates() {
-    assert_eq!(
-        config("--emulated-version=1.36").settings,
-        Settings::of(Version::V1_36)
-    );
+    assert_eq!(config("--emulated-version=1.36").settings, Settings::of(Version::V1_36));
     assert!(!config("--emulated-version=kube=1.36").stale_consistency);
     let mixed = read(&["--feature-gates=HPAScaleToZero=true", "--emulated-version=v1.36"]).unwrap();
     assert!(mixed.settings.scale_to_zero);
@@ -158,13 +125,7 @@ fn our_own_flags_are_read() {
     assert_eq!(config.max_concurrent_metric_requests, 8);
     assert_eq!(config.max_concurrent_metric_requests_per_api, 4);
     assert_eq!(config.health_address, "[::1]:0".parse().unwrap());
-    assert_eq!(
-        config.logging,
-        LogOptions {
-            format: LogFormat::Json,
-            verbosity: 4
-        }
-    );
+    assert_eq!(config.logging, LogOptions { format: LogFormat::Json, verbosity: 4 });
 }
 
 #[test]
@@ -221,10 +182,7 @@ fn a_removed_flag_is_accepted_with_a_warning() {
 #[test]
 fn an_ignored_flag_must_still_have_a_value_of_its_type() {
     let error = read(&["--concurrent-job-syncs=many"]).unwrap_err();
-    assert!(
-        error.contains("\"--concurrent-job-syncs\" flag: strconv.ParseInt: parsing \"many\""),
-        "{error}"
-    );
+    assert!(error.contains("\"--concurrent-job-syncs\" flag: strconv.ParseInt: parsing \"many\""), "{error}");
 }
 
 #[test]

@@ -8,11 +8,7 @@ use crate::embedded::object;
 pub(crate) fn apply(hpa: &mut Value) {
     let spec = object::section(hpa, "spec");
     object::default(spec, "minReplicas", 1);
-    if spec
-        .get("metrics")
-        .and_then(Value::as_array)
-        .is_none_or(Vec::is_empty)
-    {
+    if spec.get("metrics").and_then(Value::as_array).is_none_or(Vec::is_empty) {
         let cpu = json!([{
             "type": "Resource",
             "resource": { "name": "cpu", "target": { "type": "Utilization", "averageUtilization": 80 } },
@@ -31,11 +27,7 @@ pub(crate) fn apply(hpa: &mut Value) {
             ]),
         );
         let down = rules(behavior, "scaleDown");
-        object::default(
-            down,
-            "policies",
-            json!([{ "type": "Percent", "value": 100, "periodSeconds": 15 }]),
-        );
+        object::default(down, "policies", json!([{ "type": "Percent", "value": 100, "periodSeconds": 15 }]));
     }
 }
 

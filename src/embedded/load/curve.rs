@@ -86,12 +86,7 @@ const BUSINESS_DAY: [(f64, f64); 9] = [
 
 impl From<Shape> for Curve {
     fn from(shape: Shape) -> Self {
-        Self {
-            shape,
-            noise: 0.0,
-            seed: 0,
-            offset: Duration::ZERO,
-        }
+        Self { shape, noise: 0.0, seed: 0, offset: Duration::ZERO }
     }
 }
 
@@ -104,11 +99,7 @@ impl Curve {
     /// The curve with noise: each value is moved by up to `fraction` of itself, up or down, smoothly from second to second.
     #[must_use]
     pub fn with_noise(self, fraction: f64, seed: u64) -> Self {
-        Self {
-            noise: fraction,
-            seed,
-            ..self
-        }
+        Self { noise: fraction, seed, ..self }
     }
 
     /// The curve without its first `offset`.
@@ -137,20 +128,11 @@ impl Shape {
                     after
                 }
             }
-            Self::Sine {
-                mean,
-                amplitude,
-                period,
-            } => mean + amplitude * (TAU * ratio(time, period)).sin(),
+            Self::Sine { mean, amplitude, period } => mean + amplitude * (TAU * ratio(time, period)).sin(),
             Self::BusinessDay { night, peak, day } => {
                 night + (peak - night) * share_of_peak(ratio(time, day).fract() * 24.0)
             }
-            Self::Spikes {
-                base,
-                peak,
-                every,
-                width,
-            } => {
+            Self::Spikes { base, peak, every, width } => {
                 let within = ratio(time, every).fract() * every.as_secs_f64();
                 if within < width.as_secs_f64() { peak } else { base }
             }
@@ -160,18 +142,11 @@ impl Shape {
 
 /// How often `whole` fits into `time`; a period of zero never comes round.
 fn ratio(time: Duration, whole: Duration) -> f64 {
-    if whole.is_zero() {
-        1.0
-    } else {
-        time.as_secs_f64() / whole.as_secs_f64()
-    }
+    if whole.is_zero() { 1.0 } else { time.as_secs_f64() / whole.as_secs_f64() }
 }
 
 fn share_of_peak(hour: f64) -> f64 {
-    let next = BUSINESS_DAY
-        .iter()
-        .position(|(at, _)| *at > hour)
-        .unwrap_or(BUSINESS_DAY.len() - 1);
+    let next = BUSINESS_DAY.iter().position(|(at, _)| *at > hour).unwrap_or(BUSINESS_DAY.len() - 1);
     let (Some((from, low)), Some((to, high))) =
         (BUSINESS_DAY.get(next.saturating_sub(1)), BUSINESS_DAY.get(next))
     else {
@@ -182,10 +157,7 @@ fn share_of_peak(hour: f64) -> f64 {
 
 /// Between −1 and 1, by seed and time.
 fn noise(seed: u64, time: Duration) -> f64 {
-    let (this, next) = (
-        level(seed, time.as_secs()),
-        level(seed, time.as_secs().saturating_add(1)),
-    );
+    let (this, next) = (level(seed, time.as_secs()), level(seed, time.as_secs().saturating_add(1)));
     this + (next - this) * smooth(f64::from(time.subsec_nanos()) / 1e9)
 }
 
@@ -223,10 +195,7 @@ mod tests {
     }
 
     fn values(curve: &Curve, times: impl IntoIterator<Item = u64>) -> Vec<f64> {
-        times
-            .into_iter()
-            .map(|time| (curve.at(secs(time)) * 1_000.0).round() / 1_000.0)
-            .collect()
+        times.into_iter().map(|time| (curve.at(secs(time)) * 1_000.0).round() / 1_000.0).collect()
     }
 
     #[test]
@@ -236,47 +205,25 @@ mod tests {
 
     #[test]
     fn a_ramp_goes_straight_and_then_stays() {
-        let curve = Curve::from(Shape::Ramp {
-            from: 10.0,
-            to: 30.0,
-            over: secs(20),
-        });
-        assert_eq!(
-            values(&curve, [0, 5, 10, 20, 500]),
-            [10.0, 15.0, 20.0, 30.0, 30.0]
-        );
+        let curve = Curve::from(Shape::Ramp { from: 10.0, to: 30.0, over: secs(20) });
+        assert_eq!(values(&curve, [0, 5, 10, 20, 500]), [10.0, 15.0, 20.0, 30.0, 30.0]);
     }
 
     #[test]
     fn a_step_changes_at_its_instant() {
-        let curve = Curve::from(Shape::Step {
-            before: 1.0,
-            after: 9.0,
-            at: secs(60),
-        });
+        let curve = Curve::from(Shape::Step { before: 1.0, after: 9.0, at: secs(60) });
         assert_eq!(values(&curve, [0, 59, 60, 61]), [1.0, 1.0, 9.0, 9.0]);
     }
 
     #[test]
     fn a_sine_swings_around_its_mean() {
-        let curve = Curve::from(Shape::Sine {
-            mean: 100.0,
-            amplitude: 40.0,
-            period: secs(60),
-        });
-        assert_eq!(
-            values(&curve, [0, 15, 30, 45, 60]),
-            [100.0, 140.0, 100.0, 60.0, 100.0]
-        );
+        let curve = Curve::from(Shape::Sine { mean: 100.0, amplitude: 40.0, period: secs(60) });
+        assert_eq!(values(&curve, [0, 15, 30, 45, 60]), [100.0, 140.0, 100.0, 60.0, 100.0]);
     }
 
     #[test]
     fn a_curve_never_goes_below_zero() {
-        let curve = Curve::from(Shape::Sine {
-            mean: 10.0,
-            amplitude: 40.0,
-            period: secs(60),
-        });
+        let curve = Curve::from(Shape::Sine { mean: 10.0, amplitude: 40.0, period: secs(60) });
         assert_eq!(values(&curve, [45]), [0.0]);
         assert_eq!(values(&Curve::constant(f64::NAN), [0]), [0.0]);
     }
@@ -284,11 +231,7 @@ mod tests {
     #[test]
     fn a_business_day_is_quiet_at_night_and_peaks_before_and_after_noon() {
         let hour = |hour: u64| secs(hour * 3_600);
-        let curve = Curve::from(Shape::BusinessDay {
-            night: 100.0,
-            peak: 1_100.0,
-            day: hour(24),
-        });
+        let curve = Curve::from(Shape::BusinessDay { night: 100.0, peak: 1_100.0, day: hour(24) });
         let at = |time: u64| curve.at(hour(time));
         assert_eq!((at(0), at(3), at(6)), (100.0, 100.0, 100.0));
         assert_eq!((at(11), at(15)), (1_100.0, 1_100.0));
@@ -300,29 +243,14 @@ mod tests {
 
     #[test]
     fn a_day_can_be_compressed_and_begin_in_the_morning() {
-        let curve = Curve::from(Shape::BusinessDay {
-            night: 0.0,
-            peak: 10.0,
-            day: secs(24),
-        });
-        assert_eq!(
-            values(&curve.starting_at(secs(11)), [0, 4, 24]),
-            [10.0, 10.0, 10.0]
-        );
+        let curve = Curve::from(Shape::BusinessDay { night: 0.0, peak: 10.0, day: secs(24) });
+        assert_eq!(values(&curve.starting_at(secs(11)), [0, 4, 24]), [10.0, 10.0, 10.0]);
     }
 
     #[test]
     fn spikes_come_at_the_beginning_of_each_period() {
-        let curve = Curve::from(Shape::Spikes {
-            base: 1.0,
-            peak: 50.0,
-            every: secs(30),
-            width: secs(5),
-        });
-        assert_eq!(
-            values(&curve, [0, 4, 5, 29, 30, 34, 35]),
-            [50.0, 50.0, 1.0, 1.0, 50.0, 50.0, 1.0]
-        );
+        let curve = Curve::from(Shape::Spikes { base: 1.0, peak: 50.0, every: secs(30), width: secs(5) });
+        assert_eq!(values(&curve, [0, 4, 5, 29, 30, 34, 35]), [50.0, 50.0, 1.0, 1.0, 50.0, 50.0, 1.0]);
     }
 
     #[test]
@@ -345,16 +273,8 @@ mod tests {
 
     #[test]
     fn a_period_of_zero_is_no_reason_to_fail() {
-        let day = Curve::from(Shape::BusinessDay {
-            night: 5.0,
-            peak: 10.0,
-            day: Duration::ZERO,
-        });
-        let ramp = Curve::from(Shape::Ramp {
-            from: 1.0,
-            to: 2.0,
-            over: Duration::ZERO,
-        });
+        let day = Curve::from(Shape::BusinessDay { night: 5.0, peak: 10.0, day: Duration::ZERO });
+        let ramp = Curve::from(Shape::Ramp { from: 1.0, to: 2.0, over: Duration::ZERO });
         assert_eq!((day.at(secs(3)), ramp.at(secs(3))), (5.0, 2.0));
     }
 }

@@ -39,10 +39,7 @@ impl ReadyPods {
     pub(super) fn matching(&self, load: &Load) -> Matching<'_> {
         let matches = |pod: &&Value| {
             meta(pod, "namespace") == load.namespace
-                && load
-                    .labels
-                    .iter()
-                    .all(|(key, value)| text(pod, &["metadata", "labels", key]) == value)
+                && load.labels.iter().all(|(key, value)| text(pod, &["metadata", "labels", key]) == value)
         };
         Matching(self.0.iter().filter(matches).collect())
     }
@@ -55,9 +52,7 @@ impl Matching<'_> {
 
     /// What one of the pods gets of a total: an even share, give or take a little, and no more than it can take.
     fn share_of(&self, pod: &Value, total: f64, capacity: f64) -> f64 {
-        let hash = meta(pod, "name")
-            .bytes()
-            .fold(0, |hash, byte| mix(hash ^ u64::from(byte)));
+        let hash = meta(pod, "name").bytes().fold(0, |hash, byte| mix(hash ^ u64::from(byte)));
         let variation = 1.0 + VARIATION * (share(hash) * 2.0 - 1.0);
         (total / self.count_as_f64().max(1.0) * variation).min(capacity)
     }
@@ -163,28 +158,18 @@ impl Scrape {
             })
         };
         let of_pod = |pod: &&Value| {
-            value(
-                ("v1", "Pod", meta(pod, "name")),
-                matching.share_of(pod, total, requests.capacity),
-            )
+            value(("v1", "Pod", meta(pod, "name")), matching.share_of(pod, total, requests.capacity))
         };
         let of_object =
             |(api_version, kind, name): &(String, String, String)| value((api_version, kind, name), total);
-        matching
-            .0
-            .iter()
-            .map(of_pod)
-            .chain(requests.object.iter().map(of_object))
-            .collect()
+        matching.0.iter().map(of_pod).chain(requests.object.iter().map(of_object)).collect()
     }
 }
 
 /// `{"metric": {"items": [...]}}`.
 fn by_metric(values: BTreeMap<&str, Vec<Value>>) -> Value {
-    let metrics: Map<_, _> = values
-        .into_iter()
-        .map(|(metric, items)| (metric.to_owned(), json!({"items": items})))
-        .collect();
+    let metrics: Map<_, _> =
+        values.into_iter().map(|(metric, items)| (metric.to_owned(), json!({"items": items}))).collect();
     metrics.into()
 }
 

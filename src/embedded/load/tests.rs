@@ -18,9 +18,7 @@ struct World {
 
 impl World {
     fn with(load: Load) -> Self {
-        let clock = Arc::new(VirtualClock::starting_at(
-            "2030-01-01T00:00:00Z".parse().expect("time"),
-        ));
+        let clock = Arc::new(VirtualClock::starting_at("2030-01-01T00:00:00Z".parse().expect("time")));
         let cluster = Cluster::new(clock.clone());
         let metrics = LoadMetrics::new(clock, SCRAPE);
         metrics.add(load);
@@ -74,9 +72,7 @@ impl World {
     /// Millicores of the first container of each pod.
     fn cpu(&self) -> Vec<f64> {
         let of = |item: &Value| {
-            let nanos = text(&item["containers"][0], &["usage", "cpu"])
-                .trim_end_matches('n')
-                .parse::<f64>();
+            let nanos = text(&item["containers"][0], &["usage", "cpu"]).trim_end_matches('n').parse::<f64>();
             nanos.expect("nanocores") / 1e6
         };
         self.ask(MetricsApi::Resource, &["pods"]).iter().map(of).collect()
@@ -88,27 +84,14 @@ fn web() -> Load {
 }
 
 fn cpu(demand: impl Into<Curve>, capacity: f64) -> Load {
-    Load {
-        cpu: Some(CpuLoad {
-            demand: demand.into(),
-            capacity,
-        }),
-        ..web()
-    }
+    Load { cpu: Some(CpuLoad { demand: demand.into(), capacity }), ..web() }
 }
 
 fn queue(arrivals: impl Into<Curve>, drain_per_pod: f64) -> Load {
     let labels = BTreeMap::from([("queue".to_owned(), "orders".to_owned())]);
-    let queue = QueueLoad {
-        metric: "queue_length".to_owned(),
-        labels,
-        arrivals: arrivals.into(),
-        drain_per_pod,
-    };
-    Load {
-        queue: Some(queue),
-        ..web()
-    }
+    let queue =
+        QueueLoad { metric: "queue_length".to_owned(), labels, arrivals: arrivals.into(), drain_per_pod };
+    Load { queue: Some(queue), ..web() }
 }
 
 #[tokio::test(start_paused = true)]
@@ -118,10 +101,7 @@ async fn cpu_is_spread_over_the_ready_pods_almost_evenly() {
     world.metrics.step(&world.cluster);
     let usage = world.cpu();
     assert_eq!(usage.len(), 4);
-    assert!(
-        usage.iter().all(|usage| (240.0..=260.0).contains(usage)),
-        "{usage:?}"
-    );
+    assert!(usage.iter().all(|usage| (240.0..=260.0).contains(usage)), "{usage:?}");
     assert!(usage.windows(2).any(|pair| pair[0] != pair[1]));
 }
 
@@ -145,24 +125,15 @@ async fn pods_that_are_not_ready_have_no_sample_and_get_no_work() {
 
 #[tokio::test(start_paused = true)]
 async fn a_sample_holds_until_the_next_scrape_and_carries_its_time_and_window() {
-    let world = World::with(cpu(
-        Shape::Step {
-            before: 100.0,
-            after: 400.0,
-            at: Duration::from_secs(5),
-        },
-        500.0,
-    ));
+    let world =
+        World::with(cpu(Shape::Step { before: 100.0, after: 400.0, at: Duration::from_secs(5) }, 500.0));
     world.pods("web", 1, true);
     world.pass(Duration::from_secs(14)).await;
     assert!(world.cpu()[0] < 110.0);
     world.pass(Duration::from_secs(2)).await;
     assert!(world.cpu()[0] > 350.0);
     let item = &world.ask(MetricsApi::Resource, &["pods"])[0];
-    assert_eq!(
-        (text(item, &["timestamp"]), text(item, &["window"])),
-        ("2030-01-01T00:00:15Z", "15s")
-    );
+    assert_eq!((text(item, &["timestamp"]), text(item, &["window"])), ("2030-01-01T00:00:15Z", "15s"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -177,14 +148,8 @@ async fn pods_without_a_load_idle_and_every_container_is_shown() {
 
 #[tokio::test(start_paused = true)]
 async fn memory_grows_with_the_age_of_the_pod() {
-    let memory = MemoryLoad {
-        base: 64.0 * 1024.0,
-        growth: 1024.0,
-    };
-    let world = World::with(Load {
-        memory: Some(memory),
-        ..web()
-    });
+    let memory = MemoryLoad { base: 64.0 * 1024.0, growth: 1024.0 };
+    let world = World::with(Load { memory: Some(memory), ..web() });
     world.pods("web", 1, true);
     let memory = || world.ask(MetricsApi::Resource, &["pods"])[0]["containers"][0]["usage"]["memory"].clone();
     world.metrics.step(&world.cluster);
@@ -196,41 +161,20 @@ async fn memory_grows_with_the_age_of_the_pod() {
 #[tokio::test(start_paused = true)]
 async fn requests_are_shown_for_each_pod_and_in_all_on_their_object() {
     let object = Some(("v1".to_owned(), "Service".to_owned(), "front".to_owned()));
-    let requests = RequestLoad {
-        metric: "rps".to_owned(),
-        per_second: Curve::constant(90.0),
-        capacity: 100.0,
-        object,
-    };
-    let world = World::with(Load {
-        requests: Some(requests),
-        ..web()
-    });
+    let requests =
+        RequestLoad { metric: "rps".to_owned(), per_second: Curve::constant(90.0), capacity: 100.0, object };
+    let world = World::with(Load { requests: Some(requests), ..web() });
     world.pods("web", 3, true);
     world.metrics.step(&world.cluster);
     assert_eq!(world.ask(MetricsApi::Custom, &["pods", "*", "rps"]).len(), 3);
-    assert_eq!(
-        world.ask(MetricsApi::Custom, &["services", "front", "rps"])[0]["value"],
-        "90000m"
-    );
+    assert_eq!(world.ask(MetricsApi::Custom, &["services", "front", "rps"])[0]["value"], "90000m");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_queue_grows_without_pods_and_is_drained_by_ready_ones() {
-    let stop = Shape::Step {
-        before: 10.0,
-        after: 0.0,
-        at: Duration::from_secs(30),
-    };
+    let stop = Shape::Step { before: 10.0, after: 0.0, at: Duration::from_secs(30) };
     let world = World::with(queue(stop, 5.0));
-    let waiting = || {
-        world
-            .metrics
-            .queue("queue_length")
-            .expect("queue")
-            .waiting()
-            .round()
-    };
+    let waiting = || world.metrics.queue("queue_length").expect("queue").waiting().round();
     let shown = || world.ask(MetricsApi::External, &["queue_length"])[0]["value"].clone();
     world.pass(Duration::from_secs(30)).await;
     assert_eq!(waiting(), 300.0);

@@ -22,12 +22,7 @@ pub(super) fn value_list(version: &str, mut items: Vec<Value>) -> MetricsReply {
 
 /// external.metrics.k8s.io: a list of ExternalMetricValue.
 pub(super) fn external_list(version: &str, items: Vec<Value>) -> MetricsReply {
-    list(
-        "ExternalMetricValueList",
-        "external.metrics.k8s.io",
-        version,
-        items,
-    )
+    list("ExternalMetricValueList", "external.metrics.k8s.io", version, items)
 }
 
 /// What a metrics adapter says of a metric that it does not have; `resource` is `resource[.group]`.
@@ -56,14 +51,8 @@ fn to_v1beta1(item: &mut Value) {
         return;
     };
     if let Some(mut metric) = fields.remove("metric") {
-        fields.insert(
-            "metricName".to_owned(),
-            metric.get_mut("name").map_or(Value::Null, Value::take),
-        );
-        fields.insert(
-            "selector".to_owned(),
-            metric.get_mut("selector").map_or(Value::Null, Value::take),
-        );
+        fields.insert("metricName".to_owned(), metric.get_mut("name").map_or(Value::Null, Value::take));
+        fields.insert("selector".to_owned(), metric.get_mut("selector").map_or(Value::Null, Value::take));
     }
     if let Some(window) = fields.remove("windowSeconds") {
         fields.insert("window".to_owned(), window);

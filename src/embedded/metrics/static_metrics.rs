@@ -87,10 +87,9 @@ impl World {
             .cloned();
         match request.path {
             [pods] if pods == "pods" => pod_metrics_list(request.version, found.collect()),
-            [pods, name] if pods == "pods" => found.find(|item| meta(item, "name") == name).map_or_else(
-                || pod_not_found(request.namespace, name),
-                |item| single(request.version, item),
-            ),
+            [pods, name] if pods == "pods" => found
+                .find(|item| meta(item, "name") == name)
+                .map_or_else(|| pod_not_found(request.namespace, name), |item| single(request.version, item)),
             _ => MetricsReply::Absent,
         }
     }
@@ -105,16 +104,13 @@ impl World {
         if let Some(fault) = fault(metrics) {
             return fault;
         }
-        let (selector, metric_selector) = match (
-            Selector::parse(request.label_selector),
-            Selector::parse(request.metric_label_selector),
-        ) {
-            (Ok(selector), Ok(metric_selector)) => (selector, metric_selector),
-            (Err(error), _) | (_, Err(error)) => return bad_selector(&error),
-        };
-        let pods = question
-            .is_for_pods()
-            .then(|| matching_pods(request.cluster, request.namespace, &selector));
+        let (selector, metric_selector) =
+            match (Selector::parse(request.label_selector), Selector::parse(request.metric_label_selector)) {
+                (Ok(selector), Ok(metric_selector)) => (selector, metric_selector),
+                (Err(error), _) | (_, Err(error)) => return bad_selector(&error),
+            };
+        let pods =
+            question.is_for_pods().then(|| matching_pods(request.cluster, request.namespace, &selector));
         let found = list(metrics, &["items"])
             .iter()
             .filter(|item| question.describes(item, pods.as_ref()))
@@ -159,18 +155,10 @@ impl<'a> CustomQuestion<'a> {
     /// `metrics/{metric}` is about the namespace itself, `{resource[.group]}/{name}/{metric}` about an object in it.
     fn read(namespace: &'a str, path: &'a [String]) -> Option<Self> {
         match path {
-            [metrics, metric] if metrics == "metrics" => Some(Self {
-                namespace,
-                resource: "namespaces",
-                object: namespace,
-                metric,
-            }),
-            [resource, object, metric] => Some(Self {
-                namespace,
-                resource,
-                object,
-                metric,
-            }),
+            [metrics, metric] if metrics == "metrics" => {
+                Some(Self { namespace, resource: "namespaces", object: namespace, metric })
+            }
+            [resource, object, metric] => Some(Self { namespace, resource, object, metric }),
             _ => None,
         }
     }
@@ -241,19 +229,10 @@ fn is_series(item: &Value, selector: &Selector) -> bool {
 
 fn fault(metrics: &Value) -> Option<MetricsReply> {
     let fault = at(metrics, &["fault"])?;
-    let code = int(fault, &["code"])
-        .and_then(|code| u16::try_from(code).ok())
-        .unwrap_or(500);
+    let code = int(fault, &["code"]).and_then(|code| u16::try_from(code).ok()).unwrap_or(500);
     Some(match at(fault, &["text"]).and_then(Value::as_str) {
-        Some(body) => MetricsReply::Text {
-            code,
-            body: body.to_owned(),
-        },
-        None => MetricsReply::Status(Status::new(
-            code,
-            text(fault, &["reason"]),
-            text(fault, &["message"]),
-        )),
+        Some(body) => MetricsReply::Text { code, body: body.to_owned() },
+        None => MetricsReply::Status(Status::new(code, text(fault, &["reason"]), text(fault, &["message"]))),
     })
 }
 
@@ -265,10 +244,7 @@ fn pod_not_found(namespace: &str, name: &str) -> MetricsReply {
 fn single(version: &str, mut item: Value) -> MetricsReply {
     if let Some(fields) = item.as_object_mut() {
         fields.insert("kind".to_owned(), "PodMetrics".into());
-        fields.insert(
-            "apiVersion".to_owned(),
-            format!("metrics.k8s.io/{version}").into(),
-        );
+        fields.insert("apiVersion".to_owned(), format!("metrics.k8s.io/{version}").into());
     }
     MetricsReply::Json(item)
 }

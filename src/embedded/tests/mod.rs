@@ -1,12 +1,15 @@
 //! The embedded cluster as its clients see it: through HTTP bytes, in virtual time.
 
+mod hpas;
+mod http;
 mod objects;
+mod patches;
 mod watches;
 
 use std::sync::Arc;
 
+use ::http::{HeaderMap, Request};
 use bytes::Bytes;
-use http::{HeaderMap, Request};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
@@ -43,10 +46,7 @@ impl Answer {
 
     /// Code and message of a Status.
     pub(super) fn status(&self) -> (u16, String) {
-        (
-            self.code,
-            self.json()["message"].as_str().unwrap_or("").to_owned(),
-        )
+        (self.code, self.json()["message"].as_str().unwrap_or("").to_owned())
     }
 }
 
@@ -67,11 +67,7 @@ impl Client {
         let response = self.start(method, path, headers, body).await?;
         let (head, body) = response.into_parts();
         let text = String::from_utf8(body.collect().await?.to_bytes().to_vec()).unwrap();
-        Ok(Answer {
-            code: head.status.as_u16(),
-            headers: head.headers,
-            text,
-        })
+        Ok(Answer { code: head.status.as_u16(), headers: head.headers, text })
     }
 
     pub(super) async fn start(
@@ -80,18 +76,13 @@ impl Client {
         path: &str,
         headers: &[(&str, &str)],
         body: String,
-    ) -> hyper::Result<http::Response<Incoming>> {
-        let mut request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header("host", "cluster");
+    ) -> hyper::Result<::http::Response<Incoming>> {
+        let mut request = Request::builder().method(method).uri(path).header("host", "cluster");
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         self.sender.ready().await?;
-        self.sender
-            .send_request(request.body(Full::new(body.into())).unwrap())
-            .await
+        self.sender.send_request(request.body(Full::new(body.into())).unwrap()).await
     }
 
     pub(super) async fn get(&mut self, path: &str) -> Answer {
@@ -100,26 +91,18 @@ impl Client {
 
     pub(super) async fn send(&mut self, method: &str, path: &str, body: &Value) -> Answer {
         let headers = [("content-type", "application/json"), ("user-agent", "test/1")];
-        self.try_send(method, path, &headers, body.to_string())
-            .await
-            .unwrap()
+        self.try_send(method, path, &headers, body.to_string()).await.unwrap()
     }
 
     pub(super) async fn patch(&mut self, path: &str, kind: &str, body: &Value) -> Answer {
         let kind = format!("application/{kind}+json");
-        self.try_send("PATCH", path, &[("content-type", &kind)], body.to_string())
-            .await
-            .unwrap()
+        self.try_send("PATCH", path, &[("content-type", &kind)], body.to_string()).await.unwrap()
     }
 
     pub(super) async fn watch(mut self, path: &str) -> Watch {
         let response = self.start("GET", path, &[], String::new()).await.unwrap();
         assert_eq!(response.status(), 200);
-        Watch {
-            body: response.into_body(),
-            held: String::new(),
-            _client: self,
-        }
+        Watch { body: response.into_body(), held: String::new(), _client: self }
     }
 }
 
@@ -140,8 +123,7 @@ impl Watch {
                 return Some(event);
             }
             let frame = self.body.frame().await?.ok()?;
-            self.held
-                .push_str(std::str::from_utf8(frame.data_ref()?).unwrap());
+            self.held.push_str(std::str::from_utf8(frame.data_ref()?).unwrap());
         }
     }
 
@@ -150,9 +132,7 @@ impl Watch {
         match self.next().await {
             Some(event) => {
                 let name = event["object"]["metadata"]["name"].as_str().unwrap_or("");
-                format!("{} {name}", event["type"].as_str().unwrap())
-                    .trim()
-                    .to_owned()
+                format!("{} {name}", event["type"].as_str().unwrap()).trim().to_owned()
             }
             None => "end".to_owned(),
         }

@@ -15,26 +15,18 @@ async fn a_watch_shows_what_happens_after_its_version() {
     cluster.create(pod("a", &json!({}))).unwrap();
     let from = cluster.resource_version();
     cluster.create(pod("b", &json!({}))).unwrap();
-    let mut watch = Client::to(&cluster)
-        .await
-        .watch(&format!("{PODS}?watch=true&resourceVersion={from}"))
-        .await;
+    let mut watch =
+        Client::to(&cluster).await.watch(&format!("{PODS}?watch=true&resourceVersion={from}")).await;
     assert_eq!(watch.say().await, "ADDED b");
     let mut a = cluster.get("pods", "default", "a").unwrap();
     a["metadata"]["labels"] = json!({ "x": "y" });
     cluster.update(a).unwrap();
     let event = watch.next().await.unwrap();
-    assert_eq!(
-        (&event["type"], &event["object"]["kind"]),
-        (&json!("MODIFIED"), &json!("Pod"))
-    );
+    assert_eq!((&event["type"], &event["object"]["kind"]), (&json!("MODIFIED"), &json!("Pod")));
     cluster.delete("pods", "default", "a").unwrap();
     let event = watch.next().await.unwrap();
     assert_eq!(event["type"], "DELETED");
-    assert_eq!(
-        event["object"]["metadata"]["resourceVersion"],
-        cluster.resource_version().to_string()
-    );
+    assert_eq!(event["object"]["metadata"]["resourceVersion"], cluster.resource_version().to_string());
 }
 
 #[tokio::test(start_paused = true)]
@@ -50,14 +42,8 @@ async fn a_streaming_list_ends_with_its_bookmark() {
     assert_eq!(watch.say().await, "ADDED b");
     let end = watch.next().await.unwrap();
     assert_eq!(end["type"], "BOOKMARK");
-    assert_eq!(
-        end["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"],
-        "true"
-    );
-    assert_eq!(
-        end["object"]["metadata"]["resourceVersion"],
-        cluster.resource_version().to_string()
-    );
+    assert_eq!(end["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+    assert_eq!(end["object"]["metadata"]["resourceVersion"], cluster.resource_version().to_string());
     cluster.create(pod("c", &json!({}))).unwrap();
     assert_eq!(watch.say().await, "ADDED c");
     let start = tokio::time::Instant::now();
@@ -70,10 +56,7 @@ async fn a_streaming_list_without_bookmarks_is_refused() {
     let cluster = cluster();
     let path = format!("{PODS}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
     let refused = Client::to(&cluster).await.get(&path).await;
-    assert_eq!(
-        (refused.code, &refused.json()["reason"]),
-        (422, &json!("Invalid"))
-    );
+    assert_eq!((refused.code, &refused.json()["reason"]), (422, &json!("Invalid")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -81,21 +64,13 @@ async fn a_forgotten_version_is_gone() {
     let cluster = cluster();
     let old = cluster.resource_version();
     cluster.create(pod("a", &json!({}))).unwrap();
-    let mut running = Client::to(&cluster)
-        .await
-        .watch(&format!("{PODS}?watch=1&resourceVersion={old}"))
-        .await;
+    let mut running =
+        Client::to(&cluster).await.watch(&format!("{PODS}?watch=1&resourceVersion={old}")).await;
     assert_eq!(running.say().await, "ADDED a");
     cluster.compact();
-    let mut watch = Client::to(&cluster)
-        .await
-        .watch(&format!("{PODS}?watch=1&resourceVersion={old}"))
-        .await;
+    let mut watch = Client::to(&cluster).await.watch(&format!("{PODS}?watch=1&resourceVersion={old}")).await;
     let error = watch.next().await.unwrap();
-    assert_eq!(
-        (&error["type"], &error["object"]["code"]),
-        (&json!("ERROR"), &json!(410))
-    );
+    assert_eq!((&error["type"], &error["object"]["code"]), (&json!("ERROR"), &json!(410)));
     assert_eq!(watch.say().await, "end");
     cluster.create(pod("b", &json!({}))).unwrap();
     assert_eq!(running.say().await, "ADDED b", "a running watch goes on");
@@ -118,20 +93,14 @@ async fn a_filtered_watch_sees_objects_come_and_go_as_they_begin_and_cease_to_ma
         (&left["type"], &left["object"]["metadata"]["labels"]["app"]),
         (&json!("DELETED"), &json!("web"))
     );
-    assert_eq!(
-        left["object"]["metadata"]["resourceVersion"],
-        a["metadata"]["resourceVersion"]
-    );
+    assert_eq!(left["object"]["metadata"]["resourceVersion"], a["metadata"]["resourceVersion"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_ends_when_its_time_is_over() {
     let cluster = cluster();
     let start = tokio::time::Instant::now();
-    let mut watch = Client::to(&cluster)
-        .await
-        .watch(&format!("{PODS}?watch=1&timeoutSeconds=7"))
-        .await;
+    let mut watch = Client::to(&cluster).await.watch(&format!("{PODS}?watch=1&timeoutSeconds=7")).await;
     assert_eq!(watch.say().await, "end");
     assert_eq!(start.elapsed(), Duration::from_secs(7));
 }
@@ -153,22 +122,14 @@ async fn running_watches_obey_faults() {
     assert_eq!(watch.say().await, "ADDED c");
     let silence = faults.add(FaultRule::new(FaultAction::WatchSilence));
     cluster.create(pod("d", &json!({}))).unwrap();
-    assert!(
-        tokio::time::timeout(Duration::from_mins(5), watch.say())
-            .await
-            .is_err()
-    );
+    assert!(tokio::time::timeout(Duration::from_mins(5), watch.say()).await.is_err());
     faults.remove(silence);
     assert_eq!(watch.say().await, "ADDED d");
     faults.add(FaultRule::new(FaultAction::WatchError(Status::expired("too old"))).times(1));
     assert_eq!(watch.say().await, "ERROR");
     assert_eq!(watch.say().await, "end");
     let mut watch = Client::to(&cluster).await.watch(&path).await;
-    faults.add(
-        FaultRule::new(FaultAction::WatchClose)
-            .path_suffix("/pods")
-            .times(1),
-    );
+    faults.add(FaultRule::new(FaultAction::WatchClose).path_suffix("/pods").times(1));
     let mut said = Vec::new();
     while let Some(event) = watch.next().await {
         said.push(event);

@@ -28,7 +28,7 @@ pub(super) fn reconcile(cluster: &Cluster, memory: &mut Memory, now: Moment) -> 
     }
     let alive: BTreeSet<_> = pods.iter().map(uid).collect();
     memory.pods.retain(|pod, _| alive.contains(pod.as_str()));
-    memory.pods.values().filter_map(|pod| pod.due()).filter(|due| *due > now.instant).min()
+    memory.pods.values().filter_map(PodMemory::due).filter(|due| *due > now.instant).min()
 }
 
 fn start(cluster: &Cluster, pod: &Value, known: PodMemory, now: Moment) {

@@ -20,11 +20,7 @@ impl Question<'_> {
         metrics.answer(&MetricsRequest {
             cluster,
             api: self.api,
-            version: if self.api == MetricsApi::Custom {
-                "v1beta2"
-            } else {
-                "v1beta1"
-            },
+            version: if self.api == MetricsApi::Custom { "v1beta2" } else { "v1beta1" },
             namespace: "shop",
             path: &path,
             label_selector: self.labels,
@@ -34,30 +30,15 @@ impl Question<'_> {
 }
 
 fn resource(labels: &str) -> Question<'_> {
-    Question {
-        api: MetricsApi::Resource,
-        path: &["pods"],
-        labels,
-        metric_labels: "",
-    }
+    Question { api: MetricsApi::Resource, path: &["pods"], labels, metric_labels: "" }
 }
 
 fn custom<'a>(path: &'a [&'a str], metric_labels: &'a str) -> Question<'a> {
-    Question {
-        api: MetricsApi::Custom,
-        path,
-        labels: "",
-        metric_labels,
-    }
+    Question { api: MetricsApi::Custom, path, labels: "", metric_labels }
 }
 
 fn external(labels: &str) -> Question<'_> {
-    Question {
-        api: MetricsApi::External,
-        path: &["queue_depth"],
-        labels,
-        metric_labels: "",
-    }
+    Question { api: MetricsApi::External, path: &["queue_depth"], labels, metric_labels: "" }
 }
 
 fn cluster() -> Cluster {
@@ -75,15 +56,7 @@ fn json_of(reply: MetricsReply) -> Value {
 fn column(reply: MetricsReply, pointer: &str) -> Vec<String> {
     let list = json_of(reply);
     let items = list["items"].as_array().expect("items");
-    items
-        .iter()
-        .map(|item| {
-            item.pointer(pointer)
-                .and_then(Value::as_str)
-                .expect("text")
-                .to_owned()
-        })
-        .collect()
+    items.iter().map(|item| item.pointer(pointer).and_then(Value::as_str).expect("text").to_owned()).collect()
 }
 
 fn pod_metrics(namespace: &str, name: &str, app: &str) -> Value {
@@ -145,21 +118,9 @@ fn resource_metrics_are_filtered_by_namespace_and_labels_in_the_order_given() {
         pod_metrics("other", "web-9", "web"),
         pod_metrics("shop", "web-1", "web"),
     ]})));
-    assert_eq!(
-        column(resource("app=web").ask(&metrics, &cluster()), "/metadata/name"),
-        ["web-2", "web-1"]
-    );
-    assert_eq!(
-        column(resource("").ask(&metrics, &cluster()), "/metadata/name"),
-        ["web-2", "db-1", "web-1"]
-    );
-    assert_eq!(
-        column(
-            resource("app in (db)").ask(&metrics, &cluster()),
-            "/metadata/name"
-        ),
-        ["db-1"]
-    );
+    assert_eq!(column(resource("app=web").ask(&metrics, &cluster()), "/metadata/name"), ["web-2", "web-1"]);
+    assert_eq!(column(resource("").ask(&metrics, &cluster()), "/metadata/name"), ["web-2", "db-1", "web-1"]);
+    assert_eq!(column(resource("app in (db)").ask(&metrics, &cluster()), "/metadata/name"), ["db-1"]);
 }
 
 #[test]
@@ -167,13 +128,8 @@ fn one_pods_resource_metrics_can_be_read_by_name() {
     let metrics = StaticMetrics::new();
     metrics.set_resource(Some(json!({"items": [pod_metrics("shop", "web-1", "web")]})));
     let by_name = |name| {
-        Question {
-            api: MetricsApi::Resource,
-            path: &["pods", name],
-            labels: "",
-            metric_labels: "",
-        }
-        .ask(&metrics, &cluster())
+        Question { api: MetricsApi::Resource, path: &["pods", name], labels: "", metric_labels: "" }
+            .ask(&metrics, &cluster())
     };
     assert_eq!(json_of(by_name("web-1"))["kind"], "PodMetrics");
     assert!(matches!(by_name("web-2"), MetricsReply::Status(status) if status.code == 404));
@@ -182,13 +138,8 @@ fn one_pods_resource_metrics_can_be_read_by_name() {
 #[test]
 fn a_fault_with_text_is_answered_as_text_and_one_with_a_reason_as_a_status() {
     let metrics = StaticMetrics::new();
-    metrics.set_resource(Some(
-        json!({"fault": {"code": 503, "text": "service unavailable\n"}}),
-    ));
-    let expected = MetricsReply::Text {
-        code: 503,
-        body: "service unavailable\n".to_owned(),
-    };
+    metrics.set_resource(Some(json!({"fault": {"code": 503, "text": "service unavailable\n"}})));
+    let expected = MetricsReply::Text { code: 503, body: "service unavailable\n".to_owned() };
     assert_eq!(resource("").ask(&metrics, &cluster()), expected);
 
     metrics.set_external(
@@ -197,20 +148,11 @@ fn a_fault_with_text_is_answered_as_text_and_one_with_a_reason_as_a_status() {
     let MetricsReply::Status(status) = external("").ask(&metrics, &cluster()) else {
         panic!("expected a Status")
     };
-    assert_eq!(
-        (status.code, status.reason.as_str(), status.message.as_str()),
-        (504, "Timeout", "too late")
-    );
+    assert_eq!((status.code, status.reason.as_str(), status.message.as_str()), (504, "Timeout", "too late"));
 
     metrics.set_custom(json!({"hits": {"fault": {"code": 500, "text": "boom\n"}}}));
     let reply = custom(&["services", "front", "hits"], "").ask(&metrics, &cluster());
-    assert_eq!(
-        reply,
-        MetricsReply::Text {
-            code: 500,
-            body: "boom\n".to_owned()
-        }
-    );
+    assert_eq!(reply, MetricsReply::Text { code: 500, body: "boom\n".to_owned() });
 }
 
 #[test]
@@ -232,12 +174,7 @@ fn object_metrics_are_filtered_by_kind_group_and_name() {
         of_object("Ingress", Some("networking.k8s.io/v1"), "front", "5"),
         of_object("Deployment", Some("apps/v1"), "front", "6"),
     ]);
-    let ask = |resource| {
-        column(
-            custom(&[resource, "front", "hits"], "").ask(&metrics, &cluster()),
-            "/value",
-        )
-    };
+    let ask = |resource| column(custom(&[resource, "front", "hits"], "").ask(&metrics, &cluster()), "/value");
     assert_eq!(ask("services"), ["1", "2"]);
     assert_eq!(ask("ingresses.networking.k8s.io"), ["5"]);
     assert_eq!(ask("deployments.apps"), ["6"]);
@@ -267,32 +204,21 @@ fn a_path_with_a_metric_only_is_about_the_namespace_itself() {
 #[test]
 fn per_pod_metrics_are_those_of_existing_pods_that_match_the_selector() {
     let cluster = cluster();
-    for (namespace, name, app) in [
-        ("shop", "web-1", "web"),
-        ("shop", "db-1", "db"),
-        ("other", "web-3", "web"),
-    ] {
+    for (namespace, name, app) in
+        [("shop", "web-1", "web"), ("shop", "db-1", "db"), ("other", "web-3", "web")]
+    {
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": namespace, "name": name, "labels": {"app": app}}});
         cluster.put_raw(pod);
     }
     let of_pod = |name: &str| of_object("Pod", Some("v1"), name, "1");
-    let metrics = hits(&[
-        of_pod("gone"),
-        of_pod("db-1"),
-        of_pod("web-1"),
-        of_pod("web-3"),
-        of_pod("web-1"),
-    ]);
+    let metrics = hits(&[of_pod("gone"), of_pod("db-1"), of_pod("web-1"), of_pod("web-3"), of_pod("web-1")]);
     let question = Question {
         api: MetricsApi::Custom,
         path: &["pods", "*", "hits"],
         labels: "app=web",
         metric_labels: "",
     };
-    assert_eq!(
-        column(question.ask(&metrics, &cluster), "/describedObject/name"),
-        ["web-1", "web-1"]
-    );
+    assert_eq!(column(question.ask(&metrics, &cluster), "/describedObject/name"), ["web-1", "web-1"]);
 }
 
 #[test]
@@ -304,10 +230,7 @@ fn the_metric_selector_is_matched_against_the_labels_of_the_series() {
         series(&Value::Null, "4"),
     ]);
     let ask = |selector| {
-        column(
-            custom(&["services", "front", "hits"], selector).ask(&metrics, &cluster()),
-            "/value",
-        )
+        column(custom(&["services", "front", "hits"], selector).ask(&metrics, &cluster()), "/value")
     };
     assert_eq!(ask("verb=GET"), ["1"]);
     assert_eq!(ask("verb in (GET,PUT),code"), ["2"]);
@@ -322,10 +245,7 @@ fn an_unknown_custom_metric_is_a_404_that_names_metric_resource_and_object() {
         MetricsReply::Status(status) if status.code == 404 => status.message,
         other => panic!("expected a 404, got {other:?}"),
     };
-    assert_eq!(
-        message(&["pods", "*", "hits"]),
-        "the server could not find the metric hits for pods *"
-    );
+    assert_eq!(message(&["pods", "*", "hits"]), "the server could not find the metric hits for pods *");
     assert_eq!(
         message(&["metrics", "hits"]),
         "the server could not find the metric hits for namespaces shop"
@@ -349,19 +269,13 @@ fn external_metrics_are_filtered_by_their_labels() {
     assert_eq!(ask("queue=orders"), ["1"]);
     assert_eq!(ask("!queue"), ["3"]);
     assert_eq!(ask(""), ["1", "2", "3"]);
-    assert_eq!(
-        json_of(external("").ask(&metrics, &cluster()))["kind"],
-        "ExternalMetricValueList"
-    );
+    assert_eq!(json_of(external("").ask(&metrics, &cluster()))["kind"], "ExternalMetricValueList");
 }
 
 #[test]
 fn an_unknown_external_metric_is_an_empty_list() {
     let expected = json!({"kind": "ExternalMetricValueList", "apiVersion": "external.metrics.k8s.io/v1beta1", "metadata": {}, "items": []});
-    assert_eq!(
-        json_of(external("queue=orders").ask(&StaticMetrics::new(), &cluster())),
-        expected
-    );
+    assert_eq!(json_of(external("queue=orders").ask(&StaticMetrics::new(), &cluster())), expected);
 }
 
 #[test]

@@ -1,0 +1,158 @@
+//! The files that the demo writes for kubectl: a kubeconfig, and an HPA to apply.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use super::DemoError;
+use super::world::NAMESPACE;
+
+/// The first line of a kubeconfig that the demo may overwrite.
+const MARK: &str = "# Written by concertina demo.";
+
+/// The HPA for the deployment that has none.
+const MANIFEST: &str = "\
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata:
+  name: cache
+  namespace: shop
+spec:
+  scaleTargetRef:
+    apiVersion: apps/v1
+    kind: Deployment
+    name: cache
+  minReplicas: 1
+  maxReplicas: 8
+  metrics:
+  - type: Resource
+    resource:
+      name: cpu
+      target:
+        type: AverageValue
+        averageValue: 100m
+";
+
+/// Where the files are. Those in the demo's own directory go with this value.
+#[derive(Debug)]
+pub(super) struct Files {
+    pub(super) kubeconfig: PathBuf,
+    pub(super) manifest: PathBuf,
+    directory: PathBuf,
+}
+
+impl Files {
+    /// Writes the files: into a new directory among the temporary ones, the kubeconfig to `kubeconfig` if that is given.
+    pub(super) fn write(kubeconfig: Option<&Path>, server: &str) -> Result<Self, DemoError> {
+        if let Some(path) = kubeconfig {
+            may_overwrite(path)?;
+        }
+        let directory = new_directory()?;
+        let files = Self {
+            kubeconfig: kubeconfig.map_or_else(|| directory.join("kubeconfig"), Path::to_owned),
+            manifest: directory.join("cache-hpa.yaml"),
+            directory,
+        };
+        write(&files.kubeconfig, &kubeconfig_text(server))?;
+        write(&files.manifest, MANIFEST)?;
+        Ok(files)
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        // What cannot be removed is left to whoever clears the temporary directory.
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn kubeconfig_text(server: &str) -> String {
+    format!(
+        "\
+{MARK}
+apiVersion: v1
+kind: Config
+current-context: concertina-demo
+clusters:
+- name: concertina-demo
+  cluster:
+    server: {server}
+contexts:
+- name: concertina-demo
+  context:
+    cluster: concertina-demo
+    user: concertina-demo
+    namespace: {NAMESPACE}
+users:
+- name: concertina-demo
+  user: {{}}
+"
+    )
+}
+
+fn write(path: &Path, text: &str) -> Result<(), DemoError> {
+    fs::write(path, text).map_err(|source| DemoError::Write { path: path.to_owned(), source })
+}
+
+/// A file that is there may be somebody's only access to a cluster.
+fn may_overwrite(path: &Path) -> Result<(), DemoError> {
+    match fs::read_to_string(path) {
+        Ok(text) if text.starts_with(MARK) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        _ => Err(DemoError::NotOurs { path: path.to_owned() }),
+    }
+}
+
+/// A directory that did not exist before and that only this user can read.
+fn new_directory() -> Result<PathBuf, DemoError> {
+    let base = std::env::temp_dir();
+    let process = std::process::id();
+    let mut attempt = 0;
+    loop {
+        let path = base.join(match attempt {
+            0 => format!("concertina-demo-{process}"),
+            _ => format!("concertina-demo-{process}-{attempt}"),
+        });
+        match fs::DirBuilder::new().mode(0o700).create(&path) {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempt < 100 => attempt += 1,
+            Err(source) => return Err(DemoError::Write { path, source }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::{DemoError, Files, MANIFEST};
+
+    #[test]
+    fn the_files_go_with_the_demo() {
+        let files = Files::write(None, "http://127.0.0.1:1234").expect("files");
+        let text = fs::read_to_string(&files.kubeconfig).expect("kubeconfig");
+        assert!(
+            text.contains("server: http://127.0.0.1:1234\n") && text.contains("namespace: shop\n"),
+            "{text}"
+        );
+        assert_eq!(fs::read_to_string(&files.manifest).expect("manifest"), MANIFEST);
+        let directory = files.directory.clone();
+        drop(files);
+        assert!(!directory.exists());
+    }
+
+    #[test]
+    fn a_kubeconfig_of_the_demo_is_overwritten_and_stays_and_any_other_file_is_left_alone() {
+        let ours = Files::write(None, "http://127.0.0.1:1").expect("files");
+        let chosen = ours.directory.join("chosen");
+        drop(Files::write(Some(&chosen), "http://127.0.0.1:2").expect("a new file"));
+        drop(Files::write(Some(&chosen), "http://127.0.0.1:3").expect("our own file"));
+        assert!(fs::read_to_string(&chosen).expect("kubeconfig").contains("127.0.0.1:3"));
+
+        fs::write(&chosen, "apiVersion: v1\nkind: Config\n").expect("write");
+        let refused = Files::write(Some(&chosen), "http://127.0.0.1:4");
+        assert!(matches!(refused, Err(DemoError::NotOurs { path }) if path == chosen));
+        assert_eq!(fs::read_to_string(&chosen).expect("kubeconfig"), "apiVersion: v1\nkind: Config\n");
+    }
+}

@@ -1,0 +1,366 @@
+//! The live view: a snapshot as lines of a terminal.
+
+use super::observe::{ConditionState, EventState, HpaState, MetricState, Snapshot};
+
+/// How a piece of text looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Style {
+    Plain,
+    Bold,
+    Dim,
+    Good,
+    Warning,
+    Bad,
+}
+
+impl Style {
+    /// The parameter of the escape sequence that selects it.
+    fn code(self) -> &'static str {
+        match self {
+            Self::Plain => "0",
+            Self::Bold => "1",
+            Self::Dim => "2",
+            Self::Good => "32",
+            Self::Warning => "33",
+            Self::Bad => "31",
+        }
+    }
+}
+
+/// A line in pieces.
+#[derive(Debug, Default)]
+struct Line(Vec<(Style, String)>);
+
+impl Line {
+    fn with(mut self, style: Style, text: impl AsRef<str>) -> Self {
+        // What comes from objects must not move the cursor.
+        let text = text.as_ref().replace(char::is_control, " ");
+        self.0.push((style, text));
+        self
+    }
+
+    /// The line in at most `width` columns, each character taken as one.
+    fn print(&self, width: usize, color: bool) -> String {
+        let mut left = width;
+        let mut printed = String::new();
+        for (style, text) in &self.0 {
+            let piece: String = text.chars().take(left).collect();
+            left -= piece.chars().count();
+            if color && *style != Style::Plain && !piece.is_empty() {
+                printed.extend(["\x1b[", style.code(), "m", &piece, "\x1b[0m"]);
+            } else {
+                printed.push_str(&piece);
+            }
+        }
+        printed
+    }
+}
+
+/// The size of a terminal, in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Size {
+    pub(super) columns: usize,
+    pub(super) rows: usize,
+}
+
+/// Below this many columns there is no room for bars beside the histories.
+const WIDE: usize = 104;
+/// Cells of a bar; the target is in the middle.
+const BAR: usize = 16;
+/// Events that are shown if there is room.
+const EVENTS: usize = 6;
+
+/// The lines of a frame, no more than `size` holds: state, events and, where there is room, the introduction.
+pub(super) fn render(intro: &[String], snapshot: &Snapshot, size: Size, color: bool) -> Vec<String> {
+    let mut body = vec![
+        Line::default()
+            .with(Style::Bold, "Concertina demo")
+            .with(Style::Plain, format!("  {}  ", clock(snapshot.elapsed.as_secs())))
+            .with(Style::Dim, format!("{} syncs, Ctrl-C ends", snapshot.syncs)),
+        Line::default(),
+    ];
+    for hpa in &snapshot.hpas {
+        body.extend(hpa_lines(hpa, snapshot.last_event(hpa), size.columns));
+    }
+    let rows = size.rows.saturating_sub(1);
+    let room = rows.saturating_sub(body.len());
+    // The heading and at least one event, or none at all.
+    let shown = snapshot.events.len().min(EVENTS).min(room.saturating_sub(1));
+    if shown > 0 {
+        body.push(Line::default().with(Style::Bold, "Events"));
+        body.extend(snapshot.events.iter().skip(snapshot.events.len() - shown).map(event_line));
+    }
+    let mut lines: Vec<_> = body.iter().map(|line| line.print(size.columns, color)).collect();
+    let short = intro.iter().find(|line| line.contains("KUBECONFIG"));
+    let head =
+        if intro.len() + lines.len() <= rows { intro } else { short.map_or(&[][..], std::slice::from_ref) };
+    if head.len() + lines.len() <= rows {
+        let head =
+            head.iter().map(|line| Line::default().with(Style::Plain, line).print(size.columns, color));
+        lines.splice(0..0, head);
+    }
+    lines.truncate(rows);
+    lines
+}
+
+fn hpa_lines(hpa: &HpaState, event: Option<&EventState>, columns: usize) -> Vec<Line> {
+    let mut title = Line::default()
+        .with(Style::Bold, hpa.key())
+        .with(Style::Plain, format!("  {}  ", hpa.target))
+        .with(Style::Bold, replicas(hpa.replicas))
+        .with(Style::Dim, format!("  {} ready, {} to {}", hpa.ready, hpa.min, hpa.max));
+    if let Some(condition) = hpa.headline() {
+        title = title.with(style_of(condition), format!("  {}", condition.reason));
+    }
+    let mut lines = vec![title];
+
+    let history = sparkline(&hpa.history, hpa.max, columns.saturating_sub(36).clamp(10, 60));
+    let mut metrics = hpa.metrics.iter();
+    lines.push(metric(Line::default().with(Style::Good, format!("  {history}  ")), metrics.next(), columns));
+    let indent = " ".repeat(history.chars().count() + 4);
+    lines.extend(metrics.map(|it| metric(Line::default().with(Style::Plain, &indent), Some(it), columns)));
+    let why = match (hpa.headline(), event) {
+        (Some(condition), _) if style_of(condition) == Style::Bad => condition.message.clone(),
+        (_, Some(event)) => format!("{}  {}", event.reason, event.message),
+        (Some(condition), None) => condition.message.clone(),
+        (None, None) => "waiting for its first sync".to_owned(),
+    };
+    lines.push(Line::default().with(Style::Dim, format!("  {why}")));
+    lines.push(Line::default());
+    lines
+}
+
+/// Red if scaling does not work, yellow if it is held back.
+fn style_of(condition: &ConditionState) -> Style {
+    match (condition.kind.as_str(), condition.is_true) {
+        ("ScalingActive", false) if condition.reason == "ScalingDisabled" => Style::Warning,
+        ("AbleToScale" | "ScalingActive", false) => Style::Bad,
+        ("ScalingLimited", true) => Style::Warning,
+        _ => Style::Dim,
+    }
+}
+
+fn metric(line: Line, metric: Option<&MetricState>, columns: usize) -> Line {
+    let Some(metric) = metric else { return line };
+    let style = match metric.ratio {
+        None => Style::Dim,
+        Some(ratio) if ratio > 1.1 => Style::Warning,
+        Some(_) => Style::Good,
+    };
+    let current = metric.current.as_deref().unwrap_or("unknown");
+    let line =
+        if columns >= WIDE { line.with(style, bar(metric.ratio)).with(Style::Plain, "  ") } else { line };
+    line.with(Style::Plain, format!("{} ", metric.name))
+        .with(style, current)
+        .with(Style::Plain, format!(" of {}", metric.target))
+}
+
+fn event_line(event: &EventState) -> Line {
+    // The time of day out of 2030-01-01T10:02:03Z.
+    let time = event.time.get(11..19).unwrap_or_default();
+    let times = if event.count > 1 { format!(" ({} times)", event.count) } else { String::new() };
+    let style = if event.is_warning { Style::Warning } else { Style::Plain };
+    Line::default()
+        .with(Style::Dim, format!("  {time}  "))
+        .with(Style::Plain, format!("{}  ", event.hpa))
+        .with(style, &event.reason)
+        .with(Style::Dim, format!("  {}{times}", event.message))
+}
+
+/// The last `width` counts as bars, of which the highest stands for `max`; zero is a dot.
+pub(super) fn sparkline(history: &[i64], max: i64, width: usize) -> String {
+    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let shown = history.iter().skip(history.len().saturating_sub(width));
+    let bars = shown.map(|&replicas| {
+        let eighths = replicas.saturating_mul(8).checked_div(max).unwrap_or(8).clamp(1, 8) - 1;
+        let bar = usize::try_from(eighths).ok().and_then(|at| BARS.get(at));
+        if replicas <= 0 { '·' } else { bar.copied().unwrap_or('█') }
+    });
+    let bars: String = bars.collect();
+    format!("{bars:>width$}")
+}
+
+/// A bar whose middle is the target.
+fn bar(ratio: Option<f64>) -> String {
+    let ratio = ratio.unwrap_or(0.0);
+    let filled = (0_u32..).zip(0..BAR).map(|(cell, at)| {
+        let is_filled = ratio * 0.5 > (f64::from(cell) + 0.5) / BAR as f64;
+        match (is_filled, at == BAR / 2) {
+            (true, _) => '█',
+            (false, true) => '│',
+            (false, false) => '─',
+        }
+    });
+    filled.collect()
+}
+
+fn replicas(count: i64) -> String {
+    if count == 1 { "1 replica".to_owned() } else { format!("{count} replicas") }
+}
+
+fn clock(seconds: u64) -> String {
+    format!("{:02}:{:02}", seconds / 60, seconds % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::observe::{ConditionState, EventState, HpaState, MetricState, Snapshot};
+    use super::{Size, bar, render, sparkline};
+
+    fn web() -> HpaState {
+        HpaState {
+            namespace: "shop".to_owned(),
+            name: "web".to_owned(),
+            target: "Deployment/web".to_owned(),
+            min: 2,
+            max: 10,
+            replicas: 7,
+            ready: 5,
+            metrics: vec![MetricState {
+                name: "cpu".to_owned(),
+                current: Some("90%".to_owned()),
+                target: "60%".to_owned(),
+                ratio: Some(1.5),
+            }],
+            conditions: vec![
+                condition("AbleToScale", true, "SucceededRescale", "able"),
+                condition("ScalingLimited", true, "ScaleUpLimit", "limited"),
+            ],
+            history: vec![0, 2, 4, 7],
+            lowest: 0,
+            highest: 7,
+            rescales: 3,
+        }
+    }
+
+    fn condition(kind: &str, is_true: bool, reason: &str, message: &str) -> ConditionState {
+        let (kind, reason, message) = (kind.to_owned(), reason.to_owned(), message.to_owned());
+        ConditionState { kind, is_true, reason, message }
+    }
+
+    fn event(number: usize) -> EventState {
+        EventState {
+            uid: number.to_string(),
+            count: 1,
+            time: format!("2030-01-01T10:02:{number:02}Z"),
+            hpa: "shop/web".to_owned(),
+            is_warning: false,
+            reason: "SuccessfulRescale".to_owned(),
+            message: format!("New size: {number}"),
+        }
+    }
+
+    fn snapshot(hpas: Vec<HpaState>, events: usize) -> Snapshot {
+        Snapshot {
+            elapsed: Duration::from_secs(83),
+            hpas,
+            events: (1..=events).map(event).collect(),
+            syncs: 42,
+        }
+    }
+
+    fn intro() -> Vec<String> {
+        vec!["Hello".to_owned(), "  export KUBECONFIG=/tmp/k".to_owned()]
+    }
+
+    const SMALL: Size = Size { columns: 80, rows: 24 };
+
+    #[test]
+    fn a_frame_shows_count_history_metric_reason_and_events() {
+        let frame = render(&intro(), &snapshot(vec![web()], 2), SMALL, false);
+        let expected = [
+            "Hello",
+            "  export KUBECONFIG=/tmp/k",
+            "Concertina demo  01:23  42 syncs, Ctrl-C ends",
+            "",
+            "shop/web  Deployment/web  7 replicas  5 ready, 2 to 10  ScaleUpLimit",
+            "                                          ·▁▃▅  cpu 90% of 60%",
+            "  SuccessfulRescale  New size: 2",
+            "",
+            "Events",
+            "  10:02:01  shop/web  SuccessfulRescale  New size: 1",
+            "  10:02:02  shop/web  SuccessfulRescale  New size: 2",
+        ];
+        assert_eq!(frame, expected);
+    }
+
+    #[test]
+    fn a_wide_frame_has_a_bar_whose_middle_is_the_target() {
+        let frame = render(&[], &snapshot(vec![web()], 0), Size { columns: 120, rows: 24 }, false);
+        assert!(frame.iter().any(|line| line.contains("████████████────  cpu 90% of 60%")), "{frame:#?}");
+        assert_eq!(bar(Some(0.5)), "████────│───────");
+        assert_eq!(bar(Some(1.0)), "████████│───────");
+        assert_eq!(bar(Some(7.0)), "████████████████");
+        assert_eq!(bar(None), "────────│───────");
+    }
+
+    #[test]
+    fn color_surrounds_text_and_never_changes_what_is_seen() {
+        let plain = render(&intro(), &snapshot(vec![web()], 3), SMALL, false);
+        let colored = render(&intro(), &snapshot(vec![web()], 3), SMALL, true);
+        assert!(colored.concat().contains("\x1b[33m  ScaleUpLimit\x1b[0m"));
+        let stripped: Vec<_> = colored.iter().map(|line| strip(line)).collect();
+        assert_eq!(stripped, plain);
+    }
+
+    fn strip(line: &str) -> String {
+        line.split('\x1b')
+            .enumerate()
+            .map(|(at, part)| if at == 0 { part } else { part.split_once('m').unwrap().1 })
+            .collect()
+    }
+
+    #[test]
+    fn a_frame_never_exceeds_the_terminal() {
+        let hpas: Vec<_> = (0..9).map(|_| web()).collect();
+        for size in [
+            SMALL,
+            Size { columns: 30, rows: 6 },
+            Size { columns: 0, rows: 0 },
+            Size { columns: 300, rows: 100 },
+        ] {
+            let frame = render(&intro(), &snapshot(hpas.clone(), 20), size, false);
+            assert!(frame.len() < size.rows.max(1), "{size:?}");
+            assert!(frame.iter().all(|line| line.chars().count() <= size.columns), "{size:?}");
+        }
+    }
+
+    #[test]
+    fn where_room_is_short_the_kubeconfig_stays_longest() {
+        let long: Vec<_> = intro().into_iter().chain((0..20).map(|_| "more".to_owned())).collect();
+        let frame = render(&long, &snapshot(vec![web()], 2), SMALL, false);
+        assert_eq!(frame[0], "  export KUBECONFIG=/tmp/k");
+    }
+
+    #[test]
+    fn a_failure_is_told_in_the_words_of_its_condition() {
+        let mut hpa = web();
+        hpa.conditions = vec![
+            condition("AbleToScale", true, "SucceededGetScale", "able"),
+            condition("ScalingActive", false, "FailedGetResourceMetric", "no metrics"),
+        ];
+        hpa.metrics[0].current = None;
+        hpa.metrics[0].ratio = None;
+        let text = render(&[], &snapshot(vec![hpa], 1), SMALL, false).join("\n");
+        assert!(text.contains("  FailedGetResourceMetric\n") && text.contains("\n  no metrics\n"), "{text}");
+        assert!(text.contains("cpu unknown of 60%"), "{text}");
+    }
+
+    #[test]
+    fn control_characters_of_objects_do_not_reach_the_terminal() {
+        let mut hostile = event(1);
+        hostile.message = "bad\x1b[2J\nnews".to_owned();
+        let snapshot = Snapshot { events: vec![hostile], hpas: vec![web()], ..Snapshot::default() };
+        let frame = render(&[], &snapshot, SMALL, false);
+        assert!(frame.iter().all(|line| !line.contains(char::is_control)), "{frame:#?}");
+    }
+
+    #[test]
+    fn a_history_is_scaled_to_the_maximum_and_ends_at_the_right() {
+        assert_eq!(sparkline(&[0, 1, 5, 10], 10, 6), "  ·▁▄█");
+        assert_eq!(sparkline(&[1, 2, 3, 4], 4, 2), "▆█");
+        assert_eq!(sparkline(&[3], 0, 1), "█");
+    }
+}

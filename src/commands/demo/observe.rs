@@ -1,0 +1,327 @@
+//! Looks at the cluster and remembers what is shown: counts over the last minute, extremes, events.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use autoscaling::quantity::Quantity;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::embedded::Cluster;
+
+/// How many points a history has, and how far they are apart: the last minute.
+const POINTS: usize = 60;
+const POINT: Duration = Duration::from_secs(1);
+
+/// The state of everything that is shown.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Snapshot {
+    /// Since the demo began.
+    pub(super) elapsed: Duration,
+    /// By namespace and name.
+    pub(super) hpas: Vec<HpaState>,
+    /// Events about HPAs, oldest first.
+    pub(super) events: Vec<EventState>,
+    /// Syncs so far, of all HPAs.
+    pub(super) syncs: usize,
+}
+
+/// One HPA and its target.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct HpaState {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    /// `Deployment/web`.
+    pub(super) target: String,
+    pub(super) min: i64,
+    pub(super) max: i64,
+    /// What the target is told to have.
+    pub(super) replicas: i64,
+    pub(super) ready: i64,
+    pub(super) metrics: Vec<MetricState>,
+    pub(super) conditions: Vec<ConditionState>,
+    /// Replicas, one point a second, the newest last.
+    pub(super) history: Vec<i64>,
+    pub(super) lowest: i64,
+    pub(super) highest: i64,
+    pub(super) rescales: u32,
+}
+
+/// One metric of an HPA.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct MetricState {
+    pub(super) name: String,
+    /// As a person writes it; none if the HPA does not know it.
+    pub(super) current: Option<String>,
+    pub(super) target: String,
+    /// Current by target.
+    pub(super) ratio: Option<f64>,
+}
+
+/// One condition of an HPA.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct ConditionState {
+    pub(super) kind: String,
+    pub(super) is_true: bool,
+    pub(super) reason: String,
+    pub(super) message: String,
+}
+
+/// One event about an HPA.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct EventState {
+    pub(super) uid: String,
+    pub(super) count: i64,
+    /// `lastTimestamp`.
+    pub(super) time: String,
+    /// `namespace/name` of the HPA.
+    pub(super) hpa: String,
+    pub(super) is_warning: bool,
+    pub(super) reason: String,
+    pub(super) message: String,
+}
+
+impl HpaState {
+    /// `namespace/name`.
+    pub(super) fn key(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// What a reader should know first: why nothing is computed, what limits it, or else whether it is able to scale.
+    pub(super) fn headline(&self) -> Option<&ConditionState> {
+        let find = |kind: &str, is_true: bool| {
+            self.conditions.iter().find(|condition| condition.kind == kind && condition.is_true == is_true)
+        };
+        find("AbleToScale", false)
+            .or_else(|| find("ScalingActive", false))
+            .or_else(|| find("ScalingLimited", true))
+            .or_else(|| find("AbleToScale", true))
+    }
+}
+
+impl Snapshot {
+    /// The newest event about an HPA.
+    pub(super) fn last_event(&self, hpa: &HpaState) -> Option<&EventState> {
+        let key = hpa.key();
+        self.events.iter().rev().find(|event| event.hpa == key)
+    }
+}
+
+/// What is remembered of one HPA between two looks.
+#[derive(Debug, Default)]
+struct Track {
+    history: VecDeque<i64>,
+    replicas: i64,
+    lowest: i64,
+    highest: i64,
+    rescales: u32,
+}
+
+/// Looks at one cluster.
+#[derive(Debug)]
+pub(super) struct Observer {
+    cluster: Cluster,
+    began: Instant,
+    next_point: Duration,
+    tracks: BTreeMap<String, Track>,
+    syncs: usize,
+}
+
+impl Observer {
+    pub(super) fn new(cluster: Cluster) -> Self {
+        Self { cluster, began: Instant::now(), next_point: Duration::ZERO, tracks: BTreeMap::new(), syncs: 0 }
+    }
+
+    /// What there is to see now.
+    pub(super) fn observe(&mut self) -> Snapshot {
+        let elapsed = self.began.elapsed();
+        let is_point = elapsed >= self.next_point;
+        if is_point {
+            self.next_point = elapsed + POINT;
+        }
+        self.count_syncs();
+        let hpas: Vec<_> = self.cluster.list("autoscaling/horizontalpodautoscalers", None);
+        let hpas: Vec<_> = hpas.iter().map(|hpa| self.hpa(hpa, is_point)).collect();
+        self.tracks.retain(|key, _| hpas.iter().any(|hpa| hpa.key() == *key));
+        Snapshot { elapsed, hpas, events: self.events(), syncs: self.syncs }
+    }
+
+    /// Each sync of the controller reads the Scale of its target, once. The log of requests is bounded, so it is
+    /// counted and emptied each time.
+    fn count_syncs(&mut self) {
+        let requests = self.cluster.requests();
+        self.syncs += requests.count(|request| {
+            request.verb == "get"
+                && request.path.ends_with("/scale")
+                && !request.user_agent.starts_with("kubectl")
+        });
+        requests.clear();
+    }
+
+    fn hpa(&mut self, hpa: &Value, is_point: bool) -> HpaState {
+        let (namespace, name) = (text(hpa, "/metadata/namespace"), text(hpa, "/metadata/name"));
+        let (kind, target_name) =
+            (text(hpa, "/spec/scaleTargetRef/kind"), text(hpa, "/spec/scaleTargetRef/name"));
+        let target =
+            resource_of(kind).and_then(|resource| self.cluster.get(resource, namespace, target_name));
+        let replicas = match &target {
+            Some(target) => int(target, "/spec/replicas").unwrap_or(1),
+            None => int(hpa, "/status/currentReplicas").unwrap_or(0),
+        };
+        let track = self.tracks.entry(format!("{namespace}/{name}")).or_insert_with(|| Track {
+            replicas,
+            lowest: replicas,
+            highest: replicas,
+            ..Track::default()
+        });
+        track.note(replicas, is_point);
+        HpaState {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            target: format!("{kind}/{target_name}"),
+            min: int(hpa, "/spec/minReplicas").unwrap_or(1),
+            max: int(hpa, "/spec/maxReplicas").unwrap_or(0),
+            replicas,
+            ready: target.as_ref().and_then(|target| int(target, "/status/readyReplicas")).unwrap_or(0),
+            metrics: metrics(hpa),
+            conditions: list(hpa, "/status/conditions").iter().map(condition).collect(),
+            history: track.history.iter().copied().collect(),
+            lowest: track.lowest,
+            highest: track.highest,
+            rescales: track.rescales,
+        }
+    }
+
+    fn events(&self) -> Vec<EventState> {
+        let mut events = self.cluster.list("events", None);
+        events.retain(|event| text(event, "/involvedObject/kind") == "HorizontalPodAutoscaler");
+        // Times are whole seconds; within one, the order of the writes decides.
+        events.sort_by_cached_key(|event| {
+            let version: u64 = text(event, "/metadata/resourceVersion").parse().unwrap_or(0);
+            (text(event, "/lastTimestamp").to_owned(), version)
+        });
+        let state = |event: &Value| EventState {
+            uid: text(event, "/metadata/uid").to_owned(),
+            count: int(event, "/count").unwrap_or(1),
+            time: text(event, "/lastTimestamp").to_owned(),
+            hpa: format!(
+                "{}/{}",
+                text(event, "/involvedObject/namespace"),
+                text(event, "/involvedObject/name")
+            ),
+            is_warning: text(event, "/type") == "Warning",
+            reason: text(event, "/reason").to_owned(),
+            message: text(event, "/message").to_owned(),
+        };
+        events.iter().map(state).collect()
+    }
+}
+
+impl Track {
+    fn note(&mut self, replicas: i64, is_point: bool) {
+        if replicas != self.replicas {
+            self.rescales = self.rescales.saturating_add(1);
+            self.replicas = replicas;
+        }
+        self.lowest = self.lowest.min(replicas);
+        self.highest = self.highest.max(replicas);
+        if is_point {
+            if self.history.len() == POINTS {
+                self.history.pop_front();
+            }
+            self.history.push_back(replicas);
+        }
+    }
+}
+
+/// The metrics of an HPA: targets from its spec, values from its status, where entries have the same order.
+fn metrics(hpa: &Value) -> Vec<MetricState> {
+    let shown = list(hpa, "/status/currentMetrics");
+    list(hpa, "/spec/metrics")
+        .iter()
+        .enumerate()
+        .map(|(index, metric)| {
+            let kind = text(metric, "/type");
+            let field = match kind {
+                "Resource" => "resource",
+                "ContainerResource" => "containerResource",
+                "Pods" => "pods",
+                "Object" => "object",
+                _ => "external",
+            };
+            let name = match text(metric, &format!("/{field}/metric/name")) {
+                "" => text(metric, &format!("/{field}/name")),
+                name => name,
+            };
+            let (value, is_percent) = match text(metric, &format!("/{field}/target/type")) {
+                "Utilization" => ("averageUtilization", true),
+                "AverageValue" => ("averageValue", false),
+                _ => ("value", false),
+            };
+            let current = shown
+                .get(index)
+                .filter(|entry| text(entry, "/type") == kind)
+                .and_then(|entry| amount(entry.pointer(&format!("/{field}/current/{value}"))?));
+            let target = amount(metric.pointer(&format!("/{field}/target/{value}")).unwrap_or(&Value::Null));
+            let print = |amount: f64| print(amount, name, is_percent);
+            MetricState {
+                name: name.to_owned(),
+                current: current.map(print),
+                target: target.map(print).unwrap_or_default(),
+                ratio: current.zip(target).map(|(current, target)| current / target),
+            }
+        })
+        .collect()
+}
+
+/// A number, or a quantity in text form.
+fn amount(value: &Value) -> Option<f64> {
+    match value {
+        Value::String(text) => text.parse::<Quantity>().ok().map(Quantity::as_f64),
+        number => number.as_f64(),
+    }
+}
+
+/// An amount as a person writes it, in the unit that fits the metric.
+fn print(amount: f64, metric: &str, is_percent: bool) -> String {
+    match metric {
+        _ if is_percent => format!("{amount:.0}%"),
+        "cpu" => format!("{:.0}m", amount * 1_000.0),
+        "memory" => format!("{:.0}Mi", amount / (1024.0 * 1024.0)),
+        _ if amount.abs() < 10.0 && amount.fract() != 0.0 => format!("{amount:.1}"),
+        _ => format!("{amount:.0}"),
+    }
+}
+
+fn condition(condition: &Value) -> ConditionState {
+    ConditionState {
+        kind: text(condition, "/type").to_owned(),
+        is_true: text(condition, "/status") == "True",
+        reason: text(condition, "/reason").to_owned(),
+        message: text(condition, "/message").to_owned(),
+    }
+}
+
+/// The resource of a scalable kind.
+fn resource_of(kind: &str) -> Option<&'static str> {
+    match kind {
+        "Deployment" => Some("apps/deployments"),
+        "ReplicaSet" => Some("apps/replicasets"),
+        "StatefulSet" => Some("apps/statefulsets"),
+        "ReplicationController" => Some("replicationcontrollers"),
+        "Widget" => Some("example.com/widgets"),
+        _ => None,
+    }
+}
+
+fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn int(object: &Value, pointer: &str) -> Option<i64> {
+    object.pointer(pointer).and_then(Value::as_i64)
+}
+
+fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
+    object.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}

@@ -1,0 +1,206 @@
+use std::convert::Infallible;
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::observe::Observer;
+use super::world::{DemoWorld, NAMESPACE};
+use super::{DemoError, Screen, intro, run, show, summary};
+use crate::cli::DemoOptions;
+use crate::clock::{SharedClock, VirtualClock};
+use crate::embedded::Cluster;
+use crate::telemetry::logging::LogOptions;
+
+/// Standard output, caught.
+#[derive(Clone, Default)]
+struct Page(Arc<Mutex<Vec<u8>>>);
+
+impl Page {
+    fn screen(&self) -> Screen {
+        Screen::plain(Box::new(self.clone()))
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().expect("page").clone()).expect("UTF-8")
+    }
+}
+
+impl Write for Page {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().expect("page").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl From<Infallible> for DemoError {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
+
+fn clock() -> SharedClock {
+    Arc::new(VirtualClock::starting_at("2030-01-01T00:00:00Z".parse().expect("time")))
+}
+
+/// A cluster in which everything but the controller runs.
+fn world() -> (DemoWorld, CancellationToken) {
+    let world = DemoWorld::build(&clock()).expect("world");
+    let stop = CancellationToken::new();
+    world.start(&TaskTracker::new(), &stop);
+    (world, stop)
+}
+
+fn scale(cluster: &Cluster, name: &str, replicas: u32) {
+    let mut deployment = cluster.get("apps/deployments", NAMESPACE, name).expect("deployment");
+    deployment["spec"]["replicas"] = replicas.into();
+    cluster.update(deployment).expect("update");
+}
+
+async fn until_stopped(stop: CancellationToken) -> Result<(), Infallible> {
+    stop.cancelled().await;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_demo_begins_with_workloads_that_run() {
+    let world = DemoWorld::build(&clock()).expect("world");
+    let ready = |name| {
+        world.cluster.get("apps/deployments", NAMESPACE, name).expect("deployment")["status"]["readyReplicas"]
+            .clone()
+    };
+    assert_eq!(["web", "worker", "burst", "cache"].map(ready), [2, 1, 2, 2].map(Value::from));
+    assert_eq!(world.cluster.list("autoscaling/horizontalpodautoscalers", None).len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_tells_what_to_try_each_change_and_a_summary_and_ends_by_itself() {
+    let (world, ending) = world();
+    let (page, controlling, stop) = (Page::default(), CancellationToken::new(), CancellationToken::new());
+    let controller = {
+        let (cluster, controlling) = (world.cluster.clone(), controlling.clone());
+        async move {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            scale(&cluster, "web", 6);
+            until_stopped(controlling).await
+        }
+    };
+    let intro = ["Hello".to_owned()];
+    let ended = Some(Duration::from_secs(20));
+    show(&world.cluster, ended, page.screen(), &intro, controller, &controlling, &stop).await.expect("run");
+    ending.cancel();
+    let text = page.text();
+    assert!(text.starts_with("Hello\n"), "{text}");
+    assert!(text.contains("   3s  shop/web  2 -> 6 replicas"), "{text}");
+    assert!(text.contains("web 6/6 ready"), "{text}");
+    assert!(text.contains("\nConcertina demo: 20 seconds, 0 syncs, 1 rescale.\n"), "{text}");
+    assert!(text.contains("\n  shop/web     2 to 6 replicas, 1 rescale\n"), "{text}");
+    assert!(controlling.is_cancelled());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interrupt_ends_it_with_a_summary_too() {
+    let (world, ending) = world();
+    let (page, controlling, stop) = (Page::default(), CancellationToken::new(), CancellationToken::new());
+    let interrupt = stop.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(7)).await;
+        interrupt.cancel();
+    });
+    let controller = until_stopped(controlling.clone());
+    show(&world.cluster, None, page.screen(), &[], controller, &controlling, &stop).await.expect("run");
+    ending.cancel();
+    assert!(page.text().contains("Concertina demo: 7 seconds"), "{}", page.text());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_fails_ends_the_demo_with_its_error() {
+    let (world, ending) = world();
+    let (page, token) = (Page::default(), CancellationToken::new());
+    let controller = async { Err(io::Error::other("no way")) };
+    let ended = show(&world.cluster, None, page.screen(), &[], controller, &token, &token).await;
+    ending.cancel();
+    assert_eq!(ended.expect_err("error").to_string(), "cannot write to standard output: no way");
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_told_with_the_flag() {
+    let taken = TcpListener::bind("127.0.0.1:0").await.expect("port");
+    let port = taken.local_addr().expect("address").port();
+    let options = DemoOptions { duration: None, port, kubeconfig: None, logging: LogOptions::default() };
+    let ended = run(&options, clock(), Page::default().screen(), CancellationToken::new()).await;
+    let text = ended.expect_err("error").to_string();
+    assert!(text.starts_with(&format!("cannot listen on 127.0.0.1:{port} (--port): ")), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_reads_metrics_targets_conditions_and_events() {
+    let (world, stop) = world();
+    let mut hpa = world.cluster.get("autoscaling/horizontalpodautoscalers", NAMESPACE, "burst").expect("hpa");
+    hpa["status"] = json!({
+        "currentReplicas": 2,
+        "desiredReplicas": 2,
+        "currentMetrics": [{
+            "type": "Pods",
+            "pods": {"metric": {"name": "requests_per_second"}, "current": {"averageValue": "17500m"}},
+        }],
+        "conditions": [
+            {"type": "AbleToScale", "status": "True", "reason": "ReadyForNewScale", "message": "a"},
+            {"type": "ScalingLimited", "status": "True", "reason": "TooFewReplicas", "message": "b"},
+        ],
+    });
+    world.cluster.update_status(hpa).expect("status");
+    world
+        .cluster
+        .create(json!({
+            "apiVersion": "v1", "kind": "Event",
+            "metadata": {"namespace": NAMESPACE, "name": "burst.1"},
+            "involvedObject": {"kind": "HorizontalPodAutoscaler", "namespace": NAMESPACE, "name": "burst"},
+            "type": "Normal", "reason": "SuccessfulRescale", "message": "New size: 2", "count": 3,
+            "lastTimestamp": "2030-01-01T00:00:00Z",
+        }))
+        .expect("event");
+    let snapshot = Observer::new(world.cluster).observe();
+    stop.cancel();
+    let burst = &snapshot.hpas[0];
+    assert_eq!((burst.key().as_str(), burst.replicas, burst.ready), ("shop/burst", 2, 2));
+    assert_eq!(burst.target, "Deployment/burst");
+    assert_eq!(burst.metrics[0].current.as_deref(), Some("18"));
+    assert_eq!((burst.metrics[0].target.as_str(), burst.metrics[0].ratio), ("20", Some(0.875)));
+    assert_eq!(burst.headline().expect("condition").reason, "TooFewReplicas");
+    assert_eq!(snapshot.last_event(burst).expect("event").count, 3);
+    assert_eq!(snapshot.hpas[1].metrics[0].current, None, "nothing is known of web yet");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_summary_names_extremes_and_rescales_of_each_hpa() {
+    let (world, stop) = world();
+    let mut observer = Observer::new(world.cluster.clone());
+    observer.observe();
+    for replicas in [5, 0, 3] {
+        scale(&world.cluster, "worker", replicas);
+        observer.observe();
+    }
+    stop.cancel();
+    let lines = summary(&observer.observe());
+    assert!(lines.contains(&"  shop/worker  0 to 5 replicas, 3 rescales".to_owned()), "{lines:#?}");
+}
+
+#[test]
+fn the_introduction_says_which_commands_to_try() {
+    let files = super::files::Files::write(None, "http://127.0.0.1:1234").expect("files");
+    let text = intro("http://127.0.0.1:1234", &files).join("\n");
+    for command in
+        ["export KUBECONFIG=/", "kubectl get hpa,pods", "kubectl describe hpa web", "kubectl apply -f /"]
+    {
+        assert!(text.contains(command), "{command}");
+    }
+}

@@ -1,0 +1,227 @@
+//! What is in the demo's cluster: workloads, their HPAs, their load, and the controller's settings.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::files::Files;
+use crate::cli::Config;
+use crate::clock::SharedClock;
+use crate::embedded::load::{CpuLoad, Curve, Load, LoadMetrics, MemoryLoad, QueueLoad, RequestLoad, Shape};
+use crate::embedded::workload::{Timing, Workloads};
+use crate::embedded::{Cluster, Status};
+
+/// The namespace of the workloads.
+pub(super) const NAMESPACE: &str = "shop";
+
+/// The deployments, and how many milliseconds their pods take to start.
+const START_UPS: [(&str, u64); 4] = [("web", 2_000), ("worker", 1_000), ("burst", 1_500), ("cache", 2_000)];
+
+const MEBIBYTE: f64 = 1024.0 * 1024.0;
+
+/// The demo's cluster with those who act in it.
+#[derive(Debug)]
+pub(super) struct DemoWorld {
+    pub(super) cluster: Cluster,
+    workloads: Arc<Workloads>,
+    load: Arc<LoadMetrics>,
+}
+
+impl DemoWorld {
+    /// A cluster with the demo's workloads, in which nothing moves yet. Must be called within a tokio runtime.
+    pub(super) fn build(clock: &SharedClock) -> Result<Self, Status> {
+        let cluster = Cluster::new(Arc::clone(clock));
+        for object in objects() {
+            cluster.create(object)?;
+        }
+        let workloads = Arc::new(Workloads::new(cluster.clone(), Arc::clone(clock)));
+        warm_up(&workloads);
+        for (name, start_up) in START_UPS {
+            let timing = Timing { start_up: Duration::from_millis(start_up), ..Timing::default() };
+            workloads.set_timing(NAMESPACE, name, timing);
+        }
+        let load = Arc::new(LoadMetrics::new(Arc::clone(clock), Duration::from_secs(1)));
+        for one in loads() {
+            load.add(one);
+        }
+        cluster.set_metrics(load.clone());
+        Ok(Self { cluster, workloads, load })
+    }
+
+    /// Lets pods and load move until `stop`.
+    pub(super) fn start(&self, tasks: &TaskTracker, stop: &CancellationToken) {
+        let (workloads, token) = (Arc::clone(&self.workloads), stop.clone());
+        tasks.spawn(async move { workloads.run(token).await });
+        let (load, cluster, token) = (Arc::clone(&self.load), self.cluster.clone(), stop.clone());
+        tasks.spawn(async move { load.run(cluster, token).await });
+    }
+}
+
+/// Lets the first pods be ready at once: the demo begins with workloads that run.
+fn warm_up(workloads: &Workloads) {
+    let at_once = Timing { start_up: Duration::ZERO, ..Timing::default() };
+    for (name, _) in START_UPS {
+        workloads.set_timing(NAMESPACE, name, at_once);
+    }
+    // Pods are created in the first pass, ready in the second, and counted by their deployments in the third.
+    for _ in 0..3 {
+        workloads.step();
+    }
+}
+
+/// The controller's settings: all periods shortened to fit a day into 40 seconds, everything else as by default.
+pub(super) fn controller_config(files: &Files) -> Config {
+    let mut config = Config {
+        kubeconfig: Some(files.kubeconfig.clone()),
+        sync_period: Duration::from_secs(1),
+        health_address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        ..Config::default()
+    };
+    config.settings.downscale_stabilization = Duration::from_secs(6);
+    config.settings.cpu_initialization_period = Duration::from_secs(5);
+    config.settings.initial_readiness_delay = Duration::from_secs(2);
+    config
+}
+
+/// How much work each workload has.
+fn loads() -> Vec<Load> {
+    let seconds = Duration::from_secs;
+    let day = Shape::BusinessDay { night: 120.0, peak: 1_050.0, day: seconds(40) };
+    let web = Load {
+        cpu: Some(CpuLoad {
+            // From seven in the morning on: at 40 seconds a day, the first rise comes at once.
+            demand: Curve::from(day).with_noise(0.06, 1).starting_at(Duration::from_millis(11_700)),
+            capacity: 500.0,
+        }),
+        memory: Some(MemoryLoad { base: 90.0 * MEBIBYTE, growth: 0.05 * MEBIBYTE }),
+        ..Load::of(NAMESPACE, "app", "web")
+    };
+    let orders = Shape::Spikes { base: 0.0, peak: 12.0, every: seconds(32), width: seconds(9) };
+    let worker = Load {
+        queue: Some(QueueLoad {
+            metric: "queue_length".to_owned(),
+            labels: BTreeMap::from([("queue".to_owned(), "orders".to_owned())]),
+            arrivals: Curve::from(orders).with_noise(0.3, 2).starting_at(seconds(27)),
+            drain_per_pod: 2.0,
+        }),
+        ..Load::of(NAMESPACE, "app", "worker")
+    };
+    let visitors = Shape::Spikes { base: 34.0, peak: 230.0, every: seconds(45), width: seconds(12) };
+    let burst = Load {
+        requests: Some(RequestLoad {
+            metric: "requests_per_second".to_owned(),
+            per_second: Curve::from(visitors).with_noise(0.1, 3).starting_at(seconds(37)),
+            capacity: 80.0,
+            object: None,
+        }),
+        ..Load::of(NAMESPACE, "app", "burst")
+    };
+    let swing = Shape::Sine { mean: 400.0, amplitude: 250.0, period: seconds(30) };
+    let cache = Load {
+        cpu: Some(CpuLoad { demand: Curve::from(swing).with_noise(0.05, 4), capacity: 1_000.0 }),
+        ..Load::of(NAMESPACE, "app", "cache")
+    };
+    vec![web, worker, burst, cache]
+}
+
+/// Everything that is created at the start, in order.
+fn objects() -> Vec<Value> {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+    let mut objects = vec![namespace];
+    objects.extend([
+        deployment("web", 2),
+        deployment("worker", 1),
+        deployment("burst", 2),
+        deployment("cache", 2),
+    ]);
+    objects.push(hpa(
+        "web",
+        &json!({
+            "minReplicas": 2,
+            "maxReplicas": 10,
+            "metrics": [{
+                "type": "Resource",
+                "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 60}},
+            }],
+        }),
+    ));
+    objects.push(hpa(
+        "worker",
+        &json!({
+            "minReplicas": 0,
+            "maxReplicas": 8,
+            "metrics": [{
+                "type": "External",
+                "external": {
+                    "metric": {"name": "queue_length", "selector": {"matchLabels": {"queue": "orders"}}},
+                    "target": {"type": "AverageValue", "averageValue": "8"},
+                },
+            }],
+        }),
+    ));
+    objects.push(hpa(
+        "burst",
+        &json!({
+            "minReplicas": 2,
+            "maxReplicas": 15,
+            "metrics": [{
+                "type": "Pods",
+                "pods": {
+                    "metric": {"name": "requests_per_second"},
+                    "target": {"type": "AverageValue", "averageValue": "20"},
+                },
+            }],
+            "behavior": {
+                "scaleUp": {
+                    "policies": [
+                        {"type": "Percent", "value": 100, "periodSeconds": 3},
+                        {"type": "Pods", "value": 4, "periodSeconds": 3},
+                    ],
+                },
+                "scaleDown": {
+                    "stabilizationWindowSeconds": 8,
+                    "policies": [{"type": "Pods", "value": 2, "periodSeconds": 3}],
+                },
+            },
+        }),
+    ));
+    objects
+}
+
+fn deployment(name: &str, replicas: u32) -> Value {
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"app": name}},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"containers": [{
+                    "name": name,
+                    "image": format!("shop/{name}:1"),
+                    "resources": {"requests": {"cpu": "200m", "memory": "128Mi"}},
+                }]},
+            },
+        },
+    })
+}
+
+fn hpa(name: &str, spec: &Value) -> Value {
+    let mut object = json!({
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}},
+    });
+    if let (Some(Value::Object(whole)), Value::Object(given)) = (object.get_mut("spec"), spec) {
+        whole.extend(given.clone());
+    }
+    object
+}
