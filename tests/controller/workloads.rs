@@ -1,7 +1,9 @@
 //! Deployments with pods that start and end.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use concertina::embedded::load::{CpuLoad, Load, LoadMetrics, SCRAPE_INTERVAL, Shape};
 use concertina::embedded::workload::Workloads;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -89,4 +91,25 @@ async fn pods_that_start_do_not_count_as_load_that_went_away() {
         rig.pass(60.0).await;
         assert_eq!(ready(&rig, "web"), 8);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn under_a_load_that_comes_and_goes_the_count_follows_it() {
+    let stage = played();
+    let metrics = Arc::new(LoadMetrics::new(Arc::clone(&stage.clock), SCRAPE_INTERVAL));
+    let demand = Shape::Sine { mean: 300.0, amplitude: 200.0, period: Duration::from_mins(30) };
+    let cpu_load = CpuLoad { demand: demand.into(), capacity: 200.0 };
+    metrics.add(Load { cpu: Some(cpu_load), ..Load::of("shop", "app", "web") });
+    stage.cluster.set_metrics(Arc::clone(&metrics) as _);
+    let cluster = stage.cluster.clone();
+    tokio::spawn(async move { metrics.run(cluster, CancellationToken::new()).await });
+    stage.create(deployment("web", 2));
+    stage.create(hpa("web", &[cpu(70)]));
+    let rig = Rig::start(stage);
+    // Of 500 millicores at the peak and 100 in the valley, each pod is to use 70, give or take a tenth.
+    rig.until("the peak has seven", 10.0 * 60.0, |stage| ready(stage, "web") == 7).await;
+    let failed = rig.reconciliations("none", "internal");
+    rig.until("the valley has two", 20.0 * 60.0, |stage| ready(stage, "web") == 2).await;
+    rig.until("the next peak has seven again", 20.0 * 60.0, |stage| ready(stage, "web") == 7).await;
+    assert_eq!((rig.reconciliations("none", "internal"), rig.reconciliations("none", "spec")), (failed, 0.0));
 }

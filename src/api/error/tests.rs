@@ -127,3 +127,18 @@ fn long_text_answers_are_cut() {
     let text = text(&Call::get([]), 500, &"x".repeat(100_000));
     assert!(text.len() < MAX_ERROR_TEXT + 100);
 }
+
+#[test]
+fn the_same_trouble_at_another_address_is_the_same_trouble() {
+    let refused = |url: &str, message: &str| ApiError::Connect {
+        op: "Get".to_owned(),
+        url: url.to_owned(),
+        message: message.to_owned(),
+    };
+    assert!(
+        refused("http://a/?timeout=1", "refused").same_trouble(&refused("http://a/?timeout=2", "refused"))
+    );
+    assert!(!refused("http://a/", "refused").same_trouble(&refused("http://a/", "no route")));
+    assert!(status(403, "Forbidden", "x").same_trouble(&status(403, "Forbidden", "x")));
+    assert!(!status(403, "Forbidden", "x").same_trouble(&status(403, "Forbidden", "y")));
+}

@@ -121,6 +121,20 @@ async fn a_forgotten_key_does_not_come() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_key_that_is_waited_for_stays_until_it_is_taken() {
+    let queue = queue();
+    queue.add_after(&key("a"), secs(1));
+    assert!(queue.take().is_none());
+    assert!(queue.wait().await && queue.wait().await);
+    advance(secs(2)).await;
+    let due = queue.take().unwrap();
+    assert_eq!((&*due.key.name, due.lateness), ("a", secs(2)));
+    assert!(queue.take().is_none());
+    queue.shut_down();
+    assert!(!queue.wait().await);
+}
+
+#[tokio::test(start_paused = true)]
 async fn every_waiting_worker_gets_its_key_in_time() {
     let queue = Arc::new(queue());
     let start = Instant::now();
