@@ -109,7 +109,7 @@ const CASES: &[Case] = &[
     Case {
         name: "kind",
         change: |spec| {
-            spec["scaleTargetRef"] = json!({"apiVersion": "example.com/v1", "kind": "Sprocket", "name": "x"})
+            spec["scaleTargetRef"] = json!({"apiVersion": "example.com/v1", "kind": "Sprocket", "name": "x"});
         },
         condition: (
             "AbleToScale",
