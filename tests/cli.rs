@@ -8,6 +8,9 @@
 )]
 #![allow(clippy::disallowed_methods, reason = "another process is waited for, which follows no virtual time")]
 
+#[path = "cli/tls.rs"]
+mod tls;
+
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -34,7 +37,16 @@ fn concertina(flags: &[&str]) -> Command {
 
 /// Runs the program, which must end by itself.
 fn ended(flags: &[&str]) -> (i32, String, String) {
-    let Output { status, stdout, stderr } = concertina(flags).output().unwrap();
+    let mut child = concertina(flags).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let begun = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if begun.elapsed() > DEADLINE {
+            child.kill().unwrap();
+            panic!("{flags:?}: still runs: {:?}", child.wait_with_output().unwrap());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (status.code().unwrap(), text(stdout), text(stderr))
 }
@@ -349,4 +361,33 @@ fn every_flag_of_kube_controller_manager_at_its_default_starts_and_warns_of_noth
     let log = running.logged();
     let warned: Vec<&str> = log.lines().filter(|line| line.contains("no effect")).collect();
     assert!(warned.iter().all(|line| line.contains("--leader-elect")), "{warned:#?}");
+}
+
+/// A kubeconfig for a TLS server, with the authority's certificate in a file.
+fn tls_kubeconfig(folder: &Folder, server: SocketAddr, authority: &str) -> String {
+    let authority = folder.file("ca.crt", authority);
+    let config = kubeconfig(&format!("https://{server}"), "here");
+    folder
+        .file("config", &config.replace("\"}}]", &format!("\", certificate-authority: \"{authority}\"}}}}]")))
+}
+
+#[test]
+fn a_certificate_that_is_refused_ends_with_1_and_names_the_host_and_what_to_check() {
+    let folder = Folder::new("untrusted");
+    let (server, other) = (tls::Server::start(false), tls::Server::start(false));
+    let config = tls_kubeconfig(&folder, server.address, &other.certificate);
+    let said = refused(1, &["--kubeconfig", &config, "--health-address=127.0.0.1:0"]);
+    let last = said.lines().last().unwrap();
+    assert!(last.starts_with(&format!("Error: https://{}/ cannot be talked to", server.address)), "{said}");
+    assert!(last.contains("x509: ") && last.contains("check certificate-authority"), "{said}");
+}
+
+#[test]
+fn a_server_that_refuses_our_certificate_ends_it_with_1_too() {
+    let folder = Folder::new("unknown-client");
+    let server = tls::Server::start(true);
+    let config = tls_kubeconfig(&folder, server.address, &server.certificate);
+    let said = refused(1, &["--kubeconfig", &config, "--health-address=127.0.0.1:0"]);
+    let last = said.lines().last().unwrap();
+    assert!(last.contains("client-certificate"), "{said}");
 }

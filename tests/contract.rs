@@ -10,6 +10,7 @@
 //! `CONCERTINA_CONTRACT_SHOW=text` prints the answers of the chapters whose
 //! name contains the text, for work on the list.
 
+#![cfg(feature = "tools")]
 #![allow(
     clippy::indexing_slicing,
     reason = "the bodies are JSON written here; indexing a JSON value makes what is missing"
@@ -52,6 +53,14 @@ mod tables;
 #[path = "e2e/widgets.rs"]
 mod widgets;
 
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use concertina::clock::SystemClock;
+use concertina::embedded::Cluster;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
 use crate::chapters::run_suite;
 use crate::controlplane::{ADMIN_TOKEN, ControlPlane};
 use crate::outcome::Outcome;
@@ -63,4 +72,21 @@ async fn the_real_api_server_keeps_the_contract() -> Outcome {
     let plane = ControlPlane::start().await?;
     define_widgets(&plane.admin).await?;
     run_suite(&plane.url, ADMIN_TOKEN).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_embedded_api_server_keeps_the_same_contract() -> Outcome {
+    let cluster = Cluster::new(Arc::new(SystemClock));
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let url = format!("http://{}", listener.local_addr()?);
+    let stop = CancellationToken::new();
+    let serving = tokio::spawn({
+        let (cluster, stop) = (cluster.clone(), stop.clone());
+        async move { cluster.serve(listener, stop).await }
+    });
+    // It asks nobody who he is: any token will do.
+    let outcome = run_suite(&url, "token").await;
+    stop.cancel();
+    serving.await??;
+    outcome
 }

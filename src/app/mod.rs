@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::assembly::Assembly;
 use crate::api::client::{ClientError, ClientOptions, Clients, RequestObserver};
+use crate::api::error::ApiError;
 use crate::api::gate::{Gate, Refusal};
 use crate::api::kubeconfig::{self, KubeconfigError};
 use crate::api::watch::Handle;
@@ -25,6 +26,8 @@ use crate::telemetry::metrics::Metrics as Telemetry;
 const FLUSH: Duration = Duration::from_secs(5);
 /// How long syncs that have begun may take to end on the way down.
 const DRAIN: Duration = Duration::from_secs(30);
+/// How often it is looked for a certificate that is refused, before the first list.
+const LOOK: Duration = Duration::from_millis(500);
 /// How often it is told that there is no API server.
 const REMINDER: Duration = Duration::from_mins(1);
 
@@ -37,6 +40,17 @@ pub enum AppError {
     /// The clients cannot be made of it.
     #[error(transparent)]
     Client(#[from] ClientError),
+    /// The API server's certificate, or ours, is refused.
+    #[error(
+        "{server} cannot be talked to: {message}; check certificate-authority, client-certificate and tls-server-name \
+         of the kubeconfig"
+    )]
+    Certificate {
+        /// The API server.
+        server: String,
+        /// What is wrong, as Go prints it.
+        message: String,
+    },
     /// The health address cannot be bound.
     #[error("cannot listen on {address} (--health-address): {source}")]
     Listen {
@@ -50,7 +64,7 @@ pub enum AppError {
 /// Runs the controller until `stop`, then ends in order: no new syncs, syncs in hand, events, health last.
 ///
 /// # Errors
-/// Only before anything has begun.
+/// Only before the first sync: what [`AppError`] lists.
 pub async fn run(config: &Config, clock: SharedClock, stop: CancellationToken) -> Result<(), AppError> {
     let cluster = kubeconfig::load(config.kubeconfig.as_deref(), config.master.as_deref())?;
     let telemetry = Telemetry::new();
@@ -62,7 +76,7 @@ pub async fn run(config: &Config, clock: SharedClock, stop: CancellationToken) -
 /// The same with clients that exist already. `server` is how logs call the API server.
 ///
 /// # Errors
-/// Only before anything has begun.
+/// Only before the first sync: what [`AppError`] lists.
 pub async fn run_with(
     config: &Config,
     clients: &Clients,
@@ -94,8 +108,10 @@ pub async fn run_with(
         "concertina starts"
     );
     let running = async {
-        if stop.run_until_cancelled(await_sync(&assembly, server)).await.is_none() {
-            return;
+        match stop.run_until_cancelled(await_sync(&assembly, server)).await {
+            None => return Ok(()),
+            Some(Err(error)) => return Err(error),
+            Some(Ok(())) => {}
         }
         tracing::info!(
             hpas = assembly.controller.hpas.len(),
@@ -103,14 +119,16 @@ pub async fn run_with(
             "in sync"
         );
         Arc::clone(&assembly.controller).run(stop.clone()).await;
+        Ok(())
     };
-    tokio::select! {
+    let result = tokio::select! {
         biased;
-        () = running => {}
+        result = running => result,
         () = async { stop.cancelled().await; tokio::time::sleep(DRAIN).await } => {
             tracing::warn!("syncs that have begun did not end within {DRAIN:?}; they are abandoned");
+            Ok(())
         }
-    }
+    };
     watches.cancel();
     if timeout(FLUSH, assembly.controller.events.flush()).await.is_err() {
         tracing::warn!("not all events could be sent within {FLUSH:?}");
@@ -120,7 +138,7 @@ pub async fn run_with(
         tracing::debug!(%error, "the health server ended badly");
     }
     tracing::info!("concertina ends");
-    Ok(())
+    result
 }
 
 /// What requests are made with: limits, gate, metrics.
@@ -169,8 +187,10 @@ fn add_checks(health: &Health, assembly: &Assembly) {
     health.add("pod-informer", Scope::Ready, informer(&assembly.pods));
 }
 
-/// Waits for the first view of the cluster. Without an API server: one line a minute.
-async fn await_sync(assembly: &Assembly, server: &str) {
+/// Waits for the first view of the cluster. Without an API server: one line a minute. A certificate that is refused
+/// will be refused again, so that ends it.
+async fn await_sync(assembly: &Assembly, server: &str) -> Result<(), AppError> {
+    let mut looks = interval_at(Instant::now() + LOOK, LOOK);
     let mut reminder = interval_at(Instant::now() + REMINDER / 6, REMINDER);
     reminder.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let synced = assembly.synced();
@@ -178,7 +198,12 @@ async fn await_sync(assembly: &Assembly, server: &str) {
     loop {
         tokio::select! {
             biased;
-            () = &mut synced => return,
+            () = &mut synced => return Ok(()),
+            _ = looks.tick() => {
+                if let Some(ApiError::Certificate { message, .. }) = assembly.hpas.status().error {
+                    return Err(AppError::Certificate { server: server.to_owned(), message });
+                }
+            }
             _ = reminder.tick() => {
                 let waiting = [assembly.hpas.status(), assembly.pods.status()];
                 let waiting: Vec<_> = waiting.into_iter().filter(|status| !status.synced).collect();

@@ -63,7 +63,8 @@ impl Stored {
                 .iter()
                 .map(|owner| object::text(owner, &["uid"]).into())
                 .collect(),
-            text: Bytes::from(object.to_string()),
+            // Boxed first: a text that grew has room to spare, which would be kept.
+            text: Bytes::from(object.to_string().into_boxed_str().into_boxed_bytes()),
         }
     }
 

@@ -7,7 +7,7 @@
 use std::cmp::Ordering;
 use std::fmt::Write;
 
-/// The content type of what [`render`] returns.
+/// The content type of what `render` returns.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// All series of one name.

@@ -41,7 +41,7 @@ pub(crate) fn scenario(recording: &Value, differences: &mut Vec<String>) -> usiz
 async fn play(recording: &Value, differences: &mut Vec<String>) {
     let syncs = recording["syncs"].as_array().unwrap();
     let any_count = names_a_random_pod(recording);
-    let mut stage = Stage::new(recording).await;
+    let mut stage = Stage::new(recording);
     for (number, sync) in syncs.iter().enumerate() {
         let got = stage.sync(sync).await;
         if let Some(text) = difference(&sync["expect"], &got, any_count) {
@@ -70,7 +70,7 @@ struct Stage {
 }
 
 impl Stage {
-    async fn new(recording: &Value) -> Self {
+    fn new(recording: &Value) -> Self {
         let first: Timestamp = recording["syncs"][0]["at"].as_str().unwrap().parse().unwrap();
         let start = first.checked_sub(LEAD * 2).unwrap();
         let clock: SharedClock = Arc::new(VirtualClock::starting_at(start));
@@ -246,13 +246,11 @@ fn settings(recording: &Value) -> Settings {
 
 fn action(fault: &Value) -> FaultAction {
     let code = u16::try_from(fault["code"].as_u64().unwrap()).unwrap();
-    match fault["text"].as_str() {
-        Some(text) => FaultAction::Text { code, body: text.to_owned() },
-        None => {
-            let text = |field: &str| fault[field].as_str().unwrap();
-            FaultAction::Status(Status::new(code, text("reason"), text("message")))
-        }
+    if let Some(text) = fault["text"].as_str() {
+        return FaultAction::Text { code, body: text.to_owned() };
     }
+    let text = |field: &str| fault[field].as_str().unwrap();
+    FaultAction::Status(Status::new(code, text("reason"), text("message")))
 }
 
 /// `apps/v1/deployments/web`, or `v1/...` and `core/v1/...` for the core group.

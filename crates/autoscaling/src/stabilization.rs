@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn without_behavior_the_highest_of_the_window_wins_and_its_edge_counts() {
         let history = recommended(&[(0, 9), (100, 7), (399, 3)]);
-        let window = Duration::from_secs(300);
+        let window = Duration::from_mins(5);
         assert_eq!(without_behavior(&history, 2, window, at(300)).step.after, 9);
         let later = without_behavior(&history, 2, window, at(301));
         assert_eq!(later.step.after, 7);

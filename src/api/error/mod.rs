@@ -31,6 +31,16 @@ pub enum ApiError {
         /// `reason` of the first cause: `NamespaceTerminating`, `ResourceVersionTooLarge`, ...
         cause: Option<String>,
     },
+    /// One side refused the other's certificate: the request was certainly not received.
+    #[error("{op} \"{url}\": {message}")]
+    Certificate {
+        /// `Get`, `Put`, `Post`, `Patch`.
+        op: String,
+        /// The whole URL.
+        url: String,
+        /// What is wrong with it, as Go prints it.
+        message: String,
+    },
     /// No connection could be made: the request was certainly not received.
     #[error("{op} \"{url}\": {message}")]
     Connect {
@@ -160,7 +170,11 @@ impl ApiError {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Status { code, .. } => *code == 429 || *code >= 500,
-            Self::Connect { .. } | Self::Transport { .. } | Self::Timeout { .. } | Self::Body(_) => true,
+            Self::Connect { .. }
+            | Self::Certificate { .. }
+            | Self::Transport { .. }
+            | Self::Timeout { .. }
+            | Self::Body(_) => true,
             Self::TooLarge { .. } | Self::Decode(_) | Self::Request(_) | Self::Refused(_) => false,
         }
     }
@@ -169,6 +183,7 @@ impl ApiError {
     pub fn same_trouble(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Connect { message: one, .. }, Self::Connect { message: another, .. })
+            | (Self::Certificate { message: one, .. }, Self::Certificate { message: another, .. })
             | (Self::Transport { message: one, .. }, Self::Transport { message: another, .. }) => {
                 one == another
             }
@@ -186,7 +201,7 @@ impl ApiError {
             | Self::Body(_)
             | Self::TooLarge { .. }
             | Self::Decode(_) => true,
-            Self::Connect { .. } | Self::Request(_) | Self::Refused(_) => false,
+            Self::Connect { .. } | Self::Certificate { .. } | Self::Request(_) | Self::Refused(_) => false,
         }
     }
 }

@@ -26,6 +26,9 @@ impl ApiError {
                 .is_some_and(hyper_util::client::legacy::Error::is_connect)
         });
         let message = describe(error, base, connect);
+        if tls_error(error).is_some_and(is_about_certificates) {
+            return Self::Certificate { op, url, message };
+        }
         if connect { Self::Connect { op, url, message } } else { Self::Transport { op, url, message } }
     }
 
@@ -69,11 +72,34 @@ fn io_error<'a>(error: &'a (dyn Error + Send + Sync + 'static)) -> Option<&'a io
 
 fn tls_error<'a>(error: &'a (dyn Error + Send + Sync + 'static)) -> Option<&'a rustls::Error> {
     chain(error).find_map(|cause| {
-        cause.downcast_ref::<rustls::Error>().or_else(|| {
-            let inner = cause.downcast_ref::<io::Error>()?.get_ref()?;
-            inner.downcast_ref::<rustls::Error>()
-        })
+        cause.downcast_ref::<rustls::Error>().or_else(|| tls_within(cause.downcast_ref::<io::Error>()?))
     })
+}
+
+/// I/O errors wrap one another, and `source` passes over what they wrap.
+fn tls_within(error: &io::Error) -> Option<&rustls::Error> {
+    let inner = error.get_ref()?;
+    inner.downcast_ref::<rustls::Error>().or_else(|| tls_within(inner.downcast_ref::<io::Error>()?))
+}
+
+/// Whether a handshake ended because one side refused the other's certificate.
+fn is_about_certificates(error: &rustls::Error) -> bool {
+    use rustls::AlertDescription as Alert;
+    match error {
+        rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented => true,
+        rustls::Error::AlertReceived(alert) => matches!(
+            alert,
+            Alert::BadCertificate
+                | Alert::UnsupportedCertificate
+                | Alert::CertificateRevoked
+                | Alert::CertificateExpired
+                | Alert::CertificateUnknown
+                | Alert::CertificateRequired
+                | Alert::UnknownCA
+                | Alert::AccessDenied
+        ),
+        _ => false,
+    }
 }
 
 fn describe(error: &(dyn Error + Send + Sync + 'static), base: &Uri, connect: bool) -> String {

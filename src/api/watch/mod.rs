@@ -2,7 +2,7 @@
 //!
 //! Invariants: the sink keeps its old view until a new list is complete ([`Sink::start`] … [`Sink::done`]); an object
 //! that cannot be decoded is reported and skipped and ends nothing; every failure is followed by a wait. Which failure
-//! leads where is in [`state`]; this file does the I/O.
+//! leads where is in `state`; this file does the I/O.
 
 mod handle;
 mod state;
