@@ -1,5 +1,6 @@
 //! The whole loop in virtual time: watches, queue, syncs, writes and events, against the embedded cluster.
 
+#![cfg(feature = "tools")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
