@@ -80,7 +80,7 @@ impl Stage {
         let metrics = Arc::new(StaticMetrics::new());
         cluster.set_metrics(Arc::clone(&metrics) as _);
         let clients = link::clients(&cluster, &ClientOptions::default());
-        let config = Config { settings: settings(recording), ..Config::default() };
+        let config = config(recording);
         let stop = CancellationToken::new();
         let assembly = Assembly::start(&clients, &config, clock, Metrics::new(), 0, &stop);
         Self { cluster, metrics, assembly, stop, origin, targets: BTreeSet::new(), pods: BTreeSet::new() }
@@ -228,20 +228,27 @@ impl Stage {
     }
 }
 
-fn settings(recording: &Value) -> Settings {
+/// A gate that the recording does not name has the default of the emulated version.
+fn config(recording: &Value) -> Config {
     let newest = recording["emulatedVersion"] == "1.37";
     let mut settings = Settings::of(if newest { Version::V1_37 } else { Version::V1_36 });
-    let config = &recording["config"];
+    let given = &recording["config"];
     let duration =
-        |name: &str| config[name].as_str().unwrap().parse::<GoDuration>().unwrap().unsigned().unwrap();
-    settings.tolerance = config["tolerance"].as_f64().unwrap();
+        |name: &str| given[name].as_str().unwrap().parse::<GoDuration>().unwrap().unsigned().unwrap();
+    let gate = |name: &str, default: bool| given["featureGates"][name].as_bool().unwrap_or(default);
+    settings.tolerance = given["tolerance"].as_f64().unwrap();
     settings.downscale_stabilization = duration("downscaleStabilization");
     settings.cpu_initialization_period = duration("cpuInitializationPeriod");
     settings.initial_readiness_delay = duration("initialReadinessDelay");
-    let gate = |name: &str, default: bool| config["featureGates"][name].as_bool().unwrap_or(default);
-    settings.scale_to_zero = gate("HPAScaleToZero", newest);
-    settings.generation = gate("HPAGeneration", newest);
-    settings
+    settings.scale_to_zero = gate("HPAScaleToZero", settings.scale_to_zero);
+    settings.generation = gate("HPAGeneration", settings.generation);
+    settings.configurable_tolerance = gate("HPAConfigurableTolerance", settings.configurable_tolerance);
+    Config {
+        settings,
+        stale_consistency: gate("StaleControllerConsistencyHPA", newest),
+        sync_period: duration("syncPeriod"),
+        ..Config::default()
+    }
 }
 
 fn action(fault: &Value) -> FaultAction {

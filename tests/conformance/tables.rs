@@ -81,16 +81,7 @@ fn correlation(row: &Value) -> Vec<Comparison> {
     compared.collect()
 }
 
-/// Reasons are constants of the controller; those of the tables are few.
+/// Reasons are constants of the controller; a table's live as long as the test.
 fn reason(text: &str) -> &'static str {
-    [
-        "FailedGetResourceMetric",
-        "FailedComputeMetricsReplicas",
-        "FailedGetScale",
-        "FailedUpdateStatus",
-        "SuccessfulRescale",
-    ]
-    .into_iter()
-    .find(|known| *known == text)
-    .unwrap_or_else(|| panic!("the table has an event with reason {text}: add it here"))
+    Box::leak(text.to_owned().into_boxed_str())
 }

@@ -72,6 +72,7 @@ fn settings(recording: &Value) -> Settings {
     let gate = |name: &str, default: bool| config["featureGates"][name].as_bool().unwrap_or(default);
     settings.scale_to_zero = gate("HPAScaleToZero", newest);
     settings.generation = gate("HPAGeneration", newest);
+    settings.configurable_tolerance = gate("HPAConfigurableTolerance", true);
     settings
 }
 
