@@ -9,6 +9,7 @@ pub mod clock;
 #[cfg(feature = "tools")]
 pub mod commands;
 pub mod controller;
+pub mod duration;
 #[cfg(feature = "tools")]
 pub mod embedded;
 pub mod process;

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::call::Call;
 use super::client::Client;
-use super::error::{ApiError, go_quote};
+use super::error::ApiError;
 
 /// How long what is known of a group holds; the reference forgets everything every 30 s.
 pub const LIFE: Duration = Duration::from_secs(30);
@@ -47,7 +47,11 @@ impl Mapping {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
     /// The group, or the kind in it, does not exist.
-    #[error("no matches for kind {} in group {}", go_quote(kind), go_quote(group))]
+    #[error(
+        "no matches for kind {} in group {}",
+        autoscaling::go::quote(kind),
+        autoscaling::go::quote(group)
+    )]
     NoMatch {
         /// The group.
         group: String,

@@ -8,7 +8,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use super::CliError;
-use super::duration::GoDuration;
+use crate::duration::GoDuration;
 use crate::telemetry::logging::{LogFormat, LogOptions};
 
 /// What the demo can be told.

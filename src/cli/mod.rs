@@ -9,7 +9,6 @@ use std::ffi::OsString;
 pub mod config;
 #[cfg(feature = "tools")]
 mod demo;
-pub mod duration;
 pub mod flags;
 pub mod gates;
 mod help;

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use autoscaling::go;
 use autoscaling::quantity::Quantity;
 
-use super::duration::GoDuration;
+use crate::duration::GoDuration;
 
 /// The type of a flag's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

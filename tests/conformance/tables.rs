@@ -4,7 +4,7 @@ use std::path::Path;
 
 use autoscaling::event::{EventIntent, EventKind};
 use concertina::api::events::{Correlated, Correlator, EventTarget, Verdict};
-use concertina::cli::duration::GoDuration;
+use concertina::duration::GoDuration;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 

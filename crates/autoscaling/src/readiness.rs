@@ -60,12 +60,10 @@ impl Grouped {
             strangers: 0,
             strangers_sum: 0,
         };
-        let mut known: Vec<&str> = Vec::with_capacity(pods.len());
         for pod in pods {
             let sample = last_sample(&samples, &pod.name);
             if sample.is_some() {
                 matched += 1;
-                known.push(&pod.name);
             }
             let group = group_of(pod, sample, cpu, settings, now);
             match group {
@@ -81,7 +79,7 @@ impl Grouped {
                 request: None,
             });
         }
-        grouped.add_strangers(&samples, matched, &mut known);
+        grouped.add_strangers(&samples, matched);
         grouped
     }
 
@@ -100,21 +98,25 @@ impl Grouped {
         self.pods.iter().filter(|pod| pod.group == PodGroup::Ready)
     }
 
-    fn add_strangers(&mut self, samples: &[Sample<'_>], matched: usize, known: &mut [&str]) {
+    fn add_strangers(&mut self, samples: &[Sample<'_>], matched: usize) {
         // The usual case: every sample belongs to a pod.
         if samples.len() == matched {
             return;
         }
+        let with_sample = self.pods.iter().filter(|pod| pod.sample.is_some());
+        let mut known: Vec<&str> = with_sample.map(|pod| &*pod.name).collect();
         known.sort_unstable();
+        let (mut strangers, mut sum) = (0, 0);
         let mut previous: Option<&Sample<'_>> = None;
         for sample in samples.iter().rev() {
             let superseded = previous.is_some_and(|later| later.pod == sample.pod);
             previous = Some(sample);
             if !superseded && known.binary_search(&sample.pod).is_err() {
-                self.strangers += 1;
-                self.strangers_sum += i128::from(sample.value);
+                strangers += 1;
+                sum += i128::from(sample.value);
             }
         }
+        (self.strangers, self.strangers_sum) = (strangers, sum);
     }
 }
 

@@ -272,7 +272,7 @@ mod wire {
                 _ => MetricSource::Invalid(InvalidMetric {
                     reason: "InvalidMetricSourceType",
                     prefix: String::new(),
-                    message: format!("unknown metric source type {kind:?}"),
+                    message: format!("unknown metric source type {}", crate::go::quote(&kind)),
                     kind: kind.into(),
                 }),
             }

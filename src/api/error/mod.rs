@@ -233,7 +233,7 @@ fn generic(call: &Call, code: u16, text: String) -> (&'static str, String) {
         ),
         500.. => (
             "InternalError",
-            format!("an error on the server ({}) has prevented the request from succeeding", go_quote(&text)),
+            format!("an error on the server ({}) has prevented the request from succeeding", autoscaling::go::quote(&text)),
         ),
         _ => (
             "Unknown",
@@ -249,33 +249,6 @@ fn generic(call: &Call, code: u16, text: String) -> (&'static str, String) {
         };
     }
     (reason, message)
-}
-
-/// Quotes as Go's `%q` does.
-pub(super) fn go_quote(text: &str) -> String {
-    use std::fmt::Write as _;
-
-    let mut quoted = String::with_capacity(text.len() + 2);
-    quoted.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => quoted.push_str("\\\""),
-            '\\' => quoted.push_str("\\\\"),
-            '\n' => quoted.push_str("\\n"),
-            '\r' => quoted.push_str("\\r"),
-            '\t' => quoted.push_str("\\t"),
-            '\u{7}' => quoted.push_str("\\a"),
-            '\u{8}' => quoted.push_str("\\b"),
-            '\u{b}' => quoted.push_str("\\v"),
-            '\u{c}' => quoted.push_str("\\f"),
-            c if u32::from(c) < 0x20 || c == '\u{7f}' => {
-                let _ = write!(quoted, "\\x{:02x}", u32::from(c));
-            }
-            c => quoted.push(c),
-        }
-    }
-    quoted.push('"');
-    quoted
 }
 
 /// `metav1.Status`: an error answer, or the object of an ERROR event.

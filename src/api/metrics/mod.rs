@@ -4,7 +4,6 @@
 //! and in all; each is bounded in time and size. Errors are the texts that Go's clients print.
 
 mod custom;
-mod duration;
 mod external;
 mod flight;
 mod resource;

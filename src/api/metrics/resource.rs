@@ -5,10 +5,10 @@ use autoscaling::query::{Answer, ContainerUsage, PodUsage};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{FetchError, Inner, duration, wire};
+use super::{FetchError, Inner, wire};
 use crate::api::call::Call;
 use crate::api::decode::{DecodeError, Text};
-use crate::api::error::go_quote;
+use crate::duration::GoDuration;
 
 pub(super) async fn ask(metrics: &Inner, namespace: &str, selector: &str) -> Result<Answer, FetchError> {
     let call = Call::get(["apis", "metrics.k8s.io", "v1beta1", "namespaces", namespace, "pods"])
@@ -48,8 +48,10 @@ fn pod(item: &[u8]) -> Result<PodUsage, DecodeError> {
     let pod: Pod<'_> = serde_json::from_slice(item)?;
     let window_nanos = match pod.window.as_deref() {
         None => 0,
-        Some(text) => duration::parse(text)
-            .ok_or_else(|| DecodeError::new(format!("time: invalid duration {}", go_quote(text))))?,
+        Some(text) => {
+            let window = text.parse::<GoDuration>().map_err(|error| DecodeError::new(error.to_string()))?;
+            window.0
+        }
     };
     let containers = pod.containers.unwrap_or_default().into_iter().map(|container| {
         let usage = container.usage.unwrap_or_default().into_iter();

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use crate::api::call::Call;
 use crate::api::client::Client;
 use crate::api::decode::{DecodeError, Text};
-use crate::api::error::{ApiError, go_quote};
+use crate::api::error::ApiError;
 
 /// Reads a list item by item and checks what kind of list it is.
 pub(super) async fn list<T>(
@@ -35,8 +35,8 @@ pub(super) async fn list<T>(
         let found = if envelope.api_version.is_empty() { "v1" } else { &envelope.api_version };
         format!(
             "no kind {} is registered for version {}: a {kind} was asked for",
-            go_quote(cut(&envelope.kind)),
-            go_quote(cut(found))
+            autoscaling::go::quote(cut(&envelope.kind)),
+            autoscaling::go::quote(cut(found))
         )
     };
     Err(ApiError::Decode(DecodeError::new(message)))
@@ -69,7 +69,7 @@ pub(super) fn time(text: Option<&Text<'_>>) -> Result<Option<Timestamp>, DecodeE
     let time = text.parse().map_err(|error| {
         DecodeError::new(format!(
             "parsing time {} as \"2006-01-02T15:04:05Z07:00\": {error}",
-            go_quote(cut(text))
+            autoscaling::go::quote(cut(text))
         ))
     })?;
     Ok(Some(time))

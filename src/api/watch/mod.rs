@@ -102,8 +102,6 @@ pub trait Sink<T>: Send {
     fn delete(&mut self, object: Deleted);
     /// The list is complete.
     fn done(&mut self);
-    /// Everything up to this version has been applied. Most sinks need not know.
-    fn progress(&mut self, _resource_version: &str) {}
 }
 
 /// An object that is gone.
@@ -296,7 +294,6 @@ where
             match self.intake.line(&line) {
                 Ok(Line::InitialEventsEnd { resource_version } | Line::Event { resource_version }) => {
                     self.handle.event();
-                    self.intake.progress(&resource_version);
                     self.machine.step(Outcome::Progress { resource_version });
                 }
                 Ok(Line::Skipped) => {}
@@ -346,10 +343,6 @@ where
 
     fn done(&mut self) {
         Sink::<W::Object<'static>>::done(&mut self.sink);
-    }
-
-    fn progress(&mut self, resource_version: &str) {
-        Sink::<W::Object<'static>>::progress(&mut self.sink, resource_version);
     }
 
     fn line(&mut self, line: &BytesMut) -> Result<Line, ApiError> {

@@ -8,11 +8,11 @@ use std::time::Duration;
 use autoscaling::quantity::Quantity;
 use autoscaling::settings::Settings;
 
-use super::duration::GoDuration;
 use super::flags::{Flag, FlagError, Group, Purpose, Raw, Table};
 use super::gates::{self, Gates};
 use super::kcm;
 use super::values::{Kind, Value};
+use crate::duration::GoDuration;
 use crate::telemetry::logging::{LogFormat, LogOptions};
 
 /// Everything that the controller can be told. It cannot be invalid.

@@ -246,4 +246,23 @@ mod tests {
         let error = "1é\n\"".parse::<GoDuration>().unwrap_err();
         assert_eq!(error.to_string(), r#"time: unknown unit "\xc3\xa9\x0a\"" in duration "1\xc3\xa9\x0a\"""#);
     }
+
+    #[test]
+    fn windows_of_metrics_are_read_and_others_refused() {
+        for (text, nanos) in [
+            ("30s", 30_000_000_000),
+            ("1m0s", 60_000_000_000),
+            ("1h2m3.5s", 3_723_500_000_000),
+            ("0", 0),
+            ("0s", 0),
+            (".5s", 500_000_000),
+            ("-1.5ms", -1_500_000),
+            ("14.871s", 14_871_000_000),
+        ] {
+            assert_eq!(text.parse(), Ok(GoDuration(nanos)), "{text}");
+        }
+        for text in ["", "30", "s", ".s", "1x", "99999999999h", "1.2.3s", "- 1s", "é"] {
+            assert!(text.parse::<GoDuration>().is_err(), "{text}");
+        }
+    }
 }
