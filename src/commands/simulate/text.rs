@@ -1,6 +1,5 @@
 //! Words and numbers as people read them, and text from a cluster made safe for where it is shown.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use autoscaling::explanation::Span;
@@ -108,20 +107,6 @@ pub(super) fn time_of_day(start: Timestamp, after: Duration, with_date: bool) ->
 /// `1 pod`, `2 pods`.
 pub(super) fn counted(count: u64, one: &str, many: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
-}
-
-/// Things in a row: `a, b and c`.
-pub(super) fn listed(things: &[String]) -> String {
-    match things {
-        [] => String::new(),
-        [only] => only.clone(),
-        [first @ .., last] => {
-            let mut text = first.join(", ");
-            // Writing to a string cannot fail.
-            let _ = write!(text, " and {last}");
-            text
-        }
-    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::super::figure::{Figure, Ink, scale_of};
-use super::super::run::{Comparison, HpaRun, MetricSeries, Run, Sample};
+use super::super::run::{HpaRun, MetricSeries, Run, Sample};
 use super::super::text;
 use super::moment;
 
