@@ -74,6 +74,7 @@ pub fn render(comparison: &Comparison, style: &ChartStyle) -> String {
     let Some(first) = comparison.runs.first() else { return String::new() };
     rows.extend(title(first));
     for group in groups.iter().take(CHARTS) {
+        let top = group.iter().map(|(_, hpa)| curves::peak(hpa)).max().unwrap_or(1);
         for (place, (run, hpa)) in group.iter().enumerate() {
             rows.push(Row::default());
             let name = format!("{}/{}", hpa.namespace, hpa.name);
@@ -83,7 +84,7 @@ pub fn render(comparison: &Comparison, style: &ChartStyle) -> String {
                 "" => heading,
                 variant => heading.with(Paint::Plain, &format!("  {variant}")),
             });
-            rows.extend(curves::of(run, hpa, style.columns() - GUTTER - 1, place == 0));
+            rows.extend(curves::of(run, hpa, style.columns() - GUTTER - 1, top, place == 0));
             if place == 0 {
                 rows.extend(rescales(run, hpa, group.len() > 1));
                 rows.extend(warnings(run, hpa));
@@ -185,7 +186,7 @@ fn time_axis(time: &TimeAxis, columns: usize) -> [Row; 2] {
     let mut axis = vec!['─'; columns];
     let mut labels = vec![' '; columns + GUTTER];
     let mut free_from = 0;
-    for (at, label) in time.ticks((columns / 11).max(2)) {
+    for (at, label) in time.ticks((columns / 9).max(2)) {
         let column = curves::column(at / time.length(), columns);
         if let Some(cell) = axis.get_mut(column) {
             *cell = '┬';

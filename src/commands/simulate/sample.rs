@@ -1,5 +1,12 @@
 //! Runs to try reports on: a small model of its own, so that they need neither cluster nor controller.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_possible_wrap,
+    reason = "the numbers of a day are small"
+)]
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;

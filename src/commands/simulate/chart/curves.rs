@@ -12,10 +12,15 @@ const ROWS: (usize, usize) = (8, 5);
 const EIGHTHS: usize = 8;
 const BLOCKS: [char; EIGHTHS] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// The panels over one time axis, `columns` wide.
-pub(super) fn of(run: &Run, hpa: &HpaRun, columns: usize, with_metrics: bool) -> Vec<Row> {
+/// The most replicas at once, wanted or ready; at least 1.
+pub(super) fn peak(hpa: &HpaRun) -> i32 {
+    hpa.samples.iter().map(|sample| sample.wanted.max(sample.ready)).max().unwrap_or(0).max(1)
+}
+
+/// The panels over one time axis, `columns` wide. The axis of replicas ends at `top`, so that variants can be compared.
+pub(super) fn of(run: &Run, hpa: &HpaRun, columns: usize, top: i32, with_metrics: bool) -> Vec<Row> {
     let figure = Figure::new(run, hpa);
-    let mut rows = replicas(hpa, &figure, columns);
+    let mut rows = replicas(hpa, &figure, columns, f64::from(top));
     if with_metrics {
         for metric in &hpa.metrics {
             rows.extend(values(hpa, metric, &figure, columns));
@@ -61,10 +66,9 @@ where
     chunks
 }
 
-fn replicas(hpa: &HpaRun, figure: &Figure, columns: usize) -> Vec<Row> {
+fn replicas(hpa: &HpaRun, figure: &Figure, columns: usize, top: f64) -> Vec<Row> {
     let counts: Vec<_> = hpa.samples.iter().map(|sample| (sample.wanted, sample.ready)).collect();
     let chunks = chunks(hpa, figure, columns, &counts);
-    let top = f64::from(counts.iter().map(|(wanted, ready)| *wanted.max(ready)).max().unwrap_or(0).max(1));
     let mut grid = Grid::new(columns, ROWS.0);
     let mut is_lacking = false;
     for (column, chunk) in chunks.iter().enumerate() {

@@ -131,33 +131,37 @@ pub(super) fn section(place: usize, group: &Group<'_>, data: &mut Data) -> Strin
     );
     let mut figures: Vec<_> = group.iter().map(|(run, hpa)| Figure::new(run, hpa)).collect();
     figure::share_axes(&mut figures);
+    let courses: Vec<_> =
+        group.iter().zip(&figures).map(|((run, hpa), figure)| data.add(run, hpa, figure)).collect();
     if group.len() > 1
         && let Some(overlay) = Figure::overlay(group)
     {
-        let panels = panels(&overlay);
-        let _ = write!(markup, "<div class=\"course overlay\">\n{panels}</div>\n");
+        let course = data.add_overlay(group, &overlay, courses.clone());
+        let label = html(&format!("Replicas of {}/{} in all variants", hpa.namespace, hpa.name));
+        markup.push_str(&charts(course, "course overlay", &label, &overlay));
     }
     markup.push_str("<div class=\"variants\">\n");
-    for ((run, hpa), figure) in group.iter().zip(&figures) {
-        let course = data.add(run, hpa, figure);
+    for (((run, hpa), figure), course) in group.iter().zip(&figures).zip(courses) {
         markup.push_str("<div class=\"one\">\n");
         if group.len() > 1 {
             let _ = writeln!(markup, "<h3>{}</h3>", html(&run.variant));
         }
-        let label = html(&format!(
-            "Charts of {}/{} {}: arrow keys move through time",
-            hpa.namespace, hpa.name, run.variant
-        ));
-        let _ = write!(
-            markup,
-            "<div class=\"course\" id=\"c{course}\" data-course=\"{course}\" tabindex=\"0\" role=\"group\" aria-label=\"{label}\">\n{}</div>\n",
-            panels(figure)
-        );
+        let name = format!("Charts of {}/{} {}", hpa.namespace, hpa.name, run.variant);
+        markup.push_str(&charts(course, "course", &html(name.trim_end()), figure));
         markup.push_str(&happened(run, hpa, course));
         markup.push_str("</div>\n");
     }
     markup.push_str("</div></section>\n");
     markup
+}
+
+/// The panels of a figure, to be pointed at.
+fn charts(course: usize, class: &str, label: &str, figure: &Figure) -> String {
+    format!(
+        "<div class=\"{class}\" id=\"c{course}\" data-course=\"{course}\" tabindex=\"0\" role=\"group\" \
+         aria-label=\"{label}: arrow keys move through time\">\n{}</div>\n",
+        panels(figure)
+    )
 }
 
 fn panels(figure: &Figure) -> String {
