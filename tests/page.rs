@@ -243,7 +243,8 @@ async fn a_narrow_window_needs_no_scrolling_to_the_side() {
         let page = Written::new(&format!("narrow-{name}"), &comparison);
         let mut browser = Browser::start(&format!("narrow-{name}"), 360, 740).await;
         browser.open(&page.0).await;
-        assert_eq!(browser.evaluate("document.documentElement.scrollWidth").await, 360, "{name}");
+        let wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth";
+        assert_eq!(browser.evaluate(wider).await, 0, "{name}");
         let [left, top, width, _] = place(&mut browser, ".course .plot").await;
         browser.evaluate(&format!("scrollTo({{top: {}, behavior: 'instant'}})", top - 20.0)).await;
         browser.point(left + width / 2.0, 60.0).await;
@@ -252,6 +253,27 @@ async fn a_narrow_window_needs_no_scrolling_to_the_side() {
         assert_quiet(&browser);
         browser.end().await;
     }
+}
+
+#[tokio::test]
+#[ignore = "needs Chromium"]
+async fn a_click_on_a_score_puts_the_hpas_with_most_of_it_first() {
+    let mut comparison = sample::many(20);
+    for (peak, hpa) in (1..).zip(&mut comparison.runs[0].hpas) {
+        hpa.scores.peak = peak;
+    }
+    let page = Written::new("order", &comparison);
+    let mut browser = Browser::start("order", 1280, 1000).await;
+    browser.open(&page.0).await;
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        seen.push(text(&mut browser, ".scores tbody td:last-child").await.unwrap());
+        let [left, top, width, height] = place(&mut browser, "thead th:last-child button").await;
+        browser.click(left + width / 2.0, top + height / 2.0).await;
+    }
+    assert_eq!(seen, ["1", "20", "1", "1"]);
+    assert_quiet(&browser);
+    browser.end().await;
 }
 
 #[tokio::test]

@@ -249,6 +249,25 @@
   goTo(location.hash, false);
   window.addEventListener("hashchange", () => goTo(location.hash, true));
 
+  // With several HPAs, a click on a score puts those with the most of it first, then last, then back.
+  const table = document.querySelector(".scores table");
+  if (table && table.tBodies.length > 1) {
+    const given = [...table.tBodies];
+    for (const head of table.querySelectorAll("thead .n")) {
+      const order = make("button", head.textContent);
+      order.type = "button";
+      head.replaceChildren(order);
+      order.addEventListener("click", () => {
+        const next = { null: "descending", descending: "ascending" }[head.getAttribute("aria-sort")];
+        table.querySelectorAll("[aria-sort]").forEach((other) => other.removeAttribute("aria-sort"));
+        if (next) head.setAttribute("aria-sort", next);
+        const value = (group) => Number(group.rows[0].cells[head.cellIndex].dataset.value);
+        const sign = next === "ascending" ? 1 : -1;
+        table.append(...(next ? [...given].sort((one, other) => sign * (value(one) - value(other))) : given));
+      });
+    }
+  }
+
   const button = document.getElementById("theme");
   const themes = ["auto", "light", "dark"];
   button.hidden = false;
