@@ -26,7 +26,7 @@ pub(crate) fn recompute(explained: &Value) -> Result<Option<i64>, String> {
     Ok(Some(if current == 0 && limited < min { min } else { limited }))
 }
 
-fn same<T: PartialEq + std::fmt::Debug>(step: &str, told: T, computed: T) -> Result<(), String> {
+fn same<T: PartialEq + Copy + std::fmt::Debug>(step: &str, told: T, computed: T) -> Result<(), String> {
     if told == computed { Ok(()) } else { Err(format!("{step}: told {told:?}, computed {computed:?}")) }
 }
 
@@ -238,7 +238,8 @@ fn rate(step: &Value, current: i64, up: bool) -> Result<i64, String> {
     }
     let largest = up == (select == "max");
     let chosen = if largest { allowed.iter().max() } else { allowed.iter().min() };
-    Ok(chosen.copied().unwrap_or(if largest { i64::from(i32::MIN) } else { i64::from(i32::MAX) }))
+    let none = if largest { i32::MIN } else { i32::MAX };
+    Ok(chosen.copied().unwrap_or_else(|| none.into()))
 }
 
 /// A sum within 64 bits.
