@@ -22,9 +22,7 @@ use tower::{BoxError, Layer, Service, ServiceExt};
 
 use super::body;
 use super::call::Call;
-use super::connect::{
-    self, CredentialError, HttpService, Plugin, PluginError, PluginLimits, ProxyError,
-};
+use super::connect::{self, CredentialError, HttpService, Plugin, PluginError, PluginLimits, ProxyError};
 use super::decode::DecodeError;
 use super::error::ApiError;
 use super::gate::{Gate, GateLayer};

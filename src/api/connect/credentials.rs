@@ -62,7 +62,10 @@ pub(super) enum Source {
 
 impl Source {
     /// As client-go chooses: user and password; a token file; a token; only without any of them the plugin.
-    pub(super) fn of(config: &kube::Config, plugin: impl FnOnce() -> Plugin) -> Result<Self, CredentialError> {
+    pub(super) fn of(
+        config: &kube::Config,
+        plugin: impl FnOnce() -> Plugin,
+    ) -> Result<Self, CredentialError> {
         let user: &AuthInfo = &config.auth_info;
         if config.cluster_url.scheme_str() != Some("https") {
             return Ok(Self::Nothing);

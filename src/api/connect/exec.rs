@@ -29,7 +29,9 @@ const MAX_OUTPUT: u64 = 1 << 20;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PluginError {
     /// It wants a terminal.
-    #[error("the credential plugin {command} wants to ask on a terminal (interactiveMode: Always), and there is none")]
+    #[error(
+        "the credential plugin {command} wants to ask on a terminal (interactiveMode: Always), and there is none"
+    )]
     NoTerminal {
         /// The program.
         command: String,
@@ -199,7 +201,9 @@ impl Plugin {
 
         let mut child = Command::new(self.command())
             .args(self.exec.args.iter().flatten())
-            .envs(self.exec.env.iter().flatten().filter_map(|env| Some((env.get("name")?, env.get("value")?))))
+            .envs(
+                self.exec.env.iter().flatten().filter_map(|env| Some((env.get("name")?, env.get("value")?))),
+            )
             .env(INFO, self.info(is_interactive))
             .stdin(if is_interactive { Stdio::inherit() } else { Stdio::null() })
             .stdout(Stdio::piped())

@@ -40,6 +40,11 @@ pub use self::exec::{PluginError, PluginLimits};
 pub use self::proxy::ProxyError;
 pub(super) use self::tunnel::TunnelError;
 
+/// Checks the URL of a proxy. `origin` is how errors call the place where it was found.
+pub(super) fn check_proxy(url: &str, origin: &str) -> Result<(), ProxyError> {
+    Proxy::parse(url, origin).map(drop)
+}
+
 /// Sends requests; the URI of a request is its path, the server's is put in front of it.
 pub(super) type HttpService = BoxCloneSyncService<Request<Body>, Response<Incoming>, BoxError>;
 
@@ -90,7 +95,8 @@ fn transport(config: &kube::Config, proxy: Option<&Arc<Proxy>>) -> Result<HttpSe
 
     let mut config = config.clone();
     let stack = if let Some(proxy) = proxy {
-        if let (Some("http"), Some(authorization)) = (config.cluster_url.scheme_str(), proxy.authorization()) {
+        if let (Some("http"), Some(authorization)) = (config.cluster_url.scheme_str(), proxy.authorization())
+        {
             // There is no tunnel to a server at http://, the proxy reads each request.
             config.headers.push((PROXY_AUTHORIZATION, authorization));
         }

@@ -94,9 +94,8 @@ async fn socks<IO>(proxy: &Proxy, stream: IO, server: &str) -> Result<Tunnelled,
 where
     IO: Read + Write + Unpin + Send + 'static,
 {
-    let failed = |reason: String| {
-        TunnelError(format!("socks connect tcp {}->{server}: {reason}", proxy.authority()))
-    };
+    let failed =
+        |reason: String| TunnelError(format!("socks connect tcp {}->{server}: {reason}", proxy.authority()));
     let mut stream = Some(stream);
     let dialled = tower::service_fn(move |_| {
         std::future::ready(stream.take().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)))
@@ -135,5 +134,7 @@ where
 }
 
 fn innermost(error: &(dyn Error + 'static)) -> String {
-    std::iter::successors(Some(error), |error| (*error).source()).last().map_or_else(String::new, ToString::to_string)
+    std::iter::successors(Some(error), |error| (*error).source())
+        .last()
+        .map_or_else(String::new, ToString::to_string)
 }
