@@ -85,11 +85,15 @@ pub(crate) fn home(variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf>
     with_config.or_else(|| candidates.first()).cloned()
 }
 
-/// Makes a directory that only this user can enter. On Windows the temporary directory is the user's own already.
-#[cfg(feature = "tools")]
+/// Makes a directory that only this user can enter.
+#[cfg(all(unix, feature = "tools"))]
 pub(crate) fn create_private_directory(path: &Path) -> io::Result<()> {
-    let mut builder = std::fs::DirBuilder::new();
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(path)
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new().mode(0o700).create(path)
+}
+
+/// Makes a directory. Its parent, the temporary directory, is this user's own.
+#[cfg(all(windows, feature = "tools"))]
+pub(crate) fn create_private_directory(path: &Path) -> io::Result<()> {
+    std::fs::create_dir(path)
 }

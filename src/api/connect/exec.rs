@@ -216,17 +216,20 @@ impl Plugin {
             if let Some(stdout) = stdout {
                 stdout.take(MAX_OUTPUT + 1).read_to_end(&mut output).await?;
             }
-            child.wait().await
+            // One that does not stop printing would not end either.
+            if output.len() as u64 > MAX_OUTPUT { Ok(None) } else { child.wait().await.map(Some) }
         };
         let limit = if is_interactive { self.limits.interactive } else { self.limits.alone };
         let status = tokio::time::timeout(limit, ended)
             .await
             .map_err(|_| PluginError::TimedOut { command: name(), limit })?
             .map_err(not_run)?;
+        let unusable = |problem| PluginError::Output { command: name(), problem };
+        let status = status.ok_or_else(|| unusable(format!("it printed more than {MAX_OUTPUT} bytes")))?;
         if !status.success() {
             return Err(PluginError::Failed { command: name(), status: status.to_string() });
         }
-        self.read(&output).map_err(|problem| PluginError::Output { command: name(), problem })
+        self.read(&output).map_err(unusable)
     }
 
     /// Whether the plugin may talk to somebody.
@@ -250,9 +253,6 @@ impl Plugin {
 
     /// Reads what the plugin printed: an ExecCredential as JSON, or as YAML.
     fn read(&self, output: &[u8]) -> Result<Issued, String> {
-        if output.len() as u64 > MAX_OUTPUT {
-            return Err(format!("it printed more than {MAX_OUTPUT} bytes"));
-        }
         let printed: ExecCredential = serde_saphyr::from_slice(output)
             .map_err(|_| "it must print an ExecCredential as JSON or YAML, and nothing else".to_owned())?;
         let wanted = self.exec.api_version.as_deref().unwrap_or_default();

@@ -148,7 +148,8 @@ fn host_and_port(server: &Uri) -> (String, u16) {
 fn is_exempt(server: &Uri, no_proxy: &str) -> bool {
     let (host, port) = host_and_port(server);
     let address = host.parse::<IpAddr>().ok().map(|address| address.to_canonical());
-    if host == "localhost" || address.is_some_and(|address| address.is_loopback()) {
+    // In other letters it is a name like any other, in Go.
+    if server.host() == Some("localhost") || address.is_some_and(|address| address.is_loopback()) {
         return true;
     }
     no_proxy.split(',').any(|entry| lists(entry.trim(), &host, port, address))
@@ -162,7 +163,7 @@ fn lists(entry: &str, host: &str, port: u16, address: Option<IpAddr>) -> bool {
         return true;
     }
     if let Ok(network) = entry.parse::<IpNet>() {
-        return address.is_some_and(|address| network.contains(&address));
+        return address.is_some_and(|address| contains(&network, address));
     }
     let (name, only_port) = split_port(entry);
     if only_port.is_some_and(|only| only != port.to_string()) {
@@ -179,6 +180,16 @@ fn lists(entry: &str, host: &str, port: u16, address: Option<IpAddr>) -> bool {
     match name.strip_prefix('.') {
         Some(_) => host.ends_with(name),
         None => host == name || host.strip_suffix(name).is_some_and(|rest| rest.ends_with('.')),
+    }
+}
+
+/// Whether an address is in a network; one of mapped addresses (`::ffff:10.0.0.0/104`) holds IPv4.
+fn contains(network: &IpNet, address: IpAddr) -> bool {
+    match (network, address) {
+        (IpNet::V6(network), IpAddr::V4(address)) => {
+            network.addr().to_ipv4_mapped().is_some() && network.contains(&address.to_ipv6_mapped())
+        }
+        _ => network.contains(&address),
     }
 }
 
@@ -229,16 +240,13 @@ mod tests {
 
     #[test]
     fn what_is_on_this_machine_needs_no_proxy() {
-        for server in [
-            "https://localhost:6443",
-            "https://127.0.0.1",
-            "https://127.9.9.9",
-            "https://[::1]:1",
-            "http://LOCALHOST",
-        ] {
+        for server in ["https://localhost:6443", "https://127.0.0.1", "https://127.9.9.9", "https://[::1]:1"]
+        {
             assert!(exempt(server, ""), "{server}");
         }
-        for server in ["https://localhost.example.com", "https://10.0.0.1", "https://[::2]"] {
+        for server in
+            ["https://localhost.example.com", "https://10.0.0.1", "https://[::2]", "https://LOCALHOST"]
+        {
             assert!(!exempt(server, ""), "{server}");
         }
     }
@@ -274,6 +282,7 @@ mod tests {
             ("https://[fd00::1]:6443", "[fd00::1]:6443", true),
             ("https://[fd00::1]:6443", "[fd00::1]:443", false),
             ("https://[::ffff:10.0.0.1]", "10.0.0.0/8", true),
+            ("https://10.0.0.1", "::ffff:10.0.0.0/104", true),
             ("https://10.1.2.3", ".3", false),
             ("https://anything", "*", true),
             ("https://10.1.2.3", "a,*", true),

@@ -148,7 +148,7 @@ fn resolve(path: &mut Option<String>, folder: &Path) {
     empty_is_none(path);
     if let Some(path) = path
         && Path::new(path).is_relative()
-        && let Some(resolved) = folder.join(&*path).to_str()
+        && let Some(resolved) = folder.join(&*path).components().collect::<PathBuf>().to_str()
     {
         *path = resolved.to_owned();
     }
