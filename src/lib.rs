@@ -13,6 +13,7 @@ pub mod duration;
 #[cfg(feature = "tools")]
 pub mod embedded;
 pub mod process;
+pub mod record;
 pub mod serve;
 pub mod store;
 pub mod telemetry;
