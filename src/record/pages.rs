@@ -63,6 +63,11 @@ impl Decisions {
         Self { record, controller }
     }
 
+    /// The record.
+    pub fn record(&self) -> &Record {
+        &self.record
+    }
+
     /// Answers a GET. `path` is what follows `/decisions`.
     pub fn answer(&self, path: &str, query: Option<&str>) -> Answer {
         if path.is_empty() {
