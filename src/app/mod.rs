@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 use tokio_util::sync::CancellationToken;
 
-pub use self::assembly::Assembly;
+pub use self::assembly::{Assembly, Parts};
 use crate::api::client::{ClientError, ClientOptions, Clients, RequestObserver};
 use crate::api::error::ApiError;
 use crate::api::gate::{Gate, Refusal};
@@ -97,7 +97,8 @@ pub async fn run_with(
 
     let watches = CancellationToken::new();
     let seed = u64::try_from(clock.now().as_nanosecond().unsigned_abs() % u128::from(u64::MAX)).unwrap_or(0);
-    let assembly = Assembly::start(clients, config, clock, telemetry, seed, &watches);
+    let parts = Parts { clients, config, clock, telemetry, observers: Vec::new(), seed };
+    let assembly = Assembly::start(parts, &watches);
     add_checks(&health, &assembly);
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),

@@ -9,6 +9,7 @@ use autoscaling::{
 use tokio::time::Instant;
 
 use super::gather::{Gathered, gather};
+use super::observe::Concluded;
 use super::permit::WorkerPermit;
 use super::rescale::Target;
 use super::{Controller, event_target};
@@ -50,10 +51,16 @@ impl Controller {
         };
         let history = self.histories.get(&record.uid);
         let answers = Answers { metrics: gathered.answers, pods: &pods };
-        let decision = decide(&hpa, &plan, &answers, &history, &self.settings, self.clock.now());
+        let at = self.clock.now();
+        let decision = decide(&hpa, &plan, &answers, &history, &self.settings, at);
         let outcome = self.rescale(key, &decision, target).await;
         let conclusion = conclude(&hpa, decision, &outcome, &history, &self.settings, self.clock.now());
         log(key, &conclusion, &outcome);
+        let concluded =
+            Concluded { hpa: &record, at, answers: &answers, outcome: &outcome, conclusion: &conclusion };
+        for observer in &self.observers {
+            observer.concluded(&concluded);
+        }
         self.finish(&record, &conclusion).await;
         for (computation, took) in conclusion.computations.iter().zip(&gathered.took) {
             self.telemetry.computed(&computation.metric_type, computation.action, computation.error, *took);
