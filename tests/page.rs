@@ -12,7 +12,7 @@ mod browser;
 mod sample;
 mod run {
     //! Where the samples expect what they are made of.
-    pub use concertina::commands::simulate::run::*;
+    pub(crate) use concertina::commands::simulate::run::*;
 }
 
 use std::path::PathBuf;

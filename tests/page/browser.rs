@@ -12,20 +12,20 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One page in one browser.
-pub struct Browser {
+pub(crate) struct Browser {
     child: Child,
     commands: ChildStdin,
     answers: BufReader<ChildStdout>,
     session: Option<String>,
     last: u64,
     /// What the browser told unasked since the page was opened: method and parameters.
-    pub events: Vec<(String, Value)>,
+    pub(crate) events: Vec<(String, Value)>,
     profile: PathBuf,
 }
 
 impl Browser {
     /// Starts the browser, which `CHROMIUM` may name, with an empty page of this size.
-    pub async fn start(name: &str, width: u32, height: u32) -> Self {
+    pub(crate) async fn start(name: &str, width: u32, height: u32) -> Self {
         let program = std::env::var("CHROMIUM").unwrap_or_else(|_| "chromium".to_owned());
         let profile = std::env::temp_dir().join(format!("concertina-browser-{}-{name}", std::process::id()));
         let mut child = Command::new("sh")
@@ -63,7 +63,7 @@ impl Browser {
     }
 
     /// Opens a file and waits until it is loaded.
-    pub async fn open(&mut self, file: &Path) {
+    pub(crate) async fn open(&mut self, file: &Path) {
         self.events.clear();
         self.call("Page.navigate", json!({"url": format!("file://{}", file.display())})).await;
         while !self.events.iter().any(|(method, _)| method == "Page.loadEventFired") {
@@ -73,7 +73,7 @@ impl Browser {
     }
 
     /// The value of an expression in the page.
-    pub async fn evaluate(&mut self, expression: &str) -> Value {
+    pub(crate) async fn evaluate(&mut self, expression: &str) -> Value {
         let parameters = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
         let answer = self.call("Runtime.evaluate", parameters).await;
         assert!(answer.get("exceptionDetails").is_none(), "{expression}: {answer}");
@@ -81,12 +81,12 @@ impl Browser {
     }
 
     /// Moves the pointer.
-    pub async fn point(&mut self, x: f64, y: f64) {
+    pub(crate) async fn point(&mut self, x: f64, y: f64) {
         self.call("Input.dispatchMouseEvent", json!({"type": "mouseMoved", "x": x, "y": y})).await;
     }
 
     /// Clicks.
-    pub async fn click(&mut self, x: f64, y: f64) {
+    pub(crate) async fn click(&mut self, x: f64, y: f64) {
         self.point(x, y).await;
         for kind in ["mousePressed", "mouseReleased"] {
             let parameters = json!({"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1});
@@ -95,26 +95,26 @@ impl Browser {
     }
 
     /// Presses a key that has a name.
-    pub async fn press(&mut self, key: &str) {
+    pub(crate) async fn press(&mut self, key: &str) {
         for kind in ["rawKeyDown", "keyUp"] {
             self.call("Input.dispatchKeyEvent", json!({"type": kind, "key": key, "code": key})).await;
         }
     }
 
     /// Gives the page another size.
-    pub async fn resize(&mut self, width: u32, height: u32) {
+    pub(crate) async fn resize(&mut self, width: u32, height: u32) {
         let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
         self.call("Emulation.setDeviceMetricsOverride", metrics).await;
     }
 
     /// What the page takes itself to be shown on: `screen` or `print`, `light` or `dark`.
-    pub async fn emulate(&mut self, media: &str, scheme: &str) {
+    pub(crate) async fn emulate(&mut self, media: &str, scheme: &str) {
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         self.call("Emulation.setEmulatedMedia", json!({"media": media, "features": features})).await;
     }
 
     /// A command of the DevTools protocol and its result.
-    pub async fn call(&mut self, method: &str, parameters: Value) -> Value {
+    pub(crate) async fn call(&mut self, method: &str, parameters: Value) -> Value {
         self.last += 1;
         let id = self.last;
         let mut command = json!({"id": id, "method": method, "params": parameters});
@@ -151,7 +151,7 @@ impl Browser {
     }
 
     /// Ends the browser.
-    pub async fn end(mut self) {
+    pub(crate) async fn end(mut self) {
         self.session = None;
         self.call("Browser.close", json!({})).await;
         self.child.wait().await.unwrap();

@@ -82,6 +82,7 @@ pub(super) fn queue() -> Comparison {
     for run in &mut comparison.runs {
         "A queue that is worked off, down to zero pods".clone_into(&mut run.title);
         for hpa in &mut run.hpas {
+            "items/s".clone_into(&mut hpa.unit);
             let mut waiting = 0.0_f64;
             for sample in &mut hpa.samples {
                 let hour = sample.at.as_secs_f64() / 3600.0;
@@ -143,6 +144,7 @@ fn play(course: &Course) -> Run {
         namespace: "shop".to_owned(),
         name: course.name.to_owned(),
         target: format!("Deployment/{}", course.name),
+        unit: "millicores".to_owned(),
         samples: Vec::new(),
         metrics: vec![MetricSeries {
             subject: cpu(),

@@ -215,7 +215,15 @@ fn load(hpa: &HpaRun, length: f64) -> Option<Panel> {
         Area { ink: Ink::DemandSpread, pieces: demand.spread() },
         Area { ink: Ink::Short, pieces: short },
     ];
-    Some(Panel { title: "Load".to_owned(), unit: String::new(), is_main: false, values, areas, lines, keys })
+    Some(Panel {
+        title: "Load".to_owned(),
+        unit: hpa.unit.clone(),
+        is_main: false,
+        values,
+        areas,
+        lines,
+        keys,
+    })
 }
 
 /// What waits; none if nothing ever does.

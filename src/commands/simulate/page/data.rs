@@ -202,7 +202,7 @@ fn columns(hpa: &HpaRun, figure: &Figure) -> Vec<Column> {
             values(|sample| sample.demand),
         ));
         let capacity = values(|sample| sample.capacity);
-        columns.push(column("capacity".to_owned(), String::new(), Ink::Capacity, panel, capacity));
+        columns.push(column("capacity".to_owned(), text::clean(&hpa.unit), Ink::Capacity, panel, capacity));
     }
     if let Some(panel) = place("Queue") {
         let values = hpa.samples.iter().map(|sample| Some(sample.queued)).collect();
