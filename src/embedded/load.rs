@@ -9,6 +9,8 @@
 //! fast a queue is drained.
 
 mod curve;
+pub mod model;
+pub mod pipeline;
 mod queue;
 mod sample;
 

@@ -13,13 +13,18 @@
 //! ones shrink as its pods become ready), adoption of pods without an owner, crashes, nodes that run full.
 
 mod deployments;
+mod distribution;
 mod kubelet;
+mod model;
 mod names;
 mod objects;
 mod pods;
 mod replicas;
+pub(super) mod seed;
 mod status;
 
+pub use distribution::Distribution;
+pub use model::{Failure, ImagePull, Span, WorkloadModel};
 pub(super) use pods::{is_active, is_ready};
 
 use std::collections::BTreeMap;
