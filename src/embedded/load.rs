@@ -11,6 +11,7 @@
 mod curve;
 pub mod model;
 pub mod pipeline;
+mod points;
 mod queue;
 mod sample;
 
@@ -22,11 +23,12 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::metrics::StaticMetrics;
-use super::workload::TICK;
+const TICK: Duration = Duration::from_millis(200);
 use super::{Cluster, MetricsBackend, MetricsReply, MetricsRequest};
 use crate::clock::SharedClock;
 
 pub use curve::{Curve, Shape};
+pub use points::{Between, LineProblem, Points, PointsError};
 pub use queue::Queue;
 
 /// How often metrics-server asks the kubelets, unless told otherwise.

@@ -13,7 +13,7 @@ use super::files::Files;
 use crate::cli::Config;
 use crate::clock::SharedClock;
 use crate::embedded::load::{CpuLoad, Curve, Load, LoadMetrics, MemoryLoad, QueueLoad, RequestLoad, Shape};
-use crate::embedded::workload::{Timing, Workloads};
+use crate::embedded::workload::{WorkloadModel, Workloads};
 use crate::embedded::{Cluster, Status};
 
 /// The namespace of the workloads.
@@ -40,10 +40,11 @@ impl DemoWorld {
             cluster.create(object)?;
         }
         let workloads = Arc::new(Workloads::new(cluster.clone(), Arc::clone(clock)));
-        warm_up(&workloads);
+        // The demo begins with workloads that run.
+        workloads.warm_up();
         for (name, start_up) in START_UPS {
-            let timing = Timing { start_up: Duration::from_millis(start_up), ..Timing::default() };
-            workloads.set_timing(NAMESPACE, name, timing);
+            let start_up = Duration::from_millis(start_up).into();
+            workloads.set_model(NAMESPACE, name, WorkloadModel { start_up, ..WorkloadModel::default() });
         }
         let load = Arc::new(LoadMetrics::new(Arc::clone(clock), Duration::from_secs(1)));
         for one in loads() {
@@ -59,18 +60,6 @@ impl DemoWorld {
         tasks.spawn(async move { workloads.run(token).await });
         let (load, cluster, token) = (Arc::clone(&self.load), self.cluster.clone(), stop.clone());
         tasks.spawn(async move { load.run(cluster, token).await });
-    }
-}
-
-/// Lets the first pods be ready at once: the demo begins with workloads that run.
-fn warm_up(workloads: &Workloads) {
-    let at_once = Timing { start_up: Duration::ZERO, ..Timing::default() };
-    for (name, _) in START_UPS {
-        workloads.set_timing(NAMESPACE, name, at_once);
-    }
-    // Pods are created in the first pass, ready in the second, and counted by their deployments in the third.
-    for _ in 0..3 {
-        workloads.step();
     }
 }
 
@@ -91,7 +80,7 @@ pub(super) fn controller_config(files: &Files) -> Config {
 /// How much work each workload has.
 fn loads() -> Vec<Load> {
     let seconds = Duration::from_secs;
-    let day = Shape::BusinessDay { night: 120.0, peak: 1_050.0, day: seconds(40) };
+    let day = Shape::BusinessDay { night: 120.0, peak: 1_050.0, day: seconds(40), weekend: 1.0 };
     let web = Load {
         cpu: Some(CpuLoad {
             // From seven in the morning on: at 40 seconds a day, the first rise comes at once.

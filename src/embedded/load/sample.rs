@@ -6,12 +6,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::curve::{mix, share};
 use super::queue::Queue;
 use super::{CpuLoad, Load, MemoryLoad, RequestLoad};
 use crate::embedded::Cluster;
 use crate::embedded::metrics::StaticMetrics;
 use crate::embedded::object::{at, list, meta, text, time_text};
+use crate::embedded::workload::seed::Seed;
 use crate::embedded::workload::{is_active, is_ready};
 
 /// What a pod without any load uses, and what a container beside the loaded one uses.
@@ -52,8 +52,7 @@ impl Matching<'_> {
 
     /// What one of the pods gets of a total: an even share, give or take a little, and no more than it can take.
     fn share_of(&self, pod: &Value, total: f64, capacity: f64) -> f64 {
-        let hash = meta(pod, "name").bytes().fold(0, |hash, byte| mix(hash ^ u64::from(byte)));
-        let variation = 1.0 + VARIATION * (share(hash) * 2.0 - 1.0);
+        let variation = 1.0 + VARIATION * (Seed::new(0).of(meta(pod, "name")).share() * 2.0 - 1.0);
         (total / self.count_as_f64().max(1.0) * variation).min(capacity)
     }
 }
