@@ -8,6 +8,7 @@ mod play;
 pub mod run;
 mod scenario;
 mod scores;
+mod vary;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;

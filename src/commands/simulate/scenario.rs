@@ -25,6 +25,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 pub use self::problem::Problem;
+pub(super) use self::reading::suggestion;
 
 use self::document::Place;
 pub(super) use self::document::{Node, Step};

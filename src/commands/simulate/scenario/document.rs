@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::ser::{Serialize, Serializer};
 use serde_json::{Number, Value};
 use serde_saphyr::{Options, Spanned};
 
@@ -179,14 +180,6 @@ impl Node {
         }
     }
 
-    /// The items of a list, to be changed; none of anything else.
-    pub(crate) fn items_mut(&mut self) -> &mut [Self] {
-        match &mut self.content {
-            Content::List(items) => items,
-            _ => &mut [],
-        }
-    }
-
     /// The text behind some keys.
     pub(crate) fn text(&self, keys: &[&str]) -> Option<&str> {
         let node = keys.iter().try_fold(self, |node, key| node.get(key))?;
@@ -210,6 +203,21 @@ impl Node {
         }
     }
 
+    /// Writes the value and all in it at one place.
+    pub(crate) fn take_place(&mut self, place: &Place) {
+        self.place = place.clone();
+        match &mut self.content {
+            Content::List(items) => items.iter_mut().for_each(|item| item.take_place(place)),
+            Content::Map(fields) => {
+                for (key, value) in fields {
+                    key.place = place.clone();
+                    value.take_place(place);
+                }
+            }
+            Content::Null | Content::Bool(_) | Content::Number(_) | Content::Text(_) => {}
+        }
+    }
+
     /// The place of what some steps lead to: of the key, where there is one, or of the last value that there is on the
     /// way.
     pub(crate) fn locate(&self, steps: &[Step]) -> Place {
@@ -229,6 +237,20 @@ impl Node {
             (place, node) = (at, value);
         }
         place.clone()
+    }
+}
+
+/// In the order in which it is written.
+impl Serialize for Node {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match &self.content {
+            Content::Null => to.serialize_unit(),
+            Content::Bool(value) => to.serialize_bool(*value),
+            Content::Number(number) => number.serialize(to),
+            Content::Text(text) => to.serialize_str(text),
+            Content::List(items) => to.collect_seq(items),
+            Content::Map(fields) => to.collect_map(fields.iter().map(|(key, value)| (&key.name, value))),
+        }
     }
 }
 

@@ -48,7 +48,7 @@ fn in_plain_words(message: &str) -> String {
 }
 
 /// `; did you mean "startup"?`, or all that is known where nothing is near.
-pub(super) fn suggestion(wrong: &str, known: &[&str]) -> String {
+pub(crate) fn suggestion(wrong: &str, known: &[&str]) -> String {
     let wrong_lower = wrong.to_lowercase();
     let distance = |name: &str| strsim::damerau_levenshtein(&wrong_lower, &name.to_lowercase());
     let nearest = known.iter().map(|name| (distance(name), *name)).min();
