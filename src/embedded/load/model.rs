@@ -112,7 +112,7 @@ pub enum Excess {
 }
 
 /// Cpu of a pod, in millicores.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct CpuModel {
     /// Of a pod that has started, at any time.
     pub base: f64,
@@ -120,13 +120,6 @@ pub struct CpuModel {
     pub start_up: f64,
     /// More than this is never used.
     pub limit: Option<f64>,
-}
-
-impl Default for CpuModel {
-    /// 2 millicores at any time, no limit.
-    fn default() -> Self {
-        Self { base: 2.0, start_up: 2.0, limit: None }
-    }
 }
 
 /// Memory of a pod, in bytes.

@@ -64,6 +64,21 @@ impl Scraping {
     }
 }
 
+impl Scraping {
+    /// The window, or the interval if that is longer.
+    pub(super) fn window_or_interval(&self) -> Duration {
+        self.window.max(self.interval)
+    }
+
+    /// When the first scrape behind `now` is due.
+    pub(super) fn next_after(&self, now: Duration) -> Duration {
+        let Some(since) = now.checked_sub(self.phase) else { return self.phase };
+        let interval = self.interval.max(Duration::from_millis(1)).as_nanos();
+        let scrapes = since.as_nanos() / interval + 1;
+        self.phase.saturating_add(Duration::from_nanos_u128(scrapes.saturating_mul(interval)))
+    }
+}
+
 /// metrics-server makes no rate over less than this.
 const FIRST_AFTER: Duration = Duration::from_secs(10);
 
@@ -99,7 +114,8 @@ pub enum OutageKind {
     Timeout,
     /// Lists are answered without items.
     Empty,
-    /// No sample of so many of the pods, from 0 to 1; of the custom and the external API, of so many of the metrics.
+    /// No sample of so many of the pods, objects or external series, from 0 to 1; drawn by their names, so that it is
+    /// always the same ones.
     Missing {
         /// How many.
         fraction: f64,
