@@ -15,11 +15,11 @@ use tokio_util::sync::CancellationToken;
 use super::observe::Recorder;
 use super::run::{HpaRun, Run, Sample};
 use super::scenario::{LoadPlan, Problem, Scenario};
-use super::scores::scores;
+use super::scores::{Unserved, scores};
 use crate::api::client::{ClientError, ClientOptions, Clients};
 use crate::app::{Assembly, Parts, client_options};
 use crate::clock::{SharedClock, VirtualClock};
-use crate::embedded::load::LoadMetrics;
+use crate::embedded::load::{Excess, Load, LoadId, LoadMetrics, Outage, Pipeline, Scraping, WorkState};
 use crate::embedded::workload::{Failure, Span, WorkloadModel, Workloads};
 use crate::embedded::{Cluster, Status};
 use crate::store::Key;
@@ -81,6 +81,8 @@ struct Stage {
     clock: SharedClock,
     workloads: Arc<Workloads>,
     load: Arc<LoadMetrics>,
+    /// One for each workload.
+    loads: Vec<LoadId>,
     /// The start of the scenario.
     origin: Instant,
 }
@@ -100,10 +102,11 @@ impl Stage {
             workloads.set_model(&workload.namespace, &workload.name, later(&workload.model, prelude));
         }
         workloads.warm_up();
-        let load = Arc::new(LoadMetrics::new(Arc::clone(&clock), scenario.pipeline.resource.interval));
-        for plan in &scenario.loads {
-            load.add(old(&plan.load));
-        }
+        let load =
+            Arc::new(LoadMetrics::new(Arc::clone(&clock), later_pipeline(&scenario.pipeline, prelude)));
+        let plans = scenario.loads.iter().zip(&scenario.workloads);
+        let loads =
+            plans.map(|(plan, workload)| load.add(later_load(plan, workload.replicas, prelude))).collect();
         cluster.set_metrics(load.clone());
         let (playing, token) = (Arc::clone(&workloads), stop.clone());
         tokio::spawn(async move { playing.run(token).await });
@@ -120,7 +123,7 @@ impl Stage {
                 let _ = playing.restart(resource, &namespace, &name);
             });
         }
-        Ok(Self { cluster, clock, workloads, load, origin })
+        Ok(Self { cluster, clock, workloads, load, loads, origin })
     }
 
     /// A controller that sees no HPA yet.
@@ -159,16 +162,16 @@ impl Stage {
             sleep_until(self.origin + at + MOMENT).await;
             for ((hpa, target), samples) in scenario.hpas.iter().zip(&scenario.targets).zip(&mut all) {
                 let latest = observer.latest(&key(hpa));
-                let (Some(workload), Some(plan)) =
-                    (scenario.workloads.get(*target), scenario.loads.get(*target))
-                else {
-                    continue;
-                };
+                let Some(workload) = scenario.workloads.get(*target) else { continue };
                 let counts = self.workloads.counts(&workload.namespace, &workload.name).unwrap_or_default();
                 let [wanted, running, ready] = [counts.wanted, counts.active, counts.ready].map(count);
                 let sample = latest.sample(at, wanted, running, ready);
-                samples.samples.push(self.with_load(sample, plan));
+                let work = self.work(*target).unwrap_or_default();
+                let (demand, capacity, queued) = (work.demand, work.capacity, work.waiting);
+                samples.samples.push(Sample { demand, capacity, queued, ..sample });
                 samples.values.push(latest.values);
+                samples.before.get_or_insert(work);
+                samples.after = work;
             }
             progress.played(at, scenario.duration);
             at += scenario.config.sync_period;
@@ -176,16 +179,9 @@ impl Stage {
         all
     }
 
-    /// What there is to do, and what the ready pods can do.
-    fn with_load(&self, sample: Sample, plan: &LoadPlan) -> Sample {
-        let Some(work) = plan.load.work.first() else { return sample };
-        let metric = work.metrics.first().map(|metric| metric.name.as_str()).unwrap_or_default();
-        Sample {
-            demand: work.demand.at(sample.at),
-            capacity: f64::from(sample.ready) * plan.capacity_per_pod(),
-            queued: self.load.queue(metric).map_or(0.0, |queue| queue.waiting()),
-            ..sample
-        }
+    /// The first work of a workload, as it is now.
+    fn work(&self, workload: usize) -> Option<WorkState> {
+        self.load.state(*self.loads.get(workload)?)?.work.first().copied()
     }
 }
 
@@ -194,6 +190,23 @@ impl Stage {
 struct Samples {
     samples: Vec<Sample>,
     values: Vec<Vec<Option<f64>>>,
+    /// The work at the first sample and at the last.
+    before: Option<WorkState>,
+    after: WorkState,
+}
+
+impl Samples {
+    /// What became of the work between the first sample and the last.
+    fn excess(&self, queues: bool) -> Unserved {
+        let before = self.before.unwrap_or_default();
+        if queues {
+            return Unserved::Waits;
+        }
+        Unserved::Lost {
+            units: self.after.unserved - before.unserved,
+            of: self.after.arrived - before.arrived,
+        }
+    }
 }
 
 fn result(scenario: &Scenario, observer: &Recorder, all: Vec<Samples>) -> Run {
@@ -209,7 +222,14 @@ fn result(scenario: &Scenario, observer: &Recorder, all: Vec<Samples>) -> Run {
             namespace: hpa.namespace.clone(),
             name: hpa.name.clone(),
             target: format!("{}/{}", reference.kind, reference.name),
-            scores: scores(&samples.samples, &track.metrics, &track.rescales, scenario.duration, queues),
+            unit: scenario.loads.get(*target).map(|plan| plan.unit.clone()).unwrap_or_default(),
+            scores: scores(
+                &samples.samples,
+                &track.metrics,
+                &track.rescales,
+                scenario.duration,
+                samples.excess(queues),
+            ),
             samples: samples.samples,
             metrics: track.metrics,
             decisions: track.decisions,
@@ -258,61 +278,58 @@ fn prelude(scenario: &Scenario) -> Duration {
 
 /// A model whose failures are counted from the start instead of from the beginning of the prelude.
 fn later(model: &WorkloadModel, prelude: Duration) -> WorkloadModel {
-    let later = |span: &Span| Span {
-        // What fails from the start on has failed before, so that the warm start shows it.
-        from: if span.from.is_zero() { span.from } else { span.from + prelude },
-        until: span.until.map(|until| until + prelude),
-    };
     let failure = |failure: &Failure| match failure.clone() {
         Failure::CrashLoop { during, fraction, runs_for } => {
-            Failure::CrashLoop { during: later(&during), fraction, runs_for }
+            Failure::CrashLoop { during: later_span(&during, prelude), fraction, runs_for }
         }
         Failure::NeverReady { created, fraction } => {
-            Failure::NeverReady { created: later(&created), fraction }
+            Failure::NeverReady { created: later_span(&created, prelude), fraction }
         }
-        Failure::Unready { during, fraction } => Failure::Unready { during: later(&during), fraction },
-        Failure::SlowPull { created, pull } => Failure::SlowPull { created: later(&created), pull },
+        Failure::Unready { during, fraction } => {
+            Failure::Unready { during: later_span(&during, prelude), fraction }
+        }
+        Failure::SlowPull { created, pull } => {
+            Failure::SlowPull { created: later_span(&created, prelude), pull }
+        }
     };
     WorkloadModel { failures: model.failures.iter().map(failure).collect(), ..model.clone() }
 }
 
-/// Until the load model plays work: the same work in the words of the old model.
-fn old(load: &crate::embedded::load::model::Load) -> crate::embedded::load::Load {
-    use crate::embedded::load::model::{Excess, Shown};
-    use crate::embedded::load::{CpuLoad, Load, MemoryLoad, QueueLoad, RequestLoad};
-    let mut old = Load {
-        namespace: load.namespace.clone(),
-        labels: load.labels.clone(),
-        cpu: None,
-        memory: Some(MemoryLoad { base: load.memory.base, growth: load.memory.growth }),
-        requests: None,
-        queue: None,
-    };
-    for work in &load.work {
-        if work.cpu_per_unit > 0.0 {
-            let demand = work.demand.clone().scaled_by(work.cpu_per_unit);
-            old.cpu = Some(CpuLoad { demand, capacity: work.capacity * work.cpu_per_unit });
-        }
-        for metric in &work.metrics {
-            match &metric.shown {
-                Shown::External { labels } if work.excess == Excess::Waits => {
-                    old.queue = Some(QueueLoad {
-                        metric: metric.name.clone(),
-                        labels: labels.clone(),
-                        arrivals: work.demand.clone(),
-                        drain_per_pod: work.capacity,
-                    });
-                }
-                _ => {
-                    old.requests = Some(RequestLoad {
-                        metric: metric.name.clone(),
-                        per_second: work.demand.clone(),
-                        capacity: work.capacity,
-                        object: None,
-                    });
-                }
-            }
-        }
+/// What is so from the start on has been so before, so that the warm start shows it.
+fn later_span(span: &Span, prelude: Duration) -> Span {
+    Span {
+        from: if span.from.is_zero() { span.from } else { span.from + prelude },
+        until: span.until.map(|until| until + prelude),
     }
-    old
+}
+
+/// Outages counted from the start, and scrapes half an interval away from it: syncs find samples of a middling age.
+fn later_pipeline(pipeline: &Pipeline, prelude: Duration) -> Pipeline {
+    let scraping = |scraping: &Scraping| {
+        let interval = scraping.interval.as_nanos().max(1);
+        let phase = (prelude + scraping.interval / 2).as_nanos() % interval;
+        Scraping { phase: Duration::from_nanos_u128(phase), ..*scraping }
+    };
+    let outage = |outage: &Outage| Outage { during: later_span(&outage.during, prelude), ..outage.clone() };
+    Pipeline {
+        resource: scraping(&pipeline.resource),
+        custom: scraping(&pipeline.custom),
+        external: scraping(&pipeline.external),
+        outages: pipeline.outages.iter().map(outage).collect(),
+    }
+}
+
+/// Curves that begin at the start. Before it, there is what they begin with; of a queue, no more than the pods can do, so
+/// that it is empty at the start.
+fn later_load(plan: &LoadPlan, replicas: u32, prelude: Duration) -> Load {
+    let mut load = plan.load.clone();
+    for work in &mut load.work {
+        let first = work.demand.at(Duration::ZERO);
+        let before = match work.excess {
+            Excess::Lost => first,
+            Excess::Waits => first.min(work.capacity * f64::from(replicas)),
+        };
+        work.demand = work.demand.clone().after(prelude, before);
+    }
+    load
 }

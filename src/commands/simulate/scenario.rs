@@ -35,7 +35,7 @@ pub(super) use self::loads::LoadPlan;
 pub(super) use self::workloads::WorkloadPlan;
 use super::run::Happening;
 use crate::cli::Config;
-use crate::embedded::load::pipeline::Pipeline;
+use crate::embedded::load::Pipeline;
 
 /// How long a scenario lasts, unless told otherwise.
 const DURATION: Duration = Duration::from_hours(1);

@@ -139,7 +139,8 @@ fn is_into_hpa(steps: &[Step]) -> bool {
 
 /// `a.b[0].c`; a dot within a name is written `\.`.
 fn steps(path: &str) -> Result<Vec<Step>, String> {
-    let wrong = || format!("{path:?} is not a path; give one such as spec.maxReplicas or workloads.web.startup");
+    let wrong =
+        || format!("{path:?} is not a path; give one such as spec.maxReplicas or workloads.web.startup");
     let mut steps = Vec::new();
     for part in path.replace("\\.", "\u{0}").split('.') {
         let (name, indexes) = part.split_once('[').map_or((part, None), |(name, rest)| (name, Some(rest)));
@@ -164,7 +165,10 @@ fn hpa_place(document: &Node, name: Option<&str>) -> Result<usize, String> {
         return match hpas {
             [_] => Ok(0),
             [] => Err("there is no HPA".to_owned()),
-            _ => Err(format!("there are several HPAs; name one, as in {}:spec.maxReplicas=20", names.join(" or "))),
+            _ => Err(format!(
+                "there are several HPAs; name one, as in {}:spec.maxReplicas=20",
+                names.join(" or ")
+            )),
         };
     };
     let is_named = |hpa: &&Node| {
@@ -172,7 +176,8 @@ fn hpa_place(document: &Node, name: Option<&str>) -> Result<usize, String> {
         let own = hpa.text(&["metadata", "name"]).unwrap_or_default();
         own == name || format!("{namespace}/{own}") == name
     };
-    let found: Vec<_> = hpas.iter().enumerate().filter(|(_, hpa)| is_named(hpa)).map(|(place, _)| place).collect();
+    let found: Vec<_> =
+        hpas.iter().enumerate().filter(|(_, hpa)| is_named(hpa)).map(|(place, _)| place).collect();
     match found.as_slice() {
         [place] => Ok(*place),
         [] => Err(format!("there is no HPA {name:?}{}", suggestion(name, &names))),
@@ -215,7 +220,9 @@ fn put(node: &mut Node, steps: &[Step], value: Node, place: &Place) -> Result<()
         let length = items.len();
         let (item, what) = match step {
             Step::Index(index) => (items.get_mut(*index), format!("item {index}")),
-            Step::Name(name) => (items.iter_mut().find(|item| is_called(item, name)), format!("item called {name:?}")),
+            Step::Name(name) => {
+                (items.iter_mut().find(|item| is_called(item, name)), format!("item called {name:?}"))
+            }
         };
         let item = item.ok_or_else(|| format!("the list has {length} items, and no {what}"))?;
         return put(item, rest, value, place);
@@ -285,9 +292,15 @@ mod tests {
             ("x", "expected PATH=VALUE, such as spec.maxReplicas=20"),
             ("a..b=1", "\"a..b\" is not a path; give one such as spec.maxReplicas or workloads.web.startup"),
             ("wbe:spec.x=1", "--set wbe:spec.x=1: there is no HPA \"wbe\"; did you mean \"web\"?"),
-            ("workloads.wb.startup=1s", "--set workloads.wb.startup=1s: there is no workload \"wb\"; did you mean \"web\"?"),
+            (
+                "workloads.wb.startup=1s",
+                "--set workloads.wb.startup=1s: there is no workload \"wb\"; did you mean \"web\"?",
+            ),
             ("load[7].cpu=1", "--set load[7].cpu=1: the list has 2 items, and no item 7"),
-            ("load[0].cpu.constant=1", "--set load[0].cpu.constant=1: \"constant\" cannot be within a plain value"),
+            (
+                "load[0].cpu.constant=1",
+                "--set load[0].cpu.constant=1: \"constant\" cannot be within a plain value",
+            ),
             ("spec.x=[", "--set spec.x=[: the value is not YAML"),
         ] {
             assert_eq!(varied(&[setting]).unwrap_err(), expected);
@@ -296,7 +309,8 @@ mod tests {
 
     #[test]
     fn sweeps_are_combined() {
-        let sweeps: Vec<Sweep> = ["spec.a=1,2", "spec.b=[x, y],'p,q'"].map(|text| text.parse().unwrap()).into();
+        let sweeps: Vec<Sweep> =
+            ["spec.a=1,2", "spec.b=[x, y],'p,q'"].map(|text| text.parse().unwrap()).into();
         let names: Vec<_> = choices(&sweeps)
             .iter()
             .map(|choice| choice.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
@@ -308,7 +322,10 @@ mod tests {
     #[test]
     fn a_variant_is_called_by_the_end_of_its_path() {
         for (setting, name) in [
-            ("spec.behavior.scaleDown.stabilizationWindowSeconds=60", "scaleDown.stabilizationWindowSeconds=60"),
+            (
+                "spec.behavior.scaleDown.stabilizationWindowSeconds=60",
+                "scaleDown.stabilizationWindowSeconds=60",
+            ),
             ("web:spec.maxReplicas=20", "web:maxReplicas=20"),
             ("flags.horizontal-pod-autoscaler-tolerance=0.2", "horizontal-pod-autoscaler-tolerance=0.2"),
             ("workloads.web.startup=30s", "workloads.web.startup=30s"),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::workloads::WorkloadPlan;
 use crate::commands::simulate::run::Happening;
 use crate::embedded::MetricsApi;
-use crate::embedded::load::pipeline::{OutageKind, Pipeline};
+use crate::embedded::load::{OutageKind, Pipeline};
 use crate::embedded::workload::{Failure, Span};
 
 pub(super) fn of(

@@ -15,8 +15,9 @@ use super::hpas::{HpaPlan, beside};
 use super::problem::Problem;
 use super::reading::suggestion;
 use super::workloads::{WorkloadPlan, target};
-use crate::embedded::load::model::{CpuModel, Excess, Load, Measure, MemoryModel, Metric, Shown, Work};
-use crate::embedded::load::{Between, Curve, Points, Shape};
+use crate::embedded::load::{
+    Between, CpuModel, Curve, Excess, Load, Measure, MemoryModel, Metric, Points, Shape, Shown, Work,
+};
 
 /// The work of one workload.
 #[derive(Debug, Clone)]
@@ -28,15 +29,6 @@ pub(crate) struct LoadPlan {
 }
 
 impl LoadPlan {
-    /// What a ready pod can do of the first work, in its unit: no more than its cpu limit allows.
-    pub(crate) fn capacity_per_pod(&self) -> f64 {
-        let Some(work) = self.load.work.first() else { return 0.0 };
-        match self.load.cpu.limit {
-            Some(limit) if work.cpu_per_unit > 0.0 => work.capacity.min(limit / work.cpu_per_unit),
-            _ => work.capacity,
-        }
-    }
-
     /// Whether the first work waits in a queue where it is too much.
     pub(crate) fn queues(&self) -> bool {
         self.load.work.first().is_some_and(|work| work.excess == Excess::Waits)

@@ -7,8 +7,7 @@ use super::format::{ApiFile, MetricsFile, OutageFile, OutageKindFile, ScrapingFi
 use super::problem::Problem;
 use super::workloads::span;
 use crate::embedded::MetricsApi;
-use crate::embedded::load::SCRAPE_INTERVAL;
-use crate::embedded::load::pipeline::{Outage, OutageKind, Pipeline, Scraping};
+use crate::embedded::load::{Outage, OutageKind, Pipeline, SCRAPE_INTERVAL, Scraping};
 
 /// What a proxy says before an adapter that is down.
 const DOWN: &str = "service unavailable";
