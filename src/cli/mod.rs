@@ -24,7 +24,7 @@ pub use config::Config;
 pub use demo::DemoOptions;
 use flags::{FlagError, Raw, Table};
 #[cfg(feature = "tools")]
-pub use simulate::SimulateOptions;
+pub use simulate::{Outputs as SimulateOutputs, SimulateOptions, Source as SimulateSource};
 use values::Value;
 
 /// What the command line asks for.

@@ -30,8 +30,8 @@ pub(super) use self::reading::suggestion;
 use self::document::Place;
 pub(super) use self::document::{Node, Step};
 use self::format::ScenarioFile;
-pub(super) use self::hpas::HpaPlan;
-pub(super) use self::loads::LoadPlan;
+pub(super) use self::hpas::{HpaPlan, manifests};
+pub(super) use self::loads::{LoadPlan, load_of};
 pub(super) use self::workloads::WorkloadPlan;
 use super::run::Happening;
 use crate::cli::Config;
@@ -139,6 +139,11 @@ pub(super) fn open(name: &str, text: &str) -> Result<Node, Problem> {
     let mut document = Node::read(name, text)?;
     hpas::inline_files(&mut document)?;
     Ok(document)
+}
+
+/// A document as a scenario file.
+pub(super) fn print(document: &Node) -> String {
+    serde_saphyr::to_string(document).unwrap_or_default()
 }
 
 /// The JSON schema of scenario files.

@@ -131,9 +131,8 @@ mod tests {
 
     #[test]
     fn of_a_queue_what_waits_is_unserved() {
-        let samples =
-            samples(&[(1, 5.0, 2.0, 0.0), (1, 5.0, 2.0, 30.0), (1, 0.0, 2.0, 60.0), (1, 0.0, 2.0, 40.0)]);
-        let scores = scores(&samples, &[], &[], secs(30), true);
+        let samples = samples(&[(1, 0.0), (1, 30.0), (1, 60.0), (1, 40.0)]);
+        let scores = scores(&samples, &[], &[], secs(30), Unserved::Waits);
         assert_eq!((scores.unserved, scores.unserved_fraction), (900.0, 0.0));
     }
 

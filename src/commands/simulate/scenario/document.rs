@@ -117,6 +117,11 @@ impl Node {
         Self { place, content }
     }
 
+    /// A list that is written nowhere with lines; its items may be.
+    pub(crate) fn list(source: &Arc<str>, items: Vec<Self>) -> Self {
+        Self { place: Place { source: Arc::clone(source), line: 0 }, content: Content::List(items) }
+    }
+
     fn placed(raw: Spanned<Raw>, source: &Arc<str>) -> Self {
         let place = Place { source: Arc::clone(source), line: raw.referenced.line() };
         let content = match raw.value {

@@ -57,7 +57,7 @@ pub(super) fn inline_files(document: &mut Node) -> Result<(), Problem> {
 }
 
 /// The HPAs among the documents of a file, of lists too.
-pub(super) fn manifests(path: &Path, text: &str) -> Result<Vec<Node>, Problem> {
+pub(crate) fn manifests(path: &Path, text: &str) -> Result<Vec<Node>, Problem> {
     let source: Arc<str> = path.display().to_string().into();
     let mut found = Vec::new();
     for document in Node::read_all(&source, text)? {

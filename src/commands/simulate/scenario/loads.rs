@@ -1,15 +1,19 @@
 //! The work of a scenario's workloads, what it costs, and the metrics that show it.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
+use autoscaling::quantity::Quantity;
 use autoscaling::spec::MetricSource;
 use autoscaling::status::MetricIdentifier;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use serde_json::{Value, json};
 
 use super::Sources;
 use super::curve_format::{BusinessDayFile, CurveFile, ShapedFile};
+use super::document::Node;
 use super::format::{LoadFile, MeasureFile, MetricFile};
 use super::hpas::{HpaPlan, beside};
 use super::problem::Problem;
@@ -18,6 +22,9 @@ use super::workloads::{WorkloadPlan, target};
 use crate::embedded::load::{
     Between, CpuModel, Curve, Excess, Load, Measure, MemoryModel, Metric, Points, Shape, Shown, Work,
 };
+
+/// How much more than its target a pod can do, where nothing says so.
+const MARGIN: f64 = 1.25;
 
 /// The work of one workload.
 #[derive(Debug, Clone)]
@@ -72,6 +79,26 @@ pub(super) fn read(
         show_what_is_asked_for(plan, files, workload, workloads, hpas);
     }
     Ok(plans)
+}
+
+/// A load out of a CSV file for the target of a manifest: cpu if that is what its first metric is about, else units of
+/// which a pod can do a quarter more than its target.
+pub(crate) fn load_of(manifest: &Node, csv: &Path) -> Value {
+    let hpa = manifest.json();
+    let workload = hpa.pointer("/spec/scaleTargetRef/name").cloned().unwrap_or_default();
+    let curve = json!({ "csv": csv });
+    let metric = hpa.pointer("/spec/metrics/0").cloned().unwrap_or_default();
+    let target = ["pods", "object", "external"].iter().find_map(|source| {
+        let target = metric.get(source)?.get("target")?;
+        let amount = target.get("averageValue").or_else(|| target.get("value"))?;
+        amount.as_str().map(str::to_owned).or_else(|| Some(amount.to_string()))?.parse::<Quantity>().ok()
+    });
+    match target {
+        Some(target) => {
+            json!({"workload": workload, "demand": curve, "capacityPerPod": target.as_f64() * MARGIN})
+        }
+        None => json!({"workload": workload, "cpu": curve}),
+    }
 }
 
 /// The place of a workload by its name, or of the only one.
