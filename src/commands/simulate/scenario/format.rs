@@ -62,7 +62,7 @@ pub(crate) struct WorkloadFile {
     pub(crate) kind: Option<WorkloadKind>,
     /// The labels of its pods, which are its selector too; `app: NAME` if left out.
     pub(crate) labels: BTreeMap<String, String>,
-    /// How many pods there are at the start; the HPA's `minReplicas` if left out.
+    /// How many pods there are at the start; the HPA's `minReplicas`, at least 1, if left out. At 0 the HPA is off.
     pub(crate) replicas: Option<u32>,
     /// The containers of a pod; one that requests 500m cpu and 256Mi memory if left out.
     pub(crate) containers: Vec<ContainerFile>,

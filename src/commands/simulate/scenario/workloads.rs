@@ -164,7 +164,8 @@ fn plan(
     } else {
         file.labels.clone()
     };
-    let least = hpa.and_then(|hpa| hpa.spec.min_replicas).unwrap_or(1);
+    // One that stands at zero would count as switched off by somebody.
+    let least = hpa.and_then(|hpa| hpa.spec.min_replicas).unwrap_or(1).max(1);
     let replicas = file.replicas.unwrap_or_else(|| u32::try_from(least).unwrap_or(0));
     let containers = containers(&file, hpa);
     let object = object(&file, kind, &namespace, &labels, replicas, &containers);
