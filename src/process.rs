@@ -32,6 +32,11 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
         Invocation::Controller(config) => controller(&config),
         #[cfg(feature = "tools")]
         Invocation::Demo(options) => demo(&options),
+        #[cfg(feature = "tools")]
+        Invocation::Simulate(options) => match crate::commands::simulate::run(&options) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => failed(&error),
+        },
     }
 }
 

@@ -15,12 +15,16 @@ pub mod flags;
 pub mod gates;
 mod help;
 pub mod kcm;
+#[cfg(feature = "tools")]
+mod simulate;
 pub mod values;
 
 pub use config::Config;
 #[cfg(feature = "tools")]
 pub use demo::DemoOptions;
 use flags::{FlagError, Raw, Table};
+#[cfg(feature = "tools")]
+pub use simulate::{Outputs as SimulateOutputs, SimulateOptions, Source as SimulateSource};
 use values::Value;
 
 /// What the command line asks for.
@@ -31,6 +35,9 @@ pub enum Invocation {
     /// Run the demo.
     #[cfg(feature = "tools")]
     Demo(DemoOptions),
+    /// Run a simulation.
+    #[cfg(feature = "tools")]
+    Simulate(Box<SimulateOptions>),
     /// Print this help text and end.
     Help(String),
     /// Print this version and end.
@@ -68,6 +75,13 @@ impl Invocation {
             return demo::parse(rest.iter().cloned()).map(|parsed| match parsed {
                 demo::Parsed::Options(options) => Self::Demo(options),
                 demo::Parsed::Help(text) => Self::Help(text),
+            });
+        }
+        #[cfg(feature = "tools")]
+        if let Some(("simulate", rest)) = words.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+            return simulate::parse(rest.iter().cloned()).map(|parsed| match parsed {
+                simulate::Parsed::Options(options) => Self::Simulate(Box::new(options)),
+                simulate::Parsed::Help(text) => Self::Help(text),
             });
         }
         let table = Table::new(&[kcm::FLAGS, kcm::REMOVED_FLAGS, config::OWN]);
