@@ -8,6 +8,7 @@
 #![allow(clippy::expect_used, reason = "literals of this file")]
 
 use std::error::Error;
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -162,19 +163,20 @@ impl MetricsBackend for Swaying {
         let now = request.cluster.now();
         let angle = now.duration_since(self.epoch).as_secs_f64() / 300.0;
         let microcores = angle.sin().mul_add(80_000.0, 1_000_000.0).round();
-        let items: Vec<_> = (0..self.pods)
-            .map(|pod| {
-                let cpu = format!("{}u", microcores + pod as f64);
-                json!({
-                    "metadata": {"namespace": NAMESPACE, "name": format!("{app}-{pod:04}"), "labels": {"app": app}},
-                    "timestamp": now.to_string(), "window": "15s",
-                    "containers": [{"name": "app", "usage": {"cpu": cpu, "memory": "33554432"}}],
-                })
-            })
-            .collect();
-        MetricsReply::Json(json!({
-            "kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": {}, "items": items,
-        }))
+        let mut text = String::from(
+            r#"{"kind":"PodMetricsList","apiVersion":"metrics.k8s.io/v1beta1","metadata":{},"items":["#,
+        );
+        for pod in 0..self.pods {
+            let comma = if pod > 0 { "," } else { "" };
+            let cpu = microcores + pod as f64;
+            // Writing to a string cannot fail.
+            let _ = write!(
+                text,
+                r#"{comma}{{"metadata":{{"name":"{app}-{pod:04}","namespace":"{NAMESPACE}","labels":{{"app":"{app}"}}}},"timestamp":"{now:.0}","window":"15s","containers":[{{"name":"app","usage":{{"cpu":"{cpu}u","memory":"33554432"}}}}]}}"#
+            );
+        }
+        text.push_str("]}");
+        MetricsReply::Encoded(text.into())
     }
 }
 
