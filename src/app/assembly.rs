@@ -17,12 +17,30 @@ use crate::api::watch::{self, Handle, WatchOptions};
 use crate::cli::Config;
 use crate::clock::SharedClock;
 use crate::controller::queue::Queue;
-use crate::controller::{Controller, Histories, HpaIntake, PodIntake};
+use crate::controller::{Controller, Histories, HpaIntake, Observer, Observers, PodIntake};
+use crate::record::{Decisions, Record};
 use crate::store::{Hpas, Overlap, Pods};
 use crate::telemetry::metrics::Metrics as Telemetry;
 
 /// The field manager of status writes.
 const STATUS_MANAGER: &str = "concertina";
+
+/// What a controller is put together from.
+#[derive(Debug)]
+pub struct Parts<'a> {
+    /// How requests are made.
+    pub clients: &'a Clients,
+    /// Flags and gates.
+    pub config: &'a Config,
+    /// The time of day.
+    pub clock: SharedClock,
+    /// What is counted.
+    pub telemetry: Telemetry,
+    /// Who is told of concluded syncs, besides the record of decisions.
+    pub observers: Observers,
+    /// Spreads waits and watch lengths; equal seeds give equal runs.
+    pub seed: u64,
+}
 
 /// A controller with its watches running.
 #[derive(Debug)]
@@ -33,21 +51,15 @@ pub struct Assembly {
     pub hpas: Handle,
     /// How the watch of pods is doing.
     pub pods: Handle,
+    /// The record of its decisions; `None` if it is to keep none.
+    pub decisions: Option<Decisions>,
 }
 
-impl Assembly {
-    /// Puts a controller together and starts its watches and its sender of events, all until `stop`.
-    ///
-    /// `seed` spreads waits and watch lengths; equal seeds give equal runs.
-    pub fn start(
-        clients: &Clients,
-        config: &Config,
-        clock: SharedClock,
-        telemetry: Telemetry,
-        seed: u64,
-        stop: &CancellationToken,
-    ) -> Self {
-        let tasks = TaskTracker::new();
+impl Parts<'_> {
+    /// Puts a controller together that sees nothing yet. The sender of its events runs in the background until the
+    /// controller is gone.
+    pub fn controller(self) -> Arc<Controller> {
+        let Self { clients, config, clock, telemetry, observers, .. } = self;
         let mapper = Arc::new(Mapper::new(clients.discovery.clone()));
         let metrics_options = MetricsOptions {
             timeout: config.metrics_timeout,
@@ -58,10 +70,12 @@ impl Assembly {
         };
         let (events, sender) =
             Recorder::new(clients.core.clone(), Arc::clone(&clock), EventOptions::default());
+        // It outlives the watches: what was recorded on the way down is still sent.
+        tokio::spawn(sender);
         let queue = Arc::new(Queue::new(telemetry.workqueue("horizontalpodautoscaler")));
         let levels = Arc::clone(&queue);
         telemetry.before_render(move || levels.publish());
-        let controller = Arc::new(Controller {
+        Arc::new(Controller {
             hpas: Arc::new(Hpas::new()),
             pods: Arc::new(Pods::new()),
             overlap: Arc::new(Overlap::new()),
@@ -71,6 +85,7 @@ impl Assembly {
             metrics: Arc::new(ApiMetrics::new(clients, mapper, metrics_options)),
             events,
             histories: Histories::new(),
+            observers,
             queue,
             telemetry,
             clock,
@@ -78,28 +93,37 @@ impl Assembly {
             stale_guard: config.stale_consistency,
             period: config.sync_period,
             workers: Arc::new(Semaphore::new(config.concurrent_syncs.clamp(1, Semaphore::MAX_PERMITS))),
-        });
-        let options = |seed| WatchOptions {
-            longest_wait: config.sync_period / 2,
-            jitter: Jitter::seeded(seed),
-            ..WatchOptions::default()
-        };
+        })
+    }
+}
+
+impl Assembly {
+    /// Puts a controller together and starts its watches, until `stop`.
+    pub fn start(mut parts: Parts<'_>, stop: &CancellationToken) -> Self {
+        let tasks = TaskTracker::new();
+        let (watch_client, seed) = (parts.clients.watch.clone(), parts.seed);
+        let longest_wait = parts.config.sync_period / 2;
+        let capacity = parts.config.decisions_per_hpa;
+        let record = (capacity > 0).then(|| Arc::new(Record::new(capacity)));
+        parts.observers.extend(record.clone().map(|record| record as Arc<dyn Observer>));
+        let controller = parts.controller();
+        let decisions = record.map(|record| Decisions::new(record, Arc::clone(&controller)));
+        let options =
+            |seed| WatchOptions { longest_wait, jitter: Jitter::seeded(seed), ..WatchOptions::default() };
         let (hpas, watching_hpas) = watch::watch::<watch::Hpas, _>(
-            clients.watch.clone(),
+            watch_client.clone(),
             options(seed),
             HpaIntake::new(Arc::clone(&controller)),
         );
         let (pods, watching_pods) = watch::watch::<watch::Pods, _>(
-            clients.watch.clone(),
+            watch_client,
             options(seed.wrapping_add(1)),
             PodIntake::new(Arc::clone(&controller.pods)),
         );
         for task in [watching_hpas, watching_pods] {
             tasks.spawn(stop.clone().run_until_cancelled_owned(task));
         }
-        // The sender outlives the watches: what was recorded on the way down is still sent.
-        tokio::spawn(sender);
-        Self { controller, hpas, pods }
+        Self { controller, hpas, pods, decisions }
     }
 
     /// Waits until both watches have shown everything there is.

@@ -1,3 +1,4 @@
 //! Subcommands: one file each.
 
 pub mod demo;
+pub mod simulate;

@@ -24,12 +24,12 @@ impl HpaIntake {
         match change {
             Change::New | Change::SpecChanged => controller.queue.add(key),
             Change::Recreated { old_uid } => {
-                controller.histories.forget(old_uid);
+                controller.forget(key, old_uid);
                 controller.overlap.release(key, &controller.pods);
                 controller.queue.add(key);
             }
             Change::Deleted { uid } => {
-                controller.histories.forget(uid);
+                controller.forget(key, uid);
                 controller.forget_key(key);
             }
             Change::StatusOnly | Change::Unchanged => {}

@@ -6,6 +6,7 @@
 mod gather;
 mod histories;
 mod intake;
+mod observe;
 mod permit;
 pub mod queue;
 mod rescale;
@@ -25,6 +26,7 @@ use tokio_util::task::TaskTracker;
 
 pub use self::histories::Histories;
 pub use self::intake::{HpaIntake, PodIntake};
+pub use self::observe::{Concluded, Observer, Observers};
 pub use self::permit::WorkerPermit;
 use self::queue::Queue;
 pub use self::sync::Next;
@@ -58,6 +60,8 @@ pub struct Controller {
     pub events: Recorder,
     /// What is remembered of each HPA.
     pub histories: Histories,
+    /// Who is told of concluded syncs.
+    pub observers: Observers,
     /// Which HPA is due.
     pub queue: Arc<Queue>,
     /// What is counted.
@@ -118,6 +122,14 @@ impl Controller {
             self.queue.add_after(&key, self.period);
         }
         self.queue.done(&key);
+    }
+
+    /// Drops what is remembered of an HPA that is gone, or was replaced by another of its name.
+    fn forget(&self, key: &Key, uid: &str) {
+        self.histories.forget(uid);
+        for observer in &self.observers {
+            observer.forgotten(key, uid);
+        }
     }
 
     /// Drops what is remembered under a key whose HPA is gone.

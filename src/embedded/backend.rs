@@ -54,7 +54,7 @@ pub struct MetricsRequest<'a> {
 pub enum MetricsReply {
     /// 200 with this object.
     Json(Value),
-    /// 200 with this object, which is JSON text already: for answers of many pods.
+    /// 200 with an object that is JSON text already.
     Encoded(Bytes),
     /// A `metav1.Status`.
     Status(Status),

@@ -140,7 +140,7 @@ fn metrics(cluster: &Cluster, call: &Call, path: &ResourcePath, api: MetricsApi)
     };
     match backend.answer(&request) {
         MetricsReply::Json(object) => Reply::json(200, &object),
-        MetricsReply::Encoded(json) => Reply::Json(200, json),
+        MetricsReply::Encoded(text) => Reply::Json(200, text),
         MetricsReply::Status(status) => Reply::Failure(status),
         MetricsReply::Text { code, body } => Reply::Text(code, body),
         MetricsReply::Absent => Reply::no_such_path(),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use autoscaling::settings::{Settings, Version};
 use concertina::api::client::ClientOptions;
-use concertina::app::Assembly;
+use concertina::app::{Assembly, Parts};
 use concertina::cli::Config;
 use concertina::clock::{SharedClock, VirtualClock};
 use concertina::controller::WorkerPermit;
@@ -82,7 +82,15 @@ impl Stage {
         let clients = link::clients(&cluster, &ClientOptions::default());
         let config = config(recording);
         let stop = CancellationToken::new();
-        let assembly = Assembly::start(&clients, &config, clock, Metrics::new(), 0, &stop);
+        let parts = Parts {
+            clients: &clients,
+            config: &config,
+            clock,
+            telemetry: Metrics::new(),
+            observers: Vec::new(),
+            seed: 0,
+        };
+        let assembly = Assembly::start(parts, &stop);
         Self { cluster, metrics, assembly, stop, origin, targets: BTreeSet::new(), pods: BTreeSet::new() }
     }
 

@@ -36,6 +36,7 @@ fn with_bomb(controller: &Arc<Controller>) -> Arc<Controller> {
         metrics: Arc::new(Bomb(Arc::clone(&controller.metrics))),
         events: controller.events.clone(),
         histories: Histories::new(),
+        observers: controller.observers.clone(),
         queue: Arc::clone(&controller.queue),
         telemetry: controller.telemetry.clone(),
         clock: Arc::clone(&controller.clock),

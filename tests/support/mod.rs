@@ -10,7 +10,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use concertina::api::gate::Gate;
-use concertina::app::{Assembly, client_options};
+use concertina::app::{Assembly, Parts, client_options};
 use concertina::cli::Config;
 use concertina::controller::Controller;
 use concertina::telemetry::metrics::Metrics;
@@ -52,8 +52,15 @@ impl Rig {
         let gate = Arc::clone(&options.gate);
         let clients = link::clients(&stage.cluster, &options);
         let stop = CancellationToken::new();
-        let assembly =
-            Assembly::start(&clients, config, Arc::clone(&stage.clock), telemetry.clone(), 0, &stop);
+        let parts = Parts {
+            clients: &clients,
+            config,
+            clock: Arc::clone(&stage.clock),
+            telemetry: telemetry.clone(),
+            observers: Vec::new(),
+            seed: 0,
+        };
+        let assembly = Assembly::start(parts, &stop);
         let (hpas, pods) = (assembly.hpas.clone(), assembly.pods.clone());
         let (controller, stopped) = (alter(&assembly.controller), stop.clone());
         let running = tokio::spawn(async move {

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::condition::Limit;
 use crate::explanation::{LimitStep, PolicyUse};
-use crate::history::{History, ScaleEvent, ago};
+use crate::history::{Direction, History, ScaleEvent, ago};
 use crate::number::{ceil_to_count, saturate_to_i32, truncate_to_count};
 use crate::spec::{Behavior, PolicyKind, ScalingRules, SelectPolicy};
 
@@ -28,7 +28,15 @@ pub(crate) fn without_behavior(bounds: Bounds, desired: i32) -> LimitStep {
     } else {
         (desired, Limit::WithinRange)
     };
-    LimitStep { before: desired, after, limit, policies: Vec::new(), rate_allows: Some(rate) }
+    LimitStep {
+        before: desired,
+        after,
+        limit,
+        direction: None,
+        select: None,
+        policies: Vec::new(),
+        rate_allows: Some(rate),
+    }
 }
 
 /// With `behavior`: what the policies of the direction allow, within min and max.
@@ -43,11 +51,14 @@ pub(crate) fn with_behavior(
         before: desired,
         after: desired,
         limit: Limit::WithinRange,
+        direction: None,
+        select: None,
         policies: Vec::new(),
         rate_allows: None,
     };
     if desired > bounds.current {
         let rate = Rate { up: true, rules: &behavior.scale_up, current: bounds.current, history, now };
+        (step.direction, step.select) = (Some(Direction::Up), Some(rate.rules.select_policy));
         let allowed = rate.allows(&mut step.policies).max(bounds.current);
         step.rate_allows = Some(allowed);
         let (upper, limit) =
@@ -57,6 +68,7 @@ pub(crate) fn with_behavior(
         }
     } else if desired < bounds.current {
         let rate = Rate { up: false, rules: &behavior.scale_down, current: bounds.current, history, now };
+        (step.direction, step.select) = (Some(Direction::Down), Some(rate.rules.select_policy));
         let allowed = rate.allows(&mut step.policies).min(bounds.current);
         step.rate_allows = Some(allowed);
         let (lower, limit) =
@@ -90,10 +102,9 @@ impl Rate<'_> {
         let mut allows = 0;
         for policy in &self.rules.policies {
             let cutoff = ago(self.now, SignedDuration::from_secs(policy.period_seconds.into()));
-            let start = saturate_to_i32(
-                i128::from(self.current) - changes_since(&self.history.scale_ups, cutoff)
-                    + changes_since(&self.history.scale_downs, cutoff),
-            );
+            let added = changes_since(&self.history.scale_ups, cutoff);
+            let removed = changes_since(&self.history.scale_downs, cutoff);
+            let start = saturate_to_i32(i128::from(self.current) - added + removed);
             let factor = f64::from(policy.value) / 100.0;
             allows = match (policy.kind, self.up) {
                 (PolicyKind::Pods, true) => start.saturating_add(policy.value),
@@ -103,6 +114,10 @@ impl Rate<'_> {
                 (PolicyKind::Unknown, _) => allows,
             };
             uses.push(PolicyUse {
+                kind: policy.kind,
+                value: policy.value,
+                added: saturate_to_i32(added),
+                removed: saturate_to_i32(removed),
                 period_seconds: policy.period_seconds,
                 start,
                 allows,

@@ -119,7 +119,8 @@ impl ConditionUpdate {
 }
 
 /// What held a count back, for `ScalingLimited`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Limit {
     /// Nothing.
     WithinRange,

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use crate::behavior::{self, Bounds};
 use crate::condition::{ConditionUpdate, Limit};
 use crate::event::{EventIntent, EventKind};
-use crate::explanation::{Explanation, LimitStep, MetricExplanation};
+use crate::explanation::{Course, Explanation, FailedMetric, LimitStep, MetricExplanation};
 use crate::history::{Changes, History, Recommendation};
 use crate::metric::{MetricFailure, compute};
 use crate::plan::{Case, Hpa, Plan, PlannedMetric, Scale};
@@ -160,7 +160,7 @@ pub fn decide(
     now: Timestamp,
 ) -> Decision {
     let Some(scale) = &plan.scale else {
-        return without_scale(plan);
+        return without_scale(hpa, plan);
     };
     let current = scale.replicas;
     let initial = history.is_empty().then_some(Recommendation { at: now, replicas: current });
@@ -175,6 +175,7 @@ pub fn decide(
         computations: Vec::new(),
         error: ErrorLabel::None,
         explanation: Explanation {
+            course: plan.case.course(),
             current,
             status_replicas: scale.status_replicas,
             min: plan.min,
@@ -207,14 +208,21 @@ pub fn decide(
             decision.by_metrics(hpa, scale, planned, answers, history, settings, now);
         }
     }
+    decision.explanation.desired = match decision.verdict {
+        Verdict::NoScale | Verdict::NoCount(_) => None,
+        Verdict::Disabled => Some(0),
+        Verdict::Keep => Some(current),
+        Verdict::Rescale { to, .. } => Some(to),
+    };
     decision
 }
 
-fn without_scale(plan: &Plan) -> Decision {
+fn without_scale(hpa: &Hpa<'_>, plan: &Plan) -> Decision {
     let (message, is_spec) = match &plan.case {
         Case::NoScale(failure) => (failure.message.clone(), failure.is_spec),
         _ => (String::new(), false),
     };
+    let failure: Arc<str> = message.as_str().into();
     Decision {
         verdict: Verdict::NoScale,
         current: 0,
@@ -225,7 +233,13 @@ fn without_scale(plan: &Plan) -> Decision {
         changes: Changes::default(),
         computations: Vec::new(),
         error: if is_spec { ErrorLabel::Spec } else { ErrorLabel::Internal },
-        explanation: Explanation { min: plan.min, ..Explanation::default() },
+        explanation: Explanation {
+            course: Course::NoScale,
+            min: plan.min,
+            max: hpa.spec.max_replicas,
+            failure: Some(failure),
+            ..Explanation::default()
+        },
     }
 }
 
@@ -249,6 +263,8 @@ impl Decision {
             before: self.current,
             after: to,
             limit,
+            direction: None,
+            select: None,
             policies: Vec::new(),
             rate_allows: None,
         });
@@ -260,6 +276,7 @@ impl Decision {
             self.events.push(EventIntent { kind: EventKind::Warning, reason, message: message.clone() });
         }
         self.error = ErrorLabel::Internal;
+        self.explanation.failure = Some(message.as_str().into());
         self.verdict = Verdict::NoCount(message);
     }
 
@@ -342,7 +359,11 @@ impl Decision {
                         message: failure.error.clone(),
                     });
                     self.metrics.push(MetricStatus::default());
-                    self.explanation.metrics.push(MetricExplanation::Failed(failure.error.as_str().into()));
+                    self.explanation.metrics.push(MetricExplanation::Failed(FailedMetric {
+                        subject: metric.subject(),
+                        reason: failure.reason.into(),
+                        error: failure.error.as_str().into(),
+                    }));
                     first_failure.get_or_insert(failure);
                 }
             }

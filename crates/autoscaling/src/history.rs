@@ -39,6 +39,7 @@ pub struct ScaleEvent {
 
 /// Up or down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Direction {
     /// More pods.
     Up,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::explanation::{Measure, MetricReading};
+use crate::explanation::{Measure, MetricReading, Subject};
 use crate::number::saturate_to_milli;
 use crate::plan::{Hpa, PlannedMetric};
 use crate::quantity::{Format, Quantity};
@@ -52,6 +52,27 @@ impl MetricSource {
             Self::Invalid(invalid) => &invalid.kind,
         }
     }
+
+    /// Which metric it is, in short.
+    pub fn subject(&self) -> Subject {
+        let mut subject = Subject { kind: self.kind().into(), ..Subject::default() };
+        match self {
+            Self::Resource { resource, .. } => subject.name = Arc::clone(resource),
+            Self::ContainerResource { resource, container, .. } => {
+                subject.name = Arc::clone(resource);
+                subject.container = Some(Arc::clone(container));
+            }
+            Self::Pods { metric, .. } | Self::External { metric, .. } => {
+                subject.name = metric.name.as_str().into();
+            }
+            Self::Object { described, metric, .. } => {
+                subject.name = metric.name.as_str().into();
+                subject.object = Some(format!("{}/{}", described.kind, described.name).into());
+            }
+            Self::Invalid(invalid) => subject.name = format!("a metric of type {:?}", &*invalid.kind).into(),
+        }
+        subject
+    }
 }
 
 /// Computes one metric.
@@ -69,7 +90,7 @@ pub(crate) fn compute(
         (_, Some(Err(error))) => Err(Unread::Fetch(error.message.to_string())),
         (_, None) => Err(Unread::Fetch("the metric was not read".to_owned())),
     };
-    match metric {
+    let measured = match metric {
         MetricSource::Resource { resource, target } => {
             let source = ResourceSource { resource, container: None, target: *target };
             source.compute(answer, calculator)
@@ -89,7 +110,18 @@ pub(crate) fn compute(
             prefix: invalid.prefix.clone(),
             is_spec: true,
         }),
-    }
+    }?;
+    let Measured { status, name, computed } = measured;
+    Ok(Proposal { status, reading: reading(metric, name, computed, calculator) })
+}
+
+/// A metric with its arithmetic done.
+#[derive(Debug)]
+struct Measured {
+    status: MetricStatus,
+    /// As conditions name it.
+    name: String,
+    computed: Computed,
 }
 
 /// Why there is no answer.
@@ -112,7 +144,7 @@ impl ResourceSource<'_> {
         &self,
         answer: Result<&Answer, Unread>,
         calculator: &Calculator<'_>,
-    ) -> Result<Proposal, MetricFailure> {
+    ) -> Result<Measured, MetricFailure> {
         let computed = self
             .usages(answer)
             .and_then(|usages| {
@@ -155,7 +187,7 @@ impl ResourceSource<'_> {
                 ..MetricStatus::default()
             },
         };
-        Ok(Proposal { status, reading: reading(name, computed, calculator) })
+        Ok(Measured { status, name, computed })
     }
 
     fn usages<'r>(&self, answer: Result<&'r Answer, Unread>) -> Result<&'r [PodUsage], String> {
@@ -230,7 +262,7 @@ fn pods(
     average: Quantity,
     answer: Result<&Answer, Unread>,
     calculator: &Calculator<'_>,
-) -> Result<Proposal, MetricFailure> {
+) -> Result<Measured, MetricFailure> {
     let unable = |error: &str| format!("unable to get metric {}: {error}", metric.name);
     let values: Result<&[CustomValue], String> = match answer {
         Ok(Answer::Custom(values)) if values.is_empty() => {
@@ -267,7 +299,7 @@ fn pods(
         pods: Some(PodsMetricStatus { metric: metric.clone(), current: current(computed.value) }),
         ..MetricStatus::default()
     };
-    Ok(Proposal { status, reading: reading(format!("pods metric {}", metric.name), computed, calculator) })
+    Ok(Measured { status, name: format!("pods metric {}", metric.name), computed })
 }
 
 fn object(
@@ -278,7 +310,7 @@ fn object(
     answer: Result<&Answer, Unread>,
     calculator: &Calculator<'_>,
     settings: &Settings,
-) -> Result<Proposal, MetricFailure> {
+) -> Result<Measured, MetricFailure> {
     let unable = |error: &str| {
         let error = format!("unable to fetch metrics from custom metrics API: {error}");
         let (metric, kind, namespace, name) = (&metric.name, &described.kind, hpa.namespace, &described.name);
@@ -319,7 +351,7 @@ fn object(
         }),
         ..MetricStatus::default()
     };
-    Ok(Proposal { status, reading: reading(name, computed, calculator) })
+    Ok(Measured { status, name, computed })
 }
 
 fn object_failure(detail: &str, error: String) -> MetricFailure {
@@ -333,7 +365,7 @@ fn external(
     target: ValueTarget,
     answer: Result<&Answer, Unread>,
     calculator: &Calculator<'_>,
-) -> Result<Proposal, MetricFailure> {
+) -> Result<Measured, MetricFailure> {
     let unable = |error: &str| {
         let selector = go_print(metric.selector.as_ref());
         format!("unable to get external metric {}/{}/{selector}: {error}", hpa.namespace, metric.name)
@@ -368,7 +400,7 @@ fn external(
         external: Some(PodsMetricStatus { metric: metric.clone(), current: current(computed.value) }),
         ..MetricStatus::default()
     };
-    Ok(Proposal { status, reading: reading(external_name(metric), computed, calculator) })
+    Ok(Measured { status, name: external_name(metric), computed })
 }
 
 /// An amount as the API server stores it. Memory is told in binary units; where that leaves no unit, the server
@@ -399,15 +431,24 @@ fn current(value: Measure) -> MetricValueStatus {
     current
 }
 
-fn reading(name: String, computed: Computed, calculator: &Calculator<'_>) -> MetricReading {
+fn reading(
+    metric: &MetricSource,
+    name: String,
+    computed: Computed,
+    calculator: &Calculator<'_>,
+) -> MetricReading {
     MetricReading {
+        subject: metric.subject(),
         name: name.into(),
         target: computed.target,
         value: computed.value,
+        total: computed.total,
         ratio: computed.ratio,
         lowest_tolerated: calculator.tolerance.lowest,
         highest_tolerated: calculator.tolerance.highest,
         pods: computed.pods,
+        unlisted: Vec::new(),
+        strangers: computed.strangers,
         ready_pods: computed.ready_pods,
         corrected: computed.corrected,
         why: computed.why,

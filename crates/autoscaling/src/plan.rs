@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::condition::{SCALED_TO_ZERO, is_true};
+use crate::explanation::Course;
 use crate::query::Query;
 use crate::selector::{LabelSelector, Selector};
 use crate::settings::Settings;
@@ -92,6 +93,22 @@ pub(crate) enum Case {
     Deleted,
     /// Metrics decide.
     Metrics(Vec<PlannedMetric>),
+}
+
+impl Case {
+    /// As the explanation names it.
+    pub(crate) fn course(&self) -> Course {
+        match self {
+            Self::NoScale(_) => Course::NoScale,
+            Self::Disabled => Course::Disabled,
+            Self::AboveMax => Course::AboveMax,
+            Self::BelowMin => Course::BelowMin,
+            Self::NoSelector => Course::NoSelector,
+            Self::Ambiguous(_) => Course::Ambiguous,
+            Self::Deleted => Course::Deleted,
+            Self::Metrics(_) => Course::Metrics,
+        }
+    }
 }
 
 /// What one metric needs.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::explanation::{Corrected, Measure, PodGroup, PodVerdict, ProposalReason};
+use crate::explanation::{Assumed, Corrected, Measure, PodGroup, PodVerdict, ProposalReason, Strangers};
 use crate::number::{ceil_to_count, ceil_to_milli, length_to_i64, saturate_to_i32, saturate_to_milli};
 use crate::pod::{ConditionStatus, Phase, Pod};
 use crate::readiness::{Grouped, Sample};
@@ -47,6 +47,9 @@ pub(crate) struct Computed {
     pub(crate) average: Option<i64>,
     pub(crate) ratio: f64,
     pub(crate) pods: Vec<PodVerdict>,
+    pub(crate) strangers: Option<Strangers>,
+    /// The undivided value, where it is divided by the replicas.
+    pub(crate) total: Option<i64>,
     pub(crate) ready_pods: Option<i64>,
     pub(crate) corrected: Option<Corrected>,
     pub(crate) why: ProposalReason,
@@ -130,7 +133,7 @@ impl Calculator<'_> {
             let mut requests = requests;
             for pod in &grouped.pods {
                 if pod.group == PodGroup::Missing && fill.missing.is_some() {
-                    let assumed = if fill.missing == Some(Missing::AtTarget) {
+                    let assumed = if fill.missing == Some(Assumed::Target) {
                         i128::from(saturate_to_milli(requested(pod) * filled_percent / 100))
                     } else {
                         0
@@ -148,7 +151,9 @@ impl Calculator<'_> {
             value: Measure::Percent(percent),
             average: Some(average),
             ratio,
+            strangers: strangers(&grouped),
             pods: grouped.pods,
+            total: None,
             ready_pods: None,
             corrected,
             why,
@@ -160,9 +165,10 @@ impl Calculator<'_> {
         let usage = grouped.ready_sum() + grouped.strangers_sum;
         let count = length_to_i64(grouped.samples_left());
         let (average, ratio) = average_ratio(usage, count, target);
+        let strangers = strangers(&grouped);
         let (proposal, why, corrected) = self.propose(&grouped, ratio, |fill| {
             let assumed = match fill.missing {
-                Some(Missing::AtTarget) => i128::from(target) * i128::from(length_to_i64(grouped.missing)),
+                Some(Assumed::Target) => i128::from(target) * i128::from(length_to_i64(grouped.missing)),
                 _ => 0,
             };
             average_ratio(usage + assumed, fill.values, target).1
@@ -173,6 +179,8 @@ impl Calculator<'_> {
             average: None,
             ratio,
             pods: grouped.pods,
+            strangers,
+            total: None,
             ready_pods: None,
             corrected,
             why,
@@ -198,8 +206,8 @@ impl Calculator<'_> {
         }
         let missing = match (grouped.missing, ratio) {
             (0, _) => None,
-            (_, ratio) if ratio < 1.0 => Some(Missing::AtTarget),
-            (_, ratio) if ratio > 1.0 => Some(Missing::AtZero),
+            (_, ratio) if ratio < 1.0 => Some(Assumed::Target),
+            (_, ratio) if ratio > 1.0 => Some(Assumed::Zero),
             _ => None,
         };
         let values = length_to_i64(
@@ -208,7 +216,7 @@ impl Calculator<'_> {
                 + if fill_unready { grouped.unready } else { 0 },
         );
         let new_ratio = refill(Fill { missing, unready: fill_unready, values });
-        let corrected = Some(Corrected { ratio: new_ratio, values });
+        let corrected = Some(Corrected { ratio: new_ratio, values, missing, unready: fill_unready });
         if self.tolerance.holds(new_ratio) {
             return (self.current, ProposalReason::CorrectedWithinTolerance, corrected);
         }
@@ -240,6 +248,8 @@ impl Calculator<'_> {
             average: None,
             ratio,
             pods: Vec::new(),
+            strangers: None,
+            total: None,
             ready_pods,
             corrected: None,
             why,
@@ -263,6 +273,8 @@ impl Calculator<'_> {
             average: None,
             ratio,
             pods: Vec::new(),
+            strangers: None,
+            total: Some(value),
             ready_pods: None,
             corrected: None,
             why,
@@ -283,22 +295,22 @@ impl Calculator<'_> {
     }
 }
 
+/// Samples of pods that are not among the pods.
+fn strangers(grouped: &Grouped) -> Option<Strangers> {
+    (grouped.strangers > 0).then(|| Strangers {
+        samples: length_to_i64(grouped.strangers),
+        sum: saturate_to_milli(grouped.strangers_sum),
+    })
+}
+
 /// What is filled in for pods without a sample.
 #[derive(Debug, Clone, Copy)]
 struct Fill {
-    missing: Option<Missing>,
+    missing: Option<Assumed>,
     /// Unready pods count with a usage of 0.
     unready: bool,
     /// How many values are then held.
     values: i64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Missing {
-    /// The metric asks for fewer pods: assume that missing ones use what they should.
-    AtTarget,
-    /// The metric asks for more pods: assume that missing ones use nothing.
-    AtZero,
 }
 
 /// Utilization in percent and its ratio to the target; `None` if nothing is requested.

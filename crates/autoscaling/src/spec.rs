@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::quantity::Quantity;
 use crate::status::{CrossVersionObjectReference, MetricIdentifier};
@@ -126,7 +126,8 @@ pub struct ScalingRules {
 }
 
 /// `selectPolicy`. Unknown values mean `Max`, as in the reference.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum SelectPolicy {
     /// The policy that allows the largest change.
     #[default]
@@ -149,7 +150,8 @@ pub struct ScalingPolicy {
 }
 
 /// `type` of a rate policy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum PolicyKind {
     /// A number of pods.
     Pods,

@@ -1,10 +1,11 @@
 //! Stabilization: a proposal against what was recommended within a window (rules: docs/parity.md).
 
+use std::cmp::Ordering;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::explanation::StabilizationStep;
+use crate::explanation::{Held, StabilizationStep};
 use crate::history::{History, Recommendation, Slot, ago};
 
 /// What stabilization gives: the step, and where the proposal goes in the history.
@@ -24,16 +25,20 @@ pub(crate) fn without_behavior(
     now: Timestamp,
 ) -> Stabilized {
     let cutoff = ago(now, SignedDuration::try_from(window).unwrap_or(SignedDuration::MAX));
-    let highest = recommendations.iter().filter(|r| r.at >= cutoff).max_by_key(|r| r.replicas).copied();
-    let held_by = highest.filter(|r| r.replicas > proposal);
+    let down_window_seconds = i64::try_from(window.as_secs()).unwrap_or(i64::MAX);
+    let in_window: Vec<Held> = recommendations
+        .iter()
+        .filter(|r| r.at >= cutoff)
+        .map(|r| Held {
+            at: r.at,
+            replicas: r.replicas,
+            leaves_up: None,
+            leaves_down: Some(after(r.at, down_window_seconds)),
+        })
+        .collect();
+    let highest = in_window.iter().map(|held| held.replicas).max().unwrap_or(proposal);
     Stabilized {
-        step: StabilizationStep {
-            before: proposal,
-            after: held_by.map_or(proposal, |r| r.replicas),
-            up_window_seconds: None,
-            down_window_seconds: i64::try_from(window.as_secs()).unwrap_or(i64::MAX),
-            held_by,
-        },
+        step: StabilizationStep::new(proposal, highest.max(proposal), None, down_window_seconds, in_window),
         slot: Slot::last_of(recommendations.iter().map(|r| r.at < cutoff)),
     }
 }
@@ -52,27 +57,59 @@ pub(crate) fn with_behavior(
 ) -> Stabilized {
     let up_cutoff = ago(now, SignedDuration::from_secs(up_window));
     let down_cutoff = ago(now, SignedDuration::from_secs(down_window));
-    let mut lowest = Recommendation { at: now, replicas: proposal };
-    let mut highest = lowest;
-    for recommendation in recommendations {
-        if recommendation.at > up_cutoff && recommendation.replicas < lowest.replicas {
-            lowest = *recommendation;
+    let (mut lowest, mut highest) = (proposal, proposal);
+    let mut in_window = Vec::new();
+    for &Recommendation { at, replicas } in recommendations {
+        let held = Held {
+            at,
+            replicas,
+            leaves_up: (at > up_cutoff).then(|| after(at, up_window)),
+            leaves_down: (at > down_cutoff).then(|| after(at, down_window)),
+        };
+        if held.leaves_up.is_some() {
+            lowest = lowest.min(replicas);
         }
-        if recommendation.at > down_cutoff && recommendation.replicas > highest.replicas {
-            highest = *recommendation;
+        if held.leaves_down.is_some() {
+            highest = highest.max(replicas);
+        }
+        if held.leaves_up.is_some() || held.leaves_down.is_some() {
+            in_window.push(held);
         }
     }
-    let after = current.max(lowest.replicas).min(highest.replicas);
-    let decided = if after == highest.replicas { highest } else { lowest };
+    let stabilized = current.max(lowest).min(highest);
     Stabilized {
-        step: StabilizationStep {
-            before: proposal,
-            after,
-            up_window_seconds: Some(up_window),
-            down_window_seconds: down_window,
-            held_by: (after != proposal && after == decided.replicas).then_some(decided),
-        },
+        step: StabilizationStep::new(proposal, stabilized, Some(up_window), down_window, in_window),
         slot: Slot::last_of(recommendations.iter().map(|r| r.at < up_cutoff && r.at < down_cutoff)),
+    }
+}
+
+/// The time `seconds` after an instant; the latest time there is if that is out of range.
+fn after(at: Timestamp, seconds: i64) -> Timestamp {
+    at.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX)
+}
+
+impl StabilizationStep {
+    /// The step from a proposal to a count, with the recommendations that lie in a window, in any order.
+    fn new(
+        before: i32,
+        after: i32,
+        up_window_seconds: Option<i64>,
+        down_window_seconds: i64,
+        mut recommendations: Vec<Held>,
+    ) -> Self {
+        recommendations.sort_unstable_by_key(|held| (held.at, held.replicas));
+        // A count held up needs a recommendation in the scale-down window that is at least as high, a count held down one
+        // in the scale-up window that is at most as high: the newest such is the last to let go.
+        let holds = |held: &&Held| match after.cmp(&before) {
+            Ordering::Greater => held.leaves_down.is_some() && held.replicas >= after,
+            Ordering::Less => held.leaves_up.is_some() && held.replicas <= after,
+            Ordering::Equal => false,
+        };
+        let held_by = recommendations
+            .iter()
+            .rfind(holds)
+            .map(|held| Recommendation { at: held.at, replicas: held.replicas });
+        Self { before, after, up_window_seconds, down_window_seconds, held_by, recommendations }
     }
 }
 

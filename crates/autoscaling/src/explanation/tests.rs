@@ -1,0 +1,235 @@
+use super::*;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn cpu() -> Subject {
+    Subject { kind: "Resource".into(), name: "cpu".into(), container: None, object: None }
+}
+
+fn reading(percent: i32, proposal: i32, why: ProposalReason) -> MetricExplanation {
+    MetricExplanation::Valid(MetricReading {
+        subject: cpu(),
+        name: "cpu resource utilization (percentage of request)".into(),
+        target: Measure::Percent(80),
+        value: Measure::Percent(percent),
+        total: None,
+        ratio: f64::from(percent) / 80.0,
+        lowest_tolerated: 0.9,
+        highest_tolerated: 1.1,
+        pods: Vec::new(),
+        unlisted: Vec::new(),
+        strangers: None,
+        ready_pods: None,
+        corrected: None,
+        why,
+        proposal,
+    })
+}
+
+/// A decision on one cpu metric, without anything in its way.
+fn decided(current: i32, percent: i32, proposal: i32) -> Explanation {
+    Explanation {
+        current,
+        status_replicas: current,
+        min: 2,
+        max: 10,
+        metrics: vec![reading(percent, proposal, ProposalReason::Ratio)],
+        winner: Some(0),
+        proposal: Some(proposal),
+        desired: Some(proposal),
+        ..Explanation::default()
+    }
+}
+
+fn limited(explanation: Explanation, before: i32, after: i32, limit: Limit) -> Explanation {
+    let step = LimitStep {
+        before,
+        after,
+        limit,
+        direction: Some(if after > explanation.current { Direction::Up } else { Direction::Down }),
+        select: Some(SelectPolicy::Max),
+        policies: Vec::new(),
+        rate_allows: Some(after),
+    };
+    Explanation { desired: Some(after), limit: Some(step), ..explanation }
+}
+
+#[test]
+fn a_free_decision_names_the_metric_and_what_it_asks_for() {
+    let explanation = decided(5, 130, 9);
+    assert_eq!(explanation.sentence(at(0)), "goes from 5 to 9: cpu asks for 9");
+    assert_eq!(explanation.limiting_step(), None);
+}
+
+#[test]
+fn a_window_that_holds_says_for_how_long() {
+    let held = Recommendation { at: at(100), replicas: 5 };
+    let explanation = Explanation {
+        desired: Some(5),
+        stabilization: Some(StabilizationStep {
+            before: 3,
+            after: 5,
+            up_window_seconds: None,
+            down_window_seconds: 300,
+            held_by: Some(held),
+            recommendations: Vec::new(),
+        }),
+        ..decided(5, 40, 3)
+    };
+    assert_eq!(
+        explanation.sentence(at(270)),
+        "stays at 5: cpu asks for 3, but the 5 min scale-down window still holds 5, for another 2 min 10 s"
+    );
+    assert_eq!(explanation.limiting_step(), Some(LimitingStep::ScaleDownWindow));
+}
+
+#[test]
+fn each_obstacle_is_named_in_the_order_of_the_steps() {
+    let mut explanation = limited(decided(5, 500, 30), 20, 10, Limit::Maximum);
+    explanation.stabilization = Some(StabilizationStep {
+        before: 30,
+        after: 20,
+        up_window_seconds: Some(60),
+        down_window_seconds: 300,
+        held_by: Some(Recommendation { at: at(0), replicas: 20 }),
+        recommendations: Vec::new(),
+    });
+    assert_eq!(
+        explanation.sentence(at(10)),
+        "goes from 5 to 10: cpu asks for 30, but the 1 min scale-up window allows only 20, for another 50 s, and \
+         maxReplicas is 10"
+    );
+    assert_eq!(explanation.limiting_step(), Some(LimitingStep::Maximum));
+}
+
+#[test]
+fn a_policy_says_when_it_allows_more() {
+    let mut explanation = limited(decided(5, 500, 30), 30, 8, Limit::ScaleUpRate);
+    if let Some(limit) = &mut explanation.limit {
+        limit.policies.push(PolicyUse {
+            kind: PolicyKind::Pods,
+            value: 4,
+            period_seconds: 60,
+            added: 1,
+            removed: 0,
+            start: 4,
+            allows: 8,
+            frees_at: Some(at(40)),
+        });
+    }
+    assert_eq!(
+        explanation.sentence(at(0)),
+        "goes from 5 to 8: cpu asks for 30, but the scale-up policies allow 8, for another 40 s"
+    );
+    let mut disabled = limited(decided(5, 40, 3), 3, 5, Limit::ScaleDownRate);
+    if let Some(limit) = &mut disabled.limit {
+        (limit.select, limit.direction) = (Some(SelectPolicy::Disabled), Some(Direction::Down));
+    }
+    assert_eq!(disabled.sentence(at(0)), "stays at 5: cpu asks for 3, but scaling down is disabled");
+    assert_eq!(disabled.limiting_step(), Some(LimitingStep::ScaleDownPolicy));
+}
+
+#[test]
+fn tolerance_is_told_with_value_and_target() {
+    let explanation =
+        Explanation { metrics: vec![reading(86, 5, ProposalReason::WithinTolerance)], ..decided(5, 86, 5) };
+    assert_eq!(
+        explanation.sentence(at(0)),
+        "stays at 5: cpu is at 86 %, within tolerance of its target of 80 %"
+    );
+    assert_eq!(explanation.limiting_step(), Some(LimitingStep::Tolerance));
+}
+
+#[test]
+fn a_metric_that_fails_is_told_with_its_error() {
+    let failed = MetricExplanation::Failed(FailedMetric {
+        subject: Subject { kind: "External".into(), name: "queue_length".into(), ..Subject::default() },
+        reason: "FailedGetExternalMetric".into(),
+        error: "no such metric".into(),
+    });
+    let alone =
+        Explanation { metrics: vec![failed.clone()], winner: None, desired: None, ..decided(5, 40, 3) };
+    assert_eq!(alone.sentence(at(0)), "stays at 5: queue_length cannot be had: no such metric");
+    let beside = Explanation { metrics: vec![reading(40, 3, ProposalReason::Ratio), failed], ..alone };
+    assert_eq!(
+        beside.sentence(at(0)),
+        "stays at 5: cpu asks for 3, but nothing is scaled down while queue_length cannot be had: no such metric"
+    );
+    assert_eq!(beside.limiting_step(), Some(LimitingStep::Failure));
+}
+
+#[test]
+fn courses_without_metrics_have_their_own_sentences() {
+    let of = |course, failure: Option<&str>| Explanation {
+        course,
+        current: 12,
+        min: 2,
+        max: 10,
+        failure: failure.map(Into::into),
+        ..Explanation::default()
+    };
+    let sentence = |course, failure| of(course, failure).sentence(at(0));
+    assert_eq!(sentence(Course::AboveMax, None), "goes from 12 to 10: maxReplicas is 10");
+    assert_eq!(
+        sentence(Course::NoScale, Some("not found")),
+        "does nothing: the target's scale cannot be read: not found"
+    );
+    assert_eq!(sentence(Course::NoSelector, None), "stays at 12: the target's scale has no selector");
+}
+
+#[test]
+fn amounts_have_the_unit_that_people_use() {
+    let memory = Subject { name: "memory".into(), ..cpu() };
+    let custom = Subject { kind: "Pods".into(), name: "cpu".into(), ..Subject::default() };
+    assert_eq!(milli(250, &cpu()), "250m");
+    assert_eq!(milli(1_500, &cpu()), "1.5");
+    assert_eq!(milli(316 * 1024 * 1024 * 1000, &memory), "316 Mi");
+    assert_eq!(milli(1_610_612_736 * 1000, &memory), "1.5 Gi");
+    assert_eq!(milli(250, &custom), "0.25");
+    assert_eq!(milli(-12_000, &custom), "-12");
+}
+
+#[test]
+fn spans_have_two_units_at_most() {
+    let span = |seconds| Span::seconds(seconds).to_string();
+    assert_eq!([span(0), span(45), span(60), span(130)], ["0 s", "45 s", "1 min", "2 min 10 s"]);
+    assert_eq!([span(3600), span(3_900), span(90_061)], ["1 h", "1 h 5 min", "1 d 1 h"]);
+    let begun = Timestamp::from_nanosecond(1_000_000_001).unwrap();
+    assert_eq!(Span::between(at(0), begun).to_string(), "2 s");
+}
+
+#[test]
+fn json_gives_back_what_it_was_made_of() {
+    let mut explanation = limited(decided(5, 500, 30), 30, 8, Limit::ScaleUpRate);
+    explanation.metrics.push(MetricExplanation::Failed(FailedMetric {
+        subject: cpu(),
+        reason: "FailedGetResourceMetric".into(),
+        error: "none".into(),
+    }));
+    let text = serde_json::to_string(&explanation).unwrap();
+    assert!(text.contains(r#""statusReplicas":5"#) && text.contains(r#""target":{"percent":80}"#), "{text}");
+    assert_eq!(serde_json::from_str::<Explanation>(&text).unwrap(), explanation);
+}
+
+#[test]
+fn a_condensed_explanation_counts_pods_and_lists_few_that_stand_out() {
+    let pod = |number: usize, group| PodVerdict {
+        name: format!("web-{number}").into(),
+        group,
+        sample: Some(1),
+        request: None,
+    };
+    let mut explanation = decided(5, 40, 3);
+    if let Some(MetricExplanation::Valid(reading)) = explanation.metrics.first_mut() {
+        reading.pods = (0..7).map(|number| pod(number, PodGroup::Ready)).collect();
+        reading.pods.extend((7..12).map(|number| pod(number, PodGroup::Missing)));
+    }
+    let condensed = explanation.condensed(2);
+    let reading = condensed.metrics[0].reading().unwrap();
+    assert_eq!(reading.pods.len(), 2);
+    assert_eq!(reading.count(|group| group == PodGroup::Ready), 7);
+    assert_eq!(reading.count(|group| group == PodGroup::Missing), 5);
+    assert_eq!(condensed.sentence(at(0)), explanation.sentence(at(0)));
+}

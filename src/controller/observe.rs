@@ -1,0 +1,38 @@
+//! Who is told of concluded syncs: the record of decisions, a simulation, `why`.
+
+use std::fmt;
+use std::sync::Arc;
+
+use autoscaling::{Answers, Conclusion, WriteOutcome};
+use jiff::Timestamp;
+
+use crate::store::{HpaRecord, Key};
+
+/// Told of every sync that was concluded, before its status is written. Called within the sync: it must not wait.
+pub trait Observer: fmt::Debug + Send + Sync + 'static {
+    /// A sync was concluded.
+    fn concluded(&self, sync: &Concluded<'_>);
+
+    /// An HPA is gone, or was replaced by another of its name.
+    fn forgotten(&self, key: &Key, uid: &str) {
+        let _ = (key, uid);
+    }
+}
+
+/// One concluded sync.
+#[derive(Debug, Clone, Copy)]
+pub struct Concluded<'a> {
+    /// The HPA as it was when the sync began.
+    pub hpa: &'a HpaRecord,
+    /// When it was decided.
+    pub at: Timestamp,
+    /// What was read: metrics and pods.
+    pub answers: &'a Answers<'a>,
+    /// What became of the write.
+    pub outcome: &'a WriteOutcome,
+    /// What follows.
+    pub conclusion: &'a Conclusion,
+}
+
+/// Those who are told, in order.
+pub type Observers = Vec<Arc<dyn Observer>>;
