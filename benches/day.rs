@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use concertina::api::client::Clients;
-use concertina::app::{Assembly, client_options};
+use concertina::app::{Assembly, Parts, client_options};
 use concertina::cli::Config;
 use concertina::clock::{SharedClock, VirtualClock};
 use concertina::embedded::{Cluster, MetricsApi, MetricsBackend, MetricsReply, MetricsRequest};
@@ -142,7 +142,9 @@ async fn start(size: Size, telemetry: Metrics, stop: CancellationToken) {
         async move { Ok::<_, std::io::Error>(stream) }
     });
     let clients = Clients::over(connector, &client_options(&config, &telemetry)).expect("clients");
-    let assembly = Assembly::start(&clients, &config, clock, telemetry, 0, &stop);
+    let parts =
+        Parts { clients: &clients, config: &config, clock, telemetry, observers: Vec::new(), seed: 0 };
+    let assembly = Assembly::start(parts, &stop);
     assembly.synced().await;
     tokio::spawn(Arc::clone(&assembly.controller).run(stop));
 }
