@@ -44,7 +44,7 @@ pub struct Situation {
     /// What each metric's API answered, in the order of the spec; `None` where it was not asked. Samples carry their
     /// times and windows. Empty if no metric was read, and in a record.
     pub metrics: Vec<Option<Result<Answer, QueryError>>>,
-    /// The pods that the target's selector matches, by name. Empty in a record.
+    /// The pods that the target's selector matches, by name. Empty if no metric was read, and in a record.
     pub pods: Vec<Arc<Pod>>,
     /// The controlling owners of those pods by the pod's name, the nearest first: `ReplicaSet/web-7d9`,
     /// `Deployment/web`. A pod without a controller has an empty list; one whose chain could not be read to its end
