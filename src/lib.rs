@@ -12,6 +12,7 @@ pub mod controller;
 pub mod duration;
 #[cfg(feature = "tools")]
 pub mod embedded;
+mod platform;
 pub mod process;
 pub mod serve;
 pub mod store;

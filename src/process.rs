@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 #[cfg(feature = "tools")]
@@ -13,6 +12,7 @@ use crate::cli::{CliError, Config, Invocation};
 use crate::clock::{SharedClock, SystemClock};
 #[cfg(feature = "tools")]
 use crate::commands::demo::Screen;
+use crate::platform::StopRequests;
 use crate::telemetry::logging;
 
 /// Runs what the words after the program's name ask for.
@@ -80,18 +80,13 @@ where
     }
 }
 
-/// SIGTERM and SIGINT end in order; a second one ends at once.
+/// SIGTERM and SIGINT (see [`StopRequests`] for other systems) end in order; a second one ends at once.
 pub(crate) fn stop_on_signal(stop: &CancellationToken) -> std::io::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut requests = StopRequests::listen()?;
     let stop = stop.clone();
     tokio::spawn(async move {
         for last in [false, true] {
-            tokio::select! {
-                biased;
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
+            requests.next().await;
             if last {
                 std::process::exit(1);
             }

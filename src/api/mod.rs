@@ -24,7 +24,7 @@
 mod body;
 pub mod call;
 pub mod client;
-mod connect;
+pub mod connect;
 pub mod decode;
 pub mod error;
 pub mod events;

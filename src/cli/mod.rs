@@ -6,6 +6,8 @@
 
 use std::ffi::OsString;
 
+#[cfg(feature = "tools")]
+pub mod cluster;
 pub mod config;
 #[cfg(feature = "tools")]
 mod demo;
