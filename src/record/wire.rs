@@ -89,7 +89,6 @@ pub struct SettingsInfo {
 
 /// The gates that change a decision, by their names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(clippy::struct_field_names, reason = "the names of the gates")]
 pub struct FeatureGates {
     /// HPAScaleToZero.
     #[serde(rename = "HPAScaleToZero")]
