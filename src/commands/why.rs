@@ -3,21 +3,36 @@
 //! Nothing is computed a second time here: a real controller decides, of which every write is refused.
 
 mod flags;
+mod from;
 mod history;
 mod lists;
 mod objects;
+mod output;
 mod read;
 mod refusals;
+mod rows;
 pub mod situation;
+mod tell;
+mod unknown;
 mod wire;
 
-pub use self::flags::{ControllerFlags, NAMES as CONTROLLER_FLAGS};
+use std::io::{IsTerminal, Write};
+
+use tokio_util::sync::CancellationToken;
+
+use self::from::Records;
+pub use self::from::RecordError;
 pub use self::read::{Question, Reader, client_options};
 pub use self::refusals::Refusals;
 pub use self::situation::Situation;
-use crate::api::client::ClientError;
+pub use self::tell::Found;
+use self::tell::{Asked, View};
+pub use self::unknown::{Unknown, unknowns};
+use crate::api::client::{ClientError, Clients};
 use crate::api::error::ApiError;
-use crate::api::kubeconfig::KubeconfigError;
+use crate::api::kubeconfig::{self, KubeconfigError};
+use crate::cli::WhyOptions;
+use crate::clock::SharedClock;
 use crate::store::Key;
 
 /// Which HPAs are asked about.
@@ -54,14 +69,97 @@ pub enum WhyError {
         /// Those that the namespace has.
         there: Vec<String>,
     },
+    /// There is no record of the decision.
+    #[error(transparent)]
+    Record(#[from] RecordError),
     /// The flags do not go together with the version of the server.
     #[error("{0}")]
     Flags(String),
+    /// The answer cannot be put into its form.
+    #[error("the answer cannot be written as {form}: {error}")]
+    Form {
+        /// `JSON` or `YAML`.
+        form: &'static str,
+        /// Why.
+        error: String,
+    },
     /// The answer cannot be written.
     #[error("the answer cannot be written: {0}")]
-    Output(#[from] std::io::Error),
+    Write(#[from] std::io::Error),
+    /// It was interrupted before there was an answer.
+    #[error("interrupted")]
+    Interrupted,
 }
 
 fn listed(there: &[String]) -> String {
     if there.is_empty() { String::new() } else { format!(" (there are: {})", there.join(", ")) }
+}
+
+/// Answers on standard output, once or until `stop`.
+///
+/// # Errors
+/// What [`WhyError`] lists.
+pub async fn run(
+    options: &WhyOptions,
+    clock: SharedClock,
+    stop: CancellationToken,
+) -> Result<Found, WhyError> {
+    let mut out = std::io::stdout();
+    let view = View::new(options, out.is_terminal());
+    let asking = async {
+        if let Some(address) = &options.from {
+            let namespace = options.cluster.namespace.clone().unwrap_or_else(|| "default".to_owned());
+            let scope = scope(options, namespace);
+            return Ok(Asked::Record(Records::at(address, scope, clock).await?));
+        }
+        let user = kubeconfig::load_for_user(&options.cluster)?;
+        let refusals = Refusals::new();
+        let mut client_options = client_options(&refusals);
+        if let Some(timeout) = user.request_timeout {
+            client_options.request_timeout = timeout;
+        }
+        let clients = Clients::new(&user.config, &client_options)?;
+        cluster(options, &clients, refusals, user.namespace, clock).await
+    };
+    let asked = stop.run_until_cancelled(asking).await.unwrap_or(Err(WhyError::Interrupted))?;
+    tell::tell(asked, &view, &mut out, &stop).await
+}
+
+/// The same with clients that exist already, made with [`client_options`] of these refusals.
+///
+/// # Errors
+/// What [`WhyError`] lists.
+pub async fn run_with(
+    options: &WhyOptions,
+    clients: &Clients,
+    refusals: std::sync::Arc<Refusals>,
+    clock: SharedClock,
+    out: &mut dyn Write,
+    stop: CancellationToken,
+) -> Result<Found, WhyError> {
+    let namespace = options.cluster.namespace.clone().unwrap_or_else(|| "default".to_owned());
+    let asked = cluster(options, clients, refusals, namespace, clock).await?;
+    tell::tell(asked, &View::new(options, false), out, &stop).await
+}
+
+async fn cluster(
+    options: &WhyOptions,
+    clients: &Clients,
+    refusals: std::sync::Arc<Refusals>,
+    namespace: String,
+    clock: SharedClock,
+) -> Result<Asked, WhyError> {
+    let question = Question {
+        clients,
+        refusals,
+        scope: scope(options, namespace),
+        flags: &options.flags,
+        watch: options.watch.is_some(),
+        clock,
+    };
+    Ok(Asked::Cluster(Box::new(Reader::connect(question).await?)))
+}
+
+fn scope(options: &WhyOptions, namespace: String) -> Scope {
+    Scope { namespace: (!options.all_namespaces).then_some(namespace), name: options.name.clone() }
 }

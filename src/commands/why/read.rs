@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use tokio::sync::OnceCell;
 
-use super::flags::{ControllerFlags, Resolved};
+use super::flags::{self, Resolved};
 use super::history::{self, Evidence};
 use super::lists::{Beside, Lists};
 use super::objects::Objects;
@@ -26,6 +26,7 @@ use crate::api::client::{ClientOptions, Clients};
 use crate::api::gate::{Gate, Refusal};
 use crate::api::server::{self, Server};
 use crate::app::Parts;
+use crate::cli::decision::DecisionFlags;
 use crate::clock::{SharedClock, ShiftedClock};
 use crate::controller::{Concluded, Controller, Observer, WorkerPermit};
 use crate::store::{HpaRecord, Key};
@@ -79,7 +80,7 @@ pub struct Question<'a> {
     /// Which HPAs.
     pub scope: Scope,
     /// The flags of the controller.
-    pub flags: &'a ControllerFlags,
+    pub flags: &'a DecisionFlags,
     /// Whether it is asked again and again.
     pub watch: bool,
     /// The local time of day.
@@ -89,7 +90,7 @@ pub struct Question<'a> {
 impl Reader {
     /// Meets the server, by whose version and time of day the decisions are made.
     pub async fn connect(question: Question<'_>) -> Result<Self, WhyError> {
-        let Question { clients, refusals, scope, flags, watch, clock } = question;
+        let Question { clients, refusals, scope, flags: decision, watch, clock } = question;
         let server = match server::ask(&clients.discovery, &*clock).await {
             Ok(server) => server,
             // Whoever answers with an error is there.
@@ -97,7 +98,7 @@ impl Reader {
             Err(error) => return Err(WhyError::Unreadable { what: "the API server's version", error }),
         };
         let Resolved { config, uses } =
-            flags.resolve(server.minor).map_err(|error| WhyError::Flags(error.to_string()))?;
+            flags::resolve(decision, server.minor).map_err(|error| WhyError::Flags(error.to_string()))?;
         for warning in &config.warnings {
             tracing::warn!("{warning}");
         }
