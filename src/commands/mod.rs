@@ -3,3 +3,4 @@
 pub mod demo;
 pub mod simulate;
 pub mod story;
+pub mod why;

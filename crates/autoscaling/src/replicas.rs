@@ -151,8 +151,8 @@ impl Calculator<'_> {
             value: Measure::Percent(percent),
             average: Some(average),
             ratio,
+            strangers: strangers(&grouped),
             pods: grouped.pods,
-            strangers: None,
             total: None,
             ready_pods: None,
             corrected,
@@ -165,10 +165,7 @@ impl Calculator<'_> {
         let usage = grouped.ready_sum() + grouped.strangers_sum;
         let count = length_to_i64(grouped.samples_left());
         let (average, ratio) = average_ratio(usage, count, target);
-        let strangers = (grouped.strangers > 0).then(|| Strangers {
-            samples: length_to_i64(grouped.strangers),
-            sum: saturate_to_milli(grouped.strangers_sum),
-        });
+        let strangers = strangers(&grouped);
         let (proposal, why, corrected) = self.propose(&grouped, ratio, |fill| {
             let assumed = match fill.missing {
                 Some(Assumed::Target) => i128::from(target) * i128::from(length_to_i64(grouped.missing)),
@@ -296,6 +293,14 @@ impl Calculator<'_> {
         });
         Ok(length_to_i64(ready.count()))
     }
+}
+
+/// Samples of pods that are not among the pods.
+fn strangers(grouped: &Grouped) -> Option<Strangers> {
+    (grouped.strangers > 0).then(|| Strangers {
+        samples: length_to_i64(grouped.strangers),
+        sum: saturate_to_milli(grouped.strangers_sum),
+    })
 }
 
 /// What is filled in for pods without a sample.

@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+#[path = "recordings/explained.rs"]
+mod explained;
 #[path = "recordings/scenario.rs"]
 mod scenario;
 #[path = "recordings/world.rs"]
@@ -37,7 +39,10 @@ fn every_recorded_decision_is_reproduced() {
     for difference in differences.iter().take(20) {
         println!("{difference}\n");
     }
-    println!("{scenarios} scenarios, {syncs} syncs, {} differences", differences.len());
+    println!(
+        "{scenarios} scenarios, {syncs} syncs, each computed again from its explanation, {} differences",
+        differences.len()
+    );
     assert!(differences.is_empty(), "{} differences", differences.len());
 }
 

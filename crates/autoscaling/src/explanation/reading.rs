@@ -104,7 +104,8 @@ pub struct MetricReading {
     /// Pods that are counted here and not listed above. Empty but in a record kept over time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unlisted: Vec<PodCount>,
-    /// Samples of pods that the selector does not match; they count where no request is needed.
+    /// Samples of pods that the selector does not match: their sum counts where no request is needed, their number
+    /// wherever missing or unready pods are filled in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strangers: Option<Strangers>,
     /// Running and ready pods, for metrics that are read once and multiplied.

@@ -14,6 +14,7 @@ use autoscaling::{
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::explained;
 use crate::world::World;
 
 /// What the runner keeps of one HPA between syncs.
@@ -117,6 +118,16 @@ fn one(world: &mut World, key: &str, stored: &mut Stored, settings: &Settings, n
         Verdict::Rescale { to, .. } => world.put_scale(path.as_deref().unwrap(), *to, &mut writes),
         _ => WriteOutcome::NotNeeded,
     };
+    let explained = serde_json::to_value(decision.explanation()).unwrap();
+    let recomputed = explained::recompute(&explained);
+    let agrees = match (&recomputed, decision.verdict()) {
+        (Ok(Some(count)), Verdict::Rescale { to, .. }) => *count == i64::from(*to),
+        (Ok(Some(count)), Verdict::Keep) => *count == i64::from(decision.current()),
+        (Ok(Some(count)), Verdict::Disabled) => *count == 0,
+        (Ok(None), Verdict::NoScale | Verdict::NoCount(_)) => true,
+        _ => false,
+    };
+    assert!(agrees, "{key} at {now}: {recomputed:?} follows from the explanation\n{explained:#}");
     let conclusion = conclude(&hpa, decision, &outcome, &stored.history, settings, now);
     let mut events = conclusion.events;
     if let Some(status) = conclusion.status {

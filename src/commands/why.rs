@@ -1,0 +1,5 @@
+//! `concertina why`: why an HPA has the count it has, and what it does next, by the controller's own steps.
+
+pub mod situation;
+
+pub use self::situation::Situation;
