@@ -78,11 +78,12 @@ impl Telling<'_> {
                 MetricExplanation::Failed(failed) => format!("{} nothing", failed.subject),
             })
             .collect();
-        let mut step = Step::new("Winner: the metric that asks for most");
+        let mut step = Step::new("Winner");
         step.push(
-            Line::new("winner")
+            Line::new("")
                 .strong(format!("{} with {proposal}", winner.subject()))
-                .dim(format!(" (of {})", asked.join(", "))),
+                .plain(", the highest of ")
+                .plain(asked.join(", ")),
         );
         Some(step)
     }
@@ -91,7 +92,7 @@ impl Telling<'_> {
         let explanation = self.explanation;
         let (current, min, max) = (explanation.current, explanation.min, explanation.max);
         let mut step = Step::new("Result");
-        let line = Line::new("replicas");
+        let line = Line::new("");
         let failure = explanation.failure.as_deref().unwrap_or("no reason is known");
         step.push(match explanation.course {
             Course::NoScale => line.bad("nothing is scaled: ").plain(failure),

@@ -1,5 +1,8 @@
 //! `concertina why`: why an HPA has the count it has, and what it does next, by the controller's own steps.
 
+pub mod counterfactual;
+#[cfg(test)]
+mod scene;
 pub mod situation;
 
 pub use self::situation::Situation;

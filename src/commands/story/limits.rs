@@ -7,7 +7,7 @@ use autoscaling::explanation::{Held, PolicyUse, Span, StabilizationStep};
 use autoscaling::history::Direction;
 use autoscaling::spec::{PolicyKind, SelectPolicy};
 
-use super::{Line, Step, Telling, counted};
+use super::{Line, Role, Step, Telling, counted};
 
 /// So many runs of equal recommendations are told, the newest.
 const RUNS: usize = 8;
@@ -22,8 +22,7 @@ struct Run<'a> {
 impl Telling<'_> {
     pub(super) fn stabilization(&self) -> Option<Step> {
         let stabilization = self.explanation.stabilization.as_ref()?;
-        let mut step = Step::new("Stabilization: what was recommended lately");
-        step.push(windows(stabilization));
+        let mut step = Step::new(format!("Stabilization: {}", windows(stabilization)));
         let runs = runs(&stabilization.recommendations);
         let hidden = runs.len().saturating_sub(RUNS);
         if hidden > 0 {
@@ -55,11 +54,10 @@ impl Telling<'_> {
         };
         let leaves: Vec<String> = [("scale-up", run.last.leaves_up), ("scale-down", run.last.leaves_down)]
             .into_iter()
-            .filter_map(|(window, when)| {
-                Some(format!("leaves the {window} window at {}", self.moment(when?)))
-            })
+            .filter_map(|(window, when)| Some(format!("the {window} window at {}", self.moment(when?))))
             .collect();
-        line.plain(format!("; {}", leaves.join(", ")))
+        let who = if run.number == 1 { "leaves" } else { "the last leaves" };
+        line.plain(format!("; {who} {}", leaves.join(", ")))
     }
 
     fn stabilized(&self, step: &StabilizationStep) -> Line {
@@ -68,7 +66,7 @@ impl Telling<'_> {
             _ => format!("{} → {}", step.before, step.after),
         });
         match step.after.cmp(&step.before) {
-            Ordering::Equal => line.plain(": nothing in a window stands against it"),
+            Ordering::Equal => line.plain(": no window stands against it"),
             Ordering::Greater => line
                 .plain(": the highest of the scale-down window")
                 .plain(self.until(step, Some(step.down_window_seconds))),
@@ -87,14 +85,16 @@ impl Telling<'_> {
     pub(super) fn rate(&self) -> Option<Step> {
         let limit = self.explanation.limit.as_ref()?;
         let allowed = limit.rate_allows?;
-        let mut step = Step::new("Rate: how far one step may go");
+        let mut step = Step::new("Rate");
         let bites =
             matches!(limit.limit, Limit::ScaleUpRate | Limit::ScaleDownRate) && limit.before != limit.after;
-        let result = Line::new("allows");
-        let result = if bites { result.warn(allowed.to_string()) } else { result.good(allowed.to_string()) };
+        let allows = |label: &'static str| {
+            let role = if bites { Role::Warn } else { Role::Plain };
+            Line::new(label).with(role, format!("{allowed} allowed"))
+        };
         let Some(direction) = limit.direction else {
             step.push(
-                result.plain(": without a behavior at most twice the current count, or 4 if that is more"),
+                allows("").plain(": without a behavior one sync goes to twice the count at most, or to 4"),
             );
             return Some(step);
         };
@@ -103,7 +103,7 @@ impl Telling<'_> {
             Direction::Down => "scaleDown",
         };
         if limit.select == Some(SelectPolicy::Disabled) {
-            step.push(result.plain(format!(": behavior.{field}.selectPolicy is Disabled")));
+            step.push(allows("").plain(format!(": behavior.{field}.selectPolicy is Disabled")));
             return Some(step);
         }
         for policy in &limit.policies {
@@ -116,7 +116,9 @@ impl Telling<'_> {
             }
             _ => "the policy with the largest change (selectPolicy Max)".to_owned(),
         };
-        step.push(result.plain(format!(": {which} of behavior.{field}, for {} wanted", limit.before)));
+        step.push(
+            allows("result").plain(format!(" by {which} of behavior.{field}, {} wanted", limit.before)),
+        );
         Some(step)
     }
 
@@ -146,8 +148,8 @@ impl Telling<'_> {
     pub(super) fn bounds(&self) -> Option<Step> {
         let (min, max) = (self.explanation.min, self.explanation.max);
         let limit = self.explanation.limit.as_ref()?;
-        let mut step = Step::new(format!("Bounds: {min} to {max}"));
-        let line = Line::new("result").strong(limit.after.to_string());
+        let mut step = Step::new("Bounds");
+        let line = Line::new("").strong(limit.after.to_string());
         step.push(match limit.limit {
             Limit::Maximum if limit.before > limit.after => {
                 line.plain(": ").warn("maxReplicas").plain(format!(" holds back from {}", limit.before))
@@ -155,26 +157,27 @@ impl Telling<'_> {
             Limit::Minimum if limit.before < limit.after => {
                 line.plain(": minReplicas").plain(format!(" holds up from {}", limit.before))
             }
-            _ => line.plain(": within"),
+            _ => line.plain(format!(": within {min} and {max}")),
         });
         if let Some(min) = self.explanation.lifted_to_min {
-            step.push(Line::new("lifted").plain(format!("from zero to minReplicas {min}")));
+            step.lines =
+                vec![Line::new("").strong(min.to_string()).plain(": from zero straight to minReplicas")];
         }
         Some(step)
     }
 }
 
 /// What the windows are.
-fn windows(step: &StabilizationStep) -> Line {
-    let down = Span::seconds(step.down_window_seconds);
-    let line = Line::new("windows");
-    match step.up_window_seconds {
-        None => line.plain(format!("scale down only below everything wanted in {down}")),
-        Some(0) => line.plain(format!("scale down only below everything wanted in {down}; scale up at once")),
-        Some(up) => line.plain(format!(
-            "scale down only below everything wanted in {down}; scale up only above everything wanted in {}",
-            Span::seconds(up)
-        )),
+fn windows(step: &StabilizationStep) -> String {
+    let one = |seconds: i64| match seconds {
+        ..=0 => "no window".to_owned(),
+        seconds => format!("a window of {}", Span::seconds(seconds)),
+    };
+    let (up, down) = (one(step.up_window_seconds.unwrap_or(0)), one(step.down_window_seconds));
+    if up == down {
+        format!("{down} for scaling up and down")
+    } else {
+        format!("{down} for scaling down, {up} for scaling up")
     }
 }
 

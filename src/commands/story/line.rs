@@ -1,5 +1,7 @@
 //! Text with marks of emphasis, of which terminals and pages make colours.
 
+use std::borrow::Cow;
+
 /// One step of a story.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
@@ -13,7 +15,7 @@ pub struct Step {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Line {
     /// Such as `target`; may be empty.
-    pub label: &'static str,
+    pub label: Cow<'static, str>,
     /// The text, to be read one after the other.
     pub pieces: Vec<Piece>,
 }
@@ -46,19 +48,21 @@ pub enum Role {
 }
 
 impl Step {
-    pub(super) fn new(title: impl Into<String>) -> Self {
+    /// A step that tells nothing yet.
+    pub fn new(title: impl Into<String>) -> Self {
         Self { title: title.into(), lines: Vec::new() }
     }
 
-    pub(super) fn push(&mut self, line: Line) {
+    /// Adds a line.
+    pub fn push(&mut self, line: Line) {
         self.lines.push(line);
     }
 }
 
 impl Line {
     /// An empty line with a label.
-    pub fn new(label: &'static str) -> Self {
-        Self { label, pieces: Vec::new() }
+    pub fn new(label: impl Into<Cow<'static, str>>) -> Self {
+        Self { label: label.into(), pieces: Vec::new() }
     }
 
     /// The text alone.

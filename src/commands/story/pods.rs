@@ -1,6 +1,6 @@
 //! How the pods of a metric were counted, and why.
 
-use autoscaling::explanation::{Measure, MetricReading, PodGroup, PodVerdict, milli, trimmed};
+use autoscaling::explanation::{Measure, MetricReading, PodGroup, PodVerdict, Strangers, milli, trimmed};
 
 use super::{Line, counted};
 
@@ -37,15 +37,23 @@ pub(super) fn lines(reading: &MetricReading) -> Vec<Line> {
     for group in UNCOUNTED {
         lines.extend(uncounted(reading, group));
     }
-    if let Some(strangers) = reading.strangers {
-        lines.push(
-            Line::new("others")
-                .warn(counted(strangers.samples, "sample"))
-                .plain(" of pods that are not known count in the average too, together ")
-                .plain(milli(strangers.sum, &reading.subject)),
-        );
-    }
+    lines.extend(reading.strangers.and_then(|strangers| others(reading, strangers)));
     lines
+}
+
+/// Samples of pods that the selector does not match, where they matter.
+fn others(reading: &MetricReading, strangers: Strangers) -> Option<Line> {
+    let line =
+        Line::new("others").warn(counted(strangers.samples, "sample")).plain(" of pods that are not known");
+    match reading.target {
+        Measure::Percent(_) => {
+            reading.corrected.map(|_| line.plain(": they have no request and count as values alone"))
+        }
+        _ => Some(line.plain(format!(
+            " count in the average too, together {}",
+            milli(strangers.sum, &reading.subject)
+        ))),
+    }
 }
 
 /// The pods that count, with their average and spread.
@@ -76,6 +84,9 @@ fn counted_pods(reading: &MetricReading) -> Line {
     match (&listed[..], number) {
         ([(lowest, _), .., (highest, _)], _) => {
             let each = |pod: &PodVerdict| format!("{} ({})", of_one(pod, reading), pod.name);
+            if of_one(lowest, reading) == of_one(highest, reading) {
+                return line.plain(", all alike");
+            }
             line.plain(format!(", from {} to {}", each(lowest), each(highest)))
         }
         _ => line,

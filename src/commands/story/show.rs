@@ -16,15 +16,24 @@ const LABEL: usize = 10;
 /// Less room than this beside the indentation is not used to break lines.
 const NARROWEST: usize = 24;
 
-/// Steps for a terminal: titles at the margin, lines indented, their labels in a column.
+/// Steps for a terminal: titles at the margin, lines indented, their labels in a column. What a step tells in one line
+/// without a label stands beside its title.
 pub fn terminal(steps: &[Step], style: Style) -> String {
     let mut text = String::new();
     for step in steps {
-        text.push_str(&style.line(&Line::new("").strong(step.title.as_str()), 0));
-        text.push('\n');
-        for line in &step.lines {
-            text.push_str(&style.line(line, 2));
-            text.push('\n');
+        match &step.lines[..] {
+            [only] if only.label.is_empty() => {
+                text.push_str(&style.labelled(Role::Strong, &step.title, LABEL + 2, only, 0));
+                text.push('\n');
+            }
+            lines => {
+                text.push_str(&style.line(&Line::new("").strong(step.title.as_str()), 0));
+                text.push('\n');
+                for line in lines {
+                    text.push_str(&style.line(line, 2));
+                    text.push('\n');
+                }
+            }
         }
     }
     text
@@ -40,7 +49,7 @@ pub fn page(steps: &[Step]) -> String {
         text.push_str("</h4><dl>");
         for line in &step.lines {
             text.push_str("<dt>");
-            text.push_str(&escape::html(line.label));
+            text.push_str(&escape::html(&line.label));
             text.push_str("</dt><dd>");
             text.push_str(&html(line));
             text.push_str("</dd>");
@@ -91,12 +100,17 @@ impl Role {
 impl Style {
     /// One line, `indent` columns from the margin, without a line break at its end. Broken lines go on under the text.
     pub fn line(self, line: &Line, indent: usize) -> String {
+        self.labelled(Role::Dim, &line.label, LABEL, line, indent)
+    }
+
+    fn labelled(self, role: Role, label: &str, columns: usize, line: &Line, indent: usize) -> String {
         let mut written = " ".repeat(indent);
         let mut margin = indent;
-        if !line.label.is_empty() {
-            self.paint(&mut written, Role::Dim, &format!("{:LABEL$}", line.label));
+        if !label.is_empty() {
+            let label = escape::terminal(label);
+            self.paint(&mut written, role, &format!("{label:columns$}"));
             written.push(' ');
-            margin += LABEL.max(line.label.chars().count()) + 1;
+            margin += columns.max(label.chars().count()) + 1;
         }
         let room = self.width.map(|width| width.saturating_sub(margin)).filter(|room| *room >= NARROWEST);
         let mut column = 0;

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::fmt;
 
 use jiff::Timestamp;
+use serde::Serialize;
 
 use super::{
     Course, Explanation, FailedMetric, LimitStep, Measure, MetricExplanation, MetricReading, PodGroup,
@@ -14,7 +15,8 @@ use crate::history::Direction;
 use crate::spec::SelectPolicy;
 
 /// The step of a decision that kept the count from being what the metrics ask for; of several, the last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum LimitingStep {
     /// The Scale, the selector or a metric could not be read.
     Failure,
@@ -76,10 +78,12 @@ impl Explanation {
                 Limit::Minimum => return Some(LimitingStep::Minimum),
             }
         }
-        match self.stabilization.as_ref().map(|step| step.after.cmp(&step.before)) {
-            Some(Ordering::Less) => return Some(LimitingStep::ScaleUpWindow),
-            Some(Ordering::Greater) => return Some(LimitingStep::ScaleDownWindow),
-            _ => {}
+        if let Some(step) = self.stabilization.as_ref().filter(|step| step.after != step.before) {
+            return Some(match self.bound_beyond(step) {
+                Some(bound) => bound,
+                None if step.after > step.before => LimitingStep::ScaleDownWindow,
+                None => LimitingStep::ScaleUpWindow,
+            });
         }
         match self.winning_metric().and_then(MetricExplanation::reading)?.why {
             ProposalReason::WithinTolerance => Some(LimitingStep::Tolerance),
@@ -143,7 +147,12 @@ impl Explanation {
     fn reasons(&self, now: Timestamp) -> String {
         let mut obstacles = Vec::new();
         if let Some(step) = self.stabilization.as_ref().filter(|step| step.after != step.before) {
-            obstacles.push(window(step, now));
+            obstacles.extend(match self.bound_beyond(step) {
+                None => Some(window(step, now)),
+                Some(LimitingStep::Minimum) => Some(format!("minReplicas is {}", self.min)),
+                // The next step says so.
+                Some(_) => None,
+            });
         }
         if let Some(limit) = self.limit.as_ref().filter(|limit| limit.after != limit.before) {
             obstacles.push(self.bound(limit, now));
@@ -192,6 +201,17 @@ impl Explanation {
                 ),
                 None => format!("{subject} is at {value} of its target of {target}, which takes {proposal}"),
             },
+        }
+    }
+
+    /// The bound that would hold the count where it is if the window did not.
+    fn bound_beyond(&self, step: &StabilizationStep) -> Option<LimitingStep> {
+        if step.before < step.after && step.after <= self.min {
+            Some(LimitingStep::Minimum)
+        } else if step.before > step.after && step.after >= self.max {
+            Some(LimitingStep::Maximum)
+        } else {
+            None
         }
     }
 

@@ -137,7 +137,8 @@ fn a_window_that_holds_says_for_how_long() {
 
 #[test]
 fn each_obstacle_is_named_in_the_order_of_the_steps() {
-    let mut explanation = limited(decided(5, 500, 30), 20, 10, Limit::Maximum);
+    let mut explanation = limited(decided(5, 500, 30), 20, 8, Limit::ScaleUpRate);
+    explanation.max = 40;
     explanation.stabilization = Some(StabilizationStep {
         before: 30,
         after: 20,
@@ -148,10 +149,37 @@ fn each_obstacle_is_named_in_the_order_of_the_steps() {
     });
     assert_eq!(
         explanation.sentence(at(10)),
-        "goes from 5 to 10: cpu asks for 30, but the 1 min scale-up window allows only 20, for another 50 s, and \
-         maxReplicas is 10"
+        "goes from 5 to 8: cpu asks for 30, but the 1 min scale-up window allows only 20, for another 50 s, and \
+         the scale-up policies allow 8"
     );
-    assert_eq!(explanation.limiting_step(), Some(LimitingStep::Maximum));
+    assert_eq!(explanation.limiting_step(), Some(LimitingStep::ScaleUpPolicy));
+}
+
+#[test]
+fn a_window_that_a_bound_makes_idle_is_not_blamed() {
+    let held = StabilizationStep {
+        before: 1,
+        after: 2,
+        up_window_seconds: None,
+        down_window_seconds: 300,
+        held_by: Some(Recommendation { at: at(0), replicas: 2 }),
+        recommendations: Vec::new(),
+    };
+    let at_min = Explanation { stabilization: Some(held), desired: Some(2), ..decided(2, 30, 1) };
+    assert_eq!(at_min.sentence(at(10)), "stays at 2: cpu asks for 1, but minReplicas is 2");
+    assert_eq!(at_min.limiting_step(), Some(LimitingStep::Minimum));
+    let held = StabilizationStep {
+        before: 30,
+        after: 20,
+        up_window_seconds: Some(60),
+        down_window_seconds: 300,
+        held_by: Some(Recommendation { at: at(0), replicas: 20 }),
+        recommendations: Vec::new(),
+    };
+    let mut at_max = limited(decided(5, 500, 30), 20, 10, Limit::Maximum);
+    at_max.stabilization = Some(held);
+    assert_eq!(at_max.sentence(at(10)), "goes from 5 to 10: cpu asks for 30, but maxReplicas is 10");
+    assert_eq!(at_max.limiting_step(), Some(LimitingStep::Maximum));
 }
 
 #[test]
