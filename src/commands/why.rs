@@ -1,6 +1,7 @@
 //! `concertina why`: why an HPA has the count it has, and what it does next, by the controller's own steps.
 
 pub mod counterfactual;
+pub mod findings;
 #[cfg(test)]
 mod scene;
 pub mod situation;
