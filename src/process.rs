@@ -70,7 +70,7 @@ fn why(options: &WhyOptions) -> ExitCode {
         return failed(&error);
     }
     until_stopped(async |stop| {
-        let found = crate::commands::why::run(options, clock, &mut std::io::stdout(), stop).await?;
+        let found = crate::commands::why::run(options, clock, stop).await?;
         Ok::<_, WhyError>(ExitCode::from(found.exit_code()))
     })
 }

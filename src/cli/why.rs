@@ -211,7 +211,9 @@ fn options(matches: &ArgMatches) -> Result<WhyOptions, CliError> {
     });
     let given: Vec<_> = given.collect();
     if let (Some(_), Some((name, _))) = (&from, given.first()) {
-        return Err(wrong(format!("--{name} cannot be used with --from: the record tells the controller's flags")));
+        return Err(wrong(format!(
+            "--{name} cannot be used with --from: the record tells the controller's flags"
+        )));
     }
     let interval = matches.get_one::<Duration>("interval");
     let verbosity = matches.get_one::<u32>("v").copied().unwrap_or(0);
@@ -279,7 +281,8 @@ mod tests {
 
     #[test]
     fn an_hpa_is_named_with_or_without_its_kind() {
-        for words in [&["web"][..], &["hpa/web"], &["horizontalpodautoscalers.autoscaling/web"], &["HPA/web"]] {
+        for words in [&["web"][..], &["hpa/web"], &["horizontalpodautoscalers.autoscaling/web"], &["HPA/web"]]
+        {
             assert_eq!(read(words).unwrap().name.as_deref(), Some("web"), "{words:?}");
         }
         assert_eq!(read(&[]).unwrap().name, None);

@@ -2,6 +2,8 @@
 //!
 //! Nothing is computed a second time here: a real controller decides, of which every write is refused.
 
+pub mod counterfactual;
+pub mod findings;
 mod flags;
 mod from;
 mod history;
@@ -11,6 +13,8 @@ mod output;
 mod read;
 mod refusals;
 mod rows;
+#[cfg(test)]
+mod scene;
 pub mod situation;
 mod tell;
 mod unknown;
@@ -20,8 +24,8 @@ use std::io::{IsTerminal, Write};
 
 use tokio_util::sync::CancellationToken;
 
-use self::from::Records;
 pub use self::from::RecordError;
+use self::from::Records;
 pub use self::read::{Question, Reader, client_options};
 pub use self::refusals::Refusals;
 pub use self::situation::Situation;

@@ -42,9 +42,8 @@ pub(super) fn resolve(flags: &DecisionFlags, server_minor: Option<u32>) -> Resul
 
 /// The settings flag by flag.
 pub(super) fn uses(settings: &Settings, origin: impl Fn(&'static str) -> FlagOrigin) -> Vec<FlagUse> {
-    let duration = |duration: Duration| {
-        GoDuration(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)).to_string()
-    };
+    let duration =
+        |duration: Duration| GoDuration(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)).to_string();
     let version = match settings.version {
         Version::V1_36 => "1.36",
         Version::V1_37 => "1.37",

@@ -104,23 +104,35 @@ impl Records {
             certificate_authority: text("--certificate-authority", address.certificate_authority.as_deref())?,
             ..Cluster::default()
         };
-        let user =
-            AuthInfo { token_file: text("--token-file", address.token_file.as_deref())?, ..AuthInfo::default() };
+        let user = AuthInfo {
+            token_file: text("--token-file", address.token_file.as_deref())?,
+            ..AuthInfo::default()
+        };
         let name = "from".to_owned();
-        let context =
-            Context { cluster: name.clone(), user: Some(name.clone()), ..Context::default() };
+        let context = Context { cluster: name.clone(), user: Some(name.clone()), ..Context::default() };
         let config = Kubeconfig {
-            clusters: vec![NamedCluster { name: name.clone(), cluster: Some(cluster) }],
-            auth_infos: vec![NamedAuthInfo { name: name.clone(), auth_info: Some(user) }],
-            contexts: vec![NamedContext { name: name.clone(), context: Some(context) }],
+            clusters: vec![NamedCluster {
+                name: name.clone(),
+                cluster: Some(cluster),
+                ..NamedCluster::default()
+            }],
+            auth_infos: vec![NamedAuthInfo {
+                name: name.clone(),
+                auth_info: Some(user),
+                ..NamedAuthInfo::default()
+            }],
+            contexts: vec![NamedContext {
+                name: name.clone(),
+                context: Some(context),
+                ..NamedContext::default()
+            }],
             current_context: Some(name),
             ..Kubeconfig::default()
         };
         let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await;
         let config = config.map_err(|error| RecordError::Way(error.to_string()))?;
         let options = ClientOptions { gate: Gate::refusing(Refusal::DryRun), ..ClientOptions::default() };
-        let clients =
-            Clients::new(&config, &options).map_err(|error| RecordError::Way(error.to_string()))?;
+        let clients = Clients::new(&config, &options).map_err(|error| RecordError::Way(error.to_string()))?;
         Ok(Self { client: clients.watch, url, scope, clock })
     }
 

@@ -58,18 +58,13 @@ fn cells(told: &Told) -> [String; 5] {
         Some(desired) if desired != explanation.current => format!("{} -> {desired}", explanation.current),
         _ => explanation.current.to_string(),
     };
-    let codes: Vec<_> = told.findings.iter().filter(|finding| finding.severity <= Severity::Warning).collect();
+    let codes: Vec<_> =
+        told.findings.iter().filter(|finding| finding.severity <= Severity::Warning).collect();
     let codes: Vec<_> = codes.into_iter().map(|finding| finding.code).collect();
     let mut why = situation.sentence();
     if !codes.is_empty() {
         let _ = write!(why, " [{}]", codes.join(", "));
     }
     let clean = |text: &str| escape::terminal(text).into_owned();
-    [
-        state.to_owned(),
-        clean(&situation.key.namespace),
-        clean(&situation.key.name),
-        replicas,
-        clean(&why),
-    ]
+    [state.to_owned(), clean(&situation.key.namespace), clean(&situation.key.name), replicas, clean(&why)]
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Duration;
 
+use jiff::tz::TimeZone;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
@@ -14,6 +15,7 @@ use super::situation::Situation;
 use super::{WhyError, output, rows};
 use crate::cli::WhyOptions;
 use crate::cli::why::{Color, Interval, Output};
+use crate::commands::story::{self, Line, Step, Style, Zone};
 use crate::store::Key;
 
 /// What an answer says of the HPAs that were asked about.
@@ -100,7 +102,8 @@ impl Told {
     /// What must differ for a watch to tell it again: not what only passes, such as times and small moves of a metric.
     fn essence(&self) -> String {
         let explanation = &self.situation.explanation;
-        let metrics = explanation.metrics.iter().map(|metric| metric.reading().map(|reading| reading.proposal));
+        let metrics =
+            explanation.metrics.iter().map(|metric| metric.reading().map(|reading| reading.proposal));
         let codes = self.findings.iter().map(|finding| finding.code);
         format!(
             "{:?}",
@@ -198,7 +201,7 @@ fn write(told: &[Told], changed: &[usize], view: &View, out: &mut dyn Write) -> 
             let text = match changed[..] {
                 [] if told.is_empty() => "no HPAs\n".to_owned(),
                 [] => return Ok(()),
-                [one] if view.one => rows::story(one, view),
+                [one] if view.one => story(one, view),
                 _ => rows::table(&changed, view),
             };
             out.write_all(text.as_bytes())?;
@@ -222,6 +225,25 @@ fn write(told: &[Told], changed: &[usize], view: &View, out: &mut dyn Write) -> 
     }
     out.flush()?;
     Ok(())
+}
+
+/// The whole story of one HPA.
+fn story(told: &Told, view: &View) -> String {
+    let Told { situation, findings } = told;
+    let style = Style { colours: view.colours, width: None };
+    let zone = if view.utc { Zone::utc() } else { Zone::new(TimeZone::system()) };
+    let mut steps = vec![Step::new(situation.key.to_string())];
+    if let Some(step) = steps.first_mut() {
+        step.push(Line::new("").strong(situation.sentence()));
+    }
+    steps.extend(story::steps(&situation.explanation, situation.at, &zone));
+    for finding in findings {
+        let mut step = Step::new(finding.severity.as_str());
+        step.push(Line::new("").plain(finding.message.as_str()));
+        step.push(Line::new("advice").plain(finding.advice.as_str()));
+        steps.push(step);
+    }
+    story::terminal(&steps, style)
 }
 
 fn document(told: &[Told], view: &View) -> Result<serde_json::Value, WhyError> {
