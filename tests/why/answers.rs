@@ -101,7 +101,7 @@ async fn what_is_told_is_what_the_controller_then_does() {
     .await;
     let stage = queue("40");
     stage.target("web", 0);
-    told_and_done(stage, "disabled", "stays at 0: ", "a target that somebody set to 0 is not scaled").await;
+    told_and_done(stage, "disabled", "stays at 0: ", "switches autoscaling off").await;
 }
 
 #[tokio::test(start_paused = true)]
