@@ -2,6 +2,7 @@
 
 pub mod counterfactual;
 pub mod findings;
+pub mod render;
 #[cfg(test)]
 mod scene;
 pub mod situation;
