@@ -128,8 +128,10 @@ pub fn counterfactual(situation: &Situation) -> Option<Counterfactual> {
         Some(desired) if desired < current => found.changes.extend(trial.kept(Direction::Up)),
         _ => {
             found.changes.extend(trial.wait());
-            trial.more(&mut found);
-            trial.fewer(&mut found);
+            if trial.readings().next().is_some() {
+                trial.more(&mut found);
+                trial.fewer(&mut found);
+            }
         }
     }
     found.changes.extend(trial.field());
@@ -139,13 +141,14 @@ pub fn counterfactual(situation: &Situation) -> Option<Counterfactual> {
 /// Where metrics were not asked.
 fn without_metrics(explanation: &Explanation) -> Option<Change> {
     let (current, min, max) = (explanation.current, explanation.min, explanation.max);
-    let field = |path, now: i32| {
-        Some(Change::Field { path, now: now.to_string(), must_be: format!("{current}"), to: current })
+    let field = |path, now: i32, or: &str| {
+        let must_be = format!("{current} or {or}");
+        Some(Change::Field { path, now: now.to_string(), must_be, to: current })
     };
     let repair = |what: &str| Some(Change::Repair { what: what.to_owned() });
     match explanation.course {
-        Course::AboveMax => field("spec.maxReplicas", max),
-        Course::BelowMin => field("spec.minReplicas", min),
+        Course::AboveMax => field("spec.maxReplicas", max, "more"),
+        Course::BelowMin => field("spec.minReplicas", min, "less"),
         Course::Disabled => {
             repair("somebody must set the target to 1 replica or more; then autoscaling goes on")
         }

@@ -55,7 +55,7 @@ fn verdict(situation: &Situation) -> Line {
 fn context(situation: &Situation, zone: &Zone) -> Line {
     let mut parts = Vec::new();
     if let Some(target) = &situation.target {
-        parts.push(format!("scales {}/{}", target.kind, target.name));
+        parts.push(format!("{}/{}", target.kind, target.name));
     }
     let at = zone.full(situation.at);
     match &situation.source {
@@ -69,7 +69,7 @@ fn context(situation: &Situation, zone: &Zone) -> Line {
             writer.time.map(|time| format!(" {} ago", Span::between(time, situation.at))).unwrap_or_default();
         parts.push(format!("status written by {}{ago}", writer.manager));
     }
-    Line::new("").dim(parts.join("; "))
+    Line::new("").dim(parts.join(", "))
 }
 
 fn found(findings: &[Finding]) -> Step {

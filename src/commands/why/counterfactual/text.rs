@@ -5,7 +5,7 @@ use autoscaling::history::Direction;
 use jiff::Timestamp;
 
 use super::{Change, Counterfactual, Hold, Threshold};
-use crate::commands::story::{Line, Step, Zone};
+use crate::commands::story::{Line, Step, Zone, share_of};
 
 impl Counterfactual {
     /// As a step of the story; none if nothing is known.
@@ -84,9 +84,8 @@ impl Threshold {
         match (value, self.request) {
             (Measure::Percent(percent), Some(request)) => {
                 let used = i128::from(request) * i128::from(percent) / 100;
-                let used = milli(i64::try_from(used).unwrap_or(i64::MAX), subject);
-                let request = milli(request, subject);
-                format!("{subject} {word} {percent} % of request ({used} of {request} per pod; now {now})")
+                let used = share_of(i64::try_from(used).unwrap_or(i64::MAX), request, subject);
+                format!("{subject} {word} {percent} % of request ({used} per pod; now {now})")
             }
             (Measure::Percent(percent), None) => {
                 format!("{subject} {word} {percent} % of request (now {now})")
