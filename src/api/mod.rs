@@ -24,7 +24,7 @@
 mod body;
 pub mod call;
 pub mod client;
-mod connect;
+pub mod connect;
 pub mod decode;
 pub mod error;
 pub mod events;
@@ -33,9 +33,11 @@ mod items;
 pub mod jitter;
 pub mod kubeconfig;
 pub mod limit;
+pub mod list;
 pub mod mapper;
 pub mod metrics;
 pub mod scale;
+pub mod server;
 pub mod status;
 pub mod watch;
 

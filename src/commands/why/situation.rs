@@ -44,7 +44,7 @@ pub struct Situation {
     /// What each metric's API answered, in the order of the spec; `None` where it was not asked. Samples carry their
     /// times and windows. Empty if no metric was read, and in a record.
     pub metrics: Vec<Option<Result<Answer, QueryError>>>,
-    /// The pods that the target's selector matches, by name. Empty in a record.
+    /// The pods that the target's selector matches, by name. Empty if no metric was read, and in a record.
     pub pods: Vec<Arc<Pod>>,
     /// The controlling owners of those pods by the pod's name, the nearest first: `ReplicaSet/web-7d9`,
     /// `Deployment/web`. A pod without a controller has an empty list; one whose chain could not be read to its end
@@ -88,10 +88,12 @@ pub enum Source {
         url: String,
         /// When it was read. [`Situation::at`] is when the controller decided.
         read_at: Timestamp,
-        /// Until when the controller came to the same decision, if it was folded together from several.
-        until: Timestamp,
-        /// Its version, if the record tells.
-        version: Option<String>,
+        /// Since when the controller has come to the same decision.
+        since: Timestamp,
+        /// In how many syncs.
+        syncs: u32,
+        /// The controller's version.
+        version: String,
     },
 }
 
@@ -197,6 +199,13 @@ pub struct Remembered {
     pub what: Memory,
     /// How it is known.
     pub origin: Origin,
+}
+
+impl Remembered {
+    /// Whether it is a rescale by an unknown number of pods.
+    pub fn lacks_amount(&self) -> bool {
+        matches!(self.what, Memory::Rescale { from: None, .. })
+    }
 }
 
 /// What can be remembered.
