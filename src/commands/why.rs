@@ -13,7 +13,6 @@ mod output;
 mod read;
 mod refusals;
 pub mod render;
-mod rows;
 #[cfg(test)]
 mod scene;
 pub mod situation;

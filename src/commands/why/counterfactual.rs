@@ -7,7 +7,6 @@ mod answers;
 mod text;
 mod trial;
 
-use autoscaling::condition::Limit;
 use autoscaling::explanation::{Course, Explanation, LimitingStep, Measure, MetricExplanation, Subject};
 use autoscaling::history::Direction;
 use jiff::Timestamp;
@@ -134,7 +133,15 @@ pub fn counterfactual(situation: &Situation) -> Option<Counterfactual> {
             }
         }
     }
-    found.changes.extend(trial.field());
+    if let Some(field) = trial.field() {
+        // What a field opens needs no word on why metrics cannot.
+        found.holds.retain(|hold| match (&field, hold.direction) {
+            (Change::Field { to, .. }, Direction::Up) => *to <= current,
+            (Change::Field { to, .. }, Direction::Down) => *to >= current,
+            _ => true,
+        });
+        found.changes.push(field);
+    }
     Some(found)
 }
 
@@ -201,12 +208,7 @@ impl Trial<'_> {
             found.changes.extend(tried);
         }
         let waits = self.desired(&[], Past::Settled).is_some_and(|desired| desired > current);
-        let raised = self
-            .explanation
-            .limit
-            .as_ref()
-            .is_some_and(|limit| limit.limit == Limit::Maximum && limit.after < limit.before);
-        if !any && !waits && !raised {
+        if !any && !waits {
             found.holds.extend(self.limit_at_extreme(direction).map(|by| Hold { direction, by }));
         }
     }

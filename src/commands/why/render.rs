@@ -8,20 +8,14 @@ use super::Situation;
 use super::counterfactual::counterfactual;
 use super::findings::{Finding, Severity};
 use super::situation::{FlagOrigin, Memory, Origin, Remembered, Source};
+use super::unknown::unknowns;
 use crate::commands::story::{self, Line, Role, Step, Style, Zone};
 
 /// So many things of the past are listed, the newest.
 const PAST: usize = 6;
 
-/// The whole story: verdict, steps, what would have to change, findings, and what is not known. `unknown`: what the
-/// decision depends on and nobody outside of the controller knows, one sentence each.
-pub fn whole(
-    situation: &Situation,
-    findings: &[Finding],
-    unknown: &[String],
-    style: Style,
-    zone: &Zone,
-) -> String {
+/// The whole story: verdict, steps, what would have to change, findings, and what is not known.
+pub fn whole(situation: &Situation, findings: &[Finding], style: Style, zone: &Zone) -> String {
     let mut text = String::new();
     for line in [verdict(situation), context(situation, zone)] {
         text.push_str(&style.line(&line, 0));
@@ -32,7 +26,7 @@ pub fn whole(
         steps.extend(found.step(&situation.explanation, situation.at, zone));
     }
     steps.push(found(findings));
-    steps.extend(not_known(situation, unknown, zone));
+    steps.extend(not_known(situation, zone));
     text.push('\n');
     text.push_str(&story::terminal(&steps, style));
     text
@@ -60,8 +54,12 @@ fn context(situation: &Situation, zone: &Zone) -> Line {
     let at = zone.full(situation.at);
     match &situation.source {
         Source::Cluster { .. } => parts.push(format!("decided here at {at} as a controller would")),
-        Source::Record { url, .. } => {
-            parts.push(format!("decided by the controller at {at} (record at {url})"))
+        Source::Record { url, since, syncs, version, .. } => {
+            parts.push(format!("decided by Concertina {version} at {at}"));
+            if *syncs > 1 {
+                parts.push(format!("the same for {syncs} syncs since {}", zone.time(*since, situation.at)));
+            }
+            parts.push(format!("record of {url}"));
         }
     }
     if let Some(writer) = &situation.status_writer {
@@ -98,12 +96,13 @@ fn role(severity: Severity) -> Role {
 }
 
 /// What nobody outside of the controller knows, and what was assumed instead.
-fn not_known(situation: &Situation, unknown: &[String], zone: &Zone) -> Option<Step> {
+fn not_known(situation: &Situation, zone: &Zone) -> Option<Step> {
+    let unknown = unknowns(situation);
     if unknown.is_empty() {
         return None;
     }
     let mut step = Step::new("What cannot be known from outside of the controller");
-    step.lines.extend(unknown.iter().map(|unknown| Line::new("not known").plain(unknown.as_str())));
+    step.lines.extend(unknown.iter().map(|unknown| Line::new("not known").plain(unknown.to_string())));
     let assumed: Vec<String> = situation
         .flags
         .iter()
@@ -142,11 +141,9 @@ fn remembered(entry: &Remembered, situation: &Situation, zone: &Zone) -> String 
 }
 
 /// One line per HPA, those that need attention first.
-pub fn table(told: &[(Situation, Vec<Finding>)], style: Style) -> String {
-    let mut rows: Vec<(Option<Severity>, &Situation, &[Finding])> = told
-        .iter()
-        .map(|(situation, findings)| (attention(findings), situation, findings.as_slice()))
-        .collect();
+pub fn table<'a>(told: impl Iterator<Item = (&'a Situation, &'a [Finding])>, style: Style) -> String {
+    let mut rows: Vec<(Option<Severity>, &Situation, &[Finding])> =
+        told.map(|(situation, findings)| (attention(findings), situation, findings)).collect();
     rows.sort_by(|(a, one, _), (b, other, _)| {
         // None needs the least.
         (a.is_none(), a, &one.key).cmp(&(b.is_none(), b, &other.key))
