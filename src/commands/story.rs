@@ -13,7 +13,7 @@ mod show;
 mod tests;
 mod zone;
 
-use autoscaling::explanation::{Course, Explanation, MetricExplanation, Span};
+use autoscaling::explanation::{Course, Explanation, MetricExplanation, Span, Subject, milli};
 use jiff::Timestamp;
 
 pub use self::line::{Line, Piece, Role, Step};
@@ -136,6 +136,13 @@ impl Telling<'_> {
         let time = self.zone.time(when, self.at);
         if when > self.at { format!("{time} (in {})", Span::between(self.at, when)) } else { time }
     }
+}
+
+/// A usage and the request it is a share of, in the same unit: `1200m of 500m`.
+pub fn share_of(usage: i64, request: i64, subject: &Subject) -> String {
+    let in_milli = &*subject.name == "cpu" && request.unsigned_abs() < 1000;
+    let usage = if in_milli { format!("{usage}m") } else { milli(usage, subject) };
+    format!("{usage} of {}", milli(request, subject))
 }
 
 /// `1 pod`, `2 pods`.

@@ -12,7 +12,7 @@ mod objects;
 mod output;
 mod read;
 mod refusals;
-mod rows;
+pub mod render;
 #[cfg(test)]
 mod scene;
 pub mod situation;

@@ -17,7 +17,7 @@ impl Telling<'_> {
         let subject = metric.subject();
         let mut step = Step::new(format!("{number}: {subject} ({})", subject.kind));
         match metric {
-            MetricExplanation::Failed(failed) => step.lines = lines_of_failure(failed),
+            MetricExplanation::Failed(failed) => step.lines = self.failure(failed),
             MetricExplanation::Valid(reading) => {
                 step.push(self.value(reading));
                 step.push(target(reading));
@@ -45,6 +45,23 @@ impl Telling<'_> {
             (None, value @ Measure::Percent(_)) => line.strong(amount(value, subject)).plain(" of request"),
             (None, value) => line.strong(amount(value, subject)),
         }
+    }
+
+    fn failure(&self, failed: &FailedMetric) -> Vec<Line> {
+        let effect = if self.explanation.metrics.iter().any(|metric| metric.reading().is_some()) {
+            "asks for nothing; while it fails, the other metrics may scale up but not down"
+        } else {
+            "while it fails, nothing is scaled"
+        };
+        let mut lines = vec![
+            Line::new("failed").bad(failed.cause()),
+            Line::new("effect").plain(effect),
+            Line::new("reason").dim(&*failed.reason),
+        ];
+        if failed.cause() != &*failed.error {
+            lines.push(Line::new("in full").dim(&*failed.error));
+        }
+        lines
     }
 
     fn proposal(&self, reading: &MetricReading) -> Line {
@@ -88,19 +105,6 @@ impl Telling<'_> {
             }
         }
     }
-}
-
-fn lines_of_failure(failed: &FailedMetric) -> Vec<Line> {
-    let mut lines = vec![
-        Line::new("failed").bad(failed.cause()),
-        Line::new("effect")
-            .plain("asks for nothing; while it fails, the other metrics may scale up but not down"),
-        Line::new("reason").dim(&*failed.reason),
-    ];
-    if failed.cause() != &*failed.error {
-        lines.push(Line::new("in full").dim(&*failed.error));
-    }
-    lines
 }
 
 fn target(reading: &MetricReading) -> Line {

@@ -2,7 +2,7 @@
 
 use autoscaling::explanation::{Measure, MetricReading, PodGroup, PodVerdict, Strangers, milli, trimmed};
 
-use super::{Line, counted};
+use super::{Line, counted, share_of};
 
 /// So many pods that do not count are named for each reason.
 const NAMED: usize = 10;
@@ -72,14 +72,11 @@ fn counted_pods(reading: &MetricReading) -> Line {
     listed.sort_by(|(a, a_sample), (b, b_sample)| share(a).total_cmp(&share(b)).then(a_sample.cmp(b_sample)));
     let usage: i128 = listed.iter().map(|(_, sample)| i128::from(*sample)).sum();
     let requests: i128 = listed.iter().filter_map(|(pod, _)| pod.request).map(i128::from).sum();
-    let average = |sum: i128| {
-        milli(i64::try_from(sum / listed.len().max(1) as i128).unwrap_or(i64::MAX), &reading.subject)
-    };
+    let average = |sum: i128| i64::try_from(sum / listed.len().max(1) as i128).unwrap_or(i64::MAX);
     let line = match reading.target {
-        Measure::Percent(_) => {
-            line.plain(format!(": {} of {} on average", average(usage), average(requests)))
-        }
-        _ => line.plain(format!(": {} on average", average(usage))),
+        Measure::Percent(_) => line
+            .plain(format!(": {} on average", share_of(average(usage), average(requests), &reading.subject))),
+        _ => line.plain(format!(": {} on average", milli(average(usage), &reading.subject))),
     };
     match (&listed[..], number) {
         ([(lowest, _), .., (highest, _)], _) => {

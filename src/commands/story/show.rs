@@ -103,6 +103,32 @@ impl Style {
         self.labelled(Role::Dim, &line.label, LABEL, line, indent)
     }
 
+    /// A line as it is, with all its spaces and no label; what is beyond the width is cut off.
+    pub fn cut(self, line: &Line) -> String {
+        let pieces: Vec<(Role, String)> = line
+            .pieces
+            .iter()
+            .map(|piece| (piece.role, escape::terminal(&piece.text).into_owned()))
+            .collect();
+        let total: usize = pieces.iter().map(|(_, text)| text.chars().count()).sum();
+        let mut written = String::new();
+        let mut room = match self.width {
+            Some(width) if total > width => width.saturating_sub(1),
+            _ => usize::MAX,
+        };
+        for (role, text) in &pieces {
+            let kept: String = text.chars().take(room).collect();
+            room -= kept.chars().count();
+            if !kept.is_empty() {
+                self.paint(&mut written, *role, &kept);
+            }
+        }
+        if self.width.is_some_and(|width| total > width) {
+            written.push('…');
+        }
+        written
+    }
+
     fn labelled(self, role: Role, label: &str, columns: usize, line: &Line, indent: usize) -> String {
         let mut written = " ".repeat(indent);
         let mut margin = indent;

@@ -7,7 +7,6 @@ mod answers;
 mod text;
 mod trial;
 
-use autoscaling::condition::Limit;
 use autoscaling::explanation::{Course, Explanation, LimitingStep, Measure, MetricExplanation, Subject};
 use autoscaling::history::Direction;
 use jiff::Timestamp;
@@ -128,24 +127,35 @@ pub fn counterfactual(situation: &Situation) -> Option<Counterfactual> {
         Some(desired) if desired < current => found.changes.extend(trial.kept(Direction::Up)),
         _ => {
             found.changes.extend(trial.wait());
-            trial.more(&mut found);
-            trial.fewer(&mut found);
+            if trial.readings().next().is_some() {
+                trial.more(&mut found);
+                trial.fewer(&mut found);
+            }
         }
     }
-    found.changes.extend(trial.field());
+    if let Some(field) = trial.field() {
+        // What a field opens needs no word on why metrics cannot.
+        found.holds.retain(|hold| match (&field, hold.direction) {
+            (Change::Field { to, .. }, Direction::Up) => *to <= current,
+            (Change::Field { to, .. }, Direction::Down) => *to >= current,
+            _ => true,
+        });
+        found.changes.push(field);
+    }
     Some(found)
 }
 
 /// Where metrics were not asked.
 fn without_metrics(explanation: &Explanation) -> Option<Change> {
     let (current, min, max) = (explanation.current, explanation.min, explanation.max);
-    let field = |path, now: i32| {
-        Some(Change::Field { path, now: now.to_string(), must_be: format!("{current}"), to: current })
+    let field = |path, now: i32, or: &str| {
+        let must_be = format!("{current} or {or}");
+        Some(Change::Field { path, now: now.to_string(), must_be, to: current })
     };
     let repair = |what: &str| Some(Change::Repair { what: what.to_owned() });
     match explanation.course {
-        Course::AboveMax => field("spec.maxReplicas", max),
-        Course::BelowMin => field("spec.minReplicas", min),
+        Course::AboveMax => field("spec.maxReplicas", max, "more"),
+        Course::BelowMin => field("spec.minReplicas", min, "less"),
         Course::Disabled => {
             repair("somebody must set the target to 1 replica or more; then autoscaling goes on")
         }
@@ -198,12 +208,7 @@ impl Trial<'_> {
             found.changes.extend(tried);
         }
         let waits = self.desired(&[], Past::Settled).is_some_and(|desired| desired > current);
-        let raised = self
-            .explanation
-            .limit
-            .as_ref()
-            .is_some_and(|limit| limit.limit == Limit::Maximum && limit.after < limit.before);
-        if !any && !waits && !raised {
+        if !any && !waits {
             found.holds.extend(self.limit_at_extreme(direction).map(|by| Hold { direction, by }));
         }
     }

@@ -12,10 +12,10 @@ use super::findings::{Finding, Severity, findings};
 use super::from::Records;
 use super::read::Reader;
 use super::situation::Situation;
-use super::{WhyError, output, rows};
+use super::{WhyError, output, render};
 use crate::cli::WhyOptions;
 use crate::cli::why::{Color, Interval, Output};
-use crate::commands::story::{self, Line, Step, Style, Zone};
+use crate::commands::story::{Style, Zone};
 use crate::store::Key;
 
 /// What an answer says of the HPAs that were asked about.
@@ -60,8 +60,8 @@ pub(super) struct View {
     /// One HPA was named: its whole story is told. Otherwise each has one line.
     one: bool,
     watch: Option<Interval>,
-    pub(super) colours: bool,
-    pub(super) utc: bool,
+    colours: bool,
+    utc: bool,
 }
 
 impl View {
@@ -78,6 +78,11 @@ impl View {
             },
             utc: options.utc,
         }
+    }
+
+    /// Lines are left to the terminal to break: what reads a pipe wants them whole.
+    fn style(&self) -> Style {
+        Style { colours: self.colours, width: None }
     }
 }
 
@@ -204,7 +209,10 @@ fn write(told: &[Told], changed: &[usize], view: &View, out: &mut dyn Write) -> 
                 [] if told.is_empty() => "no HPAs\n".to_owned(),
                 [] => return Ok(()),
                 [one] if view.one => story(one, view),
-                _ => rows::table(&changed, view),
+                _ => {
+                    let rows = changed.iter().map(|told| (&told.situation, told.findings.as_slice()));
+                    render::table(rows, view.style())
+                }
             };
             out.write_all(text.as_bytes())?;
         }
@@ -231,21 +239,8 @@ fn write(told: &[Told], changed: &[usize], view: &View, out: &mut dyn Write) -> 
 
 /// The whole story of one HPA.
 fn story(told: &Told, view: &View) -> String {
-    let Told { situation, findings } = told;
-    let style = Style { colours: view.colours, width: None };
     let zone = if view.utc { Zone::utc() } else { Zone::new(TimeZone::system()) };
-    let mut steps = vec![Step::new(situation.key.to_string())];
-    if let Some(step) = steps.first_mut() {
-        step.push(Line::new("").strong(situation.sentence()));
-    }
-    steps.extend(story::steps(&situation.explanation, situation.at, &zone));
-    for finding in findings {
-        let mut step = Step::new(finding.severity.as_str());
-        step.push(Line::new("").plain(finding.message.as_str()));
-        step.push(Line::new("advice").plain(finding.advice.as_str()));
-        steps.push(step);
-    }
-    story::terminal(&steps, style)
+    render::whole(&told.situation, &told.findings, view.style(), &zone)
 }
 
 fn document(told: &[Told], view: &View) -> Result<serde_json::Value, WhyError> {

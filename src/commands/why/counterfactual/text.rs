@@ -5,7 +5,7 @@ use autoscaling::history::Direction;
 use jiff::Timestamp;
 
 use super::{Change, Counterfactual, Hold, Threshold};
-use crate::commands::story::{Line, Step, Zone};
+use crate::commands::story::{Line, Step, Zone, share_of};
 
 impl Counterfactual {
     /// As a step of the story; none if nothing is known.
@@ -20,10 +20,7 @@ impl Counterfactual {
 fn line(change: &Change, at: Timestamp, zone: &Zone) -> Line {
     match change {
         Change::Metrics { direction, thresholds, for_seconds, to } => {
-            let all = join(thresholds, |threshold| match direction {
-                Direction::Up => threshold.tell("above", Side::Last),
-                Direction::Down => threshold.tell("at most", Side::First),
-            });
+            let all = join(thresholds, |threshold| threshold.tell(*direction));
             let together = if thresholds.len() == 2 { ", both" } else { "" };
             let line = Line::new(format!("for {to}")).plain(all);
             match for_seconds {
@@ -31,14 +28,8 @@ fn line(change: &Change, at: Timestamp, zone: &Zone) -> Line {
                 seconds => line.plain(format!("{together} for {}", Span::seconds(*seconds))),
             }
         }
-        Change::Keep { direction, thresholds, to } => {
-            let word = match direction {
-                Direction::Up => "at least",
-                Direction::Down => "at most",
-            };
-            Line::new(format!("to stay {to}"))
-                .plain(join(thresholds, |threshold| threshold.tell(word, Side::First)))
-        }
+        Change::Keep { direction, thresholds, to } => Line::new(format!("to stay {to}"))
+            .plain(join(thresholds, |threshold| threshold.tell_first(*direction))),
         Change::Wait { until, step, to } => {
             let wait =
                 if *until > at { format!(" (in {})", Span::between(at, *until)) } else { String::new() };
@@ -58,40 +49,62 @@ fn join(thresholds: &[Threshold], tell: impl Fn(&Threshold) -> String) -> String
     thresholds.iter().map(tell).collect::<Vec<_>>().join(" and ")
 }
 
-/// Of a change: the last value before it, or the first beyond it.
-#[derive(Clone, Copy)]
-enum Side {
-    Last,
-    First,
-}
-
 impl Threshold {
-    /// `cpu above 88 % of request (440m of 500m per pod; now 86 %)`.
-    fn tell(&self, word: &str, side: Side) -> String {
+    /// `cpu above 88 % of request (440m of 500m per pod; now 86 %)`. Of the two ways to say it, the last value of the same
+    /// result or the first of another, the shorter number.
+    fn tell(&self, direction: Direction) -> String {
+        let subject = &self.subject;
+        let (beyond, up_to) = match direction {
+            Direction::Up => ("above", "at least"),
+            Direction::Down => ("below", "at most"),
+        };
+        let number = |value: Measure, total: Option<i64>| match total {
+            Some(total) => milli(total, subject),
+            None => amount(value, subject),
+        };
+        let last = number(self.last, self.totals.map(|[_, last, _]| last));
+        let first = number(self.first, self.totals.map(|[.., first]| first));
+        if last == first {
+            // The change lies within what one number shows.
+            self.told(beyond, self.first, &first)
+        } else if last.len() < first.len() || (direction == Direction::Up && last.len() == first.len()) {
+            // Nobody says that cpu must be at least 89 %.
+            self.told(beyond, self.last, &last)
+        } else {
+            self.told(up_to, self.first, &first)
+        }
+    }
+
+    /// `cpu at most 88 % of request (...)`: the values from which on the result differs.
+    fn tell_first(&self, direction: Direction) -> String {
+        let within_one = self.last == self.first && self.totals.is_none_or(|[_, last, first]| last == first);
+        let word = match (direction, within_one) {
+            (Direction::Up, false) => "at least",
+            (Direction::Up, true) => "above",
+            (Direction::Down, false) => "at most",
+            (Direction::Down, true) => "below",
+        };
+        let number = match self.totals {
+            Some([.., first]) => milli(first, &self.subject),
+            None => amount(self.first, &self.subject),
+        };
+        self.told(word, self.first, &number)
+    }
+
+    fn told(&self, word: &str, value: Measure, number: &str) -> String {
         let subject = &self.subject;
         let now = amount(self.now, subject);
-        let (value, total) = match side {
-            Side::Last => (self.last, self.totals.map(|[_, last, _]| last)),
-            Side::First => (self.first, self.totals.map(|[.., first]| first)),
-        };
-        if let Some(total) = total {
-            return format!(
-                "{subject} {word} {} in all, that is {} (now {now})",
-                milli(total, subject),
-                amount(value, subject)
-            );
-        }
         match (value, self.request) {
+            _ if self.totals.is_some() => {
+                format!("{subject} {word} {number} in all, that is {} (now {now})", amount(value, subject))
+            }
             (Measure::Percent(percent), Some(request)) => {
                 let used = i128::from(request) * i128::from(percent) / 100;
-                let used = milli(i64::try_from(used).unwrap_or(i64::MAX), subject);
-                let request = milli(request, subject);
-                format!("{subject} {word} {percent} % of request ({used} of {request} per pod; now {now})")
+                let used = share_of(i64::try_from(used).unwrap_or(i64::MAX), request, subject);
+                format!("{subject} {word} {number} of request ({used} per pod; now {now})")
             }
-            (Measure::Percent(percent), None) => {
-                format!("{subject} {word} {percent} % of request (now {now})")
-            }
-            _ => format!("{subject} {word} {} (now {now})", amount(value, subject)),
+            (Measure::Percent(_), None) => format!("{subject} {word} {number} of request (now {now})"),
+            _ => format!("{subject} {word} {number} (now {now})"),
         }
     }
 }

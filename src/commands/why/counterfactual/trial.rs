@@ -18,8 +18,8 @@ use crate::store::HpaRecord;
 pub(super) const LOWEST: f64 = 0.0;
 /// A level at which a metric shows more than any HPA can follow.
 const HIGHEST: f64 = 1e12;
-/// Halvings of a search: enough for every digit of a float64.
-const HALVINGS: usize = 64;
+/// Halvings of a search, at most: then two neighbours among the floats are left.
+const HALVINGS: usize = 56;
 
 /// One situation to be decided again.
 pub(super) struct Trial<'a> {
@@ -125,10 +125,13 @@ impl<'a> Trial<'a> {
         if !at(beyond).0 {
             return None;
         }
+        let largest = now.pods.iter().filter_map(|pod| pod.sample).max().unwrap_or_else(|| shown(now));
+        let finest = if largest > 0 { largest as f64 } else { f64::INFINITY };
         let reading = |level: f64| at(level).1.and_then(|metric| metric.reading().cloned());
         let (mut last, mut first) = (now.clone(), reading(beyond)?);
         for _ in 0..HALVINGS {
-            if shown(&last).abs_diff(shown(&first)) <= 1 {
+            // Values are whole milli-units: closer than that, nothing differs.
+            if (beyond - same).abs() * finest < 1.0 {
                 break;
             }
             let middle = f64::midpoint(same, beyond);

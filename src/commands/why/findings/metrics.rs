@@ -144,7 +144,7 @@ fn of_failure(situation: &Situation, failed: &FailedMetric) -> Option<Finding> {
             "Correct this metric in the spec: while it is there, it counts as failed and nothing is scaled down.",
         ));
     }
-    if cause.contains("no metrics returned") {
+    if cause.contains("no metrics returned") || cause.contains("could not find the metric") {
         return error(
             "no-metric-values",
             format!(

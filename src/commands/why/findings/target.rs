@@ -47,7 +47,9 @@ pub(super) fn paused(situation: &Situation) -> Option<Finding> {
             "paused",
             format!("{target} is set to 0 replicas, which switches autoscaling off"),
             format!(
-                "To switch it on again: kubectl scale {target} --replicas=1 (in any size within the bounds)."
+                "To switch it on again: kubectl -n {} scale {target} --replicas={}.",
+                situation.key.namespace,
+                situation.explanation.min.max(1)
             ),
         )
     })
