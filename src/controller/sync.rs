@@ -76,6 +76,16 @@ impl Controller {
         Next::Period
     }
 
+    /// Reads the Scale of an HPA's target and remembers its selector, if its sync would now. Nothing is decided: this
+    /// is for who decides for one HPA and must know which others control the same pods.
+    pub async fn claim(&self, key: &Key) {
+        if let Some(record) = self.hpas.get(key) {
+            let hpa = view(&record);
+            let (_, scale) = self.read_scale(&hpa).await;
+            plan(&hpa, scale, |selector| self.overlap(key, selector), &self.settings);
+        }
+    }
+
     /// Reads the Scale of the target, at the first of its mappings that answers; the first error counts.
     async fn read_scale(&self, hpa: &Hpa<'_>) -> (Option<Target>, Result<Scale, ScaleFailure>) {
         let internal = |message: String| ScaleFailure { message, is_spec: false };
