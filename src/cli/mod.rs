@@ -80,7 +80,7 @@ impl Invocation {
         #[cfg(feature = "tools")]
         if let Some(("simulate", rest)) = words.split_first().map(|(first, rest)| (first.as_str(), rest)) {
             return simulate::parse(rest.iter().cloned()).map(|parsed| match parsed {
-                simulate::Parsed::Options(options) => Self::Simulate(Box::new(options)),
+                simulate::Parsed::Options(options) => Self::Simulate(options),
                 simulate::Parsed::Help(text) => Self::Help(text),
             });
         }
