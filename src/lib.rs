@@ -14,6 +14,7 @@ pub mod duration;
 pub mod embedded;
 mod platform;
 pub mod process;
+pub mod record;
 pub mod serve;
 pub mod store;
 pub mod telemetry;

@@ -33,9 +33,11 @@ mod items;
 pub mod jitter;
 pub mod kubeconfig;
 pub mod limit;
+pub mod list;
 pub mod mapper;
 pub mod metrics;
 pub mod scale;
+pub mod server;
 pub mod status;
 pub mod watch;
 

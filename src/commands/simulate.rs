@@ -4,7 +4,9 @@
 //! controller decides, `scores` makes of it what people compare. What comes out is a [`run::Comparison`], of which charts,
 //! pages and tables are made.
 
+pub mod chart;
 mod crew;
+pub mod export;
 mod figure;
 mod from_cluster;
 mod observe;
@@ -16,6 +18,7 @@ mod sample;
 mod scenario;
 mod scores;
 mod sources;
+pub mod svg;
 pub mod table;
 mod text;
 mod vary;

@@ -1,5 +1,12 @@
 //! Runs to try reports on: a small model of its own, so that they need neither cluster nor controller.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_possible_wrap,
+    reason = "the numbers of a day are small"
+)]
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,6 +82,7 @@ pub(super) fn queue() -> Comparison {
     for run in &mut comparison.runs {
         "A queue that is worked off, down to zero pods".clone_into(&mut run.title);
         for hpa in &mut run.hpas {
+            "items/s".clone_into(&mut hpa.unit);
             let mut waiting = 0.0_f64;
             for sample in &mut hpa.samples {
                 let hour = sample.at.as_secs_f64() / 3600.0;

@@ -102,6 +102,8 @@ pub(super) struct Row<'a> {
 
 /// One score of a row.
 pub(super) struct Cell {
+    /// Its size.
+    pub(super) value: f64,
     /// As people read it.
     pub(super) text: String,
     /// The difference to the first variant, as a fraction of it; `None` where that says nothing.
@@ -147,6 +149,7 @@ fn cell(score: &Score, group: &[(&Run, &HpaRun)], run: &Run, first: &Scores, own
     let (least, most) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
     let (value, base) = ((score.value)(own), (score.value)(first));
     Cell {
+        value,
         text: (score.text)(own, run),
         change: (base > 0.0 && value != base).then(|| value / base - 1.0),
         is_best: score.less_is_better && value == least && most - least > most * WORTH_TELLING,

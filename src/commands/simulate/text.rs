@@ -1,6 +1,5 @@
 //! Words and numbers as people read them, and text from a cluster made safe for where it is shown.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use autoscaling::explanation::Span;
@@ -110,20 +109,6 @@ pub(super) fn counted(count: u64, one: &str, many: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
 }
 
-/// Things in a row: `a, b and c`.
-pub(super) fn listed(things: &[String]) -> String {
-    match things {
-        [] => String::new(),
-        [only] => only.clone(),
-        [first @ .., last] => {
-            let mut text = first.join(", ");
-            // Writing to a string cannot fail.
-            let _ = write!(text, " and {last}");
-            text
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,8 +124,8 @@ mod tests {
 
     #[test]
     fn numbers_keep_four_digits_that_count() {
-        let texts = [0.0, 0.072_514, 3.14159, 12.5, 80.0, 123.456, 54_321.9, -0.000_000_1].map(number);
-        assert_eq!(texts, ["0", "0.0725", "3.142", "12.5", "80", "123.5", "54322", "0"]);
+        let texts = [0.0, 0.072_514, 3.234_56, 12.5, 80.0, 123.456, 54_321.9, -0.000_000_1].map(number);
+        assert_eq!(texts, ["0", "0.0725", "3.235", "12.5", "80", "123.5", "54322", "0"]);
         assert_eq!([9_999.0, 12_000.0, 2.5e7, 3e10].map(short), ["9999", "12k", "25M", "30G"]);
         assert_eq!([0.0, 0.000_01, 0.001_234, 0.25].map(percent), ["0 %", "< 0.01 %", "0.12 %", "25 %"]);
     }

@@ -33,6 +33,10 @@ pub(in super::super) enum Ink {
     Queue,
     /// A metric's value.
     Value,
+    /// The range of a metric's values, where there are too many to draw each.
+    Spread,
+    /// The same of the work that comes in.
+    DemandSpread,
     /// A metric's value where it is above its tolerance.
     Above,
     /// A metric's target.
@@ -51,7 +55,7 @@ pub(in super::super) enum Ink {
 const VARIANTS: u8 = 6;
 
 /// Each ink with its colour on light and on dark ground.
-const PAINTS: [(Ink, &str, &str); 24] = [
+const PAINTS: [(Ink, &str, &str); 26] = [
     (Ink::Grid, "#e7e9ec", "#2a3037"),
     (Ink::Label, "#5b6570", "#a3adb8"),
     (Ink::Wanted, "#17202a", "#f2f4f6"),
@@ -65,6 +69,8 @@ const PAINTS: [(Ink, &str, &str); 24] = [
     (Ink::Short, "#d1490c99", "#ff8a4c99"),
     (Ink::Queue, "#0072b2", "#56b4e9"),
     (Ink::Value, "#0072b2", "#56b4e9"),
+    (Ink::Spread, "#0072b240", "#56b4e94d"),
+    (Ink::DemandSpread, "#17202a40", "#f2f4f64d"),
     (Ink::Above, "#d1490c59", "#ff8a4c66"),
     (Ink::Target, "#00795a", "#35c79b"),
     (Ink::Tolerated, "#009e7326", "#35c79b2e"),
@@ -100,6 +106,8 @@ impl Ink {
             Self::Short => "short",
             Self::Queue => "queue",
             Self::Value => "value",
+            Self::Spread => "spread",
+            Self::DemandSpread => "demand-spread",
             Self::Above => "above",
             Self::Target => "target",
             Self::Tolerated => "tolerated",

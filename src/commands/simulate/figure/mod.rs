@@ -16,7 +16,7 @@ use std::time::Duration;
 pub(super) use self::axis::{TimeAxis, ValueAxis};
 pub(super) use self::frame::{Extent, frame, key};
 pub(super) use self::ink::{Ink, variables, without_variables};
-pub(super) use self::panels::{Scale, scale_of};
+pub(super) use self::panels::scale_of;
 use super::run::{HpaRun, Run};
 
 /// Rules for the classes of ink, to which page and SVG add their own.

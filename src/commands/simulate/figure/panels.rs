@@ -107,18 +107,20 @@ fn of_metric(hpa: &HpaRun, metric: &MetricSeries, length: f64) -> Panel {
             metric.values.iter().map(|value| value.map(|value| value / by).filter(|it| it.is_finite()));
         hpa.samples.iter().map(at).zip(values)
     };
-    let line: Vec<_> = thin::pieces(course()).iter().map(|piece| thinned(piece, length)).collect();
-    let above = line.iter().flat_map(|piece| above(piece, high)).collect();
+    let curve = Curve::new(course(), length);
+    let above = curve.range.iter().flat_map(|piece| above(piece, high)).collect();
     let begun = course().find(|(_, value)| value.is_some()).map_or(0.0, |(at, _)| at);
     let missing = course()
         .map(|(at, value)| (at, (value.is_none() && at >= begun).then_some((values.bottom, values.top))));
     let areas = vec![
         Area { ink: Ink::Missing, pieces: thin::bands(missing, length) },
         Area { ink: Ink::Tolerated, pieces: vec![vec![(0.0, low, high), (length, low, high)]] },
+        Area { ink: Ink::Spread, pieces: curve.spread() },
         Area { ink: Ink::Above, pieces: above },
     ];
     let mut keys = vec![
         (Ink::Value, Shape::Line, "value".to_owned()),
+        (Ink::Spread, Shape::Area, "its range".to_owned()),
         (Ink::Target, Shape::Line, format!("target {}", with_unit(target, &unit))),
         (Ink::Tolerated, Shape::Area, "tolerated".to_owned()),
         (Ink::Above, Shape::Area, "above".to_owned()),
@@ -129,7 +131,7 @@ fn of_metric(hpa: &HpaRun, metric: &MetricSeries, length: f64) -> Panel {
     });
     let lines = vec![
         Line { ink: Ink::Target, pieces: vec![vec![(0.0, target), (length, target)]] },
-        Line { ink: Ink::Value, pieces: line },
+        Line { ink: Ink::Value, pieces: curve.lines },
     ];
     Panel { title: title_of(&metric.subject), unit, is_main: false, values, areas, lines, keys }
 }
@@ -139,21 +141,42 @@ fn title_of(subject: &Subject) -> String {
     subject.to_string()
 }
 
-/// The parts of a curve above `high`, down to it.
-fn above(piece: &[(f64, f64)], high: f64) -> Vec<Vec<(f64, f64, f64)>> {
-    let crossings = piece.windows(2).flat_map(|pair| match pair {
-        &[(from, before), (to, after)] => {
-            let crosses = (before - high) * (after - high) < 0.0;
-            let crossing = from + (to - from) * (high - before) / (after - before);
-            [Some((from, before)), crosses.then_some((crossing, high))]
+/// The parts of a curve's range above `high`, down to it.
+fn above(range: &[(f64, f64, f64)], high: f64) -> Vec<Vec<(f64, f64, f64)>> {
+    let mut points = Vec::with_capacity(range.len());
+    for (&(at, _, value), next) in range.iter().zip(range.iter().skip(1).map(Some).chain([None])) {
+        points.push((at, value));
+        if let Some(&(after, _, next)) = next
+            && (value - high) * (next - high) < 0.0
+        {
+            points.push((at + (after - at) * (high - value) / (next - value), high));
         }
-        _ => [None, None],
-    });
-    let points = crossings.flatten().chain(piece.last().copied());
-    let points: Vec<_> = points.collect();
+    }
     let runs =
         points.split(|(_, value)| *value < high).filter(|run| run.iter().any(|(_, value)| *value > high));
     runs.map(|run| run.iter().map(|(at, value)| (*at, high, *value)).collect()).collect()
+}
+
+/// A curve in pieces, with the range of its values where there are too many to draw each.
+struct Curve {
+    lines: Vec<Vec<(f64, f64)>>,
+    range: Vec<Vec<(f64, f64, f64)>>,
+    is_thinned: bool,
+}
+
+impl Curve {
+    fn new(values: impl IntoIterator<Item = (f64, Option<f64>)>, length: f64) -> Self {
+        let pieces = thin::pieces(values);
+        let courses: Vec<_> = pieces.iter().map(|piece| thin::course(piece, length)).collect();
+        let is_thinned = courses.iter().any(|course| course.is_thinned);
+        let (lines, range) = courses.into_iter().map(|course| (course.line, course.range)).unzip();
+        Self { lines, range, is_thinned }
+    }
+
+    /// The range as an area, if there is one to see.
+    fn spread(&self) -> Vec<Vec<(f64, f64, f64)>> {
+        if self.is_thinned { self.range.clone() } else { Vec::new() }
+    }
 }
 
 /// What comes in and what can be taken; none without a load model.
@@ -166,23 +189,14 @@ fn load(hpa: &HpaRun, length: f64) -> Option<Panel> {
     // Spare capacity may be many times the demand; how much does not matter.
     let capacity = samples.iter().map(|sample| sample.capacity).fold(0.0, f64::max).min(most * 1.6);
     let values = ValueAxis::over([most, capacity], false);
-    let demand = thin::pieces(samples.iter().map(|sample| (at(sample), Some(sample.demand))));
-    let demand = demand.iter().map(|piece| thinned(piece, length)).collect();
-    let short = thin::pieces(samples.iter().map(|sample| {
-        let is_short = sample.demand > sample.capacity;
-        (at(sample), is_short.then_some((sample.capacity, sample.demand)))
-    }));
-    let short: Vec<Vec<_>> = short
-        .into_iter()
-        .map(|piece| {
-            let mut piece: Vec<_> = piece.into_iter().map(|(at, (low, high))| (at, low, high)).collect();
-            // A shortage lasts until the next sample.
-            if let Some(&(at, low, high)) = piece.last() {
-                piece.push((at + sample_length(samples), low, high));
-            }
-            thin::columns(&piece, length, |point| point.0, |point| point.2 - point.1)
-        })
-        .collect();
+    let demand = Curve::new(samples.iter().map(|sample| (at(sample), Some(sample.demand))), length);
+    let short = thin::bands(
+        samples.iter().map(|sample| {
+            let is_short = sample.demand > sample.capacity;
+            (at(sample), is_short.then_some((sample.capacity, sample.demand)))
+        }),
+        length,
+    );
     let mut keys = vec![
         (Ink::Demand, Shape::Line, "comes in".to_owned()),
         (Ink::Capacity, Shape::Line, "ready pods can take".to_owned()),
@@ -195,10 +209,21 @@ fn load(hpa: &HpaRun, length: f64) -> Option<Panel> {
             ink: Ink::Capacity,
             pieces: curve(samples, length, |sample| Some(values.clamp(sample.capacity))),
         },
-        Line { ink: Ink::Demand, pieces: demand },
+        Line { ink: Ink::Demand, pieces: demand.lines.clone() },
     ];
-    let areas = vec![Area { ink: Ink::Short, pieces: short }];
-    Some(Panel { title: "Load".to_owned(), unit: String::new(), is_main: false, values, areas, lines, keys })
+    let areas = vec![
+        Area { ink: Ink::DemandSpread, pieces: demand.spread() },
+        Area { ink: Ink::Short, pieces: short },
+    ];
+    Some(Panel {
+        title: "Load".to_owned(),
+        unit: hpa.unit.clone(),
+        is_main: false,
+        values,
+        areas,
+        lines,
+        keys,
+    })
 }
 
 /// What waits; none if nothing ever does.
@@ -208,8 +233,7 @@ fn queue(hpa: &HpaRun, length: f64) -> Option<Panel> {
     if most <= 0.0 {
         return None;
     }
-    let pieces = thin::pieces(samples.iter().map(|sample| (at(sample), Some(sample.queued))));
-    let pieces: Vec<_> = pieces.iter().map(|piece| thinned(piece, length)).collect();
+    let curve = Curve::new(samples.iter().map(|sample| (at(sample), Some(sample.queued))), length);
     let keys = vec![(Ink::Queue, Shape::Line, "items that wait".to_owned())];
     Some(Panel {
         title: "Queue".to_owned(),
@@ -217,7 +241,7 @@ fn queue(hpa: &HpaRun, length: f64) -> Option<Panel> {
         is_main: false,
         values: ValueAxis::over([most], false),
         areas: Vec::new(),
-        lines: vec![Line { ink: Ink::Queue, pieces }],
+        lines: vec![Line { ink: Ink::Queue, pieces: curve.lines }],
         keys,
     })
 }
@@ -252,20 +276,8 @@ fn at(sample: &Sample) -> f64 {
     sample.at.as_secs_f64()
 }
 
-/// The time between the first two samples.
-fn sample_length(samples: &[Sample]) -> f64 {
-    match samples {
-        [first, second, ..] => at(second) - at(first),
-        _ => 0.0,
-    }
-}
-
 fn curve(samples: &[Sample], end: f64, value: impl Fn(&Sample) -> Option<f64>) -> Vec<Vec<(f64, f64)>> {
     thin::steps(samples.iter().map(|sample| (at(sample), value(sample))), end)
-}
-
-fn thinned(piece: &[(f64, f64)], length: f64) -> Vec<(f64, f64)> {
-    thin::columns(piece, length, |point| point.0, |point| point.1)
 }
 
 /// `80 %`, `12 Mi`, `100`.

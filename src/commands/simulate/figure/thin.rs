@@ -1,36 +1,47 @@
 //! Fewer points that look the same.
 
-/// How many columns of a plot are told apart: about as many as a wide screen has points.
-const COLUMNS: f64 = 1200.0;
+/// Into how many columns a curve of very many points is put together: a few points of a screen each.
+const COLUMNS: f64 = 480.0;
+/// Up to so many points per column a curve is drawn as it is.
+const FEW: usize = 3;
 
-/// Of the points in one column the lowest and the highest, in their order. `height` says how high a point stands.
-pub(super) fn columns<P: Copy>(
-    points: &[P],
-    length: f64,
-    at: impl Fn(&P) -> f64,
-    height: impl Fn(&P) -> f64,
-) -> Vec<P> {
-    let column = |point: &P| (at(point) / length * COLUMNS).floor();
-    let mut thinned = Vec::with_capacity(points.len().min(4096));
-    for chunk in points.chunk_by(|one, other| column(one) == column(other)) {
-        let lowest =
-            chunk.iter().enumerate().min_by(|(_, one), (_, other)| height(one).total_cmp(&height(other)));
-        let highest =
-            chunk.iter().enumerate().max_by(|(_, one), (_, other)| height(one).total_cmp(&height(other)));
-        let (Some(lowest), Some(highest)) = (lowest, highest) else { continue };
-        let (first, second) = if lowest.0 <= highest.0 { (lowest, highest) } else { (highest, lowest) };
-        thinned.push(*first.1);
-        if first.0 != second.0 && height(first.1) != height(second.1) {
-            thinned.push(*second.1);
-        }
+/// A curve through the points, and for very many points the range of their values around it: what noise there is stays to be
+/// seen without hiding the course.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Course {
+    /// The points, or the means of columns of them.
+    pub(super) line: Vec<(f64, f64)>,
+    /// Lowest and highest value; the points themselves if there are few.
+    pub(super) range: Vec<(f64, f64, f64)>,
+    /// Whether points were put together.
+    pub(super) is_thinned: bool,
+}
+
+/// A curve through points of a time axis of this length.
+pub(super) fn course(points: &[(f64, f64)], length: f64) -> Course {
+    let column = |at: f64| (at / length * COLUMNS).floor();
+    let (Some(first), Some(last)) = (points.first(), points.last()) else {
+        return Course { line: Vec::new(), range: Vec::new(), is_thinned: false };
+    };
+    let columns = column(last.0) - column(first.0) + 1.0;
+    if points.len() as f64 <= columns * FEW as f64 {
+        let range = points.iter().map(|(at, value)| (*at, *value, *value)).collect();
+        return Course { line: points.to_vec(), range, is_thinned: false };
     }
-    // A curve ends where it ends.
-    if let (Some(end), Some(kept)) = (points.last(), thinned.last())
-        && at(end) > at(kept)
-    {
-        thinned.push(*end);
+    let mut course =
+        Course { line: vec![*first], range: vec![(first.0, first.1, first.1)], is_thinned: true };
+    for chunk in points.chunk_by(|one, other| column(one.0) == column(other.0)) {
+        let (Some(begin), Some(end)) = (chunk.first(), chunk.last()) else { continue };
+        let middle = f64::midpoint(begin.0, end.0);
+        let values = || chunk.iter().map(|(_, value)| *value);
+        let low = values().fold(f64::INFINITY, f64::min);
+        let high = values().fold(f64::NEG_INFINITY, f64::max);
+        course.line.push((middle, values().sum::<f64>() / chunk.len() as f64));
+        course.range.push((middle, low, high));
     }
-    thinned
+    course.line.push(*last);
+    course.range.push((last.0, last.1, last.1));
+    course
 }
 
 /// A value per instant that holds until the next, as a curve with corners, in pieces where there is none. Equal values
@@ -115,12 +126,19 @@ mod tests {
     }
 
     #[test]
-    fn a_column_keeps_its_extremes() {
+    fn very_many_points_are_a_mean_and_a_range() {
         let wave: Vec<_> = (0..86_400).map(|at| (f64::from(at), f64::from(at % 7))).collect();
-        let thinned = columns(&wave, 86_400.0, |point| point.0, |point| point.1);
-        assert!(thinned.len() <= 2401, "{}", thinned.len());
-        assert!(thinned.iter().any(|point| point.1 == 6.0) && thinned.iter().any(|point| point.1 == 0.0));
-        assert!(thinned.is_sorted_by(|one, other| one.0 <= other.0));
-        assert_eq!(thinned.last(), wave.last());
+        let thinned = course(&wave, 86_400.0);
+        assert!(thinned.is_thinned && thinned.line.len() <= 482, "{}", thinned.line.len());
+        assert!(thinned.line[1..481].iter().all(|(_, mean)| (mean - 3.0).abs() < 0.1));
+        assert!(thinned.range[1..481].iter().all(|(_, low, high)| (*low, *high) == (0.0, 6.0)));
+        assert_eq!(thinned.line.last(), wave.last());
+    }
+
+    #[test]
+    fn few_points_stay_as_they_are() {
+        let points = [(0.0, 1.0), (15.0, 5.0), (30.0, 2.0)];
+        assert_eq!(course(&points, 3600.0).line, points);
+        assert!(course(&[], 3600.0).line.is_empty());
     }
 }

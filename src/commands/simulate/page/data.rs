@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::super::figure::{Figure, Ink, scale_of};
-use super::super::run::{Comparison, HpaRun, MetricSeries, Run, Sample};
+use super::super::run::{HpaRun, MetricSeries, Run, Sample};
 use super::super::text;
 use super::moment;
 
@@ -43,6 +43,9 @@ struct Course {
     events: Vec<(u64, bool, usize)>,
     /// From, to, what.
     happenings: Vec<(u64, u64, usize)>,
+    /// Of an overlay, the variants that lie in it: their places here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    variants: Vec<usize>,
 }
 
 /// One value per sample, or only where it changes.
@@ -52,6 +55,8 @@ struct Column {
     unit: String,
     ink: &'static str,
     panel: usize,
+    /// How many samples.
+    count: usize,
     /// If only changes are listed: how many samples after the one before.
     #[serde(skip_serializing_if = "Option::is_none")]
     after: Option<Vec<usize>>,
@@ -116,6 +121,35 @@ impl Data {
             decisions,
             events,
             happenings,
+            variants: Vec::new(),
+        });
+        self.courses.len() - 1
+    }
+
+    /// Adds the chart in which these variants lie over each other; its place.
+    pub(super) fn add_overlay(
+        &mut self,
+        group: &[(&Run, &HpaRun)],
+        figure: &Figure,
+        variants: Vec<usize>,
+    ) -> usize {
+        let longest = group.iter().max_by_key(|(_, hpa)| hpa.samples.len());
+        let Some((run, hpa)) = longest else { return 0 };
+        let columns = group.iter().enumerate().map(|(place, (run, hpa))| {
+            let values = hpa.samples.iter().map(|sample| Some(f64::from(sample.wanted)));
+            column(text::clean(&run.variant), String::new(), Ink::variant(place), 0, values.collect())
+        });
+        self.courses.push(Course {
+            name: text::clean(&format!("{}/{}", hpa.namespace, hpa.name)),
+            start: run.start.as_second(),
+            period: run.period.as_secs_f64(),
+            length: figure.time.length(),
+            samples: hpa.samples.len(),
+            columns: columns.collect(),
+            decisions: Vec::new(),
+            events: Vec::new(),
+            happenings: Vec::new(),
+            variants,
         });
         self.courses.len() - 1
     }
@@ -168,7 +202,7 @@ fn columns(hpa: &HpaRun, figure: &Figure) -> Vec<Column> {
             values(|sample| sample.demand),
         ));
         let capacity = values(|sample| sample.capacity);
-        columns.push(column("capacity".to_owned(), String::new(), Ink::Capacity, panel, capacity));
+        columns.push(column("capacity".to_owned(), text::clean(&hpa.unit), Ink::Capacity, panel, capacity));
     }
     if let Some(panel) = place("Queue") {
         let values = hpa.samples.iter().map(|sample| Some(sample.queued)).collect();
@@ -193,9 +227,9 @@ fn column(label: String, unit: String, ink: Ink, panel: usize, values: Vec<Optio
             (last_place, last) = (place, Some(*value));
         }
     }
-    let ink = ink.name();
+    let (ink, count) = (ink.name(), values.len());
     if changes.len() * 2 < values.len() {
-        return Column { label, unit, ink, panel, after: Some(after), values: changes };
+        return Column { label, unit, ink, panel, count, after: Some(after), values: changes };
     }
-    Column { label, unit, ink, panel, after: None, values }
+    Column { label, unit, ink, panel, count, after: None, values }
 }

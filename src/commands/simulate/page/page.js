@@ -9,18 +9,18 @@
   let now = null; // {element, course, sample}
 
   // Columns that list changes only are spread out once, when first needed.
-  const spread = (column, samples) => {
-    if (!column.after) return column.values;
-    const all = new Array(samples).fill(null);
-    let at = 0;
-    column.after.forEach((after, place) => {
-      at += after;
-      const next = at + (column.after[place + 1] ?? samples);
-      all.fill(column.values[place], at, next);
-    });
-    column.after = null;
-    column.values = all;
-    return all;
+  const spread = (column) => {
+    if (column.after) {
+      const all = [];
+      column.after.forEach((after, place) => {
+        // What was listed before holds until here.
+        while (place > 0 && after-- > 0) all.push(column.values[place - 1]);
+      });
+      while (all.length < column.count) all.push(column.values.at(-1));
+      column.after = undefined;
+      column.values = all;
+    }
+    return column.values;
   };
 
   const two = (number) => String(number).padStart(2, "0");
@@ -46,6 +46,9 @@
     return low - 1;
   };
 
+  /** The decision in force in the sync that begins at `second`. */
+  const decisionAt = (course, second) => course.decisions[lastBefore(course.decisions, second + course.period - 0.001)];
+
   const make = (tag, text, className) => {
     const element = document.createElement(tag);
     if (text !== undefined) element.textContent = text;
@@ -68,12 +71,12 @@
     parts.push(title);
     const values = make("ul", undefined, "values");
     for (const column of course.columns) {
-      const value = spread(column, course.samples)[sample];
+      const value = spread(column)[sample];
       const item = make("li");
       const key = draw(item, "svg", { class: "key", width: 10, height: 10, "aria-hidden": "true" });
       const shape = column.ink === "running" ? { class: "f-running", d: "M0 0h10v10h-10z" } : { class: `s-${column.ink}`, d: "M0 5h10" };
       draw(key, "path", shape);
-      item.append(`${column.label} `, make("b", value === null ? "unknown" : `${value}${column.unit ? ` ${column.unit}` : ""}`));
+      item.append(`${column.label} `, make("b", value === null || value === undefined ? "unknown" : `${value}${column.unit ? ` ${column.unit}` : ""}`));
       values.append(item);
     }
     parts.push(values);
@@ -83,8 +86,13 @@
     for (const [at, warning, what] of course.events) {
       if (at >= second && at < second + course.period) parts.push(make("div", data.texts[what], warning ? "mark warned" : "mark"));
     }
-    const decision = course.decisions[lastBefore(course.decisions, second + course.period - 0.001)];
-    if (decision) {
+    const decision = decisionAt(course, second);
+    if (course.variants) {
+      course.variants.forEach((place, variant) => {
+        const told = decisionAt(data.courses[place], second);
+        parts.push(make("h5", course.columns[variant].label), make("div", told ? data.texts[told[1]] : "nothing is decided yet"));
+      });
+    } else if (decision) {
       const [at, sentence, steps] = decision;
       parts.push(make("div", data.texts[sentence], "sentence"));
       if (at < second) parts.push(make("div", `as decided at ${clock(course, at)}, and in the same way since`, "when"));
@@ -107,7 +115,7 @@
     document.querySelectorAll(".cross, .dot").forEach((mark) => mark.remove());
     const second = Math.min((sample + 0.5) * course.period, course.length);
     for (const other of element.closest(".hpa").querySelectorAll(".course")) {
-      const length = other.dataset.course ? data.courses[other.dataset.course].length : course.length;
+      const { length } = data.courses[other.dataset.course];
       if (second > length) continue;
       const x = `${(second / length) * 100}%`;
       other.querySelectorAll(".plot").forEach((plot, panel) => {
@@ -115,8 +123,8 @@
         if (other !== element) return;
         const [bottom, top] = [Number(plot.dataset.bottom), Number(plot.dataset.top)];
         for (const column of course.columns) {
-          const value = column.panel === panel && column.ink !== "running" ? spread(column, course.samples)[sample] : null;
-          if (value === null || value > top) continue;
+          const value = column.panel === panel && column.ink !== "running" ? spread(column)[sample] : null;
+          if (value === null || value === undefined || value > top) continue;
           draw(plot, "circle", { class: `dot ${column.ink}`, cx: x, cy: `${(1 - (value - bottom) / (top - bottom)) * 100}%`, r: 3.5 });
         }
       });
@@ -143,7 +151,7 @@
     cross(element, course, sample);
     place(element, course, sample, y);
     if (aloud) {
-      const counts = course.columns.slice(0, 2).map((column) => `${spread(column, course.samples)[sample]} ${column.label}`);
+      const counts = course.columns.slice(0, 2).map((column) => `${spread(column)[sample]} ${column.label}`);
       say.textContent = `${clock(course, sample * course.period)}: ${counts.join(", ")}. ${tip.querySelector(".sentence")?.textContent ?? ""}`;
     }
   };
@@ -240,6 +248,25 @@
   });
   goTo(location.hash, false);
   window.addEventListener("hashchange", () => goTo(location.hash, true));
+
+  // With several HPAs, a click on a score puts those with the most of it first, then last, then back.
+  const table = document.querySelector(".scores table");
+  if (table && table.tBodies.length > 1) {
+    const given = [...table.tBodies];
+    for (const head of table.querySelectorAll("thead .n")) {
+      const order = make("button", head.textContent);
+      order.type = "button";
+      head.replaceChildren(order);
+      order.addEventListener("click", () => {
+        const next = { null: "descending", descending: "ascending" }[head.getAttribute("aria-sort")];
+        table.querySelectorAll("[aria-sort]").forEach((other) => other.removeAttribute("aria-sort"));
+        if (next) head.setAttribute("aria-sort", next);
+        const value = (group) => Number(group.rows[0].cells[head.cellIndex].dataset.value);
+        const sign = next === "ascending" ? 1 : -1;
+        table.append(...(next ? [...given].sort((one, other) => sign * (value(one) - value(other))) : given));
+      });
+    }
+  }
 
   const button = document.getElementById("theme");
   const themes = ["auto", "light", "dark"];

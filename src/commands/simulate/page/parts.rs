@@ -14,6 +14,9 @@ const HEIGHTS: (i32, i32) = (200, 116);
 /// What happened is listed up to so many lines; beyond, it is for the eye and the pointer.
 const LISTED: usize = 400;
 
+/// A table of so many HPAs scrolls by itself.
+const TALL: usize = 12;
+
 type Group<'a> = Vec<(&'a Run, &'a HpaRun)>;
 
 /// Title and circumstances; for a single run its scores, large.
@@ -32,7 +35,7 @@ pub(super) fn header(comparison: &Comparison, groups: &[Group<'_>]) -> String {
     }
     format!(
         "<header>\n<div><h1>{}</h1>\n<p class=\"facts\">{}</p></div>\n\
-         <button id=\"theme\" type=\"button\" hidden title=\"Light, dark, or as the system\">Theme: <span>auto</span></button>\n</header>\n",
+         <button id=\"theme\" class=\"pill\" type=\"button\" hidden title=\"Light, dark, or as the system\">Theme: <span>auto</span></button>\n</header>\n",
         html(&run.title),
         facts.join(" · ")
     )
@@ -81,8 +84,10 @@ fn score_table(groups: &[Group<'_>], shown: usize) -> String {
     }
     let mut body = String::new();
     for (place, group) in groups.iter().enumerate() {
+        // An HPA's variants stay together when HPAs are put in another order.
+        body.push_str("<tbody>\n");
         for row in table::rows(group) {
-            let _ = write!(body, "<tr{}>", if row.is_first { " class=\"first\"" } else { "" });
+            body.push_str("<tr>");
             if has_hpas {
                 let name = html(&format!("{}/{}", row.hpa.namespace, row.hpa.name));
                 let _ = match (row.is_first, place < shown) {
@@ -99,26 +104,32 @@ fn score_table(groups: &[Group<'_>], shown: usize) -> String {
             }
             body.push_str("</tr>\n");
         }
+        body.push_str("</tbody>\n");
     }
+    let class = if groups.len() > TALL { "wide tall" } else { "wide" };
     let changes = if has_variants {
         "; in small type the difference to the first variant, the best in bold"
     } else {
         ""
     };
     format!(
-        "<section class=\"scores\"><h2>Scores</h2>\n<div class=\"wide\"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table></div>\n\
+        "<section class=\"scores\"><h2>Scores</h2>\n<div class=\"{class}\"><table>\n<thead><tr>{head}</tr></thead>\n{body}</table></div>\n\
          <p class=\"note\">Less is better, but for the peak, which is as high as it had to be{changes}.</p></section>\n"
     )
 }
 
 fn number(cell: &Cell) -> String {
     let class = if cell.is_best { "n best" } else { "n" };
-    let change = cell.change.filter(|change| change.abs() < 10.0).map_or_else(String::new, |change| {
-        let percent = (change * 100.0).round();
+    // Tenfold and more is better read off the numbers themselves.
+    let percent =
+        cell.change.filter(|change| change.abs() < 10.0).map_or(0.0, |change| (change * 100.0).round());
+    let change = if percent == 0.0 {
+        String::new()
+    } else {
         let sign = if percent < 0.0 { "−" } else { "+" };
         format!(" <small>{sign}{} %</small>", percent.abs())
-    });
-    format!("<td class=\"{class}\">{}{change}</td>", html(&cell.text))
+    };
+    format!("<td class=\"{class}\" data-value=\"{}\">{}{change}</td>", cell.value, html(&cell.text))
 }
 
 /// The charts of an HPA with its variants, and lists of what happened.
@@ -131,33 +142,37 @@ pub(super) fn section(place: usize, group: &Group<'_>, data: &mut Data) -> Strin
     );
     let mut figures: Vec<_> = group.iter().map(|(run, hpa)| Figure::new(run, hpa)).collect();
     figure::share_axes(&mut figures);
+    let courses: Vec<_> =
+        group.iter().zip(&figures).map(|((run, hpa), figure)| data.add(run, hpa, figure)).collect();
     if group.len() > 1
         && let Some(overlay) = Figure::overlay(group)
     {
-        let panels = panels(&overlay);
-        let _ = write!(markup, "<div class=\"course overlay\">\n{panels}</div>\n");
+        let course = data.add_overlay(group, &overlay, courses.clone());
+        let label = html(&format!("Replicas of {}/{} in all variants", hpa.namespace, hpa.name));
+        markup.push_str(&charts(course, "course overlay", &label, &overlay));
     }
     markup.push_str("<div class=\"variants\">\n");
-    for ((run, hpa), figure) in group.iter().zip(&figures) {
-        let course = data.add(run, hpa, figure);
+    for (((run, hpa), figure), course) in group.iter().zip(&figures).zip(courses) {
         markup.push_str("<div class=\"one\">\n");
         if group.len() > 1 {
             let _ = writeln!(markup, "<h3>{}</h3>", html(&run.variant));
         }
-        let label = html(&format!(
-            "Charts of {}/{} {}: arrow keys move through time",
-            hpa.namespace, hpa.name, run.variant
-        ));
-        let _ = write!(
-            markup,
-            "<div class=\"course\" id=\"c{course}\" data-course=\"{course}\" tabindex=\"0\" role=\"group\" aria-label=\"{label}\">\n{}</div>\n",
-            panels(figure)
-        );
+        let name = format!("Charts of {}/{} {}", hpa.namespace, hpa.name, run.variant);
+        markup.push_str(&charts(course, "course", &html(name.trim_end()), figure));
         markup.push_str(&happened(run, hpa, course));
         markup.push_str("</div>\n");
     }
     markup.push_str("</div></section>\n");
     markup
+}
+
+/// The panels of a figure, to be pointed at.
+fn charts(course: usize, class: &str, label: &str, figure: &Figure) -> String {
+    format!(
+        "<div class=\"{class}\" id=\"c{course}\" data-course=\"{course}\" tabindex=\"0\" role=\"group\" \
+         aria-label=\"{label}: arrow keys move through time\">\n{}</div>\n",
+        panels(figure)
+    )
 }
 
 fn panels(figure: &Figure) -> String {
@@ -220,7 +235,10 @@ fn happened(run: &Run, hpa: &HpaRun, course: usize) -> String {
         let (current, desired) = (point.explanation.current, point.explanation.desired);
         if let Some(desired) = desired.filter(|desired| *desired != current) {
             let sign = if desired > current { "up" } else { "down" };
-            lines.push((point.at, sign, format!("{current} → {desired}"), point.sentence.clone()));
+            // The count stands beside it.
+            let prefix = format!("goes from {current} to {desired}: ");
+            let why = point.sentence.strip_prefix(&prefix).unwrap_or(&point.sentence).to_owned();
+            lines.push((point.at, sign, format!("{current} → {desired}"), why));
         }
     }
     let rescales = lines.len();

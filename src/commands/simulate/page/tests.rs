@@ -1,5 +1,5 @@
 use super::super::run::Comparison;
-use super::super::sample;
+use super::super::{sample, svg};
 use super::*;
 
 /// Writes samples where `CONCERTINA_SAMPLES` says, to be looked at.
@@ -16,6 +16,7 @@ fn samples() {
     ];
     for (name, comparison) in pages {
         std::fs::write(format!("{folder}/{name}.html"), render(&comparison)).unwrap();
+        std::fs::write(format!("{folder}/{name}.svg"), svg::render(&comparison)).unwrap();
     }
 }
 
