@@ -32,6 +32,8 @@ pub struct SimulateOptions {
     pub print_scenario: bool,
     /// `--decisions`: print each decision that is worth telling.
     pub decisions: bool,
+    /// `--ascii`: draw the chart with ASCII alone.
+    pub ascii: bool,
 }
 
 /// Where a scenario comes from.
@@ -164,6 +166,12 @@ fn command() -> Command {
                 .action(ArgAction::SetTrue)
                 .help("Print every decision that is worth telling"),
         )
+        .arg(
+            Arg::new("ascii")
+                .long("ascii")
+                .action(ArgAction::SetTrue)
+                .help("Draw the chart with ASCII alone, as where the locale is not UTF-8"),
+        )
         .arg(output("report").help("An HTML page with charts and the explanation of every moment"))
         .arg(output("svg").help("A chart"))
         .arg(output("csv").help("The samples"))
@@ -190,6 +198,7 @@ fn options(matches: &ArgMatches) -> Result<SimulateOptions, String> {
         })?,
         print_scenario: matches.get_flag("print-scenario"),
         decisions: matches.get_flag("decisions"),
+        ascii: matches.get_flag("ascii"),
     })
 }
 

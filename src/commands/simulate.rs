@@ -29,6 +29,7 @@ use std::path::{Path, PathBuf};
 use crate::cli::{SimulateOptions, SimulateSource};
 use crate::duration::GoDuration;
 
+use self::chart::ChartStyle;
 pub use self::from_cluster::FromClusterError;
 use self::play::PlayError;
 use self::run::{Comparison, Run};
@@ -160,7 +161,13 @@ fn stem(path: &Path) -> String {
 fn show(comparison: &Comparison, options: &SimulateOptions) -> Result<(), SimulateError> {
     let outputs = &options.outputs;
     let mut is_stdout_taken = false;
-    for (path, text) in [(&outputs.report, page::render as fn(&Comparison) -> String)] {
+    let results = [
+        (&outputs.report, page::render as fn(&Comparison) -> String),
+        (&outputs.svg, svg::render),
+        (&outputs.csv, export::csv),
+        (&outputs.json, export::json),
+    ];
+    for (path, text) in results {
         let Some(path) = path else { continue };
         if path.as_os_str() == "-" {
             is_stdout_taken = true;
@@ -179,11 +186,7 @@ fn show(comparison: &Comparison, options: &SimulateOptions) -> Result<(), Simula
             decisions(run, &mut out)?;
         }
     }
-    write!(out, "{}", table::scores(comparison))?;
-    for note in comparison.notes.values() {
-        writeln!(out, "{note}")?;
-    }
-    Ok(())
+    Ok(write!(out, "{}", chart::render(comparison, &ChartStyle::stdout(options.ascii)))?)
 }
 
 /// Every decision that is worth telling, one line each.
