@@ -55,3 +55,27 @@ fn the_stored_schema_is_that_of_the_format() {
     let is_same = stored.trim_end() == schema().trim_end();
     assert!(is_same, "concertina simulate --schema > docs/simulate.schema.json");
 }
+
+#[test]
+fn the_program_ends_with_0_or_tells_where_the_scenario_is_wrong() {
+    let run = |words: &[&str]| {
+        std::process::Command::new(env!("CARGO_BIN_EXE_concertina"))
+            .arg("simulate")
+            .args(words)
+            .output()
+            .unwrap()
+    };
+    let text = format!("{}load: [{{cpu: 1}}]\nduration: 1m\n", course::WEB);
+    let path = file("program.yaml", &text);
+    let output = run(&[path.to_str().unwrap(), "--csv", "-"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8(output.stdout).unwrap().lines().count(), 6, "a heading and five samples");
+
+    let wrong = file("program-wrong.yaml", &text.replace("1m", "soon"));
+    let output = run(&[wrong.to_str().unwrap()]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said.contains("program-wrong.yaml:12: duration: \"soon\" is not a duration"), "{said}");
+
+    assert_eq!(run(&["--speed"]).status.code(), Some(2));
+}

@@ -75,7 +75,16 @@ pub enum SimulateError {
 }
 
 /// Plays the scenarios that the options name, and shows what came of them.
+///
+/// A reader of standard output who has seen enough is no error.
 pub fn run(options: &SimulateOptions) -> Result<(), SimulateError> {
+    match run_to_end(options) {
+        Err(SimulateError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}
+
+fn run_to_end(options: &SimulateOptions) -> Result<(), SimulateError> {
     if options.source == SimulateSource::Schema {
         return Ok(writeln!(io::stdout(), "{}", schema())?);
     }
@@ -99,9 +108,20 @@ pub fn simulate(options: &SimulateOptions) -> Result<Comparison, SimulateError> 
 /// Plays the scenario of a document in all variants that the options ask for.
 fn compare(document: &Node, options: &SimulateOptions) -> Result<Comparison, SimulateError> {
     let scenarios = variants(document, options)?;
-    let mut comparison = Comparison { runs: crew::play(&scenarios)?, ..Comparison::default() };
+    let mut comparison = Comparison::default();
     for scenario in &scenarios {
         comparison.notes.extend(scenario.notes.clone());
+    }
+    let mut left_out = 0;
+    for played in crew::play(&scenarios)? {
+        left_out += played.left_out;
+        comparison.runs.push(played.run);
+    }
+    if left_out > 0 {
+        let text = format!(
+            "{left_out} decisions that changed nothing are left out; fewer HPAs or a shorter duration keep all"
+        );
+        comparison.notes.insert("decisions".to_owned(), text);
     }
     Ok(comparison)
 }

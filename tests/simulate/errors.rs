@@ -1,5 +1,7 @@
 //! What is wrong with a scenario is told with file, line and field.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use crate::course::WEB;
 use crate::{file, options};
 use concertina::commands::simulate::simulate;
@@ -13,7 +15,10 @@ fn error(name: &str, text: &str) -> String {
 
 /// What is said about lines behind an HPA that takes the first eleven.
 fn behind(lines: &str) -> String {
-    error("behind.yaml", &format!("{WEB}\n{lines}\n"))
+    // Tests run at once, each with files of its own.
+    static FILES: AtomicUsize = AtomicUsize::new(0);
+    let name = format!("behind-{}.yaml", FILES.fetch_add(1, Ordering::Relaxed));
+    error(&name, &format!("{WEB}\n{lines}\n")).replace(&name, "behind.yaml")
 }
 
 #[test]
@@ -29,7 +34,7 @@ fn a_value_of_another_form_says_what_it_should_be() {
         ),
         (
             "workloads:\n- name: web\n  replicas: -1",
-            "14: workloads[0].replicas: invalid value: integer -1, expected a whole number that is not negative",
+            "14: workloads[0].replicas: invalid value: -1, expected a whole number that is not negative",
         ),
         (
             "load:\n- cpu:\n    ramp: {from: 1, to: lots, over: 5m}",
@@ -64,7 +69,7 @@ fn a_name_that_is_not_known_gets_the_nearest_that_is() {
         ("load:\n- cpu: {sinus: 3}", "13: load[0].cpu.sinus: there is no such field; did you mean \"sine\"?"),
         (
             "workloads:\n- name: web\n  failures:\n  - crashloop: {fraction: 1}",
-            "15: workloads[0].failures[0].crashloop: there is no such value; did you mean \"crashLoop\"?",
+            "15: workloads[0].failures[0]: there is no \"crashloop\" here; did you mean \"crashLoop\"?",
         ),
         (
             "flags: {horizontal-pod-autoscaler-tolerence: 0.2}",

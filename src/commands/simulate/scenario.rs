@@ -13,6 +13,8 @@ mod format;
 mod happenings;
 mod hpas;
 mod loads;
+pub(super) mod manifests;
+mod notes;
 mod pipeline;
 mod problem;
 mod reading;
@@ -30,7 +32,7 @@ pub(super) use self::reading::suggestion;
 use self::document::Place;
 pub(super) use self::document::{Node, Step};
 use self::format::ScenarioFile;
-pub(super) use self::hpas::{HpaPlan, manifests};
+pub(super) use self::hpas::HpaPlan;
 pub(super) use self::loads::{LoadPlan, load_of};
 pub(super) use self::workloads::WorkloadPlan;
 use super::run::Happening;
@@ -111,10 +113,7 @@ impl Scenario {
         rollouts.sort();
         let targets = hpas.iter().filter_map(|hpa| workloads::target(hpa, &workloads)).collect();
         let happenings = happenings::of(&pipeline, &workloads, &rollouts, duration);
-        let mut notes = BTreeMap::new();
-        if !config.warnings.is_empty() {
-            notes.insert("flags".to_owned(), config.warnings.join("\n"));
-        }
+        let notes = notes::of(&config, &hpas, &workloads, &loads);
         Ok(Self {
             title: file.title,
             variant: variant.to_owned(),

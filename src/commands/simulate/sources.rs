@@ -37,13 +37,13 @@ fn read(path: &Path) -> Result<String, SimulateError> {
 fn manifests(pairs: &[(PathBuf, PathBuf)]) -> Result<Node, SimulateError> {
     let mut hpas = Vec::new();
     let mut loads = Vec::new();
+    let mut files = Vec::new();
     let mut longest = None;
     for (hpa, load) in pairs {
-        let found = scenario::manifests(hpa, &read(hpa)?)?;
-        for manifest in &found {
-            loads.push(scenario::load_of(manifest, load));
-        }
-        hpas.extend(found);
+        let found = scenario::manifests::read(hpa, &read(hpa)?)?;
+        loads.extend(found.hpas.iter().map(|manifest| scenario::load_of(manifest, load)));
+        hpas.extend(found.hpas.iter().cloned());
+        files.push(found);
         // What is wrong with it is told when the load is read, with its place.
         let length = Points::from_csv(&read(load)?, Between::Linear).map(|points| points.length()).ok();
         longest = longest.max(length);
@@ -51,6 +51,9 @@ fn manifests(pairs: &[(PathBuf, PathBuf)]) -> Result<Node, SimulateError> {
     let source: Arc<str> = COMMAND_LINE.into();
     let mut document = Node::of(&source, &json!({ "load": loads }));
     document.put("hpas", Node::list(&source, hpas));
+    for manifests in files {
+        manifests.describe(&mut document);
+    }
     if let Some(longest) = longest.filter(|longest| !longest.is_zero()) {
         let seconds = Value::from(format!("{}s", longest.as_secs().max(1)));
         document.put("duration", Node::of(&source, &seconds));

@@ -170,3 +170,60 @@ fn a_target_of_another_kind_is_played_as_a_deployment() {
     let scenario = Scenario::read(&scenario(&Seen { hpa, replicas: 2, ..Seen::default() }), "").unwrap();
     assert_eq!(scenario.workloads.len(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_is_only_read() {
+    use std::time::Duration;
+
+    use crate::clock::{SharedClock, VirtualClock};
+    use crate::embedded::Cluster;
+    use crate::embedded::load::{Curve, Load, LoadMetrics, Pipeline, Work};
+    use crate::embedded::workload::{WorkloadModel, Workloads};
+
+    let clock: SharedClock = Arc::new(VirtualClock::starting_at("2030-01-01T00:00:00Z".parse().unwrap()));
+    let cluster = Cluster::new(Arc::clone(&clock));
+    let mut object = deployment();
+    object["apiVersion"] = json!("apps/v1");
+    object["kind"] = json!("Deployment");
+    object["spec"]["selector"] = json!({"matchLabels": {"app": "web"}});
+    object["spec"]["template"]["metadata"] = json!({"labels": {"app": "web"}});
+    object["spec"]["template"]["spec"]["containers"][0]["image"] = json!("app:1");
+    object["spec"]["template"]["spec"]["containers"][1]["image"] = json!("proxy:1");
+    cluster.create(object).unwrap();
+    let mut autoscaler = hpa(&json!([cpu_metric()]), &json!([]));
+    autoscaler["apiVersion"] = json!("autoscaling/v2");
+    autoscaler["kind"] = json!("HorizontalPodAutoscaler");
+    autoscaler["metadata"] = json!({"name": "web", "namespace": "shop"});
+    cluster.create(autoscaler).unwrap();
+    let workloads = Workloads::new(cluster.clone(), Arc::clone(&clock));
+    let start_up = Duration::from_secs(20).into();
+    workloads.set_model("shop", "web", WorkloadModel { start_up, ..WorkloadModel::default() });
+    let load = Arc::new(LoadMetrics::new(clock, Pipeline::default()));
+    load.add(Load {
+        work: vec![Work::cpu(Curve::constant(900.0), 1_000.0)],
+        ..Load::of("shop", "app", "web")
+    });
+    cluster.set_metrics(load.clone());
+    for _ in 0..120 {
+        workloads.step();
+        load.step(&cluster);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    cluster.requests().clear();
+
+    let options = ClientOptions { gate: Gate::refusing(Refusal::DryRun), ..ClientOptions::default() };
+    let clients = crate::commands::simulate::play::clients(&cluster, &options).unwrap();
+    let seen = see(&clients, "shop", "web").await.unwrap();
+    let measured = Measured::of(&seen);
+    assert_eq!((seen.replicas, seen.pods.len(), &measured.startup), (3, 3, &json!("20s")));
+    assert_eq!(measured.containers[0]["requests"], json!({"cpu": "500m"}));
+    let used = measured.loads[0]["cpu"].as_str().unwrap();
+    assert!(["905m", "906m", "907m"].contains(&used), "the work and what pods use beside it: {used}");
+    assert!(cluster.requests().entries().iter().all(|request| ["get", "list"].contains(&request.verb)));
+
+    let error = see(&clients, "shop", "wbe").await.unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "the HPA shop/wbe cannot be read: horizontalpodautoscalers.autoscaling \"wbe\" not found"
+    );
+}

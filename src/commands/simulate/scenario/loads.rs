@@ -68,8 +68,8 @@ pub(super) fn read(
         let work = work(file, &field, workload, &around)?;
         if plan.load.work.is_empty() {
             plan.unit = match (&file.unit, &file.cpu) {
-                (Some(unit), _) => unit.clone(),
-                (None, Some(_)) => "millicores".to_owned(),
+                (_, Some(_)) => "millicores".to_owned(),
+                (Some(unit), None) => format!("{unit}/s"),
                 (None, None) => "units/s".to_owned(),
             };
         }
