@@ -67,7 +67,7 @@ pub enum WhyError {
         /// What.
         what: &'static str,
         /// What the server or the connection said.
-        error: ApiError,
+        error: Box<ApiError>,
     },
     /// There is no such HPA.
     #[error("there is no HPA {} in namespace {}{}", .key.name, .key.namespace, listed(.there))]
@@ -118,7 +118,7 @@ pub async fn run(
         if let Some(address) = &options.from {
             let namespace = options.cluster.namespace.clone().unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
             let scope = scope(options, namespace);
-            return Ok(Asked::Record(Records::at(address, scope, clock).await?));
+            return Ok(Asked::Record(Box::new(Records::at(address, scope, clock).await?)));
         }
         let user = kubeconfig::load_for_user(&options.cluster)?;
         let refusals = Refusals::new();
@@ -167,7 +167,7 @@ pub async fn run_with(
     let asked = match way {
         Way::Cluster { clients, refusals } => cluster(options, clients, refusals, namespace, clock).await?,
         Way::Record { clients, url } => {
-            Asked::Record(Records::over(clients, url, scope(options, namespace), clock))
+            Asked::Record(Box::new(Records::over(clients, url, scope(options, namespace), clock)))
         }
     };
     tell::tell(asked, &View::new(options, false), out, &stop).await

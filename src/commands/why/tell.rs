@@ -41,7 +41,7 @@ impl Found {
 #[derive(Debug)]
 pub(super) enum Asked {
     Cluster(Box<Reader>),
-    Record(Records),
+    Record(Box<Records>),
 }
 
 impl Asked {
@@ -230,7 +230,7 @@ fn write(told: &[Told], changed: &[usize], view: &View, out: &mut dyn Write) -> 
             let text = serde_saphyr::to_string(&document(told, view)?)
                 .map_err(|error| WhyError::Form { form: "YAML", error: error.to_string() })?;
             let divider = if view.watch.is_some() { "---\n" } else { "" };
-            write!(out, "{divider}{}\n", text.trim_end())?;
+            writeln!(out, "{divider}{}", text.trim_end())?;
         }
     }
     out.flush()?;
