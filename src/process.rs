@@ -38,6 +38,11 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
         Invocation::Demo(options) => demo(&options),
         #[cfg(feature = "tools")]
         Invocation::Why(options) => why(&options),
+        #[cfg(feature = "tools")]
+        Invocation::Simulate(options) => match crate::commands::simulate::run(&options) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => failed(&error),
+        },
     }
 }
 

@@ -41,7 +41,6 @@ pub fn arguments(command: Command) -> Command {
             Arg::new("kubeconfig")
                 .long("kubeconfig")
                 .value_name("file")
-                .value_parser(value_parser!(PathBuf))
                 .help("The kubeconfig file, in place of those of KUBECONFIG or ~/.kube/config")
                 .help_heading(HEADING),
         )
@@ -76,7 +75,7 @@ const HEADING: &str = "The way to the cluster, as for kubectl";
 pub fn options(matches: &ArgMatches) -> ClusterOptions {
     let text = |name: &str| matches.get_one::<String>(name).cloned();
     ClusterOptions {
-        kubeconfig: matches.get_one::<PathBuf>("kubeconfig").cloned(),
+        kubeconfig: text("kubeconfig").map(PathBuf::from),
         context: text("context"),
         cluster: text("cluster"),
         user: text("user"),
@@ -107,8 +106,11 @@ fn without_kind(name: &str) -> &str {
     }
 }
 
-/// A Go duration, or a number of seconds.
+/// A Go duration, or a number of seconds. Empty is kubectl's default, which is without limit.
 fn request_timeout(text: &str) -> Result<Duration, String> {
+    if text.is_empty() {
+        return Ok(Duration::ZERO);
+    }
     if let Ok(seconds) = text.parse::<u64>() {
         return Ok(Duration::from_secs(seconds));
     }
@@ -167,6 +169,10 @@ mod tests {
         assert_eq!(read(&["-nshop"]).unwrap().namespace.as_deref(), Some("shop"));
         assert_eq!(read(&["--request-timeout", "1m"]).unwrap().request_timeout, Some(Duration::from_mins(1)));
         assert_eq!(read(&["--request-timeout", "0"]).unwrap().request_timeout, Some(Duration::ZERO));
+        // Scripts fill in variables that may be empty.
+        let empty = read(&["--kubeconfig=", "--context=", "--request-timeout="]).unwrap();
+        assert_eq!((empty.kubeconfig, empty.context), (Some(PathBuf::new()), Some(String::new())));
+        assert_eq!(empty.request_timeout, Some(Duration::ZERO));
         for wrong in ["-1s", "soon"] {
             assert!(
                 read(&[&format!("--request-timeout={wrong}")]).unwrap_err().contains("--request-timeout")

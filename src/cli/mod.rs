@@ -19,6 +19,8 @@ pub mod flags;
 pub mod gates;
 mod help;
 pub mod kcm;
+#[cfg(feature = "tools")]
+mod simulate;
 pub mod values;
 #[cfg(feature = "tools")]
 pub mod why;
@@ -27,6 +29,8 @@ pub use config::Config;
 #[cfg(feature = "tools")]
 pub use demo::DemoOptions;
 use flags::{FlagError, Raw, Table};
+#[cfg(feature = "tools")]
+pub use simulate::{Outputs as SimulateOutputs, SimulateOptions, Source as SimulateSource};
 use values::Value;
 #[cfg(feature = "tools")]
 pub use why::WhyOptions;
@@ -42,6 +46,9 @@ pub enum Invocation {
     /// Explain what an HPA does.
     #[cfg(feature = "tools")]
     Why(Box<WhyOptions>),
+    /// Run a simulation.
+    #[cfg(feature = "tools")]
+    Simulate(Box<SimulateOptions>),
     /// Print this help text and end.
     Help(String),
     /// Print this version and end.
@@ -118,6 +125,12 @@ impl Invocation {
                 return why::parse(program, rest).map(|parsed| match parsed {
                     why::Parsed::Options(options) => Self::Why(options),
                     why::Parsed::Help(text) => Self::Help(text),
+                });
+            }
+            Some(("simulate", rest)) => {
+                return simulate::parse(rest).map(|parsed| match parsed {
+                    simulate::Parsed::Options(options) => Self::Simulate(Box::new(options)),
+                    simulate::Parsed::Help(text) => Self::Help(text),
                 });
             }
             _ => {}

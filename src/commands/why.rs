@@ -21,6 +21,7 @@ mod unknown;
 mod wire;
 
 use std::io::{IsTerminal, Write};
+use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
@@ -38,6 +39,9 @@ use crate::api::kubeconfig::{self, KubeconfigError};
 use crate::cli::WhyOptions;
 use crate::clock::SharedClock;
 use crate::store::Key;
+
+/// Where nobody names one.
+const DEFAULT_NAMESPACE: &str = "default";
 
 /// Which HPAs are asked about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,7 +116,7 @@ pub async fn run(
     let view = View::new(options, out.is_terminal());
     let asking = async {
         if let Some(address) = &options.from {
-            let namespace = options.cluster.namespace.clone().unwrap_or_else(|| "default".to_owned());
+            let namespace = options.cluster.namespace.clone().unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
             let scope = scope(options, namespace);
             return Ok(Asked::Record(Records::at(address, scope, clock).await?));
         }
@@ -129,27 +133,50 @@ pub async fn run(
     tell::tell(asked, &view, &mut out, &stop).await
 }
 
-/// The same with clients that exist already, made with [`client_options`] of these refusals.
+/// Whom clients that exist already lead to.
+#[derive(Debug)]
+pub enum Way<'a> {
+    /// To an API server.
+    Cluster {
+        /// Made with [`client_options`] of these refusals.
+        clients: &'a Clients,
+        /// What may not be read.
+        refusals: Arc<Refusals>,
+    },
+    /// To a controller.
+    Record {
+        /// Without credentials.
+        clients: &'a Clients,
+        /// How answers call it.
+        url: String,
+    },
+}
+
+/// The same with clients that exist already.
 ///
 /// # Errors
 /// What [`WhyError`] lists.
 pub async fn run_with(
     options: &WhyOptions,
-    clients: &Clients,
-    refusals: std::sync::Arc<Refusals>,
+    way: Way<'_>,
     clock: SharedClock,
     out: &mut dyn Write,
     stop: CancellationToken,
 ) -> Result<Found, WhyError> {
-    let namespace = options.cluster.namespace.clone().unwrap_or_else(|| "default".to_owned());
-    let asked = cluster(options, clients, refusals, namespace, clock).await?;
+    let namespace = options.cluster.namespace.clone().unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
+    let asked = match way {
+        Way::Cluster { clients, refusals } => cluster(options, clients, refusals, namespace, clock).await?,
+        Way::Record { clients, url } => {
+            Asked::Record(Records::over(clients, url, scope(options, namespace), clock))
+        }
+    };
     tell::tell(asked, &View::new(options, false), out, &stop).await
 }
 
 async fn cluster(
     options: &WhyOptions,
     clients: &Clients,
-    refusals: std::sync::Arc<Refusals>,
+    refusals: Arc<Refusals>,
     namespace: String,
     clock: SharedClock,
 ) -> Result<Asked, WhyError> {

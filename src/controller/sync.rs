@@ -10,7 +10,6 @@ use autoscaling::{
 };
 use jiff::Timestamp;
 use tokio::time::Instant;
-use tracing::field::display;
 
 use super::gather::{Gathered, gather};
 use super::observe::Concluded;
@@ -196,12 +195,12 @@ impl Controller {
 fn log(key: &Key, conclusion: &Conclusion, outcome: &WriteOutcome, at: Timestamp) {
     if matches!(outcome, WriteOutcome::Done | WriteOutcome::Withheld) {
         let explanation = &conclusion.explanation;
-        let metric = explanation.winning_metric().map(|metric| display(metric.subject()));
+        let metric = explanation.winning_metric().map(|metric| metric.subject().to_string());
         tracing::info!(
             hpa = %key,
             from = explanation.current,
             to = explanation.desired,
-            metric,
+            metric = metric.as_deref(),
             limited_by = explanation.limiting_step().map(LimitingStep::as_str),
             dry_run = (*outcome == WriteOutcome::Withheld).then_some(true),
             "{}",

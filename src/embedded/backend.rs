@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use bytes::Bytes;
 use serde_json::Value;
 
 use super::Cluster;
@@ -53,6 +54,8 @@ pub struct MetricsRequest<'a> {
 pub enum MetricsReply {
     /// 200 with this object.
     Json(Value),
+    /// 200 with an object that is JSON text already.
+    Encoded(Bytes),
     /// A `metav1.Status`.
     Status(Status),
     /// Text, as a broken adapter or a proxy before it sends.

@@ -20,6 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Cluster;
 use super::faults::FaultAction;
+use super::object;
 use super::requests::LoggedRequest;
 use super::rest::{self, Call, Reply};
 use super::route::{Query, Route};
@@ -130,7 +131,7 @@ fn respond(reply: Reply, cut: Option<usize>, now: Timestamp) -> Response<Body> {
         Reply::Text(_, text) => ("text/plain; charset=utf-8", whole_or_cut(text.into(), cut)),
         Reply::Failure(status) => {
             retry_after = status.retry_after;
-            ("application/json", whole_or_cut(status.to_json().to_string().into(), cut))
+            ("application/json", whole_or_cut(object::encode(&status.to_json()).into(), cut))
         }
         Reply::Watch(watcher) => {
             let pieces = stream::unfold(watcher, |mut watcher| async move {

@@ -3,7 +3,7 @@
 //! Everything here exists on every system; where a system has no such thing, the answer is that there is none.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -63,7 +63,6 @@ impl StopRequests {
 }
 
 /// Ends connections on which sent bytes stay unconfirmed for this time. Only Linux can; elsewhere keepalive has to do.
-#[cfg_attr(not(target_os = "linux"), expect(clippy::needless_pass_by_ref_mut, reason = "Linux sets it"))]
 pub(crate) fn limit_unconfirmed_bytes(connector: &mut HttpConnector, time: Duration) {
     #[cfg(target_os = "linux")]
     connector.set_tcp_user_timeout(Some(time));
@@ -87,13 +86,41 @@ pub(crate) fn home(variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf>
 
 /// Makes a directory that only this user can enter.
 #[cfg(all(unix, feature = "tools"))]
-pub(crate) fn create_private_directory(path: &Path) -> io::Result<()> {
+pub(crate) fn create_private_directory(path: &std::path::Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     std::fs::DirBuilder::new().mode(0o700).create(path)
 }
 
 /// Makes a directory. Its parent, the temporary directory, is this user's own.
 #[cfg(all(windows, feature = "tools"))]
-pub(crate) fn create_private_directory(path: &Path) -> io::Result<()> {
+pub(crate) fn create_private_directory(path: &std::path::Path) -> io::Result<()> {
     std::fs::create_dir(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn home_is_what_the_variable_says() {
+        assert_eq!(
+            home(|name| (name == "HOME").then(|| "/home/me".to_owned())),
+            Some(PathBuf::from("/home/me"))
+        );
+        assert_eq!(home(|_| Some(String::new())), None);
+        assert_eq!(home(|_| None), None);
+    }
+
+    #[cfg(windows)]
+    #[test]
+    fn home_is_the_first_folder_that_is_set() {
+        let variable = |name: &str| match name {
+            "HOMEDRIVE" => Some("Q:".to_owned()),
+            "HOMEPATH" => Some("\\me".to_owned()),
+            "USERPROFILE" => Some("Q:\\other".to_owned()),
+            _ => None,
+        };
+        assert_eq!(home(variable), Some(PathBuf::from("Q:\\me")));
+    }
 }

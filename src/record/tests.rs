@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use autoscaling::explanation::LimitingStep;
 use autoscaling::history::History;
 use autoscaling::pod::{
     ConditionStatus, ContainerRequests, LabelSet, Phase, Pod, PodRequests, ReadyCondition, ResourceList,
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::Record;
 use super::steps::LISTED_PODS;
-use super::wire::{ActionTaken, DecisionEntry, Outcome};
+use super::wire::{ActionTaken, DecisionEntry, DecisionList, Outcome};
 use crate::controller::{Concluded, Observer};
 use crate::store::{HpaRecord, Key};
 
@@ -345,4 +346,17 @@ fn the_json_is_read_back_as_it_was_written() {
     let decisions = stage.decisions();
     let json = serde_json::to_string(&decisions).unwrap();
     assert_eq!(serde_json::from_str::<Vec<DecisionEntry>>(&json).unwrap(), decisions);
+}
+
+#[test]
+fn the_documented_example_is_a_decision_list() {
+    let document = include_str!("../../docs/decisions.md");
+    let (_, example) = document.split_once("```json\n").unwrap();
+    let (example, _) = example.split_once("```").unwrap();
+    let list: DecisionList = serde_json::from_str(example).unwrap();
+    let written: Value = serde_json::from_str(example).unwrap();
+    assert_eq!(serde_json::to_value(&list).unwrap(), written);
+    let entry = &list.decisions[0];
+    assert_eq!(entry.explanation.sentence(entry.last_at), entry.sentence);
+    assert_eq!(entry.explanation.limiting_step().map(LimitingStep::as_str), entry.limiting_step.as_deref());
 }

@@ -195,7 +195,7 @@ async fn a_rescale_is_one_line_in_the_log_with_the_metric_and_what_limited_it() 
         "hpa=shop/web",
         "from=4",
         "to=6",
-        "metric=queue",
+        "metric=\"queue\"",
         "limited_by=\"maximum\"",
         "goes from 4 to 6: queue asks for 8",
     ] {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use concertina::embedded::load::{CpuLoad, Load, LoadMetrics, SCRAPE_INTERVAL, Shape};
+use concertina::embedded::load::{Load, LoadMetrics, Pipeline, Shape, Work};
 use concertina::embedded::workload::Workloads;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -96,10 +96,9 @@ async fn pods_that_start_do_not_count_as_load_that_went_away() {
 #[tokio::test(start_paused = true)]
 async fn under_a_load_that_comes_and_goes_the_count_follows_it() {
     let stage = played();
-    let metrics = Arc::new(LoadMetrics::new(Arc::clone(&stage.clock), SCRAPE_INTERVAL));
+    let metrics = Arc::new(LoadMetrics::new(Arc::clone(&stage.clock), Pipeline::default()));
     let demand = Shape::Sine { mean: 300.0, amplitude: 200.0, period: Duration::from_mins(30) };
-    let cpu_load = CpuLoad { demand: demand.into(), capacity: 200.0 };
-    metrics.add(Load { cpu: Some(cpu_load), ..Load::of("shop", "app", "web") });
+    metrics.add(Load { work: vec![Work::cpu(demand, 200.0)], ..Load::of("shop", "app", "web") });
     stage.cluster.set_metrics(Arc::clone(&metrics) as _);
     let cluster = stage.cluster.clone();
     tokio::spawn(async move { metrics.run(cluster, CancellationToken::new()).await });

@@ -3,6 +3,8 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use concertina::api::connect::{PluginError, PluginLimits};
 use concertina::embedded::{FaultAction, FaultRule};
 use serde_json::{Value, json};
@@ -52,7 +54,8 @@ async fn a_plugin_is_run_once_and_told_what_is_wanted() {
     let user = plugin(&folder, &print(r#"{"token": "$COLOR-$1-$runs"}"#));
     let clients = clients(&folder.way(&server.fields("127.0.0.1"), &user));
     let (one, two) = tokio::join!(ask(&clients), ask(&clients));
-    (one.unwrap(), two.unwrap());
+    one.unwrap();
+    two.unwrap();
     ask(&clients).await.unwrap();
     clients.log_in().await.unwrap();
     assert_eq!(runs(&folder), 1);
@@ -62,6 +65,7 @@ async fn a_plugin_is_run_once_and_told_what_is_wanted() {
     assert_eq!(info["apiVersion"], "client.authentication.k8s.io/v1");
     assert_eq!(info["kind"], "ExecCredential");
     assert_eq!(info["spec"]["cluster"]["server"], json!(format!("https://{}/", server.address)));
+    assert_eq!(info["spec"]["cluster"]["proxy-url"], Value::Null);
     assert!(info["spec"]["cluster"]["certificate-authority-data"].is_string());
     assert!(info["spec"]["interactive"].is_boolean());
 }
@@ -152,6 +156,18 @@ async fn a_plugin_that_is_not_there_or_fails_or_prints_nonsense_is_named() {
 }
 
 #[tokio::test]
+async fn who_waits_for_a_plugin_shares_its_failure() {
+    let folder = Folder::new("shared");
+    let server = Server::start().await;
+    let clients = clients(&folder.way(&server.fields("127.0.0.1"), &plugin(&folder, "exit 1")));
+    let (one, two, three) = tokio::join!(ask(&clients), ask(&clients), ask(&clients));
+    assert!(one.is_err() && two.is_err() && three.is_err());
+    assert_eq!(runs(&folder), 1);
+    assert!(ask(&clients).await.is_err());
+    assert_eq!(runs(&folder), 2);
+}
+
+#[tokio::test]
 async fn a_certificate_of_a_plugin_is_shown_and_a_new_one_on_a_new_connection() {
     let folder = Folder::new("certificate");
     let identities = [certificate(&["one"]), certificate(&["two"])];
@@ -168,10 +184,8 @@ async fn a_certificate_of_a_plugin_is_shown_and_a_new_one_on_a_new_connection() 
     for _ in 0..3 {
         ask(&clients).await.unwrap();
     }
-    use base64::Engine;
     let shown = server.certificates.all();
-    let expected: Vec<_> =
-        trusted.iter().map(|der| base64::engine::general_purpose::STANDARD.encode(der)).collect();
+    let expected: Vec<_> = trusted.iter().map(|der| STANDARD.encode(der)).collect();
     assert_eq!(shown, expected);
 }
 

@@ -37,7 +37,7 @@ pub enum PluginError {
         command: String,
     },
     /// There is no such program.
-    #[error("the credential plugin {command} is not installed or not on the PATH{}", hinted(.hint))]
+    #[error("the credential plugin {command} is not installed or not on the PATH{}", hinted(.hint.as_deref()))]
     NotFound {
         /// The program.
         command: String,
@@ -78,8 +78,8 @@ pub enum PluginError {
     },
 }
 
-fn hinted(hint: &Option<String>) -> String {
-    hint.as_ref().map_or_else(String::new, |hint| format!(": {hint}"))
+fn hinted(hint: Option<&str>) -> String {
+    hint.map_or_else(String::new, |hint| format!(": {hint}"))
 }
 
 /// How long a plugin may take.
@@ -298,4 +298,55 @@ struct Status {
 fn printable(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     words.join(" ").chars().filter(|character| !character.is_control()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SystemClock;
+
+    fn plugin(mode: Option<ExecInteractiveMode>) -> Plugin {
+        let exec = ExecConfig {
+            command: Some("plugin".to_owned()),
+            api_version: Some("client.authentication.k8s.io/v1".to_owned()),
+            interactive_mode: mode,
+            ..ExecConfig::default()
+        };
+        Plugin::new(exec, PluginLimits::default(), Arc::new(SystemClock))
+    }
+
+    #[test]
+    fn a_plugin_talks_only_on_a_terminal_and_if_it_may() {
+        use ExecInteractiveMode::{Always, IfAvailable, Never};
+        for (mode, on_terminal) in
+            [(None, true), (Some(Never), false), (Some(IfAvailable), true), (Some(Always), true)]
+        {
+            assert_eq!(plugin(mode).is_interactive(true), Ok(on_terminal));
+        }
+        for mode in [None, Some(Never), Some(IfAvailable)] {
+            assert_eq!(plugin(mode).is_interactive(false), Ok(false));
+        }
+        let error = plugin(Some(Always)).is_interactive(false).unwrap_err().to_string();
+        assert!(error.contains("plugin wants to ask on a terminal"), "{error}");
+    }
+
+    #[test]
+    fn credentials_may_be_json_or_yaml() {
+        let plugin = plugin(None);
+        let json =
+            br#"{"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1", "spec": {},
+            "status": {"token": "t", "expirationTimestamp": "2030-01-01T00:00:00Z"}}"#;
+        let issued = plugin.read(json).unwrap();
+        assert_eq!(issued.token.as_deref(), Some("t"));
+        assert_eq!(issued.expires, "2030-01-01T00:00:00Z".parse().ok());
+        let yaml =
+            b"apiVersion: client.authentication.k8s.io/v1\nkind: ExecCredential\nstatus:\n  token: t\n";
+        let issued = plugin.read(yaml).unwrap();
+        assert_eq!((issued.token.as_deref(), issued.expires), (Some("t"), None));
+    }
+
+    #[test]
+    fn a_hint_is_one_line_and_harmless() {
+        assert_eq!(printable("get it:\n\n  brew install \u{1b}[31mit\u{7}\n"), "get it: brew install [31mit");
+    }
 }

@@ -29,7 +29,7 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// Chooses. `server_flag` is what the flag for the server is called.
+    /// Chooses; options are without empty ones. `server_flag` is what the flag for the server is called.
     pub(super) fn of(
         files: Files,
         mut merged: Kubeconfig,
@@ -37,10 +37,13 @@ impl Choice {
         server_flag: &str,
     ) -> Result<Self, KubeconfigError> {
         let contexts: Vec<String> = merged.contexts.iter().map(|context| context.name.clone()).collect();
-        let wrong = |problem, advice| KubeconfigError::Context { files: files.clone(), problem, advice };
+        let wrong = |problem, advice| match files.0.as_slice() {
+            [] => KubeconfigError::NoFile,
+            _ => KubeconfigError::Context { files: files.clone(), problem, advice },
+        };
         let choose = || format!("choose one with kubectl config use-context{}", listed(&contexts));
 
-        let (flag, name) = match filled(&options.context) {
+        let (flag, name) = match options.context.clone() {
             Some(name) => (true, Some(name)),
             None => (false, merged.current_context.clone()),
         };
@@ -60,22 +63,22 @@ impl Choice {
             Some(name) => format!("the {kind} {it:?} of its context {name:?} does not exist"),
             None => format!("the {kind} {it:?} does not exist"),
         };
-        let cluster_name = filled(&options.cluster).unwrap_or_else(|| context.cluster.clone());
+        let cluster_name = options.cluster.clone().unwrap_or_else(|| context.cluster.clone());
         let mut cluster = match take(&mut merged.clusters, |cluster| cluster.name == cluster_name) {
             Some(named) => named.cluster.unwrap_or_default(),
-            None if filled(&options.cluster).is_some() => {
+            None if options.cluster.is_some() => {
                 let known: Vec<String> = merged.clusters.iter().map(|cluster| cluster.name.clone()).collect();
                 let advice = format!("give another --cluster{}", listed(&known));
                 return Err(wrong(format!("the cluster {cluster_name:?} does not exist"), advice));
             }
-            None if cluster_name.is_empty() || filled(&options.server).is_some() => Cluster::default(),
+            None if cluster_name.is_empty() || options.server.is_some() => Cluster::default(),
             None => return Err(wrong(of_context("cluster", &cluster_name), choose())),
         };
 
-        let user_name = filled(&options.user).or_else(|| context.user.clone()).unwrap_or_default();
+        let user_name = options.user.clone().or_else(|| context.user.clone()).unwrap_or_default();
         let mut user = match take(&mut merged.auth_infos, |user| user.name == user_name) {
             Some(named) => named.auth_info.unwrap_or_default(),
-            None if filled(&options.user).is_some() => {
+            None if options.user.is_some() => {
                 let known: Vec<String> = merged.auth_infos.iter().map(|user| user.name.clone()).collect();
                 let advice = format!("give another --user{}", listed(&known));
                 return Err(wrong(format!("the user {user_name:?} does not exist"), advice));
@@ -90,7 +93,7 @@ impl Choice {
             None => return Err(wrong(of_context("user", &user_name), choose())),
         };
 
-        let origin = match filled(&options.server) {
+        let origin = match options.server {
             Some(_) => server_flag.to_owned(),
             None => format!("kubeconfig {files}: cluster {cluster_name:?}"),
         };
@@ -149,16 +152,28 @@ impl Choice {
         let (files, context) = (self.files.clone(), self.context_name.clone());
         let unusable = |problem: String| KubeconfigError::Credentials {
             files: files.clone(),
-            context: context.as_ref().map_or_else(String::new, |name| format!("context {name:?}: ")),
+            context: named(context.as_deref()),
             problem,
         };
-        check_cluster(&self.cluster).map_err(unusable)?;
-        check_user(&self.user).map_err(unusable)?;
+        let contradictory = |problem: String| KubeconfigError::Settings {
+            files: files.clone(),
+            context: named(context.as_deref()),
+            problem,
+        };
+        check_cluster(&self.cluster).map_err(contradictory)?;
+        check_user(&self.user).map_err(contradictory)?;
+        if self.user.client_certificate.is_none() && self.user.client_certificate_data.is_none() {
+            // A key alone is of no use to anybody, and no error for kubectl.
+            (self.user.client_key, self.user.client_key_data) = (None, None);
+        }
 
         let proxy_url = self.cluster.proxy_url.clone();
         // The library would take HTTPS_PROXY if there is no proxy-url; what the environment says is for those who connect.
         self.cluster.proxy_url = self.cluster.server.clone();
         let mut config = kube::Config::try_from(self.alone()).map_err(|error| unusable(one_line(&error)))?;
+        if let Some(told) = config.auth_info.exec.as_mut().and_then(|exec| exec.cluster.as_mut()) {
+            told.proxy_url.clone_from(&proxy_url);
+        }
         config.proxy_url = proxy_url.and_then(|url| url.parse().ok());
 
         // Text that holds no certificate is read as an empty list, by which no server could be trusted.
@@ -196,9 +211,9 @@ impl Choice {
     }
 }
 
-/// The value of a flag; given without a value it is as good as not given.
-fn filled(flag: &Option<String>) -> Option<String> {
-    flag.clone().filter(|value| !value.is_empty())
+/// How an error begins that is about a context.
+fn named(context: Option<&str>) -> String {
+    context.map_or_else(String::new, |name| format!("context {name:?}: "))
 }
 
 fn take<T>(from: &mut Vec<T>, is_it: impl Fn(&T) -> bool) -> Option<T> {
@@ -207,40 +222,40 @@ fn take<T>(from: &mut Vec<T>, is_it: impl Fn(&T) -> bool) -> Option<T> {
 }
 
 /// Puts a flag over a value.
-fn put(over: &mut Option<String>, flag: &Option<String>) {
-    if let Some(value) = filled(flag) {
-        *over = Some(value);
+fn put(over: &mut Option<String>, flag: Option<&String>) {
+    if let Some(value) = flag {
+        *over = Some(value.clone());
     }
 }
 
 fn override_cluster(cluster: &mut Cluster, options: &ClusterOptions) {
-    let authority = filled(&options.certificate_authority);
+    let authority = options.certificate_authority.clone();
     if options.insecure_skip_tls_verify || authority.is_some() {
         cluster.insecure_skip_tls_verify = Some(options.insecure_skip_tls_verify);
         cluster.certificate_authority = authority;
         cluster.certificate_authority_data = None;
     }
     // Another server's certificate has another name.
-    if filled(&options.server).is_some() || filled(&options.tls_server_name).is_some() {
-        cluster.tls_server_name = filled(&options.tls_server_name);
+    if options.server.is_some() || options.tls_server_name.is_some() {
+        cluster.tls_server_name.clone_from(&options.tls_server_name);
     }
-    put(&mut cluster.server, &options.server);
+    put(&mut cluster.server, options.server.as_ref());
 }
 
 fn override_user(user: &mut AuthInfo, options: &ClusterOptions) {
-    if let Some(token) = options.token.as_ref().filter(|token| !token.expose().is_empty()) {
+    if let Some(token) = &options.token {
         user.token = Some(token.expose().into());
         user.token_file = None;
     }
-    put(&mut user.impersonate, &options.impersonate);
-    put(&mut user.impersonate_uid, &options.impersonate_uid);
+    put(&mut user.impersonate, options.impersonate.as_ref());
+    put(&mut user.impersonate_uid, options.impersonate_uid.as_ref());
     if !options.impersonate_groups.is_empty() {
         user.impersonate_groups = Some(options.impersonate_groups.clone());
     }
-    if let Some(certificate) = filled(&options.client_certificate) {
+    if let Some(certificate) = options.client_certificate.clone() {
         (user.client_certificate, user.client_certificate_data) = (Some(certificate), None);
     }
-    if let Some(key) = filled(&options.client_key) {
+    if let Some(key) = options.client_key.clone() {
         (user.client_key, user.client_key_data) = (Some(key), None);
     }
 }
@@ -250,10 +265,14 @@ fn check_cluster(cluster: &Cluster) -> Result<(), String> {
     let has_file = cluster.certificate_authority.is_some();
     let has_data = cluster.certificate_authority_data.is_some();
     if has_file && has_data {
-        return Err("certificate-authority and certificate-authority-data are both given".to_owned());
+        return Err(
+            "certificate-authority and certificate-authority-data are both given: keep one".to_owned()
+        );
     }
     if (has_file || has_data) && cluster.insecure_skip_tls_verify == Some(true) {
-        return Err("a certificate authority and insecure-skip-tls-verify are both given".to_owned());
+        return Err(
+            "a certificate authority and insecure-skip-tls-verify are both given: keep one".to_owned()
+        );
     }
     if let Some(url) = &cluster.proxy_url {
         check_proxy(url, "proxy-url").map_err(|error| one_line(&error))?;
@@ -270,13 +289,18 @@ fn check_user(user: &AuthInfo) -> Result<(), String> {
         ));
     }
     if user.token.is_some() && (user.username.is_some() || user.password.is_some()) {
-        return Err("a token and a user name with password are both given".to_owned());
+        return Err("a token and a user name with password are both given: keep one".to_owned());
+    }
+    let has_key = user.client_key.is_some() || user.client_key_data.is_some();
+    if (user.client_certificate.is_some() || user.client_certificate_data.is_some()) && !has_key {
+        return Err("there is a client certificate without its key: give client-key or client-key-data too"
+            .to_owned());
     }
     if user.client_certificate.is_some() && user.client_certificate_data.is_some() {
-        return Err("client-certificate and client-certificate-data are both given".to_owned());
+        return Err("client-certificate and client-certificate-data are both given: keep one".to_owned());
     }
     if user.client_key.is_some() && user.client_key_data.is_some() {
-        return Err("client-key and client-key-data are both given".to_owned());
+        return Err("client-key and client-key-data are both given: keep one".to_owned());
     }
     let groups = user.impersonate_groups.as_ref().is_some_and(|groups| !groups.is_empty());
     let extra = user.impersonate_user_extra.as_ref().is_some_and(|extra| !extra.is_empty());
@@ -288,12 +312,13 @@ fn check_user(user: &AuthInfo) -> Result<(), String> {
 
 fn check_exec(exec: &ExecConfig) -> Result<(), String> {
     let Some(command) = &exec.command else {
-        return Err("the credential plugin (exec) has no command".to_owned());
+        return Err("the credential plugin (exec) has no command: give the program that prints credentials"
+            .to_owned());
     };
     match exec.api_version.as_deref() {
         Some(EXEC_V1) if exec.interactive_mode.is_none() => {
             return Err(format!(
-                "the credential plugin {command} has no interactiveMode, which {EXEC_V1} demands"
+                "the credential plugin {command} has no interactiveMode: {EXEC_V1} demands Never, IfAvailable or Always"
             ));
         }
         Some(EXEC_V1 | EXEC_V1BETA1) => {}
@@ -303,12 +328,16 @@ fn check_exec(exec: &ExecConfig) -> Result<(), String> {
                  supported"
             ));
         }
-        None => return Err(format!("the credential plugin {command} has no apiVersion")),
+        None => {
+            return Err(format!(
+                "the credential plugin {command} has no apiVersion: give the one it speaks, {EXEC_V1} or {EXEC_V1BETA1}"
+            ));
+        }
     }
     let unnamed =
         |env: &std::collections::HashMap<String, String>| env.get("name").is_none_or(String::is_empty);
     if exec.env.iter().flatten().any(unnamed) {
-        return Err(format!("a variable of the credential plugin {command} has no name"));
+        return Err(format!("a variable (env) of the credential plugin {command} has no name: give it one"));
     }
     Ok(())
 }

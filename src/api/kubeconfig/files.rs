@@ -98,7 +98,7 @@ fn read(path: &Path) -> Result<Kubeconfig, Failure> {
     unique("user", file.auth_infos.iter().map(|named| &named.name))?;
 
     empty_is_none(&mut file.current_context);
-    let folder = path.parent().unwrap_or(Path::new(""));
+    let folder = path.parent().unwrap_or_else(|| Path::new(""));
     file.contexts.iter_mut().filter_map(|named| named.context.as_mut()).for_each(tidy_context);
     file.clusters
         .iter_mut()
@@ -150,7 +150,7 @@ fn resolve(path: &mut Option<String>, folder: &Path) {
         && Path::new(path).is_relative()
         && let Some(resolved) = folder.join(&*path).components().collect::<PathBuf>().to_str()
     {
-        *path = resolved.to_owned();
+        resolved.clone_into(path);
     }
 }
 

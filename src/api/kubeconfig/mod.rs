@@ -2,7 +2,8 @@
 //!
 //! The controller goes the way of kube-controller-manager ([`load`]): only `--kubeconfig` and `--master` count, neither
 //! the variable `KUBECONFIG` nor `~/.kube/config` is looked at. The commands that people run go the way of kubectl
-//! ([`load_for_user`]), by the rules of client-go's `clientcmd`.
+//! ([`load_for_user`]), by the rules of client-go's `clientcmd`, but for two: where no server is named none is guessed
+//! (kubectl tries `localhost:8080`), and a user that a context names must exist (kubectl goes on without credentials).
 //!
 //! Everything that can be wrong with the files is found here, at start, and told in one line that says which file or
 //! context, and what to do. Nothing of a file's content is printed: it may be a secret. Which proxy is on the way is
@@ -60,7 +61,17 @@ pub enum KubeconfigError {
         /// What to do, with what there is to choose from.
         advice: String,
     },
-    /// A certificate, key, authority or plugin in or beside the files is not usable.
+    /// Settings contradict each other or are not supported.
+    #[error("kubeconfig {files}: {context}{problem}")]
+    Settings {
+        /// The files.
+        files: Files,
+        /// The context that uses them: `context "NAME": `, or empty.
+        context: String,
+        /// What is wrong, and what to do.
+        problem: String,
+    },
+    /// A certificate, key or authority in or beside the files is not usable.
     #[error("kubeconfig {files}: {context}{problem}: renew the credentials of this context")]
     Credentials {
         /// The files.
@@ -106,7 +117,7 @@ pub fn load(kubeconfig: Option<&Path>, master: Option<&str>) -> Result<kube::Con
         (Some(path), master) => {
             let (files, file) = files::read_one(path)?;
             let options = ClusterOptions { server: master.map(str::to_owned), ..ClusterOptions::default() };
-            let choice = Choice::of(files, file, &options, "--master")?;
+            let choice = Choice::of(files, file, &options.without_empty(), "--master")?;
             if choice.is_empty() { Err(choice.nothing_chosen()) } else { choice.config() }
         }
         (None, Some(master)) => Ok(kube::Config::new(server(master, "--master")?)),
@@ -156,8 +167,8 @@ struct Surroundings {
 
 impl Surroundings {
     fn load(&self, options: &ClusterOptions) -> Result<UserConfig, KubeconfigError> {
-        let (files, merged) = match options.kubeconfig.as_deref().filter(|path| !path.as_os_str().is_empty())
-        {
+        let options = &options.clone().without_empty();
+        let (files, merged) = match options.kubeconfig.as_deref() {
             Some(path) => files::read_one(path)?,
             None => files::read_usual(self.kubeconfig.as_ref(), self.home.as_deref())?,
         };
@@ -165,7 +176,6 @@ impl Surroundings {
         let namespace = options
             .namespace
             .clone()
-            .filter(|namespace| !namespace.is_empty())
             .or_else(|| choice.namespace().map(str::to_owned))
             .or_else(|| self.pod.as_ref().and_then(Pod::namespace))
             .unwrap_or_else(|| "default".to_owned());

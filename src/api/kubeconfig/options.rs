@@ -41,6 +41,30 @@ pub struct ClusterOptions {
     pub request_timeout: Option<Duration>,
 }
 
+impl ClusterOptions {
+    /// A flag without a value is as good as none: scripts fill in variables that may be empty.
+    pub(super) fn without_empty(mut self) -> Self {
+        for text in [
+            &mut self.context,
+            &mut self.cluster,
+            &mut self.user,
+            &mut self.namespace,
+            &mut self.server,
+            &mut self.impersonate,
+            &mut self.impersonate_uid,
+            &mut self.client_certificate,
+            &mut self.client_key,
+            &mut self.certificate_authority,
+            &mut self.tls_server_name,
+        ] {
+            text.take_if(|text| text.is_empty());
+        }
+        self.kubeconfig.take_if(|path| path.as_os_str().is_empty());
+        self.token.take_if(|token| token.0.is_empty());
+        self
+    }
+}
+
 /// A text that is not shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);

@@ -111,9 +111,9 @@ fn bad_certificates_are_told_with_their_context() {
         ),
         ("no-file", format!("{server}, certificate-authority: /nonexistent/ca.crt"), String::new()),
         (
-            "no-key",
+            "no-identity",
             format!("{server}, insecure-skip-tls-verify: true"),
-            "client-certificate-data: czNjcmV0".to_owned(),
+            "client-certificate-data: czNjcmV0, client-key-data: czNjcmV0".to_owned(),
         ),
     ];
     for (case, cluster, user) in cases {
@@ -186,6 +186,7 @@ fn flags(set: impl FnOnce(&mut ClusterOptions)) -> ClusterOptions {
     options
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "what the fields of the options hold")]
 fn some(text: &str) -> Option<String> {
     Some(text.to_owned())
 }
@@ -395,6 +396,7 @@ fn what_cannot_be_is_refused_by_name() {
         ("", exec(&format!("{v1}, interactiveMode: Never, env: [{{value: x}}]")), "has no name"),
         ("", "exec: {}".to_owned(), "has no command"),
         ("", "token: a, username: b".to_owned(), "a token and a user name"),
+        ("", "client-certificate-data: czNjcmV0".to_owned(), "give client-key or client-key-data too"),
         ("", "as-uid: a".to_owned(), "give --as too"),
         (
             ", proxy-url: 'ftp://me:s3cret@proxy'",
@@ -454,6 +456,15 @@ fn a_token_of_a_flag_replaces_the_users_own_and_needs_no_user() {
     fs::write(&path, file).unwrap();
     let user = listing(&[&path]).load(&with_token).unwrap().config.auth_info;
     assert!(user.token.is_some() && user.token_file.is_none());
+}
+
+#[test]
+fn a_key_without_a_certificate_is_passed_over() {
+    let folder = Folder::new("key");
+    let path = folder.write("config", &config("server: 'https://a'", "client-key: nowhere"));
+    assert!(
+        listing(&[&path]).load(&ClusterOptions::default()).unwrap().config.auth_info.client_key.is_none()
+    );
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! What is in the demo's cluster: workloads, their HPAs, their load, and the controller's settings.
 
-use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +11,10 @@ use tokio_util::task::TaskTracker;
 use super::files::Files;
 use crate::cli::Config;
 use crate::clock::SharedClock;
-use crate::embedded::load::{CpuLoad, Curve, Load, LoadMetrics, MemoryLoad, QueueLoad, RequestLoad, Shape};
-use crate::embedded::workload::{Timing, Workloads};
+use crate::embedded::load::{
+    Curve, Load, LoadMetrics, Measure, MemoryModel, Metric, Pipeline, Scraping, Shape, Work,
+};
+use crate::embedded::workload::{WorkloadModel, Workloads};
 use crate::embedded::{Cluster, Status};
 
 /// The namespace of the workloads.
@@ -40,12 +41,16 @@ impl DemoWorld {
             cluster.create(object)?;
         }
         let workloads = Arc::new(Workloads::new(cluster.clone(), Arc::clone(clock)));
-        warm_up(&workloads);
+        // The demo begins with workloads that run.
+        workloads.warm_up();
         for (name, start_up) in START_UPS {
-            let timing = Timing { start_up: Duration::from_millis(start_up), ..Timing::default() };
-            workloads.set_timing(NAMESPACE, name, timing);
+            let start_up = Duration::from_millis(start_up).into();
+            workloads.set_model(NAMESPACE, name, WorkloadModel { start_up, ..WorkloadModel::default() });
         }
-        let load = Arc::new(LoadMetrics::new(Arc::clone(clock), Duration::from_secs(1)));
+        let load = Arc::new(LoadMetrics::new(
+            Arc::clone(clock),
+            Pipeline::all(Scraping::every(Duration::from_secs(1))),
+        ));
         for one in loads() {
             load.add(one);
         }
@@ -59,18 +64,6 @@ impl DemoWorld {
         tasks.spawn(async move { workloads.run(token).await });
         let (load, cluster, token) = (Arc::clone(&self.load), self.cluster.clone(), stop.clone());
         tasks.spawn(async move { load.run(cluster, token).await });
-    }
-}
-
-/// Lets the first pods be ready at once: the demo begins with workloads that run.
-fn warm_up(workloads: &Workloads) {
-    let at_once = Timing { start_up: Duration::ZERO, ..Timing::default() };
-    for (name, _) in START_UPS {
-        workloads.set_timing(NAMESPACE, name, at_once);
-    }
-    // Pods are created in the first pass, ready in the second, and counted by their deployments in the third.
-    for _ in 0..3 {
-        workloads.step();
     }
 }
 
@@ -91,39 +84,33 @@ pub(super) fn controller_config(files: &Files) -> Config {
 /// How much work each workload has.
 fn loads() -> Vec<Load> {
     let seconds = Duration::from_secs;
-    let day = Shape::BusinessDay { night: 120.0, peak: 1_050.0, day: seconds(40) };
+    let day = Shape::BusinessDay { night: 120.0, peak: 1_050.0, day: seconds(40), weekend: 1.0 };
     let web = Load {
-        cpu: Some(CpuLoad {
-            // From seven in the morning on: at 40 seconds a day, the first rise comes at once.
-            demand: Curve::from(day).with_noise(0.06, 1).starting_at(Duration::from_millis(11_700)),
-            capacity: 500.0,
-        }),
-        memory: Some(MemoryLoad { base: 90.0 * MEBIBYTE, growth: 0.05 * MEBIBYTE }),
+        // From seven in the morning on: at 40 seconds a day, the first rise comes at once.
+        work: vec![Work::cpu(
+            Curve::from(day).with_noise(0.06, 1).starting_at(Duration::from_millis(11_700)),
+            500.0,
+        )],
+        memory: MemoryModel { base: 90.0 * MEBIBYTE, growth: 0.05 * MEBIBYTE },
         ..Load::of(NAMESPACE, "app", "web")
     };
     let orders = Shape::Spikes { base: 0.0, peak: 12.0, every: seconds(32), width: seconds(9) };
+    let orders = Curve::from(orders).with_noise(0.3, 2).starting_at(seconds(27));
+    let length = Metric::external("queue_length", Measure::Waiting, [("queue", "orders")]);
     let worker = Load {
-        queue: Some(QueueLoad {
-            metric: "queue_length".to_owned(),
-            labels: BTreeMap::from([("queue".to_owned(), "orders".to_owned())]),
-            arrivals: Curve::from(orders).with_noise(0.3, 2).starting_at(seconds(27)),
-            drain_per_pod: 2.0,
-        }),
+        work: vec![Work::queue(orders, 2.0).shown_as(length)],
         ..Load::of(NAMESPACE, "app", "worker")
     };
     let visitors = Shape::Spikes { base: 34.0, peak: 230.0, every: seconds(45), width: seconds(12) };
+    let visitors = Curve::from(visitors).with_noise(0.1, 3).starting_at(seconds(37));
+    let rate = Metric::of_pods("requests_per_second", Measure::Served);
     let burst = Load {
-        requests: Some(RequestLoad {
-            metric: "requests_per_second".to_owned(),
-            per_second: Curve::from(visitors).with_noise(0.1, 3).starting_at(seconds(37)),
-            capacity: 80.0,
-            object: None,
-        }),
+        work: vec![Work::requests(visitors, 80.0).shown_as(rate)],
         ..Load::of(NAMESPACE, "app", "burst")
     };
     let swing = Shape::Sine { mean: 400.0, amplitude: 250.0, period: seconds(30) };
     let cache = Load {
-        cpu: Some(CpuLoad { demand: Curve::from(swing).with_noise(0.05, 4), capacity: 1_000.0 }),
+        work: vec![Work::cpu(Curve::from(swing).with_noise(0.05, 4), 1_000.0)],
         ..Load::of(NAMESPACE, "app", "cache")
     };
     vec![web, worker, burst, cache]

@@ -133,7 +133,12 @@ impl Records {
         let config = config.map_err(|error| RecordError::Way(error.to_string()))?;
         let options = ClientOptions { gate: Gate::refusing(Refusal::DryRun), ..ClientOptions::default() };
         let clients = Clients::new(&config, &options).map_err(|error| RecordError::Way(error.to_string()))?;
-        Ok(Self { client: clients.watch, url, scope, clock })
+        Ok(Self::over(&clients, url, scope, clock))
+    }
+
+    /// The same over clients that exist already.
+    pub(super) fn over(clients: &Clients, url: String, scope: Scope, clock: SharedClock) -> Self {
+        Self { client: clients.watch.clone(), url, scope, clock }
     }
 
     /// The last decision of every HPA that is asked for, by namespace and name.

@@ -47,6 +47,8 @@ struct Rescale {
     from: Option<i32>,
     to: i32,
     told: bool,
+    /// A bound was put right; no metric was asked.
+    forced: bool,
 }
 
 /// Rebuilds the past of an HPA.
@@ -55,6 +57,7 @@ pub(super) fn rebuild(evidence: &Evidence<'_>) -> Past {
     let rescales = rescales(evidence);
     let recommendations = if evidence.kept.is_empty() {
         let mut found = recommended(&rescales, windows);
+        refute(&rescales, windows, &mut found);
         last_sync(evidence, windows, &mut found);
         found
     } else {
@@ -100,25 +103,26 @@ fn rescales(evidence: &Evidence<'_>) -> Vec<Rescale> {
     let mut points = Vec::new();
     for event in evidence.events.iter().filter(|event| event.told.reason == "SuccessfulRescale") {
         let Some((to, combined)) = new_size(&event.told.message) else { continue };
+        let forced = event.told.message.contains("Current number of replicas");
         // A combined event tells of several rescales, and only the last one's size.
         if event.count > 1 && !combined {
-            points.push((event.first, to));
+            points.push((event.first, to, forced));
         }
-        points.push((event.last, to));
+        points.push((event.last, to, forced));
     }
     points.sort_unstable();
     points.dedup();
     let mut found: Vec<Rescale> = Vec::new();
-    for (at, to) in points {
+    for (at, to, forced) in points {
         let from = found.last().map(|before| before.to).filter(|from| *from != to);
-        found.push(Rescale { at, from, to, told: true });
+        found.push(Rescale { at, from, to, told: true, forced });
     }
     let status = &evidence.record.status;
     if let Some(at) = status.last_scale_time
         && found.last().is_none_or(|last| at.duration_since(last.at) > SAME)
     {
         let from = found.last().map(|before| before.to).filter(|from| *from != status.desired_replicas);
-        found.push(Rescale { at, from, to: status.desired_replicas, told: false });
+        found.push(Rescale { at, from, to: status.desired_replicas, told: false, forced: false });
     }
     found
 }
@@ -146,6 +150,22 @@ fn recommended(rescales: &[Rescale], windows: Windows) -> Vec<Remembered> {
     shown.collect()
 }
 
+/// Drops what a later rescale shows to be wrong: the target is scaled down to a count only if no recommendation in the
+/// window is higher, and up to one only if none is lower.
+fn refute(rescales: &[Rescale], windows: Windows, found: &mut Vec<Remembered>) {
+    found.retain(|entry| {
+        let Memory::Recommendation { replicas } = entry.what else { return true };
+        let later = rescales.iter().filter(|rescale| rescale.at > entry.at && !rescale.forced);
+        !later.into_iter().any(|rescale| match rescale.from {
+            Some(from) if from > rescale.to => {
+                replicas > rescale.to && entry.at > before(rescale.at, windows.down)
+            }
+            Some(_) => replicas < rescale.to && entry.at > before(rescale.at, windows.up),
+            None => false,
+        })
+    });
+}
+
 /// What the conditions show of the recommendations up to the last sync.
 fn last_sync(evidence: &Evidence<'_>, windows: Windows, found: &mut Vec<Remembered>) {
     let status = &evidence.record.status;
@@ -165,12 +185,6 @@ fn last_sync(evidence: &Evidence<'_>, windows: Windows, found: &mut Vec<Remember
         what: Memory::Recommendation { replicas: stands },
         origin: Origin::Condition(reason.to_owned()),
     };
-    let holds = |window, enough: fn(i32, i32) -> bool| {
-        found.iter().any(|entry| {
-            let Memory::Recommendation { replicas } = entry.what else { return false };
-            entry.at > before(now, window) && enough(replicas, stands)
-        })
-    };
     if reason(SCALING_LIMITED) == Some("ScaleDownLimit") {
         // The policy would not have mattered had the window held the count.
         found.retain(|entry| entry.at <= before(now, windows.down));
@@ -178,7 +192,21 @@ fn last_sync(evidence: &Evidence<'_>, windows: Windows, found: &mut Vec<Remember
         found.push(remembered("ScaleDownLimit", at, None));
         return;
     }
-    match reason(ABLE_TO_SCALE) {
+    let able = reason(ABLE_TO_SCALE);
+    if able == Some("ReadyForNewScale") {
+        // Whatever is higher would have held the last sync.
+        found.retain(|entry| {
+            let higher = matches!(entry.what, Memory::Recommendation { replicas } if replicas > stands);
+            !higher || entry.at <= before(now, windows.down)
+        });
+    }
+    let holds = |window, enough: fn(i32, i32) -> bool| {
+        found.iter().any(|entry| {
+            let Memory::Recommendation { replicas } = entry.what else { return false };
+            entry.at > before(now, window) && enough(replicas, stands)
+        })
+    };
+    match able {
         Some(reason @ "ReadyForNewScale") => {
             found.push(remembered(reason, now, Some(before(now, period))));
         }
@@ -321,6 +349,17 @@ mod tests {
         let past = past(&record(false, 6, Some("10:00:00"), &[]), &[], "10:03:00");
         assert_eq!(recommendations(&past), [(6, at("10:00:00"))]);
         assert!(past.entries.iter().all(|entry| entry.origin == Origin::LastScaleTime));
+    }
+
+    #[test]
+    fn a_rescale_refutes_what_would_have_held_it() {
+        let events = [
+            rescaled(8, "10:00:00", "10:00:00", 1),
+            rescaled(6, "10:04:00", "10:04:00", 1),
+            rescaled(3, "10:05:00", "10:05:00", 1),
+        ];
+        let past = past(&record(false, 3, None, &[]), &events, "10:05:10");
+        assert_eq!(recommendations(&past), [(3, at("10:05:00"))]);
     }
 
     #[test]

@@ -109,7 +109,9 @@ impl Told {
         let explanation = &self.situation.explanation;
         let metrics =
             explanation.metrics.iter().map(|metric| metric.reading().map(|reading| reading.proposal));
-        let codes = self.findings.iter().map(|finding| finding.code);
+        // What is only good to know may come and go with every sample.
+        let grave = self.findings.iter().filter(|finding| finding.severity <= Severity::Warning);
+        let codes = grave.map(|finding| finding.code);
         format!(
             "{:?}",
             (

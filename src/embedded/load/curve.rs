@@ -3,9 +3,12 @@
 use std::f64::consts::TAU;
 use std::time::Duration;
 
+use super::points::Points;
+use crate::embedded::workload::seed::Seed;
+
 /// An amount that changes with time, never below zero.
 ///
-/// The same curve gives the same values in every run: its noise comes from a seed and from the time alone.
+/// The same curve gives the same values in every run: what is random in it comes from seeds and from the time alone.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Curve {
     shape: Shape,
@@ -14,6 +17,12 @@ pub struct Curve {
     seed: u64,
     /// How far into the shape the curve begins.
     offset: Duration,
+    /// What the shape's values are multiplied by.
+    scale: f64,
+    /// After which time the shape begins anew.
+    period: Option<Duration>,
+    /// When it begins, and its value until then.
+    begin: (Duration, f64),
 }
 
 /// The shape of a curve.
@@ -48,8 +57,8 @@ pub enum Shape {
         /// From one peak to the next.
         period: Duration,
     },
-    /// A working day, again and again, beginning at midnight: quiet at night, a rise in the morning, a dip at noon, a second
-    /// peak in the afternoon, a slow evening.
+    /// A working day, again and again, beginning at midnight of a Monday: quiet at night, a rise in the morning, a dip at
+    /// noon, a second peak in the afternoon, a slow evening.
     BusinessDay {
         /// The value at night.
         night: f64,
@@ -57,6 +66,8 @@ pub enum Shape {
         peak: f64,
         /// How long a day takes; 24 hours unless time is compressed.
         day: Duration,
+        /// How much of the rise above the night the sixth and seventh days have: 1 makes them working days too.
+        weekend: f64,
     },
     /// Low, with a high plateau at the beginning of each period.
     Spikes {
@@ -69,6 +80,23 @@ pub enum Shape {
         /// How long a spike lasts.
         width: Duration,
     },
+    /// Low, with high plateaus that begin at random, each independent of the others (a Poisson process).
+    RandomSpikes {
+        /// The value between the spikes.
+        base: f64,
+        /// The value during a spike, or several at once.
+        peak: f64,
+        /// From the start of one spike to the start of the next, on average.
+        every: Duration,
+        /// How long a spike lasts.
+        width: Duration,
+        /// Decides when.
+        seed: u64,
+    },
+    /// What was measured.
+    Points(Points),
+    /// Several curves on top of each other.
+    Sum(Vec<Curve>),
 }
 
 /// Share of the peak by hour of the day; straight lines in between are smoothed.
@@ -84,9 +112,26 @@ const BUSINESS_DAY: [(f64, f64); 9] = [
     (24.0, 0.0),
 ];
 
+/// A spike that covers more periods than this is taken for one of so many.
+const PERIODS_PER_SPIKE: u32 = 100;
+
 impl From<Shape> for Curve {
     fn from(shape: Shape) -> Self {
-        Self { shape, noise: 0.0, seed: 0, offset: Duration::ZERO }
+        Self {
+            shape,
+            noise: 0.0,
+            seed: 0,
+            offset: Duration::ZERO,
+            scale: 1.0,
+            period: None,
+            begin: (Duration::ZERO, 0.0),
+        }
+    }
+}
+
+impl From<Points> for Curve {
+    fn from(points: Points) -> Self {
+        Shape::Points(points).into()
     }
 }
 
@@ -94,6 +139,11 @@ impl Curve {
     /// A curve that is always the same.
     pub fn constant(value: f64) -> Self {
         Shape::Constant(value).into()
+    }
+
+    /// Several curves on top of each other: a base load and spikes.
+    pub fn sum(curves: impl IntoIterator<Item = Self>) -> Self {
+        Shape::Sum(curves.into_iter().collect()).into()
     }
 
     /// The curve with noise: each value is moved by up to `fraction` of itself, up or down, smoothly from second to second.
@@ -108,34 +158,57 @@ impl Curve {
         Self { offset, ..self }
     }
 
+    /// The curve with all values multiplied.
+    #[must_use]
+    pub fn scaled_by(self, factor: f64) -> Self {
+        Self { scale: self.scale * factor, ..self }
+    }
+
+    /// The curve's first `period` again and again. Noise does not repeat. A period of zero is none.
+    #[must_use]
+    pub fn repeating(self, period: Duration) -> Self {
+        Self { period: Some(period).filter(|period| !period.is_zero()), ..self }
+    }
+
+    /// The curve begun `delay` later; until then the value is `before`.
+    #[must_use]
+    pub fn after(self, delay: Duration, before: f64) -> Self {
+        Self { begin: (delay, before), ..self }
+    }
+
     /// The value at a time since the curve's beginning: finite and not negative.
     pub fn at(&self, time: Duration) -> f64 {
+        let (begin, before) = self.begin;
+        let Some(time) = time.checked_sub(begin) else { return before.max(0.0) };
         let time = time.saturating_add(self.offset);
-        let value = self.shape.at(time) * (1.0 + self.noise * noise(self.seed, time));
+        let within = self.period.map_or(time, |period| remainder(time, period));
+        let noise = if self.noise == 0.0 { 0.0 } else { self.noise * noise(self.seed, time) };
+        let value = self.shape.at(within) * self.scale * (1.0 + noise);
         if value.is_finite() { value.max(0.0) } else { 0.0 }
     }
 }
 
 impl Shape {
     fn at(&self, time: Duration) -> f64 {
-        match *self {
-            Self::Constant(value) => value,
-            Self::Ramp { from, to, over } => from + (to - from) * ratio(time, over).min(1.0),
-            Self::Step { before, after, at } => {
-                if time < at {
-                    before
-                } else {
-                    after
-                }
-            }
-            Self::Sine { mean, amplitude, period } => mean + amplitude * (TAU * ratio(time, period)).sin(),
-            Self::BusinessDay { night, peak, day } => {
-                night + (peak - night) * share_of_peak(ratio(time, day).fract() * 24.0)
+        match self {
+            Self::Constant(value) => *value,
+            Self::Ramp { from, to, over } => from + (to - from) * ratio(time, *over).min(1.0),
+            Self::Step { before, after, at } => *if time < *at { before } else { after },
+            Self::Sine { mean, amplitude, period } => mean + amplitude * (TAU * ratio(time, *period)).sin(),
+            Self::BusinessDay { night, peak, day, weekend } => {
+                let days = ratio(time, *day);
+                let rise = if days % 7.0 < 5.0 { 1.0 } else { *weekend };
+                night + (peak - night) * rise * share_of_peak(days.fract() * 24.0)
             }
             Self::Spikes { base, peak, every, width } => {
-                let within = ratio(time, every).fract() * every.as_secs_f64();
-                if within < width.as_secs_f64() { peak } else { base }
+                let within = ratio(time, *every).fract() * every.as_secs_f64();
+                *if within < width.as_secs_f64() { peak } else { base }
             }
+            Self::RandomSpikes { base, peak, every, width, seed } => {
+                *if is_in_spike(time, *every, *width, *seed) { peak } else { base }
+            }
+            Self::Points(points) => points.at(time),
+            Self::Sum(curves) => curves.iter().map(|curve| curve.at(time)).sum(),
         }
     }
 }
@@ -143,6 +216,12 @@ impl Shape {
 /// How often `whole` fits into `time`; a period of zero never comes round.
 fn ratio(time: Duration, whole: Duration) -> f64 {
     if whole.is_zero() { 1.0 } else { time.as_secs_f64() / whole.as_secs_f64() }
+}
+
+/// What is left of `time` behind the last whole `period`.
+fn remainder(time: Duration, period: Duration) -> Duration {
+    let nanos = time.as_nanos().checked_rem(period.as_nanos()).unwrap_or(0);
+    Duration::from_nanos_u128(nanos)
 }
 
 fn share_of_peak(hour: f64) -> f64 {
@@ -153,6 +232,37 @@ fn share_of_peak(hour: f64) -> f64 {
         return 0.0;
     };
     low + (high - low) * smooth((hour - from) / (to - from))
+}
+
+/// Whether one of the spikes that begin at random lasts at `time`.
+///
+/// Each period has a number of beginnings from the Poisson distribution with mean 1, each at a uniform place in it: this
+/// is the Poisson process, and it can be asked about any time without those before it.
+fn is_in_spike(time: Duration, every: Duration, width: Duration, seed: u64) -> bool {
+    let (now, width) = (ratio(time, every), ratio(width, every).min(f64::from(PERIODS_PER_SPIKE)));
+    let this = now.floor();
+    (0..=PERIODS_PER_SPIKE + 1)
+        .map(|back| this - f64::from(back))
+        .take_while(|from| now - from < width + 1.0)
+        .any(|from| {
+            let seed = Seed::new(seed).nth(from.to_bits());
+            let begins = |place: u64| from + seed.nth(place).share();
+            from >= 0.0
+                && (0..poisson(seed.of("count").share()))
+                    .map(begins)
+                    .any(|begin| begin <= now && now < begin + width)
+        })
+}
+
+/// The number of events, 1 on average, that a share stands for: the inverse of Poisson's distribution function.
+fn poisson(share: f64) -> u64 {
+    let (mut count, mut probability, mut rest) = (0_u64, (-1.0_f64).exp(), share);
+    while rest >= probability && count < 20 {
+        rest -= probability;
+        count += 1;
+        probability /= count as f64;
+    }
+    count
 }
 
 /// Between −1 and 1, by seed and time.
@@ -167,21 +277,7 @@ fn smooth(share: f64) -> f64 {
 }
 
 fn level(seed: u64, second: u64) -> f64 {
-    share(mix(seed ^ mix(second))) * 2.0 - 1.0
-}
-
-/// A number between 0 and 1 out of a hash.
-pub(super) fn share(hash: u64) -> f64 {
-    // 53 bits are what a float64 holds exactly.
-    (hash >> 11) as f64 / (1_u64 << 53) as f64
-}
-
-/// The last step of splitmix64: every bit of the input changes half of the output.
-pub(super) fn mix(number: u64) -> u64 {
-    let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    number ^ (number >> 31)
+    Seed::new(seed).nth(second).share() * 2.0 - 1.0
 }
 
 #[cfg(test)]
@@ -189,6 +285,7 @@ mod tests {
     use std::time::Duration;
 
     use super::{Curve, Shape};
+    use crate::embedded::load::{Between, Points};
 
     const fn secs(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
@@ -207,6 +304,12 @@ mod tests {
     fn a_ramp_goes_straight_and_then_stays() {
         let curve = Curve::from(Shape::Ramp { from: 10.0, to: 30.0, over: secs(20) });
         assert_eq!(values(&curve, [0, 5, 10, 20, 500]), [10.0, 15.0, 20.0, 30.0, 30.0]);
+    }
+
+    #[test]
+    fn a_curve_can_begin_later() {
+        let curve = Curve::from(Shape::Step { before: 1.0, after: 9.0, at: secs(60) }).after(secs(100), 4.0);
+        assert_eq!(values(&curve, [0, 99, 100, 159, 160]), [4.0, 4.0, 1.0, 1.0, 9.0]);
     }
 
     #[test]
@@ -231,7 +334,8 @@ mod tests {
     #[test]
     fn a_business_day_is_quiet_at_night_and_peaks_before_and_after_noon() {
         let hour = |hour: u64| secs(hour * 3_600);
-        let curve = Curve::from(Shape::BusinessDay { night: 100.0, peak: 1_100.0, day: hour(24) });
+        let curve =
+            Curve::from(Shape::BusinessDay { night: 100.0, peak: 1_100.0, day: hour(24), weekend: 1.0 });
         let at = |time: u64| curve.at(hour(time));
         assert_eq!((at(0), at(3), at(6)), (100.0, 100.0, 100.0));
         assert_eq!((at(11), at(15)), (1_100.0, 1_100.0));
@@ -243,7 +347,7 @@ mod tests {
 
     #[test]
     fn a_day_can_be_compressed_and_begin_in_the_morning() {
-        let curve = Curve::from(Shape::BusinessDay { night: 0.0, peak: 10.0, day: secs(24) });
+        let curve = Curve::from(Shape::BusinessDay { night: 0.0, peak: 10.0, day: secs(24), weekend: 1.0 });
         assert_eq!(values(&curve.starting_at(secs(11)), [0, 4, 24]), [10.0, 10.0, 10.0]);
     }
 
@@ -273,8 +377,54 @@ mod tests {
 
     #[test]
     fn a_period_of_zero_is_no_reason_to_fail() {
-        let day = Curve::from(Shape::BusinessDay { night: 5.0, peak: 10.0, day: Duration::ZERO });
+        let day =
+            Curve::from(Shape::BusinessDay { night: 5.0, peak: 10.0, day: Duration::ZERO, weekend: 0.0 });
         let ramp = Curve::from(Shape::Ramp { from: 1.0, to: 2.0, over: Duration::ZERO });
         assert_eq!((day.at(secs(3)), ramp.at(secs(3))), (5.0, 2.0));
+    }
+
+    #[test]
+    fn on_the_weekend_less_is_done() {
+        let day = Shape::BusinessDay { night: 100.0, peak: 1_100.0, day: secs(24), weekend: 0.2 };
+        let peaks = values(&day.into(), (0..8).map(|day| day * 24 + 11));
+        assert_eq!(peaks, [1_100.0, 1_100.0, 1_100.0, 1_100.0, 1_100.0, 300.0, 300.0, 1_100.0]);
+    }
+
+    #[test]
+    fn curves_add_up_scale_and_repeat() {
+        let ramp = Curve::from(Shape::Ramp { from: 0.0, to: 10.0, over: secs(10) });
+        let sum = Curve::sum([Curve::constant(100.0), ramp.clone().scaled_by(2.0).repeating(secs(10))]);
+        assert_eq!(values(&sum, [0, 5, 9, 10, 25]), [100.0, 110.0, 118.0, 100.0, 110.0]);
+        assert_eq!(values(&ramp.repeating(Duration::ZERO), [5, 50]), [5.0, 10.0]);
+    }
+
+    #[test]
+    fn measured_points_are_a_curve_like_any_other() {
+        let points = Points::new([(secs(0), 10.0), (secs(10), 20.0)], Between::Linear).expect("points");
+        let period = points.length();
+        let curve = Curve::from(points).repeating(period).starting_at(secs(5));
+        assert_eq!(values(&curve, [0, 4, 5, 10]), [15.0, 19.0, 10.0, 15.0]);
+    }
+
+    #[test]
+    fn random_spikes_come_as_often_as_they_should_and_are_the_same_for_the_same_seed() {
+        let spikes = |seed| {
+            Curve::from(Shape::RandomSpikes { base: 0.0, peak: 1.0, every: secs(100), width: secs(10), seed })
+        };
+        let curve = spikes(1);
+        let values = values(&curve, 0..100_000);
+        // A time is free of spikes if none began within the last 10 s: exp(-0.1) of all times.
+        let covered = values.iter().sum::<f64>() / 100_000.0;
+        assert!((0.085..0.105).contains(&covered), "{covered}");
+        assert_eq!(values[..5_000], self::values(&spikes(1), 0..5_000));
+        assert_ne!(values[..5_000], self::values(&spikes(2), 0..5_000));
+    }
+
+    #[test]
+    fn random_spikes_longer_than_their_distance_overlap() {
+        let shape = Shape::RandomSpikes { base: 0.0, peak: 1.0, every: secs(10), width: secs(50), seed: 1 };
+        let values = values(&shape.into(), 50..100_050);
+        let covered = values.iter().sum::<f64>() / 100_000.0;
+        assert!((0.985..1.0).contains(&covered), "{covered}");
     }
 }

@@ -1,70 +1,86 @@
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{CpuLoad, Curve, Load, LoadMetrics, MemoryLoad, QueueLoad, RequestLoad, Shape};
+use super::{
+    CpuModel, Curve, Load, LoadId, LoadMetrics, Measure, MemoryModel, Metric, Outage, OutageKind, Pipeline,
+    Scraping, Shape, Work, WorkState,
+};
 use crate::clock::VirtualClock;
 use crate::embedded::object::{list, text};
+use crate::embedded::workload::Span;
 use crate::embedded::{Cluster, MetricsApi, MetricsBackend, MetricsReply, MetricsRequest};
 
-const SCRAPE: Duration = Duration::from_secs(15);
+mod day;
+
+const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
 
 struct World {
     cluster: Cluster,
     metrics: LoadMetrics,
+    load: LoadId,
 }
 
 impl World {
     fn with(load: Load) -> Self {
-        let clock = Arc::new(VirtualClock::starting_at("2030-01-01T00:00:00Z".parse().expect("time")));
-        let cluster = Cluster::new(clock.clone());
-        let metrics = LoadMetrics::new(clock, SCRAPE);
-        metrics.add(load);
-        Self { cluster, metrics }
+        Self::behind(Pipeline::default(), load)
     }
 
-    /// Puts `count` pods of an app, ready or not, without changing those that are there.
-    fn pods(&self, app: &str, count: usize, ready: bool) {
+    fn behind(pipeline: Pipeline, load: Load) -> Self {
+        let clock = Arc::new(VirtualClock::starting_at("2030-01-01T00:00:00Z".parse().expect("time")));
+        let cluster = Cluster::new(clock.clone());
+        let metrics = LoadMetrics::new(clock, pipeline);
+        let load = metrics.add(load);
+        Self { cluster, metrics, load }
+    }
+
+    fn pod(&self, app: &str, name: &str, status: &Value) {
+        self.cluster.put_raw(json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"namespace": "shop", "name": name, "uid": format!("uid-{name}"), "labels": {"app": app}},
+            "spec": {"containers": [{"name": "app"}, {"name": "proxy"}]},
+            "status": status,
+        }));
+        self.metrics.step(&self.cluster);
+    }
+
+    /// Puts `count` ready pods of an app.
+    fn pods(&self, app: &str, count: usize) {
         for index in 0..count {
-            let status = if ready { "True" } else { "False" };
-            self.cluster.put_raw(json!({
-                "apiVersion": "v1", "kind": "Pod",
-                "metadata": {
-                    "namespace": "shop", "name": format!("{app}-{index}"), "uid": format!("uid-{app}-{index}"),
-                    "labels": {"app": app},
-                },
-                "spec": {"containers": [{"name": "app"}, {"name": "proxy"}]},
-                "status": {
-                    "phase": "Running", "startTime": "2030-01-01T00:00:00Z",
-                    "conditions": [{"type": "Ready", "status": status}],
-                },
-            }));
+            self.pod(app, &format!("{app}-{index}"), &ready());
         }
     }
 
-    /// Passes time in steps of 200 ms.
-    async fn pass(&self, time: Duration) {
-        for _ in 0..time.as_millis() / 200 {
-            tokio::time::advance(Duration::from_millis(200)).await;
+    /// Passes time in whole seconds.
+    async fn pass(&self, seconds: u64) {
+        for _ in 0..seconds {
+            tokio::time::advance(secs(1)).await;
             self.metrics.step(&self.cluster);
         }
     }
 
-    fn ask(&self, api: MetricsApi, path: &[&str]) -> Vec<Value> {
+    fn reply(&self, api: MetricsApi, path: &[&str], labels: &str) -> MetricsReply {
         let path: Vec<_> = path.iter().map(ToString::to_string).collect();
-        let reply = self.metrics.answer(&MetricsRequest {
+        self.metrics.answer(&MetricsRequest {
             cluster: &self.cluster,
             api,
             version: "v1beta1",
             namespace: "shop",
             path: &path,
-            label_selector: "",
+            label_selector: labels,
             metric_label_selector: "",
-        });
-        match reply {
-            MetricsReply::Json(answer) => list(&answer, &["items"]).to_vec(),
+        })
+    }
+
+    fn ask(&self, api: MetricsApi, path: &[&str]) -> Vec<Value> {
+        match self.reply(api, path, "") {
+            MetricsReply::Encoded(text) => {
+                let answer: Value = serde_json::from_slice(&text).expect("JSON");
+                list(&answer, &["items"]).to_vec()
+            }
             other => panic!("expected a list, got {other:?}"),
         }
     }
@@ -77,6 +93,30 @@ impl World {
         };
         self.ask(MetricsApi::Resource, &["pods"]).iter().map(of).collect()
     }
+
+    fn work(&self) -> WorkState {
+        self.metrics.state(self.load).expect("load").work[0]
+    }
+}
+
+fn ready() -> Value {
+    json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]})
+}
+
+fn starting() -> Value {
+    json!({
+        "phase": "Running", "conditions": [{"type": "Ready", "status": "False"}],
+        "containerStatuses": [{"name": "app", "started": false, "state": {"running": {}}}],
+    })
+}
+
+fn backing_off() -> Value {
+    json!({
+        "phase": "Running", "conditions": [{"type": "Ready", "status": "False"}],
+        "containerStatuses": [{
+            "name": "app", "restartCount": 1, "started": false, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        }],
+    })
 }
 
 fn web() -> Load {
@@ -84,116 +124,373 @@ fn web() -> Load {
 }
 
 fn cpu(demand: impl Into<Curve>, capacity: f64) -> Load {
-    Load { cpu: Some(CpuLoad { demand: demand.into(), capacity }), ..web() }
+    Load { work: vec![Work::cpu(demand, capacity)], ..web() }
 }
 
-fn queue(arrivals: impl Into<Curve>, drain_per_pod: f64) -> Load {
-    let labels = BTreeMap::from([("queue".to_owned(), "orders".to_owned())]);
-    let queue =
-        QueueLoad { metric: "queue_length".to_owned(), labels, arrivals: arrivals.into(), drain_per_pod };
-    Load { queue: Some(queue), ..web() }
+fn close(value: f64, expected: f64) {
+    assert!((value - expected).abs() < 1e-3 * expected.max(1.0), "{value} is not {expected}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn cpu_is_spread_over_the_ready_pods_almost_evenly() {
+async fn cpu_is_spread_over_the_ready_pods_almost_evenly_and_in_all_exactly() {
     let world = World::with(cpu(Curve::constant(1_000.0), 500.0));
-    world.pods("web", 4, true);
-    world.metrics.step(&world.cluster);
+    world.pods("web", 4);
+    world.pass(15).await;
     let usage = world.cpu();
     assert_eq!(usage.len(), 4);
     assert!(usage.iter().all(|usage| (240.0..=260.0).contains(usage)), "{usage:?}");
     assert!(usage.windows(2).any(|pair| pair[0] != pair[1]));
+    close(usage.iter().sum(), 1_000.0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_uses_no_more_than_its_capacity() {
-    let world = World::with(cpu(Curve::constant(1_000.0), 300.0));
-    world.pods("web", 2, true);
-    world.metrics.step(&world.cluster);
-    assert_eq!(world.cpu(), [300.0, 300.0]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn pods_that_are_not_ready_have_no_sample_and_get_no_work() {
-    let world = World::with(cpu(Curve::constant(100.0), 500.0));
-    world.pods("web", 3, false);
-    world.pods("web", 1, true);
-    world.metrics.step(&world.cluster);
+async fn a_skew_spreads_it_unevenly() {
+    let world = World::with(Load { skew: 0.5, ..cpu(Curve::constant(1_200.0), 500.0) });
+    world.pods("web", 12);
+    world.pass(15).await;
     let usage = world.cpu();
-    assert!(usage.len() == 1 && usage[0] > 95.0, "{usage:?}");
+    assert!(usage.iter().any(|usage| *usage < 80.0) && usage.iter().any(|usage| *usage > 120.0), "{usage:?}");
+    close(usage.iter().sum(), 1_200.0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sample_holds_until_the_next_scrape_and_carries_its_time_and_window() {
-    let world =
-        World::with(cpu(Shape::Step { before: 100.0, after: 400.0, at: Duration::from_secs(5) }, 500.0));
-    world.pods("web", 1, true);
-    world.pass(Duration::from_secs(14)).await;
-    assert!(world.cpu()[0] < 110.0);
-    world.pass(Duration::from_secs(2)).await;
-    assert!(world.cpu()[0] > 350.0);
+async fn a_pod_uses_no_more_than_its_capacity_and_the_rest_is_unserved() {
+    let world = World::with(cpu(Curve::constant(1_000.0), 300.0));
+    world.pods("web", 2);
+    world.pass(15).await;
+    assert_eq!(world.cpu(), [300.0, 300.0]);
+    let work = world.work();
+    assert_eq!((work.demand, work.capacity), (1_000.0, 600.0));
+    assert_eq!((work.arrived, work.served, work.unserved), (15_000.0, 9_000.0, 6_000.0));
+    assert_eq!((work.waiting, work.saturated), (0.0, secs(15)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cpu_limit_lowers_the_capacity() {
+    let work = Work::requests(Curve::constant(100.0), 100.0).with_cpu(10.0);
+    let limits = CpuModel { base: 50.0, start_up: 0.0, limit: Some(250.0) };
+    let world = World::with(Load { work: vec![work], cpu: limits, ..web() });
+    world.pods("web", 3);
+    world.pass(15).await;
+    assert_eq!(world.work().capacity, 60.0);
+    assert_eq!(world.cpu(), [250.0; 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_start_have_their_own_cpu_and_no_work() {
+    let limits = CpuModel { base: 10.0, start_up: 900.0, limit: None };
+    let world = World::with(Load { cpu: limits, ..cpu(Curve::constant(100.0), 500.0) });
+    world.pods("web", 1);
+    world.pod("web", "fresh", &starting());
+    world.pass(10).await;
+    world.pod("web", "fresh", &ready());
+    world.pass(5).await;
+    let usage = world.cpu();
+    // Ten seconds of starting, then five with half of the work.
+    close(usage[0], (900.0 * 10.0 + 60.0 * 5.0) / 15.0 + (usage[0] - 620.0));
+    assert!((615.0..=625.0).contains(&usage[0]), "{usage:?}");
+    close(usage.iter().sum(), 600.0 + (100.0 * 15.0 + 10.0 * 20.0) / 15.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_without_a_running_container_have_no_sample() {
+    let world = World::with(cpu(Curve::constant(100.0), 500.0));
+    world.pods("web", 1);
+    world.pod("web", "pending", &json!({"phase": "Pending"}));
+    world.pod("web", "crashed", &ready());
+    world.pass(15).await;
+    assert_eq!(world.cpu().len(), 2);
+    world.pod("web", "crashed", &backing_off());
+    world.pass(15).await;
+    assert_eq!(world.cpu(), [100.0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_is_in_a_sample_once_it_has_run_for_ten_seconds() {
+    let world = World::with(cpu(Curve::constant(100.0), 500.0));
+    world.pass(6).await;
+    world.pods("web", 1);
+    world.pass(9).await;
+    assert_eq!(world.cpu().len(), 0);
+    world.pass(15).await;
     let item = &world.ask(MetricsApi::Resource, &["pods"])[0];
-    assert_eq!((text(item, &["timestamp"]), text(item, &["window"])), ("2030-01-01T00:00:15Z", "15s"));
+    assert_eq!((text(item, &["timestamp"]), text(item, &["window"])), ("2030-01-01T00:00:30Z", "15s"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sample_is_a_mean_over_its_window_and_holds_until_the_next_scrape() {
+    let world = World::with(cpu(Shape::Step { before: 100.0, after: 400.0, at: secs(25) }, 500.0));
+    world.pods("web", 1);
+    world.pass(29).await;
+    close(world.cpu()[0], 100.0);
+    world.pass(1).await;
+    close(world.cpu()[0], 200.0);
+    world.pass(15).await;
+    close(world.cpu()[0], 400.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_longer_window_averages_over_several_scrapes_and_a_delay_holds_samples_back() {
+    let scraping = Scraping { window: secs(60), delay: secs(20), ..Scraping::default() };
+    let pipeline = Pipeline { resource: scraping, ..Pipeline::default() };
+    let world =
+        World::behind(pipeline, cpu(Shape::Step { before: 100.0, after: 400.0, at: secs(60) }, 500.0));
+    world.pods("web", 1);
+    world.pass(34).await;
+    assert_eq!(world.cpu().len(), 0);
+    world.pass(61).await;
+    let item = &world.ask(MetricsApi::Resource, &["pods"])[0];
+    assert_eq!((text(item, &["timestamp"]), text(item, &["window"])), ("2030-01-01T00:01:15Z", "1m0s"));
+    close(world.cpu()[0], (45.0 * 100.0 + 15.0 * 400.0) / 60.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_phase_says_when_scraping_begins() {
+    let scraping = Scraping { phase: secs(7), ..Scraping::default() };
+    let pipeline = Pipeline { resource: scraping, ..Pipeline::default() };
+    let world = World::behind(pipeline, cpu(Curve::constant(100.0), 500.0));
+    world.pods("web", 1);
+    world.pass(21).await;
+    assert_eq!(world.cpu().len(), 0);
+    world.pass(1).await;
+    assert_eq!(world.ask(MetricsApi::Resource, &["pods"])[0]["timestamp"], "2030-01-01T00:00:22Z");
 }
 
 #[tokio::test(start_paused = true)]
 async fn pods_without_a_load_idle_and_every_container_is_shown() {
     let world = World::with(cpu(Curve::constant(1_000.0), 500.0));
-    world.pods("other", 1, true);
-    world.metrics.step(&world.cluster);
+    world.pods("other", 1);
+    world.pass(15).await;
     let item = &world.ask(MetricsApi::Resource, &["pods"])[0];
     assert_eq!(list(item, &["containers"]).len(), 2);
     assert_eq!(world.cpu(), [2.0]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn memory_grows_with_the_age_of_the_pod() {
-    let memory = MemoryLoad { base: 64.0 * 1024.0, growth: 1024.0 };
-    let world = World::with(Load { memory: Some(memory), ..web() });
-    world.pods("web", 1, true);
+async fn one_container_can_be_named_to_do_the_work() {
+    let world =
+        World::with(Load { container: Some("proxy".to_owned()), ..cpu(Curve::constant(100.0), 500.0) });
+    world.pods("web", 1);
+    world.pass(15).await;
+    let item = &world.ask(MetricsApi::Resource, &["pods"])[0];
+    assert_eq!(item["containers"][0]["usage"]["cpu"], "2000000n");
+    assert_eq!(item["containers"][1]["usage"]["cpu"], "100000000n");
+}
+
+#[tokio::test(start_paused = true)]
+async fn memory_grows_with_the_age_of_the_container_and_with_its_work() {
+    let memory = MemoryModel { base: 64.0 * 1024.0, growth: 1024.0 };
+    let work = Work::requests(Curve::constant(8.0), 10.0).with_memory(2_048.0);
+    let world = World::with(Load { memory, work: vec![work], ..web() });
+    world.pods("web", 1);
     let memory = || world.ask(MetricsApi::Resource, &["pods"])[0]["containers"][0]["usage"]["memory"].clone();
+    world.pass(15).await;
+    assert_eq!(memory(), "95Ki");
+    world.pass(15).await;
+    assert_eq!(memory(), "110Ki");
+    world.pod("web", "web-0", &backing_off());
+    world.pass(5).await;
+    let mut restarted = starting();
+    restarted["containerStatuses"][0]["restartCount"] = json!(1);
+    world.pod("web", "web-0", &restarted);
+    world.pass(10).await;
+    assert_eq!(memory(), "74Ki");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_pods_usage_can_be_read_by_name() {
+    let world = World::with(cpu(Curve::constant(100.0), 500.0));
+    world.pods("web", 1);
+    world.pass(15).await;
+    let MetricsReply::Encoded(text) = world.reply(MetricsApi::Resource, &["pods", "web-0"], "") else {
+        panic!("expected a PodMetrics")
+    };
+    let item: Value = serde_json::from_slice(&text).expect("JSON");
+    assert_eq!((&item["kind"], &item["metadata"]["name"]), (&json!("PodMetrics"), &json!("web-0")));
+    assert!(matches!(world.reply(MetricsApi::Resource, &["pods", "gone"], ""), MetricsReply::Status(_)));
+    world.cluster.delete_now("pods", "shop", "web-0").expect("delete");
     world.metrics.step(&world.cluster);
-    assert_eq!(memory(), "64Ki");
-    world.pass(Duration::from_secs(15)).await;
-    assert_eq!(memory(), "79Ki");
+    assert!(matches!(world.reply(MetricsApi::Resource, &["pods", "web-0"], ""), MetricsReply::Status(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_pods_that_a_selector_matches_are_listed_also_later_ones() {
+    let world = World::with(cpu(Curve::constant(100.0), 500.0));
+    let listed = || match world.reply(MetricsApi::Resource, &["pods"], "app in (web, late)") {
+        MetricsReply::Encoded(text) => {
+            list(&serde_json::from_slice::<Value>(&text).expect("JSON"), &["items"]).len()
+        }
+        other => panic!("expected a list, got {other:?}"),
+    };
+    world.pods("web", 2);
+    world.pods("other", 2);
+    world.pass(15).await;
+    assert_eq!(listed(), 2);
+    world.pods("late", 1);
+    world.pass(15).await;
+    assert_eq!(listed(), 3);
+    assert!(matches!(world.reply(MetricsApi::Resource, &["pods"], "app in"), MetricsReply::Status(_)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn requests_are_shown_for_each_pod_and_in_all_on_their_object() {
-    let object = Some(("v1".to_owned(), "Service".to_owned(), "front".to_owned()));
-    let requests =
-        RequestLoad { metric: "rps".to_owned(), per_second: Curve::constant(90.0), capacity: 100.0, object };
-    let world = World::with(Load { requests: Some(requests), ..web() });
-    world.pods("web", 3, true);
-    world.metrics.step(&world.cluster);
-    assert_eq!(world.ask(MetricsApi::Custom, &["pods", "*", "rps"]).len(), 3);
+    let work = Work::requests(Curve::constant(90.0), 100.0)
+        .shown_as(Metric::of_pods("rps", Measure::Served))
+        .shown_as(Metric::of_object("rps", Measure::Demand, "v1", "Service", "front"))
+        .shown_as(Metric::of_object("busy", Measure::Saturation, "networking.k8s.io/v1", "Ingress", "front"));
+    let world = World::with(Load { work: vec![work], ..web() });
+    world.pods("web", 3);
+    world.pass(15).await;
+    let pods = world.ask(MetricsApi::Custom, &["pods", "*", "rps"]);
+    let milli = |item: &Value| text(item, &["value"]).trim_end_matches('m').parse::<f64>().expect("value");
+    close(pods.iter().map(milli).sum(), 90_000.0);
+    assert_eq!((&pods[0]["metricName"], &pods[0]["window"]), (&json!("rps"), &json!(15)));
     assert_eq!(world.ask(MetricsApi::Custom, &["services", "front", "rps"])[0]["value"], "90000m");
+    let busy = &world.ask(MetricsApi::Custom, &["ingresses.networking.k8s.io", "front", "busy"])[0];
+    assert_eq!(busy["value"], "300m");
+    assert!(world.ask(MetricsApi::Custom, &["services", "back", "rps"]).is_empty());
+    assert_eq!(world.ask(MetricsApi::Custom, &["pods", "web-1", "rps"]).len(), 1);
+    assert!(matches!(world.reply(MetricsApi::Custom, &["pods", "*", "other"], ""), MetricsReply::Status(_)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queue_grows_without_pods_and_is_drained_by_ready_ones() {
-    let stop = Shape::Step { before: 10.0, after: 0.0, at: Duration::from_secs(30) };
-    let world = World::with(queue(stop, 5.0));
-    let waiting = || world.metrics.queue("queue_length").expect("queue").waiting().round();
-    let shown = || world.ask(MetricsApi::External, &["queue_length"])[0]["value"].clone();
-    world.pass(Duration::from_secs(30)).await;
-    assert_eq!(waiting(), 300.0);
-    world.pods("web", 4, true);
-    world.pass(Duration::from_secs(10)).await;
-    assert_eq!(waiting(), 100.0);
-    world.pass(Duration::from_secs(20)).await;
-    assert_eq!((waiting(), shown()), (0.0, json!("0")));
-    let queue = world.metrics.queue("queue_length").expect("queue");
-    assert!((queue.arrived() - queue.served()).abs() < 1e-6);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_series_of_a_queue_carries_its_labels() {
-    let world = World::with(queue(Curve::constant(1.0), 1.0));
-    world.metrics.step(&world.cluster);
+async fn a_queue_shows_its_length_and_its_waiting_time_with_labels() {
+    let labels = [("queue", "orders")];
+    let work = Work::queue(Shape::Step { before: 10.0, after: 0.0, at: secs(30) }, 5.0)
+        .shown_as(Metric::external("queue_length", Measure::Waiting, labels))
+        .shown_as(Metric::external("queue_seconds", Measure::WaitingTime, labels))
+        .shown_as(Metric::of_pods("queue_per_pod", Measure::Waiting));
+    let world = World::with(Load { work: vec![work], ..web() });
+    let shown = |metric| world.ask(MetricsApi::External, &[metric])[0]["value"].clone();
+    world.pass(30).await;
+    assert_eq!(
+        (world.work().waiting, shown("queue_length"), shown("queue_seconds")),
+        (300.0, json!("300000m"), json!("60000m"))
+    );
+    world.pods("web", 4);
+    world.pass(10).await;
+    close(world.work().waiting, 100.0);
+    world.pass(20).await;
+    assert_eq!((world.work().waiting, shown("queue_length")), (0.0, json!("0m")));
     let item = &world.ask(MetricsApi::External, &["queue_length"])[0];
-    assert_eq!(item["metricLabels"], json!({"queue": "orders"}));
-    assert_eq!(item["metricName"], "queue_length");
+    assert_eq!(
+        (&item["metricLabels"], &item["metricName"]),
+        (&json!({"queue": "orders"}), &json!("queue_length"))
+    );
+    assert_eq!(world.ask(MetricsApi::Custom, &["pods", "*", "queue_per_pod"]).len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_arrives_is_served_or_lost_or_waits_whatever_the_pods_do() {
+    let demand =
+        Curve::from(Shape::Sine { mean: 50.0, amplitude: 40.0, period: secs(300) }).with_noise(0.3, 3);
+    let lossy = Work::requests(demand.clone(), 12.0);
+    let patient = Work::queue(demand, 12.0);
+    let world = World::with(Load { work: vec![lossy, patient], ..web() });
+    for round in 0..60_u64 {
+        let status = if round % 3 == 0 { backing_off() } else { ready() };
+        world.pod("web", &format!("web-{}", round % 5), &status);
+        world.pass(10).await;
+    }
+    let state = world.metrics.state(world.load).expect("load");
+    for work in &state.work {
+        assert!(work.served > 1_000.0);
+        close(work.arrived, work.served + work.unserved + work.waiting);
+    }
+    assert!(state.work[0].unserved > 0.0 && state.work[1].waiting > 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn to_ask_how_it_is_changes_nothing() {
+    let mut runs = Vec::new();
+    for asks in [false, true] {
+        let world = World::with(cpu(Curve::constant(900.0).with_noise(0.2, 7), 500.0));
+        world.pods("web", 3);
+        for _ in 0..600 {
+            tokio::time::advance(Duration::from_millis(100)).await;
+            if asks {
+                world.work();
+            }
+        }
+        world.metrics.step(&world.cluster);
+        runs.push((world.work(), world.ask(MetricsApi::Resource, &["pods"])));
+    }
+    assert_eq!(runs[0], runs[1]);
+}
+
+fn outage(api: MetricsApi, from: u64, length: u64, kind: OutageKind) -> Pipeline {
+    let during = Span::new(secs(from), secs(length));
+    Pipeline { outages: vec![Outage { api, during, kind }], ..Pipeline::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn during_an_empty_outage_there_are_no_samples() {
+    let world = World::behind(
+        outage(MetricsApi::Resource, 40, 30, OutageKind::Empty),
+        cpu(Curve::constant(9.0), 9.0),
+    );
+    world.pods("web", 3);
+    world.pass(39).await;
+    assert_eq!(world.cpu().len(), 3);
+    world.pass(1).await;
+    assert_eq!(world.cpu().len(), 0);
+    world.pass(30).await;
+    assert_eq!(world.cpu().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn during_a_partial_outage_the_same_pods_are_missing() {
+    let missing = OutageKind::Missing { fraction: 0.5 };
+    let world = World::behind(outage(MetricsApi::Resource, 20, 60, missing), cpu(Curve::constant(9.0), 9.0));
+    world.pods("web", 40);
+    let names = || {
+        let items = world.ask(MetricsApi::Resource, &["pods"]);
+        items.iter().map(|item| text(item, &["metadata", "name"]).to_owned()).collect::<Vec<_>>()
+    };
+    world.pass(20).await;
+    let first = names();
+    assert!((10..30).contains(&first.len()), "{}", first.len());
+    world.pass(30).await;
+    assert_eq!(names(), first);
+    world.pass(30).await;
+    assert_eq!(names().len(), 40);
+}
+
+#[tokio::test(start_paused = true)]
+async fn during_a_stale_outage_the_old_samples_stay() {
+    let world = World::behind(
+        outage(MetricsApi::Resource, 20, 60, OutageKind::Stale),
+        cpu(Curve::constant(9.0), 9.0),
+    );
+    world.pods("web", 1);
+    let time = || world.ask(MetricsApi::Resource, &["pods"])[0]["timestamp"].clone();
+    world.pass(79).await;
+    assert_eq!(time(), "2030-01-01T00:00:15Z");
+    world.pass(11).await;
+    assert_eq!(time(), "2030-01-01T00:01:30Z");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_with_errors_lets_requests_of_that_api_fail_while_it_lasts() {
+    let down = OutageKind::Error { code: 503, message: "service unavailable".to_owned() };
+    let world = World::behind(outage(MetricsApi::Custom, 20, 60, down), web());
+    for (seconds, rules) in [(19, 0), (1, 1), (59, 1), (1, 0)] {
+        world.pass(seconds).await;
+        assert_eq!(world.cluster.faults().active(), rules);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_due_but_scrapes_and_the_edges_of_outages() {
+    let world = World::behind(outage(MetricsApi::Custom, 20, 3, OutageKind::Timeout), web());
+    let begin = tokio::time::Instant::now();
+    let mut due = Vec::new();
+    for _ in 0..5 {
+        let next = world.metrics.step(&world.cluster).expect("due");
+        due.push((next - begin).as_secs());
+        tokio::time::advance(next - tokio::time::Instant::now()).await;
+    }
+    assert_eq!(due, [15, 20, 23, 30, 45]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -201,8 +498,8 @@ async fn two_runs_give_the_same_samples() {
     let mut runs = Vec::new();
     for _ in 0..2 {
         let world = World::with(cpu(Curve::constant(900.0).with_noise(0.2, 7), 500.0));
-        world.pods("web", 3, true);
-        world.pass(Duration::from_mins(1)).await;
+        world.pods("web", 3);
+        world.pass(60).await;
         runs.push(world.ask(MetricsApi::Resource, &["pods"]));
     }
     assert_eq!(runs[0], runs[1]);

@@ -26,13 +26,13 @@ pub(super) fn external_list(version: &str, items: Vec<Value>) -> MetricsReply {
 }
 
 /// What a metrics adapter says of a metric that it does not have; `resource` is `resource[.group]`.
-pub(super) fn metric_not_found(metric: &str, resource: &str, object: &str) -> MetricsReply {
+pub(in crate::embedded) fn metric_not_found(metric: &str, resource: &str, object: &str) -> MetricsReply {
     let message = format!("the server could not find the metric {metric} for {resource} {object}");
     MetricsReply::Status(Status::new(404, "NotFound", message))
 }
 
 /// What a server says of a selector that it cannot read.
-pub(super) fn bad_selector(error: &SelectorError) -> MetricsReply {
+pub(in crate::embedded) fn bad_selector(error: &SelectorError) -> MetricsReply {
     MetricsReply::Status(Status::new(400, "BadRequest", error.to_string()))
 }
 

@@ -9,4 +9,6 @@ mod lists;
 mod static_metrics;
 
 pub use labels::ObjectLabels;
+pub(super) use lists::{bad_selector, metric_not_found};
 pub use static_metrics::StaticMetrics;
+pub(super) use static_metrics::{CustomQuestion, pod_not_found};

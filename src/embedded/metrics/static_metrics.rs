@@ -142,18 +142,18 @@ impl World {
 }
 
 /// What a path of custom.metrics.k8s.io asks for.
-struct CustomQuestion<'a> {
+pub(in crate::embedded) struct CustomQuestion<'a> {
     namespace: &'a str,
     /// `resource[.group]`, as in the path; `namespaces` for a path that names only a metric.
-    resource: &'a str,
+    pub(in crate::embedded) resource: &'a str,
     /// The object's name, or `*`.
-    object: &'a str,
-    metric: &'a str,
+    pub(in crate::embedded) object: &'a str,
+    pub(in crate::embedded) metric: &'a str,
 }
 
 impl<'a> CustomQuestion<'a> {
     /// `metrics/{metric}` is about the namespace itself, `{resource[.group]}/{name}/{metric}` about an object in it.
-    fn read(namespace: &'a str, path: &'a [String]) -> Option<Self> {
+    pub(in crate::embedded) fn read(namespace: &'a str, path: &'a [String]) -> Option<Self> {
         match path {
             [metrics, metric] if metrics == "metrics" => {
                 Some(Self { namespace, resource: "namespaces", object: namespace, metric })
@@ -174,17 +174,22 @@ impl<'a> CustomQuestion<'a> {
         let name = text(described, &["name"]);
         let of_this_name = match pods {
             Some(pods) => pods.contains(name),
-            None => self.object == "*" || self.object == name,
+            None => self.is_named(name),
         };
-        of_this_name && self.is_kind(described) && self.is_here(described)
+        of_this_name
+            && self.is_of(text(described, &["apiVersion"]), text(described, &["kind"]))
+            && self.is_here(described)
     }
 
-    fn is_kind(&self, described: &Value) -> bool {
+    /// Whether it is about an object of this name.
+    pub(in crate::embedded) fn is_named(&self, name: &str) -> bool {
+        self.object == "*" || self.object == name
+    }
+
+    /// Whether it is about objects of this kind. An item may leave its version out; then the kind alone decides.
+    pub(in crate::embedded) fn is_of(&self, version: &str, kind: &str) -> bool {
         let (resource, group) = self.resource.split_once('.').unwrap_or((self.resource, ""));
-        // An item may leave its apiVersion out; then the kind alone decides.
-        let version = text(described, &["apiVersion"]);
-        (version.is_empty() || group_of(version) == group)
-            && resource_of(text(described, &["kind"])) == resource
+        (version.is_empty() || group_of(version) == group) && resource_of(kind) == resource
     }
 
     fn is_here(&self, described: &Value) -> bool {
@@ -236,7 +241,8 @@ fn fault(metrics: &Value) -> Option<MetricsReply> {
     })
 }
 
-fn pod_not_found(namespace: &str, name: &str) -> MetricsReply {
+/// What metrics-server says of a pod that it has no sample of.
+pub(in crate::embedded) fn pod_not_found(namespace: &str, name: &str) -> MetricsReply {
     let message = format!("podmetrics.metrics.k8s.io \"{namespace}/{name}\" not found");
     MetricsReply::Status(Status::new(404, "NotFound", message))
 }

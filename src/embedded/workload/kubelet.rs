@@ -1,55 +1,112 @@
-//! The kubelets: pods start, become ready, and end.
-
-use std::collections::BTreeSet;
+//! The kubelets: pods pull their image, start, become ready, fail, and end.
 
 use serde_json::Value;
-use tokio::time::Instant;
 
-use super::objects::{is_terminating, name, namespace, set, uid};
-use super::pods::{running, starting};
-use super::{Memory, Moment, PodMemory, Timing};
-use crate::embedded::Cluster;
-use crate::embedded::object::text;
+use super::book::Id;
+use super::life::Life;
+use super::model::{Failure, ImagePull, WorkloadModel};
+use super::objects::{name, namespace, set, uid};
+use super::pods::status;
+use super::replicas::model_key;
+use super::seed::Seed;
+use super::{Pass, RETRY};
+use crate::embedded::object::{list, text};
 
-/// One pass over all pods, also those without an owner. Answers when the next of them is due for something, if nothing
-/// changes until then.
-pub(super) fn reconcile(cluster: &Cluster, memory: &mut Memory, now: Moment) -> Option<Instant> {
-    let pods = cluster.list("pods", None);
-    for pod in &pods {
-        let known = match memory.pods.get(uid(pod)) {
-            Some(known) => *known,
-            None => memory.place(uid(pod), Timing::default(), now),
+impl Pass<'_> {
+    /// Looks after one pod: begins its life, moves it on, or lets the pod go.
+    pub(super) fn tend(&mut self, id: Id) {
+        let Some(pod) = self.state.book.pods.get_mut(&id) else { return };
+        if pod.is_ending {
+            let gone_at = *pod.gone_at.get_or_insert(self.now.at.saturating_add(pod.grace));
+            if gone_at > self.now.at {
+                self.state.book.wake_pod(id, Some(gone_at));
+            } else {
+                // Gone already is as good.
+                let _ = self.cluster.delete_now("pods", pod.stored.namespace(), pod.stored.name());
+            }
+            return;
+        }
+        let Some(life) = &mut pod.life else {
+            if pod.is_pending {
+                let object = pod.stored.value();
+                self.start(id, &object);
+            }
+            return;
         };
-        if is_terminating(pod) {
-            end(cluster, memory, pod, known, now);
-        } else if matches!(text(pod, &["status", "phase"]), "" | "Pending") {
-            start(cluster, pod, known, now);
+        let is_to_write = life.advance(self.now.at) || pod.is_unwritten;
+        let next = life.due();
+        let object = is_to_write.then(|| pod.stored.value());
+        self.state.book.wake_pod(id, next);
+        if let Some(object) = object {
+            self.write_status(id, object);
         }
     }
-    let alive: BTreeSet<_> = pods.iter().map(uid).collect();
-    memory.pods.retain(|pod, _| alive.contains(pod.as_str()));
-    memory.pods.values().filter_map(PodMemory::due).filter(|due| *due > now.instant).min()
-}
 
-fn start(cluster: &Cluster, pod: &Value, known: PodMemory, now: Moment) {
-    let status = if text(pod, &["status", "startTime"]).is_empty() {
-        starting(pod, known.place, now.time)
-    } else if now.instant.duration_since(known.since) >= known.timing.start_up {
-        running(pod, known.place, now.time)
-    } else {
-        return;
-    };
-    let mut pod = pod.clone();
-    set(&mut pod, &["status"], status);
-    // Changed meanwhile: the next pass reads it again.
-    let _ = cluster.update_status(pod);
-}
+    /// Begins the life of a pod on its node.
+    fn start(&mut self, id: Id, object: &Value) {
+        let Some(owner) = self.state.book.pods.get(&id).map(|pod| pod.owner) else { return };
+        let owner = owner.and_then(|id| self.state.book.owners.get(&id));
+        let parent = owner.and_then(|owner| self.state.book.owners.get(&owner.parent?));
+        let key = owner.map(|owner| model_key(&owner.object, parent.map(|parent| &*parent.object)));
+        let key = key.unwrap_or_else(|| (namespace(object).to_owned(), name(object).to_owned()));
+        let model = self.state.models.get(&key).cloned().unwrap_or_default();
+        let seed = self.state.seed.of(&key.0).of(&key.1);
+        let ordinal = self.state.ordinals.entry(key).or_default();
+        let seed = seed.nth(*ordinal);
+        *ordinal += 1;
+        let life = self.life(&model, seed, object);
+        let next = life.due();
+        if let Some(pod) = self.state.book.pods.get_mut(&id) {
+            (pod.life, pod.grace) = (Some(life), model.grace);
+        }
+        self.state.book.wake_pod(id, next);
+        self.write_status(id, object.clone());
+    }
 
-fn end(cluster: &Cluster, memory: &mut Memory, pod: &Value, known: PodMemory, now: Moment) {
-    let since = known.ending_since.unwrap_or(now.instant);
-    memory.pods.insert(uid(pod).to_owned(), PodMemory { ending_since: Some(since), ..known });
-    if now.instant.duration_since(since) >= known.timing.grace {
-        // Gone already is as good.
-        let _ = cluster.delete_now("pods", namespace(pod), name(pod));
+    fn life(&mut self, model: &WorkloadModel, seed: Seed, pod: &Value) -> Life {
+        let now = self.now.at;
+        let node = text(pod, &["spec", "nodeName"]);
+        let image = list(pod, &["spec", "containers"]).first().map_or("", |first| text(first, &["image"]));
+        let slow = model.failures.iter().find_map(|failure| match failure {
+            Failure::SlowPull { created, pull } if created.contains(now) => Some(pull),
+            _ => None,
+        });
+        let (pull, each) = match (&model.image_pull, slow) {
+            _ if self.state.is_warming_up => (None, false),
+            (_, Some(pull)) => (Some(pull), true),
+            (ImagePull::None, _) => (None, true),
+            (ImagePull::FirstOnNode(pull), _) => (Some(pull), false),
+            (ImagePull::EveryPod(pull), _) => (Some(pull), true),
+        };
+        let draw = || pull.map(|pull| pull.draw(seed.of("pull"))).unwrap_or_default();
+        let there_at = if each {
+            now.saturating_add(draw())
+        } else {
+            self.state.images.there_at(node, image, now, draw)
+        };
+        if self.state.is_warming_up {
+            Life::warm(model, seed, now)
+        } else {
+            Life::new(model, seed, now, there_at)
+        }
+    }
+
+    fn write_status(&mut self, id: Id, mut object: Value) {
+        let Some(pod) = self.state.book.pods.get_mut(&id) else { return };
+        let Some(life) = &pod.life else { return };
+        let status = status(&object, life, id, self.now);
+        set(&mut object, &["status"], status);
+        let uid = uid(&object).to_owned();
+        pod.is_unwritten = false;
+        if self.cluster.update_status(object).is_err() {
+            // Changed meanwhile, which is on its way here, or gone.
+            self.state.book.update(self.now.at);
+            if let Some(pod) = self.state.book.id(&uid).and_then(|id| self.state.book.pods.get_mut(&id)) {
+                pod.is_unwritten = true;
+                let retry = self.now.at.saturating_add(RETRY);
+                let due = pod.life.as_ref().and_then(Life::due).map_or(retry, |due| due.min(retry));
+                self.state.book.wake_pod(id, Some(due));
+            }
+        }
     }
 }

@@ -1,10 +1,11 @@
 //! Reading Kubernetes objects that are plain JSON: every function answers for objects of any shape.
 
-use std::collections::BTreeMap;
+use std::time::Duration;
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::embedded::object::{at, int, list, map, meta, text};
+use crate::embedded::object::{at, int, list, map, meta, text, time_text};
 
 /// `metadata.name`, empty if there is none.
 pub(super) fn name(object: &Value) -> &str {
@@ -65,14 +66,22 @@ pub(super) fn owned_by(owner: &Value) -> Value {
     })
 }
 
-/// Objects by the UID of their controlling owner; those without an owner are left out.
-pub(super) fn by_controller(objects: &[Value]) -> BTreeMap<&str, Vec<&Value>> {
-    let mut found = BTreeMap::<_, Vec<_>>::new();
-    for object in objects {
-        let owner = controller_uid(object);
-        if !owner.is_empty() {
-            found.entry(owner).or_default().push(object);
-        }
+/// A field in whole seconds; absent and negative ones are zero.
+pub(super) fn seconds(object: &Value, path: &[&str]) -> Duration {
+    Duration::from_secs(int(object, path).and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or(0))
+}
+
+/// The time of day at `at`, if it is `time` at `now`.
+pub(super) fn time_after(time: Timestamp, at: Duration, now: Duration) -> Timestamp {
+    match now.checked_sub(at) {
+        Some(ago) => time.checked_sub(ago).unwrap_or(time),
+        None => time.checked_add(at.saturating_sub(now)).unwrap_or(time),
     }
-    found
+}
+
+/// The object with the annotation by which `kubectl rollout restart` changes a pod template.
+pub(super) fn restarted(mut object: Value, now: Timestamp) -> Value {
+    let annotations = ["spec", "template", "metadata", "annotations", "kubectl.kubernetes.io/restartedAt"];
+    set(&mut object, &annotations, time_text(now));
+    object
 }

@@ -5,7 +5,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::Moment;
+use super::book::Id;
+use super::life::{Life, Stage};
 use super::objects::{is_terminating, namespace, owned_by, set};
+use super::placing::{host_address, pod_address};
 use crate::embedded::object::{at, list, text, time_text};
 
 /// A new pod of `owner`, from its `spec.template`.
@@ -36,84 +40,81 @@ pub(in crate::embedded) fn is_ready(pod: &Value) -> bool {
 }
 
 /// The pod with its end announced: gone `grace` after `now`.
-pub(super) fn announce_end(pod: &Value, grace: Duration, now: Timestamp) -> Value {
-    let mut pod = pod.clone();
+pub(super) fn announce_end(mut pod: Value, grace: Duration, now: Timestamp) -> Value {
     let end = now.checked_add(grace).unwrap_or(now);
     set(&mut pod, &["metadata", "deletionTimestamp"], time_text(end));
     set(&mut pod, &["metadata", "deletionGracePeriodSeconds"], grace.as_secs());
     pod
 }
 
-/// The status of a pod that was just placed on a node.
-pub(super) fn starting(pod: &Value, place: u32, now: Timestamp) -> Value {
-    let since = time_text(now);
-    let condition = |kind: &str, met: bool| {
-        let mut condition =
-            json!({"type": kind, "status": if met { "True" } else { "False" }, "lastTransitionTime": since});
-        if !met {
-            set(&mut condition, &["reason"], "ContainersNotReady");
-        }
-        condition
-    };
-    json!({
-        "phase": "Pending",
-        "startTime": since,
-        "hostIP": host_address(place),
+/// The status that a pod's kubelet writes at this point of its life. `number` tells its address from that of other pods.
+pub(super) fn status(pod: &Value, life: &Life, number: Id, now: Moment) -> Value {
+    let stage = life.stage();
+    let is_ready = stage == Stage::Ready;
+    let has_image = !matches!(stage, Stage::Pulling { .. });
+    let mut status = json!({
+        "phase": if has_image { "Running" } else { "Pending" },
+        "startTime": at(pod, &["status", "startTime"]).cloned().unwrap_or_else(|| time_text(now.time).into()),
+        "hostIP": host_address(text(pod, &["spec", "nodeName"])),
         "conditions": [
-            condition("Initialized", true),
-            condition("Ready", false),
-            condition("ContainersReady", false),
-            condition("PodScheduled", true),
+            condition(pod, "Initialized", true, now),
+            condition(pod, "Ready", is_ready, now),
+            condition(pod, "ContainersReady", is_ready, now),
+            condition(pod, "PodScheduled", true, now),
         ],
-        "containerStatuses": containers(pod, false, &json!({"waiting": {"reason": "ContainerCreating"}})),
-    })
-}
-
-/// The status of a pod whose containers have started and are ready, made from its status before.
-pub(super) fn running(pod: &Value, place: u32, now: Timestamp) -> Value {
-    let since = time_text(now);
-    let mut status = at(pod, &["status"]).cloned().unwrap_or_default();
-    set(&mut status, &["phase"], "Running");
-    set(&mut status, &["podIP"], pod_address(place));
-    set(&mut status, &["podIPs"], json!([{"ip": pod_address(place)}]));
-    let met = |condition: &Value| match text(condition, &["status"]) {
-        "True" => condition.clone(),
-        _ => json!({"type": text(condition, &["type"]), "status": "True", "lastTransitionTime": since}),
-    };
-    let conditions: Vec<_> = list(&status, &["conditions"]).iter().map(met).collect();
-    set(&mut status, &["conditions"], conditions);
-    set(
-        &mut status,
-        &["containerStatuses"],
-        containers(pod, true, &json!({"running": {"startedAt": since}})),
-    );
+        "containerStatuses": list(pod, &["spec", "containers"])
+            .iter()
+            .map(|container| container_status(container, life, now))
+            .collect::<Vec<_>>(),
+    });
+    if has_image {
+        let address = pod_address(number);
+        set(&mut status, &["podIPs"], json!([{"ip": address}]));
+        set(&mut status, &["podIP"], address);
+    }
     status
 }
 
-/// The node that a pod is placed on.
-pub(super) fn node(place: u32) -> String {
-    format!("node-{}", place % 3 + 1)
+/// A condition with the time that it has already, as long as it stays the same.
+fn condition(pod: &Value, kind: &str, met: bool, now: Moment) -> Value {
+    let status = if met { "True" } else { "False" };
+    let conditions = list(pod, &["status", "conditions"]);
+    let before = conditions.iter().find(|it| text(it, &["type"]) == kind && text(it, &["status"]) == status);
+    let since = before.map(|before| text(before, &["lastTransitionTime"])).filter(|since| !since.is_empty());
+    let since = since.map_or_else(|| time_text(now.time), str::to_owned);
+    let mut condition = json!({"type": kind, "status": status, "lastTransitionTime": since});
+    if !met {
+        set(&mut condition, &["reason"], "ContainersNotReady");
+    }
+    condition
 }
 
-fn host_address(place: u32) -> String {
-    format!("172.18.0.{}", place % 3 + 2)
-}
-
-fn pod_address(place: u32) -> String {
-    format!("10.244.{}.{}", place / 250 % 250, place % 250 + 2)
-}
-
-fn containers(pod: &Value, ready: bool, state: &Value) -> Vec<Value> {
-    let status = |container: &Value| {
-        json!({
-            "name": text(container, &["name"]),
-            "image": text(container, &["image"]),
-            "imageID": "",
-            "ready": ready,
-            "started": ready,
-            "restartCount": 0,
-            "state": state,
-        })
+fn container_status(container: &Value, life: &Life, now: Moment) -> Value {
+    let stage = life.stage();
+    let (state, started) = match stage {
+        Stage::Pulling { .. } => (json!({"waiting": {"reason": "ContainerCreating"}}), false),
+        Stage::BackOff { .. } => {
+            let message = format!("back-off restarting failed container={}", text(container, &["name"]));
+            (json!({"waiting": {"reason": "CrashLoopBackOff", "message": message}}), false)
+        }
+        Stage::Starting | Stage::Ready | Stage::Unready => {
+            let started_at = now.time_of(life.started());
+            (json!({"running": {"startedAt": time_text(started_at)}}), stage != Stage::Starting)
+        }
     };
-    list(pod, &["spec", "containers"]).iter().map(status).collect()
+    let mut status = json!({
+        "name": text(container, &["name"]),
+        "image": text(container, &["image"]),
+        "imageID": "",
+        "ready": stage == Stage::Ready,
+        "started": started,
+        "restartCount": life.restarts(),
+        "state": state,
+    });
+    if let Some(crashed) = life.crashed() {
+        let finished = time_text(now.time_of(crashed));
+        let terminated = json!({"exitCode": 1, "reason": "Error", "finishedAt": finished});
+        set(&mut status, &["lastState"], json!({"terminated": terminated}));
+    }
+    status
 }

@@ -2,120 +2,82 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Moment;
-use super::deployments::{current_hash, hash_of};
-use super::objects::{by_controller, name, set, uid, wanted_replicas};
-use super::pods::{is_active, is_ready};
-use crate::embedded::Cluster;
+use super::book::{Counts, Id, Kind, Owner};
+use super::deployments::wish;
+use super::objects::{name, set};
+use super::{Moment, Pass, RETRY};
 use crate::embedded::object::{at, list, text, time_text};
 
-/// Pods of one workload, counted.
-#[derive(Debug, Clone, Copy, Default)]
-struct Count {
-    replicas: u64,
-    ready: u64,
-}
-
-impl Count {
-    fn of(pods: &[&Value]) -> Self {
-        pods.iter().filter(|pod| is_active(pod)).fold(Self::default(), |count, pod| Self {
-            replicas: count.replicas + 1,
-            ready: count.ready + u64::from(is_ready(pod)),
-        })
-    }
-
-    fn plus(self, other: Self) -> Self {
-        Self { replicas: self.replicas + other.replicas, ready: self.ready + other.ready }
-    }
-}
-
-/// One pass over the statuses.
-pub(super) fn reconcile(cluster: &Cluster, now: Moment) {
-    let pods = cluster.list("pods", None);
-    let pods = by_controller(&pods);
-    let count = |owner: &Value| Count::of(pods.get(uid(owner)).map_or(&[], Vec::as_slice));
-
-    let replica_sets = cluster.list("apps/replicasets", None);
-    for replica_set in &replica_sets {
-        let count = count(replica_set);
-        let fields = [
-            ("fullyLabeledReplicas", count.replicas),
-            ("readyReplicas", count.ready),
-            ("availableReplicas", count.ready),
-        ];
-        write(cluster, replica_set, status_of(replica_set, count, &fields));
-    }
-    for controller in cluster.list("replicationcontrollers", None) {
-        let count = count(&controller);
-        let fields = [
-            ("fullyLabeledReplicas", count.replicas),
-            ("readyReplicas", count.ready),
-            ("availableReplicas", count.ready),
-        ];
-        write(cluster, &controller, status_of(&controller, count, &fields));
-    }
-    for stateful_set in cluster.list("apps/statefulsets", None) {
-        let count = count(&stateful_set);
-        let fields = [
-            ("readyReplicas", count.ready),
-            ("availableReplicas", count.ready),
-            ("currentReplicas", count.replicas),
-            ("updatedReplicas", count.replicas),
-        ];
-        write(cluster, &stateful_set, status_of(&stateful_set, count, &fields));
-    }
-    for widget in cluster.list("example.com/widgets", None) {
-        let mut status = status_of(&widget, count(&widget), &[]);
-        set(&mut status, &["selector"], widget_selector(&widget));
-        write(cluster, &widget, status);
-    }
-
-    let sets = by_controller(&replica_sets);
-    for deployment in cluster.list("apps/deployments", None) {
-        let sets = sets.get(uid(&deployment)).map_or(&[][..], Vec::as_slice);
-        let hash = current_hash(&deployment);
-        let (mut all, mut updated) = (Count::default(), Count::default());
-        for replica_set in sets {
-            let count = count(replica_set);
-            all = all.plus(count);
-            if hash_of(replica_set) == hash {
-                updated = updated.plus(count);
+impl Pass<'_> {
+    /// Writes the status of an owner if it has changed.
+    pub(super) fn write_status_of(&mut self, id: Id) {
+        let book = &self.state.book;
+        let Some(owner) = book.owners.get(&id) else { return };
+        let all = book.count(owner, self.now.at);
+        let ready_and_available = [("readyReplicas", all.ready), ("availableReplicas", all.available)];
+        let status = match owner.kind {
+            Kind::Deployment => {
+                let sets = owner.sets.iter().filter_map(|id| book.owners.get(id));
+                let new = sets.into_iter().find(|set| set.hash == owner.hash);
+                let updated = new.map(|set| book.count(set, self.now.at)).unwrap_or_default();
+                deployment_status(owner, all, updated, self.now)
             }
+            Kind::ReplicaSet | Kind::ReplicationController => {
+                let labeled = [("fullyLabeledReplicas", all.active)];
+                status_of(owner, all, labeled.into_iter().chain(ready_and_available))
+            }
+            Kind::StatefulSet => {
+                let pods = book.pods_of(owner).filter(|(_, pod)| pod.is_active);
+                let updated = pods.filter(|(_, pod)| pod.revision == owner.hash).count();
+                let current = if updated == all.active { updated } else { all.active - updated };
+                let revisions = [("currentReplicas", current), ("updatedReplicas", updated)];
+                status_of(owner, all, ready_and_available.into_iter().chain(revisions))
+            }
+            Kind::Widget => {
+                let mut status = status_of(owner, all, []);
+                set(&mut status, &["selector"], widget_selector(&owner.object));
+                status
+            }
+        };
+        if at(&owner.object, &["status"]) == Some(&status) {
+            return;
         }
-        write(cluster, &deployment, deployment_status(&deployment, all, updated, now));
+        let mut object = Value::clone(&owner.object);
+        set(&mut object, &["status"], status);
+        if self.cluster.update_status(object).is_err() {
+            // Changed meanwhile, or gone.
+            self.state.book.wake_owner(id, Some(self.now.at.saturating_add(RETRY)));
+        }
     }
 }
 
 /// What every workload says, and `counts` where they are not 0: Go leaves zeros out.
-fn status_of(object: &Value, count: Count, counts: &[(&str, u64)]) -> Value {
+fn status_of<'a>(owner: &Owner, all: Counts, counts: impl IntoIterator<Item = (&'a str, usize)>) -> Value {
     let mut status = Map::new();
-    if let Some(generation) = at(object, &["metadata", "generation"]) {
+    if let Some(generation) = at(&owner.object, &["metadata", "generation"]) {
         status.insert("observedGeneration".to_owned(), generation.clone());
     }
-    status.insert("replicas".to_owned(), count.replicas.into());
-    for (field, count) in counts.iter().filter(|(_, count)| *count > 0) {
-        status.insert((*field).to_owned(), (*count).into());
+    status.insert("replicas".to_owned(), all.active.into());
+    for (field, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
+        status.insert(field.to_owned(), count.into());
     }
     Value::Object(status)
 }
 
-fn deployment_status(deployment: &Value, all: Count, updated: Count, now: Moment) -> Value {
-    let wanted = u64::try_from(wanted_replicas(deployment)).unwrap_or(u64::MAX);
-    let mut status = status_of(
-        deployment,
-        all,
-        &[
-            ("updatedReplicas", updated.replicas),
-            ("readyReplicas", all.ready),
-            ("availableReplicas", all.ready),
-            ("unavailableReplicas", wanted.max(all.replicas).saturating_sub(all.ready)),
-        ],
-    );
-    // Of the wanted pods a quarter, rounded down, may be missing: the default of maxUnavailable.
-    let available = all.ready >= wanted - wanted / 4;
-    let done = updated.ready >= wanted && all.replicas == updated.replicas;
+fn deployment_status(deployment: &Owner, all: Counts, updated: Counts, now: Moment) -> Value {
+    let wanted = deployment.wanted;
+    let counts = [
+        ("updatedReplicas", updated.active),
+        ("readyReplicas", all.ready),
+        ("availableReplicas", all.available),
+        ("unavailableReplicas", wanted.max(all.active).saturating_sub(all.available)),
+    ];
+    let mut status = status_of(deployment, all, counts);
+    let fewest = usize::try_from(wish(deployment).fewest_available()).unwrap_or(0);
+    let is_available = all.available >= fewest;
+    let is_done = updated.active == wanted && all.active == wanted && updated.available >= wanted;
     let conditions = [
-        if available {
+        if is_available {
             ("Available", "True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
         } else {
             (
@@ -125,13 +87,13 @@ fn deployment_status(deployment: &Value, all: Count, updated: Count, now: Moment
                 "Deployment does not have minimum availability.",
             )
         },
-        if done {
+        if is_done {
             ("Progressing", "True", "NewReplicaSetAvailable", "ReplicaSet has successfully progressed.")
         } else {
             ("Progressing", "True", "ReplicaSetUpdated", "ReplicaSet is progressing.")
         },
     ];
-    let conditions = conditions.map(|condition| keep_times(deployment, condition, now));
+    let conditions = conditions.map(|condition| keep_times(&deployment.object, condition, now));
     set(&mut status, &["conditions"], conditions.to_vec());
     status
 }
@@ -176,14 +138,5 @@ fn widget_selector(widget: &Value) -> String {
             "" => format!("widget={}", name(widget)),
             app => format!("app={app}"),
         },
-    }
-}
-
-fn write(cluster: &Cluster, object: &Value, status: Value) {
-    if at(object, &["status"]) != Some(&status) {
-        let mut object = object.clone();
-        set(&mut object, &["status"], status);
-        // Changed meanwhile: the next pass reads it again.
-        let _ = cluster.update_status(object);
     }
 }

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::objects::{is_terminating, name};
-use super::{Timing, Workloads};
+use super::pods::{is_active, is_ready};
+use super::{WorkloadModel, Workloads};
 use crate::clock::{Clock, VirtualClock};
 use crate::embedded::Cluster;
 use crate::embedded::object::text;
@@ -44,12 +45,21 @@ impl World {
         self.cluster.get(resource, "shop", workload).expect("object")
     }
 
-    /// How many pods are in a phase, those that are ending left out.
-    fn in_phase(&self, phase: &str) -> usize {
-        self.pods()
-            .iter()
-            .filter(|pod| !is_terminating(pod) && text(pod, &["status", "phase"]) == phase)
-            .count()
+    /// How many pods are pending, how many run without being ready, and how many are ready; those that are ending left
+    /// out.
+    fn phases(&self) -> (usize, usize, usize) {
+        let pods = self.pods();
+        let count = |phase: &str, ready: bool| {
+            let counts = |pod: &&Value| {
+                text(pod, &["status", "phase"]) == phase && is_ready(pod) == ready && is_active(pod)
+            };
+            pods.iter().filter(counts).count()
+        };
+        (count("Pending", false), count("Running", false), count("Running", true))
+    }
+
+    fn ready(&self) -> usize {
+        self.phases().2
     }
 
     fn ending(&self) -> usize {
@@ -96,15 +106,20 @@ fn deployment(replicas: u32) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_of_a_deployment_are_pending_for_the_start_up_delay_and_then_ready() {
+async fn pods_of_a_deployment_run_for_the_start_up_time_and_then_are_ready() {
     let world = World::start();
     create(&world.cluster, deployment(3));
     after(500).await;
-    assert_eq!((world.in_phase("Pending"), world.in_phase("Running")), (3, 0));
+    assert_eq!(world.phases(), (0, 3, 0));
+    let conditions = world.pods()[0]["status"]["conditions"].clone();
+    let ready = conditions.as_array().expect("conditions").iter().find(|it| it["type"] == "Ready").cloned();
+    let ready = ready.expect("ready");
+    assert_eq!((&ready["status"], &ready["reason"]), (&json!("False"), &json!("ContainersNotReady")));
+    assert_eq!(ready["lastTransitionTime"], "2030-01-01T00:00:00Z");
     after(2_000).await;
-    assert_eq!((world.in_phase("Pending"), world.in_phase("Running")), (3, 0));
+    assert_eq!(world.phases(), (0, 3, 0));
     after(1_000).await;
-    assert_eq!((world.in_phase("Pending"), world.in_phase("Running")), (0, 3));
+    assert_eq!(world.phases(), (0, 0, 3));
 
     let pod = &world.pods()[0];
     assert_eq!(pod["status"]["startTime"], "2030-01-01T00:00:00Z");
@@ -154,10 +169,10 @@ async fn scaling_down_ends_the_youngest_pods_after_their_grace_period() {
     let old = world.names();
     world.scale("apps/deployments", "web", 5);
     after(5_000).await;
-    assert_eq!(world.in_phase("Running"), 5);
+    assert_eq!(world.ready(), 5);
     world.scale("apps/deployments", "web", 2);
     after(500).await;
-    assert_eq!((world.in_phase("Running"), world.ending()), (2, 3));
+    assert_eq!((world.ready(), world.ending()), (2, 3));
     assert_eq!(world.get("apps/deployments", "web")["status"]["replicas"], 2);
     after(1_000).await;
     assert_eq!(world.ending(), 3);
@@ -174,7 +189,7 @@ async fn pods_that_are_not_ready_are_ended_before_ready_ones() {
     after(1_000).await;
     world.scale("apps/deployments", "web", 3);
     after(500).await;
-    assert_eq!((world.in_phase("Running"), world.in_phase("Pending"), world.ending()), (2, 1, 1));
+    assert_eq!((world.phases(), world.ending()), ((0, 1, 2), 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -188,7 +203,7 @@ async fn a_workload_scaled_to_zero_and_back_gets_new_pods() {
     assert_eq!(world.pods().len(), 0);
     world.scale("apps/deployments", "web", 1);
     after(5_000).await;
-    assert_eq!(world.in_phase("Running"), 1);
+    assert_eq!(world.ready(), 1);
     assert_ne!(world.names(), before);
 }
 
@@ -225,13 +240,13 @@ async fn nothing_is_written_when_nothing_changes() {
 #[tokio::test(start_paused = true)]
 async fn timings_can_be_set_for_each_workload() {
     let world = World::start();
-    let timing = Timing { start_up: Duration::from_secs(10), grace: Duration::from_secs(20) };
-    world.workloads.set_timing("shop", "web", timing);
+    let (start_up, grace) = (Duration::from_secs(10).into(), Duration::from_secs(20));
+    world.workloads.set_model("shop", "web", WorkloadModel { start_up, grace, ..WorkloadModel::default() });
     create(&world.cluster, deployment(1));
     after(9_000).await;
-    assert_eq!(world.in_phase("Pending"), 1);
+    assert_eq!(world.phases(), (0, 1, 0));
     after(1_500).await;
-    assert_eq!(world.in_phase("Running"), 1);
+    assert_eq!(world.ready(), 1);
     world.scale("apps/deployments", "web", 0);
     after(19_000).await;
     assert_eq!(world.ending(), 1);
@@ -260,7 +275,7 @@ async fn a_replica_set_of_its_own_has_pods_and_a_status() {
     let world = World::start();
     create(&world.cluster, workload("apps/v1", "ReplicaSet", 2));
     after(5_000).await;
-    assert_eq!(world.in_phase("Running"), 2);
+    assert_eq!(world.ready(), 2);
     assert_eq!(world.get("apps/replicasets", "web")["status"]["availableReplicas"], 2);
 }
 
@@ -288,9 +303,9 @@ async fn a_changed_template_replaces_the_pods_when_the_new_ones_are_ready() {
     changed["spec"]["template"]["spec"]["containers"][0]["image"] = "web:2".into();
     world.cluster.update(changed).expect("update");
     after(2_000).await;
-    assert_eq!((world.in_phase("Running"), world.in_phase("Pending")), (2, 2));
+    assert_eq!(world.phases(), (0, 1, 2));
     after(8_000).await;
-    assert_eq!(world.in_phase("Running"), 2);
+    assert_eq!(world.ready(), 2);
     assert!(world.names().iter().all(|name| !old.contains(name)));
 }
 
@@ -314,6 +329,6 @@ async fn a_pod_without_an_owner_starts_too() {
     });
     create(&world.cluster, pod);
     after(5_000).await;
-    assert_eq!(world.in_phase("Running"), 1);
+    assert_eq!(world.ready(), 1);
     assert_eq!(world.clock.now().to_string(), "2030-01-01T00:00:05Z");
 }

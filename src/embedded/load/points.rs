@@ -1,0 +1,282 @@
+//! Curves that were measured: points of time and value, as from a CSV file.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+
+use crate::duration::GoDuration;
+
+/// Points in the order of time, at least one, and what is between them. Before the first point and behind the last the
+/// value is that of the point.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Points {
+    points: Arc<[(Duration, f64)]>,
+    between: Between,
+}
+
+/// What lies between two points.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Between {
+    /// A straight line.
+    #[default]
+    Linear,
+    /// The value of the earlier one.
+    Step,
+}
+
+/// Why points are no curve.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PointsError {
+    /// A line of a CSV cannot be read, or its point cannot come where it does.
+    #[error("line {line}: {problem}")]
+    Line {
+        /// Which one, counted from 1.
+        line: usize,
+        /// What is wrong with it.
+        problem: LineProblem,
+    },
+    /// There is no point at all.
+    #[error("there is no point; give at least one line of time and value")]
+    Empty,
+}
+
+/// What is wrong with a line of a CSV.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LineProblem {
+    /// Not two columns.
+    #[error("{0} columns, expected two: time and value")]
+    Columns(usize),
+    /// No time.
+    #[error(
+        "{0:?} is no time; expected seconds, a duration such as 1h30m, or a date and time such as 2030-01-01T09:00:00Z"
+    )]
+    Time(String),
+    /// A time of another form than the first.
+    #[error("the time {0:?} is in another form than those before it")]
+    Form(String),
+    /// A time before that of the line above.
+    #[error("the time {0:?} is before that of the point above it")]
+    Order(String),
+    /// No value.
+    #[error("{0:?} is no value; expected a number that is not negative")]
+    Value(String),
+}
+
+/// Numbers from here on are seconds since 1970, which no length of a curve reaches.
+const FIRST_STAMP: f64 = 1e9;
+
+/// A time as it is written.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Time {
+    /// Since the curve's beginning.
+    Elapsed(Duration),
+    /// Time of day.
+    Stamp(Timestamp),
+}
+
+impl Points {
+    /// Points that are in order already; the error's line is the place of the point, counted from 1.
+    pub fn new(
+        points: impl IntoIterator<Item = (Duration, f64)>,
+        between: Between,
+    ) -> Result<Self, PointsError> {
+        let points: Arc<[_]> = points.into_iter().collect();
+        if points.is_empty() {
+            return Err(PointsError::Empty);
+        }
+        let mut last = Duration::ZERO;
+        for (place, (time, value)) in points.iter().enumerate() {
+            let problem = if *time < last {
+                LineProblem::Order(format!("{time:?}"))
+            } else if !is_value(*value) {
+                LineProblem::Value(value.to_string())
+            } else {
+                last = *time;
+                continue;
+            };
+            return Err(PointsError::Line { line: place + 1, problem });
+        }
+        Ok(Self { points, between })
+    }
+
+    /// Points out of lines of time and value, separated by a comma, a semicolon or a tab. The first line may name the
+    /// columns; empty lines and those that begin with `#` are skipped.
+    ///
+    /// Times are seconds, Go's durations, or dates with times (without an offset: UTC); dates, and seconds since 1970,
+    /// count from the first of them. Two points at one time make a jump.
+    pub fn from_csv(text: &str, between: Between) -> Result<Self, PointsError> {
+        let mut points = Vec::new();
+        let mut first = None;
+        let mut last = Duration::ZERO;
+        for (place, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
+            if line.trim().is_empty() || line.trim_start().starts_with('#') {
+                continue;
+            }
+            let at_line = |problem| PointsError::Line { line: place + 1, problem };
+            let (time_text, value_text) = columns(line).map_err(at_line)?;
+            let Some(value) = value_text.parse().ok().filter(|value| is_value(*value)) else {
+                if place == 0 && value_text.parse::<f64>().is_err() {
+                    continue;
+                }
+                return Err(at_line(LineProblem::Value(value_text.to_owned())));
+            };
+            let time =
+                read_time(time_text).ok_or_else(|| at_line(LineProblem::Time(time_text.to_owned())))?;
+            let elapsed = match (time, *first.get_or_insert(time)) {
+                (Time::Elapsed(time), Time::Elapsed(_)) => Some(time),
+                (Time::Stamp(time), Time::Stamp(first)) => {
+                    Duration::try_from(time.duration_since(first)).ok()
+                }
+                _ => return Err(at_line(LineProblem::Form(time_text.to_owned()))),
+            };
+            last = elapsed
+                .filter(|elapsed| *elapsed >= last)
+                .ok_or_else(|| at_line(LineProblem::Order(time_text.to_owned())))?;
+            points.push((last, value));
+        }
+        Self::new(points, between)
+    }
+
+    /// The time of the last point.
+    pub fn length(&self) -> Duration {
+        self.points.last().map_or(Duration::ZERO, |(time, _)| *time)
+    }
+
+    /// The value at a time.
+    pub(super) fn at(&self, time: Duration) -> f64 {
+        let next = self.points.partition_point(|(at, _)| *at <= time);
+        let (before, after) = (next.checked_sub(1).and_then(|at| self.points.get(at)), self.points.get(next));
+        match (before, after) {
+            (Some((from, low)), Some((to, high))) if self.between == Between::Linear => {
+                let share = (time - *from).as_secs_f64() / (*to - *from).as_secs_f64();
+                low + (high - low) * share
+            }
+            (Some((_, value)), _) | (None, Some((_, value))) => *value,
+            (None, None) => 0.0,
+        }
+    }
+}
+
+fn is_value(value: f64) -> bool {
+    value.is_finite() && value >= 0.0
+}
+
+/// The two columns of a line, without quotes.
+fn columns(line: &str) -> Result<(&str, &str), LineProblem> {
+    let separator = [';', '\t'].into_iter().find(|separator| line.contains(*separator)).unwrap_or(',');
+    let mut columns = line.split(separator).map(|column| column.trim().trim_matches('"').trim());
+    match (columns.next(), columns.next(), columns.count()) {
+        (Some(time), Some(value), 0) => Ok((time, value)),
+        (_, second, more) => Err(LineProblem::Columns(1 + usize::from(second.is_some()) + more)),
+    }
+}
+
+fn read_time(text: &str) -> Option<Time> {
+    if let Ok(seconds) = text.parse::<f64>() {
+        let elapsed = Duration::try_from_secs_f64(seconds).ok()?;
+        if seconds < FIRST_STAMP {
+            return Some(Time::Elapsed(elapsed));
+        }
+        return Timestamp::UNIX_EPOCH.checked_add(elapsed).ok().map(Time::Stamp);
+    }
+    if let Ok(duration) = text.parse::<GoDuration>() {
+        return duration.unsigned().map(Time::Elapsed);
+    }
+    if let Ok(stamp) = text.parse::<Timestamp>() {
+        return Some(Time::Stamp(stamp));
+    }
+    let utc = text.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok()?;
+    Some(Time::Stamp(utc.timestamp()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Between, Points};
+
+    fn read(text: &str) -> Points {
+        Points::from_csv(text, Between::Linear).expect("points")
+    }
+
+    fn error(text: &str) -> String {
+        Points::from_csv(text, Between::Linear).expect_err("no points").to_string()
+    }
+
+    fn values(points: &Points, times: impl IntoIterator<Item = u64>) -> Vec<f64> {
+        times.into_iter().map(|time| points.at(Duration::from_secs(time))).collect()
+    }
+
+    #[test]
+    fn between_points_the_value_goes_straight_and_beyond_them_it_stays() {
+        let points = read("10,100\n20,200\n");
+        assert_eq!(values(&points, [0, 10, 15, 20, 500]), [100.0, 100.0, 150.0, 200.0, 200.0]);
+        assert_eq!(points.length(), Duration::from_secs(20));
+    }
+
+    #[test]
+    fn in_steps_each_value_holds_until_the_next() {
+        let points = Points::from_csv("0,1\n60,5\n", Between::Step).expect("points");
+        assert_eq!(values(&points, [0, 59, 60]), [1.0, 1.0, 5.0]);
+    }
+
+    #[test]
+    fn two_points_at_one_time_make_a_jump() {
+        assert_eq!(values(&read("0,0\n10,10\n10,50\n20,50"), [5, 9, 10, 15]), [5.0, 9.0, 50.0, 50.0]);
+    }
+
+    #[test]
+    fn times_are_seconds_durations_or_dates_from_the_first_one_on() {
+        let expected = read("0,1\n90.5,2");
+        for same in [
+            "0s,1\n1m30.5s,2",
+            "2030-01-01T09:00:00Z,1\n2030-01-01T10:01:30.5+01:00,2",
+            "2030-01-01 09:00:00,1\n2030-01-01 09:01:30.5,2",
+            "1893456000,1\n1893456090.5,2",
+        ] {
+            assert_eq!(read(same), expected, "{same}");
+        }
+    }
+
+    #[test]
+    fn names_of_columns_quotes_comments_and_other_separators_are_understood() {
+        let expected = read("0,1\n60,2");
+        for same in [
+            "time,value\n0,1\n60,2\n",
+            "\u{feff}\"Time\",\"Value\"\r\n\"0\",\"1\"\r\n\"60\",\"2\"\r\n",
+            "0; 1\n\n# the peak\n1m0s; 2",
+            "0\t1\n60\t2",
+        ] {
+            let points = Points::from_csv(&same.replace("0; 1", "0s; 1"), Between::Linear).expect("points");
+            assert_eq!(points, expected, "{same}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_with_its_line() {
+        for (text, expected) in [
+            ("", "there is no point; give at least one line of time and value"),
+            ("time,value\n", "there is no point; give at least one line of time and value"),
+            ("time,value\n0,1\n5", "line 3: 1 columns, expected two: time and value"),
+            ("0,1,2", "line 1: 3 columns, expected two: time and value"),
+            (
+                "0,1\nnoon,2",
+                "line 2: \"noon\" is no time; expected seconds, a duration such as 1h30m, or a date and time such as \
+                 2030-01-01T09:00:00Z",
+            ),
+            ("0,1\n5,many", "line 2: \"many\" is no value; expected a number that is not negative"),
+            ("0,-1", "line 1: \"-1\" is no value; expected a number that is not negative"),
+            ("0,NaN", "line 1: \"NaN\" is no value; expected a number that is not negative"),
+            ("10,1\n5,2", "line 2: the time \"5\" is before that of the point above it"),
+            (
+                "0,1\n2030-01-01T09:00:00Z,2",
+                "line 2: the time \"2030-01-01T09:00:00Z\" is in another form than those before it",
+            ),
+        ] {
+            assert_eq!(error(text), expected, "{text}");
+        }
+    }
+}
