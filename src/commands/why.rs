@@ -20,7 +20,7 @@ mod tell;
 mod unknown;
 mod wire;
 
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
@@ -130,7 +130,11 @@ pub async fn run(
         cluster(options, &clients, refusals, user.namespace, clock).await
     };
     let asked = stop.run_until_cancelled(asking).await.unwrap_or(Err(WhyError::Interrupted))?;
-    tell::tell(asked, &view, &mut out, &stop).await
+    match tell::tell(asked, &view, &mut out, &stop).await {
+        // Whoever reads has seen enough, as `head` does.
+        Err(WhyError::Write(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(Found::Healthy),
+        told => told,
+    }
 }
 
 /// Whom clients that exist already lead to.
