@@ -120,6 +120,9 @@ fn target(reading: &MetricReading) -> Line {
 }
 
 fn ratio(reading: &MetricReading) -> Line {
+    if !reading.ratio.is_finite() {
+        return Line::new("ratio").plain("none: there is nothing to divide by");
+    }
     let line = Line::new("ratio").strong(number(reading.ratio));
     judged(line, reading.ratio, reading)
 }
@@ -132,8 +135,6 @@ fn judged(line: Line, ratio: f64, reading: &MetricReading) -> Line {
         line.plain(": ").warn("above").plain(" the tolerance").dim(band)
     } else if ratio < lowest {
         line.plain(": ").warn("below").plain(" the tolerance").dim(band)
-    } else if ratio.is_nan() {
-        line.plain(": no number")
     } else {
         line.plain(": ").good("within").plain(" the tolerance").dim(band)
     }

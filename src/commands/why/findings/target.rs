@@ -64,18 +64,15 @@ pub(super) fn shared(situation: &Situation) -> Option<Finding> {
     }
     let who = match (&names[..], situation.explanation.failure.as_deref()) {
         ([], Some(failure)) => failure.to_owned(),
-        (names, _) => format!("also selected by {}: the same pods", super::listed(names, 5)),
+        (names, _) => super::listed(names, 5),
     };
     let advice = "Keep one HPA for these pods: put all metrics into it (the highest proposal counts), or give the pods of \
                   each target labels of their own.";
     Some(if stopped {
-        Finding::error(
-            "shared-pods",
-            format!("several HPAs select the same pods, so none of them scales ({who})"),
-            advice,
-        )
+        let message = format!("other HPAs select the same pods, so none of them scales ({who})");
+        Finding::error("shared-pods", message, advice)
     } else {
-        Finding::warning("shared-pods", format!("several HPAs select the same pods ({who})"), advice)
+        Finding::warning("shared-pods", format!("other HPAs select the same pods ({who})"), advice)
     })
 }
 

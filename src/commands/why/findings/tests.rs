@@ -100,7 +100,7 @@ fn several_hpas_on_the_same_pods() {
         stopped,
         "shared-pods",
         Severity::Error,
-        "several HPAs select the same pods, so none of them scales (also selected by web-2: the same pods)",
+        "other HPAs select the same pods, so none of them scales (web-2)",
     )]);
 }
 
