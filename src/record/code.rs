@@ -42,12 +42,18 @@ pub(super) trait Code: Sized {
 }
 
 impl Writer {
-    /// Begins anew, with times around this one.
-    pub(super) fn begin(&mut self, at: Timestamp) {
+    /// Begins anew.
+    pub(super) fn begin(&mut self) {
         self.frame.clear();
         self.body.clear();
-        self.at = at;
+        self.at = Timestamp::default();
         self.to_frame = false;
+    }
+
+    /// Writes a time from which the later ones are not far.
+    pub(super) fn base(&mut self, at: Timestamp) {
+        at.put(self);
+        self.at = at;
     }
 
     /// What is written within goes to the frame.
@@ -104,9 +110,15 @@ impl Writer {
 }
 
 impl<'a> Reader<'a> {
-    /// Reads what was written at this time.
-    pub(super) fn new(frame: &'a [u8], body: &'a [u8], at: Timestamp) -> Self {
-        Self { frame, body, at, from_frame: false }
+    /// Reads what was written.
+    pub(super) fn new(frame: &'a [u8], body: &'a [u8]) -> Self {
+        Self { frame, body, at: Timestamp::default(), from_frame: false }
+    }
+
+    /// Reads what [`Writer::base`] wrote.
+    pub(super) fn base(&mut self) -> Option<Timestamp> {
+        self.at = Code::take(self)?;
+        Some(self.at)
     }
 
     /// What is read within comes from the frame.
@@ -287,10 +299,13 @@ mod tests {
 
     fn back<T: Code>(value: &T, at: Timestamp) -> Option<T> {
         let mut writer = Writer::default();
-        writer.begin(at);
+        writer.begin();
+        writer.base(at);
         value.put(&mut writer);
         assert!(writer.frame.is_empty());
-        T::take(&mut Reader::new(&[], &writer.body, at))
+        let mut reader = Reader::new(&[], &writer.body);
+        assert_eq!(reader.base(), Some(at));
+        T::take(&mut reader)
     }
 
     #[test]
@@ -327,7 +342,7 @@ mod tests {
     fn small_numbers_take_one_byte() {
         let mut writer = Writer::default();
         for number in [-64, -1, 0, 63] {
-            writer.begin(Timestamp::UNIX_EPOCH);
+            writer.begin();
             number.put(&mut writer);
             assert_eq!(writer.body.len(), 1);
         }
@@ -336,11 +351,11 @@ mod tests {
     #[test]
     fn bytes_that_nobody_wrote_are_refused() {
         let all = [0xff; 30];
-        let mut reader = Reader::new(&all, &all[..3], Timestamp::UNIX_EPOCH);
+        let mut reader = Reader::new(&all, &all[..3]);
         assert_eq!(i64::take(&mut reader), None);
         assert_eq!(reader.frame(i64::take), None);
         assert_eq!(reader.frame(bool::take), None);
-        let mut long = Reader::new(&[], &[0x7f, b'x'], Timestamp::UNIX_EPOCH);
+        let mut long = Reader::new(&[], &[0x7f, b'x']);
         assert_eq!(<Arc<str>>::take(&mut long), None);
     }
 }
