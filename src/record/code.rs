@@ -11,6 +11,23 @@ use jiff::{SignedDuration, Timestamp};
 /// Longer texts are cut: messages of strangers must not fill the memory.
 const MAX_TEXT: usize = 1024;
 
+/// How texts end that are in most records: one byte instead of these. The first is no ending, the second that of a text
+/// that was cut.
+const ENDINGS: [&str; 12] = [
+    "",
+    "…",
+    " resource utilization (percentage of request)",
+    "Resource",
+    "External",
+    "Object",
+    "Pods",
+    "cpu",
+    "memory",
+    "SuccessfulRescale",
+    "FailedGetResourceMetric",
+    "FailedComputeMetricsReplicas",
+];
+
 /// Where values are written to.
 #[derive(Debug, Default)]
 pub(super) struct Writer {
@@ -102,10 +119,15 @@ impl Writer {
     /// Writes a text, at most its first [`MAX_TEXT`] bytes.
     pub(super) fn text(&mut self, text: &str) {
         let kept = text.get(..text.floor_char_boundary(MAX_TEXT)).unwrap_or(text);
-        let cut = if kept.len() < text.len() { "…" } else { "" };
-        (kept.len() + cut.len()).put(self);
-        self.bytes(kept.as_bytes());
-        self.bytes(cut.as_bytes());
+        let (stem, ending) = if kept.len() < text.len() {
+            (kept, 1)
+        } else {
+            let mut usual = ENDINGS.iter().enumerate().skip(2);
+            usual.find_map(|(place, ending)| Some((text.strip_suffix(ending)?, place))).unwrap_or((text, 0))
+        };
+        ending.put(self);
+        stem.len().put(self);
+        self.bytes(stem.as_bytes());
     }
 }
 
@@ -215,8 +237,10 @@ impl Code for Arc<str> {
     }
 
     fn take(from: &mut Reader<'_>) -> Option<Self> {
+        let ending = ENDINGS.get(usize::take(from)?)?;
         let length = usize::take(from)?;
-        std::str::from_utf8(from.bytes(length)?).ok().map(Self::from)
+        let stem = std::str::from_utf8(from.bytes(length)?).ok()?;
+        Some([stem, ending].concat().into())
     }
 }
 
@@ -339,6 +363,19 @@ mod tests {
     }
 
     #[test]
+    fn usual_texts_are_short() {
+        for text in
+            ["Resource", "ContainerResource", "cpu", "cpu resource utilization (percentage of request)", ""]
+        {
+            let mut writer = Writer::default();
+            writer.begin();
+            writer.text(text);
+            assert!(writer.body.len() <= 11, "{text}: {}", writer.body.len());
+            assert_eq!(<Arc<str>>::take(&mut Reader::new(&[], &writer.body)).as_deref(), Some(text));
+        }
+    }
+
+    #[test]
     fn small_numbers_take_one_byte() {
         let mut writer = Writer::default();
         for number in [-64, -1, 0, 63] {
@@ -355,7 +392,7 @@ mod tests {
         assert_eq!(i64::take(&mut reader), None);
         assert_eq!(reader.frame(i64::take), None);
         assert_eq!(reader.frame(bool::take), None);
-        let mut long = Reader::new(&[], &[0x7f, b'x']);
+        let mut long = Reader::new(&[], &[0, 0x7f, b'x']);
         assert_eq!(<Arc<str>>::take(&mut long), None);
     }
 }

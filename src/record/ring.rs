@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use autoscaling::Action;
 use autoscaling::explanation::{Course, Explanation, LimitingStep, MetricExplanation};
+use autoscaling::{Action, WriteOutcome};
 use jiff::Timestamp;
 
 use super::code::{Code, Reader, Writer, fields};
@@ -87,6 +87,7 @@ impl Ring {
             put(&header, sync, writer);
             if *newest.frame == *writer.frame {
                 newest.body.clear();
+                newest.body.reserve_exact(writer.body.len());
                 newest.body.extend_from_slice(&writer.body);
                 return;
             }
@@ -225,7 +226,7 @@ struct Kept {
 }
 
 fields!(Kept:
-    frame generation, body action, body outcome, body error, frame events, body explanation,
+    frame generation, body action, body outcome, body error, body events, body explanation,
 );
 
 /// Writes a header and what [`Kept`] reads, without making one.
@@ -233,22 +234,20 @@ fn put(header: &Header, sync: &Concluded<'_>, to: &mut Writer) {
     let conclusion = sync.conclusion;
     to.begin();
     header.put(to);
-    to.frame(|to| {
-        sync.hpa.generation.put(to);
-        let events = || conclusion.events.iter().chain(&conclusion.last_event);
-        events().count().put(to);
-        for event in events() {
-            to.text(event.reason);
-        }
-    });
+    to.frame(|to| sync.hpa.generation.put(to));
     conclusion.action.put(to);
     Outcome::from(sync.outcome).put(to);
     match sync.outcome {
-        autoscaling::WriteOutcome::Failed(text) => {
+        WriteOutcome::Failed(text) => {
             true.put(to);
             to.text(text);
         }
         _ => false.put(to),
+    }
+    let events = || conclusion.events.iter().chain(&conclusion.last_event);
+    events().count().put(to);
+    for event in events() {
+        to.text(event.reason);
     }
     conclusion.explanation.put(to);
 }

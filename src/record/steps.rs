@@ -244,10 +244,10 @@ impl Code for StabilizationStep {
 
 fields!(Recommendation: body at, body replicas);
 fields!(LimitStep:
-    body before, body after, body limit, body direction, frame select, frame policies, body rate_allows,
+    body before, body after, body limit, body direction, body select, body policies, body rate_allows,
 );
 fields!(PolicyUse:
-    frame kind, frame value, frame period_seconds, body added, body removed, body start, body allows, body frees_at,
+    body kind, body value, body period_seconds, body added, body removed, body start, body allows, body frees_at,
 );
 
 variants!(Limit: WithinRange = 0, ScaleUpRate = 1, ScaleDownRate = 2, Maximum = 3, Minimum = 4);
