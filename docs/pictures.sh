@@ -29,12 +29,13 @@ report() { # report NAME ARGUMENT...: the page of a simulation, as $work/NAME.ht
   "$concertina" simulate "$@" --report "$work/$name.html" --svg "$work/$name.svg" >"$work/$name.txt"
 }
 
-report day examples/spiky-traffic.yaml
+report day examples/business-day.yaml
+report spikes examples/spikes.yaml
 report variants examples/scale-down-window.yaml --set spec.behavior.scaleDown.stabilizationWindowSeconds=60
 
 draw simulate-light 1280 980 light "$work/day.html"
-draw simulate-dark 1280 980 dark "$work/day.html#c0@34200"
-draw simulate-variants 1280 1400 light "$work/variants.html"
-draw simulate-narrow 390 1200 light "$work/day.html#c0@34200"
-cp "$work/day.svg" "$folder/simulate.svg"
+draw simulate-dark 1280 980 dark "$work/spikes.html#c0@960"
+draw simulate-variants 1280 1340 light "$work/variants.html"
+draw simulate-narrow 390 1240 light "$work/spikes.html#c0@960"
+cp "$work/spikes.svg" "$folder/simulate.svg"
 echo "$folder/simulate.svg"

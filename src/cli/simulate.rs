@@ -32,6 +32,8 @@ pub struct SimulateOptions {
     pub print_scenario: bool,
     /// `--decisions`: print each decision that is worth telling.
     pub decisions: bool,
+    /// `--ascii`: draw the chart with ASCII alone.
+    pub ascii: bool,
 }
 
 /// Where a scenario comes from.
@@ -68,14 +70,14 @@ impl Default for Source {
 
 /// What came of the words: options, or a help text that was asked for.
 pub(super) enum Parsed {
-    Options(SimulateOptions),
+    Options(Box<SimulateOptions>),
     Help(String),
 }
 
 /// Reads the words after `simulate`.
 pub(super) fn parse(words: impl Iterator<Item = String>) -> Result<Parsed, CliError> {
     match command().try_get_matches_from(words) {
-        Ok(matches) => options(&matches).map(Parsed::Options).map_err(CliError::Subcommand),
+        Ok(matches) => options(&matches).map(Box::new).map(Parsed::Options).map_err(CliError::Subcommand),
         Err(error) if error.kind() == ErrorKind::DisplayHelp => Ok(Parsed::Help(error.to_string())),
         Err(error) => {
             let text = error.to_string();
@@ -164,6 +166,12 @@ fn command() -> Command {
                 .action(ArgAction::SetTrue)
                 .help("Print every decision that is worth telling"),
         )
+        .arg(
+            Arg::new("ascii")
+                .long("ascii")
+                .action(ArgAction::SetTrue)
+                .help("Draw the chart with ASCII alone, as where the locale is not UTF-8"),
+        )
         .arg(output("report").help("An HTML page with charts and the explanation of every moment"))
         .arg(output("svg").help("A chart"))
         .arg(output("csv").help("The samples"))
@@ -190,6 +198,7 @@ fn options(matches: &ArgMatches) -> Result<SimulateOptions, String> {
         })?,
         print_scenario: matches.get_flag("print-scenario"),
         decisions: matches.get_flag("decisions"),
+        ascii: matches.get_flag("ascii"),
     })
 }
 
@@ -247,7 +256,7 @@ mod tests {
 
     fn read(words: &[&str]) -> Result<SimulateOptions, String> {
         match parse(words.iter().map(ToString::to_string)) {
-            Ok(Parsed::Options(options)) => Ok(options),
+            Ok(Parsed::Options(options)) => Ok(*options),
             Ok(Parsed::Help(text)) => panic!("{text}"),
             Err(error) => Err(error.to_string()),
         }

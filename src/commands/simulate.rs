@@ -8,6 +8,7 @@ pub mod chart;
 mod crew;
 pub mod export;
 mod figure;
+mod from_cluster;
 mod observe;
 pub mod page;
 mod play;
@@ -28,6 +29,8 @@ use std::path::{Path, PathBuf};
 use crate::cli::{SimulateOptions, SimulateSource};
 use crate::duration::GoDuration;
 
+use self::chart::ChartStyle;
+pub use self::from_cluster::FromClusterError;
 use self::play::PlayError;
 use self::run::{Comparison, Run};
 use self::scenario::{Node, Scenario};
@@ -49,6 +52,9 @@ pub enum SimulateError {
     /// The scenario cannot be followed.
     #[error("{0}")]
     Scenario(#[from] Problem),
+    /// There is no scenario to be had from the cluster.
+    #[error(transparent)]
+    Cluster(#[from] FromClusterError),
     /// Too much is asked for.
     #[error("--sweep asks for {0} variants; at most {MOST_VARIANTS} are played at once")]
     TooMany(usize),
@@ -81,12 +87,17 @@ pub fn run(options: &SimulateOptions) -> Result<(), SimulateError> {
         }
         return Ok(write!(io::stdout(), "{}", scenario::print(&document))?);
     }
-    let comparison = compare(document, options)?;
+    let comparison = compare(&document, options)?;
     show(&comparison, options)
 }
 
+/// Plays the scenarios that the options name.
+pub fn simulate(options: &SimulateOptions) -> Result<Comparison, SimulateError> {
+    compare(&sources::document(&options.source)?, options)
+}
+
 /// Plays the scenario of a document in all variants that the options ask for.
-fn compare(document: Node, options: &SimulateOptions) -> Result<Comparison, SimulateError> {
+fn compare(document: &Node, options: &SimulateOptions) -> Result<Comparison, SimulateError> {
     let scenarios = variants(document, options)?;
     let mut comparison = Comparison { runs: crew::play(&scenarios)?, ..Comparison::default() };
     for scenario in &scenarios {
@@ -97,12 +108,13 @@ fn compare(document: Node, options: &SimulateOptions) -> Result<Comparison, Simu
 
 /// Without a sweep the scenario as it is and, if anything is set, with that; with a sweep one variant for each value.
 /// Others to compare follow.
-fn variants(document: Node, options: &SimulateOptions) -> Result<Vec<Scenario>, SimulateError> {
-    let choices = vary::choices(&options.sweep);
-    if choices.len() > MOST_VARIANTS {
-        return Err(SimulateError::TooMany(choices.len()));
+fn variants(document: &Node, options: &SimulateOptions) -> Result<Vec<Scenario>, SimulateError> {
+    let combinations = vary::choices(&options.sweep);
+    if combinations.len() > MOST_VARIANTS {
+        return Err(SimulateError::TooMany(combinations.len()));
     }
-    let names = |settings: &[Setting]| settings.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    let called =
+        |settings: &[Setting]| settings.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
     let mut documents = Vec::new();
     if options.sweep.is_empty() {
         let others = !options.set.is_empty() || !options.compare.is_empty();
@@ -114,7 +126,7 @@ fn variants(document: Node, options: &SimulateOptions) -> Result<Vec<Scenario>, 
         documents.push((name, document.clone()));
     }
     if !options.sweep.is_empty() || !options.set.is_empty() {
-        for choice in choices {
+        for choice in combinations {
             let mut varied = document.clone();
             for setting in &options.set {
                 vary::set(&mut varied, setting, "--set")?;
@@ -122,7 +134,7 @@ fn variants(document: Node, options: &SimulateOptions) -> Result<Vec<Scenario>, 
             for setting in &choice {
                 vary::set(&mut varied, setting, "--sweep")?;
             }
-            let named = if choice.is_empty() { names(&options.set) } else { names(&choice) };
+            let named = if choice.is_empty() { called(&options.set) } else { called(&choice) };
             documents.push((named, varied));
         }
     }
@@ -149,7 +161,13 @@ fn stem(path: &Path) -> String {
 fn show(comparison: &Comparison, options: &SimulateOptions) -> Result<(), SimulateError> {
     let outputs = &options.outputs;
     let mut is_stdout_taken = false;
-    for (path, text) in [(&outputs.report, page::render as fn(&Comparison) -> String)] {
+    let results = [
+        (&outputs.report, page::render as fn(&Comparison) -> String),
+        (&outputs.svg, svg::render),
+        (&outputs.csv, export::csv),
+        (&outputs.json, export::json),
+    ];
+    for (path, text) in results {
         let Some(path) = path else { continue };
         if path.as_os_str() == "-" {
             is_stdout_taken = true;
@@ -168,11 +186,7 @@ fn show(comparison: &Comparison, options: &SimulateOptions) -> Result<(), Simula
             decisions(run, &mut out)?;
         }
     }
-    write!(out, "{}", table::scores(comparison))?;
-    for note in comparison.notes.values() {
-        writeln!(out, "{note}")?;
-    }
-    Ok(())
+    Ok(write!(out, "{}", chart::render(comparison, &ChartStyle::stdout(options.ascii)))?)
 }
 
 /// Every decision that is worth telling, one line each.

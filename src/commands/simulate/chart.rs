@@ -150,7 +150,11 @@ fn rescales(run: &Run, hpa: &HpaRun, is_compared: bool) -> Vec<Row> {
     let long = run.duration.as_secs() > 86_400;
     let lines = changed.iter().map(|(point, _)| {
         let time = text::time_of_day(run.start, point.at, long);
-        Row::default().with(Paint::Quiet, &format!("  {time}  ")).with(Paint::Plain, &point.sentence)
+        let (from, to) = (point.explanation.current, point.explanation.desired.unwrap_or_default());
+        Row::default()
+            .with(Paint::Quiet, &format!("  {time}  "))
+            .with(Paint::Strong, &format!("{from:>3} → {to:<3}  "))
+            .with(Paint::Plain, text::reason(&point.sentence))
     });
     [Row::default().with(Paint::Strong, &heading)].into_iter().chain(lines).collect()
 }

@@ -168,7 +168,7 @@ impl Stage {
                 let sample = latest.sample(at, wanted, running, ready);
                 let work = self.work(*target).unwrap_or_default();
                 let (demand, capacity, queued) = (work.demand, work.capacity, work.waiting);
-                samples.samples.push(Sample { demand, capacity, queued, ..sample });
+                samples.list.push(Sample { demand, capacity, queued, ..sample });
                 samples.values.push(latest.values);
                 samples.before.get_or_insert(work);
                 samples.after = work;
@@ -188,7 +188,7 @@ impl Stage {
 /// The samples of one HPA, and with each the values of its metrics.
 #[derive(Debug, Default)]
 struct Samples {
-    samples: Vec<Sample>,
+    list: Vec<Sample>,
     values: Vec<Vec<Option<f64>>>,
     /// The work at the first sample and at the last.
     before: Option<WorkState>,
@@ -224,13 +224,13 @@ fn result(scenario: &Scenario, observer: &Recorder, all: Vec<Samples>) -> Run {
             target: format!("{}/{}", reference.kind, reference.name),
             unit: scenario.loads.get(*target).map(|plan| plan.unit.clone()).unwrap_or_default(),
             scores: scores(
-                &samples.samples,
+                &samples.list,
                 &track.metrics,
                 &track.rescales,
                 scenario.duration,
                 samples.excess(queues),
             ),
-            samples: samples.samples,
+            samples: samples.list,
             metrics: track.metrics,
             decisions: track.decisions,
             events: track.events,

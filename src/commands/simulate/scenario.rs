@@ -72,7 +72,7 @@ struct Sources<'a> {
 }
 
 impl Sources<'_> {
-    fn place(&self, field: &str) -> Place {
+    fn place(self, field: &str) -> Place {
         let part = |part: &str| {
             let part = part.trim_end_matches(']');
             part.parse().map_or_else(|_| Step::Key(part.to_owned()), Step::Index)
@@ -82,7 +82,7 @@ impl Sources<'_> {
         self.document.locate(&steps)
     }
 
-    fn problem(&self, field: &str, message: impl Into<String>) -> Problem {
+    fn problem(self, field: &str, message: impl Into<String>) -> Problem {
         Problem::new(self.place(field), field, message)
     }
 }
@@ -92,16 +92,16 @@ impl Scenario {
     pub(super) fn read(document: &Node, variant: &str) -> Result<Self, Problem> {
         let file: ScenarioFile = reading::read(document)?;
         let sources = Sources { document };
-        let config = flags::read(&file.flags, &sources)?;
+        let config = flags::read(&file.flags, sources)?;
         let hpas = hpas::read(document)?;
         let duration = file.duration.map_or(DURATION, |duration| duration.0);
         if duration < config.sync_period {
             return Err(sources.problem("duration", "is shorter than a sync period"));
         }
         let (start, seed) = (file.start.0, file.seed);
-        let workloads = workloads::read(file.workloads, &hpas, &sources)?;
-        let loads = loads::read(&file.load, &workloads, &hpas, start, seed, &sources)?;
-        let pipeline = pipeline::read(&file.metrics, &sources)?;
+        let workloads = workloads::read(file.workloads, &hpas, sources)?;
+        let loads = loads::read(&file.load, &workloads, &hpas, start, seed, sources)?;
+        let pipeline = pipeline::read(&file.metrics, sources)?;
         let mut rollouts = Vec::new();
         for (index, rollout) in file.rollouts.iter().enumerate() {
             let place = loads::named(rollout.workload.as_deref(), &workloads)

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::SimulateError;
+use super::from_cluster;
 use super::scenario::{self, Node};
 use crate::cli::SimulateSource;
 use crate::embedded::load::{Between, Points};
@@ -19,7 +20,7 @@ pub(super) fn document(source: &SimulateSource) -> Result<Node, SimulateError> {
         SimulateSource::Schema => Ok(Node::of(&COMMAND_LINE.into(), &json!({}))),
         SimulateSource::File(path) => file(path),
         SimulateSource::Manifests(pairs) => manifests(pairs),
-        SimulateSource::Cluster(..) => Ok(Node::of(&COMMAND_LINE.into(), &json!({}))),
+        SimulateSource::Cluster(options, name) => Ok(from_cluster::read(options, name)?),
     }
 }
 

@@ -18,7 +18,7 @@ const HEIGHTS: (i32, i32) = (190, 110);
 const CHARTS: usize = 4;
 
 /// Rules beyond those of the figure.
-const RULES: &str = ".ground { fill: GROUND }\n.title { font-size: 18px; font-weight: 600; fill: var(--wanted) }\n\
+const RULES: &str = ".ground { fill: var(--ground) }\n.title { font-size: 18px; font-weight: 600; fill: var(--wanted) }\n\
                      .name { font-size: 13px; font-weight: 600; fill: var(--wanted) }\n";
 
 /// The figures of a comparison, one below the other. The same comparison gives the same bytes.
@@ -44,8 +44,8 @@ pub fn render(comparison: &Comparison) -> String {
         picture.text("", 24, &format!("{more} not drawn."));
     }
     let style = format!("{RULES}{STYLE}");
-    let light = figure::without_variables(&style, false).replace("GROUND", "#ffffff");
-    let dark = figure::without_variables(&style, true).replace("GROUND", "#171b20");
+    let light = figure::without_variables(&style, false);
+    let dark = figure::without_variables(&style, true);
     let (height, body) = (picture.y + 14, picture.svg);
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" viewBox=\"0 0 {WIDTH} {height}\">\n\

@@ -104,6 +104,14 @@ pub(super) fn time_of_day(start: Timestamp, after: Duration, with_date: bool) ->
     at.strftime(if with_date { "%Y-%m-%d %H:%M:%S" } else { "%H:%M:%S" }).to_string()
 }
 
+/// What a sentence says after `goes from 2 to 4: `, for places where the counts stand beside it.
+pub(super) fn reason(sentence: &str) -> &str {
+    match sentence.split_once(": ") {
+        Some((verdict, reason)) if verdict.starts_with("goes from ") => reason,
+        _ => sentence,
+    }
+}
+
 /// `1 pod`, `2 pods`.
 pub(super) fn counted(count: u64, one: &str, many: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }

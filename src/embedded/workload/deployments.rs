@@ -5,8 +5,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::Pass;
-use super::book::{Book, Id, Owner};
+use super::book::Book;
 use super::objects::{name, namespace, owned_by, set, uid};
+use super::records::{Id, Owner};
 use super::rollout::{self, Set, Strategy, Wish};
 use crate::embedded::object::{at, int, text};
 

@@ -8,6 +8,8 @@ use super::{GUTTER, time_axis};
 
 /// Rows of the panel of replicas, and of each metric.
 const ROWS: (usize, usize) = (8, 5);
+/// Happenings that are shown.
+const ZONES: usize = 4;
 /// How many levels a block character tells apart.
 const EIGHTHS: usize = 8;
 const BLOCKS: [char; EIGHTHS] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -192,25 +194,29 @@ fn round(value: f64) -> f64 {
 
 /// What the scenario did: a bar over its time, and its name.
 fn happenings(figure: &Figure, columns: usize) -> Vec<Row> {
-    let rows = figure.zones.iter().take(4).map(|zone| {
+    let mut rows = Vec::new();
+    let shown = figure.zones.iter().take(ZONES);
+    for zone in shown.clone() {
         let from = column(zone.from / figure.time.length(), columns);
         let to = column(zone.to / figure.time.length(), columns).max(from);
-        let (bar, label) = ("━".repeat(to - from + 1), zone.label.as_str());
-        let room = columns.saturating_sub(to + 2);
-        if label.chars().count() <= room || from < label.chars().count() + 1 {
-            let gap = " ".repeat(GUTTER + from);
-            return Row::default()
-                .with(Paint::Plain, &gap)
-                .with(Paint::Lacking, &bar)
-                .with(Paint::Plain, &format!(" {label}"));
+        let (bar, width) = ("━".repeat(to - from + 1), zone.label.chars().count());
+        let indent = |columns: usize| Row::default().with(Paint::Plain, &" ".repeat(GUTTER + columns));
+        // Behind the bar, before it, or below.
+        if to + 2 + width <= columns {
+            rows.push(
+                indent(from).with(Paint::Lacking, &bar).with(Paint::Plain, &format!(" {}", zone.label)),
+            );
+        } else if width < from {
+            let row = indent(from - width - 1).with(Paint::Plain, &format!("{} ", zone.label));
+            rows.push(row.with(Paint::Lacking, &bar));
+        } else {
+            rows.push(indent(from).with(Paint::Lacking, &bar));
+            rows.push(indent(from.min(columns.saturating_sub(width))).with(Paint::Plain, &zone.label));
         }
-        let gap = " ".repeat(GUTTER + from - label.chars().count() - 1);
-        Row::default().with(Paint::Plain, &format!("{gap}{label} ")).with(Paint::Lacking, &bar)
-    });
-    let mut rows: Vec<_> = rows.collect();
-    if figure.zones.len() > rows.len() {
-        let more = figure.zones.len() - rows.len();
-        rows.push(Row::default().with(Paint::Quiet, &format!("{}and {more} more", " ".repeat(GUTTER))));
+    }
+    let left_out = figure.zones.len() - shown.len();
+    if left_out > 0 {
+        rows.push(Row::default().with(Paint::Quiet, &format!("{}and {left_out} more", " ".repeat(GUTTER))));
     }
     rows
 }

@@ -7,6 +7,8 @@ use plotters::style::RGBColor;
 /// What a line or an area stands for. Its name is its class in SVG and the name of its colour in CSS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in super::super) enum Ink {
+    /// What everything lies on.
+    Ground,
     /// The thin lines behind everything.
     Grid,
     /// Labels of axes.
@@ -55,7 +57,8 @@ pub(in super::super) enum Ink {
 const VARIANTS: u8 = 6;
 
 /// Each ink with its colour on light and on dark ground.
-const PAINTS: [(Ink, &str, &str); 26] = [
+const PAINTS: [(Ink, &str, &str); 27] = [
+    (Ink::Ground, "#ffffff", "#171b20"),
     (Ink::Grid, "#e7e9ec", "#2a3037"),
     (Ink::Label, "#5b6570", "#a3adb8"),
     (Ink::Wanted, "#17202a", "#f2f4f6"),
@@ -93,6 +96,7 @@ impl Ink {
     /// As CSS knows it.
     pub(in super::super) fn name(self) -> &'static str {
         match self {
+            Self::Ground => "ground",
             Self::Grid => "grid",
             Self::Label => "label",
             Self::Wanted => "wanted",

@@ -81,9 +81,9 @@ fn replicas(hpa: &HpaRun, length: f64) -> Panel {
     Panel { title: "Replicas".to_owned(), unit: String::new(), is_main: true, values, areas, lines, keys }
 }
 
-/// Between what the metrics ask for and what the windows make of it.
+/// Between what the metrics ask for and what the windows make of it, as far as maxReplicas allows either.
 fn held_by_window(sample: &Sample) -> Option<(f64, f64)> {
-    between(sample.proposal?, sample.stabilized?)
+    between(sample.proposal?.min(sample.max), sample.stabilized?.min(sample.max))
 }
 
 /// Between what the windows let through and what the rate allowed, where that is what stands.

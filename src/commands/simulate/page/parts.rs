@@ -235,9 +235,7 @@ fn happened(run: &Run, hpa: &HpaRun, course: usize) -> String {
         let (current, desired) = (point.explanation.current, point.explanation.desired);
         if let Some(desired) = desired.filter(|desired| *desired != current) {
             let sign = if desired > current { "up" } else { "down" };
-            // The count stands beside it.
-            let prefix = format!("goes from {current} to {desired}: ");
-            let why = point.sentence.strip_prefix(&prefix).unwrap_or(&point.sentence).to_owned();
+            let why = text::reason(&point.sentence).to_owned();
             lines.push((point.at, sign, format!("{current} → {desired}"), why));
         }
     }
@@ -275,7 +273,10 @@ fn happened(run: &Run, hpa: &HpaRun, course: usize) -> String {
         let _ = writeln!(rows, "<tr><td></td><td></td><td>{left_out} more are in the chart only.</td></tr>");
     }
     let others = lines.len() - rescales;
-    let mut title = text::counted(rescales as u64, "rescale", "rescales");
+    let mut title = match rescales {
+        0 => "No rescales".to_owned(),
+        _ => text::counted(rescales as u64, "rescale", "rescales"),
+    };
     if others > 0 {
         let _ = write!(
             title,

@@ -76,7 +76,8 @@ pub(super) fn shared(situation: &Situation) -> Option<Finding> {
     })
 }
 
-/// Who beside the scale subresource has set `spec.replicas`.
+/// Who beside the scale subresource has set `spec.replicas`. That somebody created the target with a count is nothing to
+/// worry about; who applies it again and again, or set it after the HPA did, is.
 pub(super) fn field_managers(situation: &Situation) -> Option<Finding> {
     let object = situation.target.as_ref()?.object.as_ref()?;
     let mut managers: Vec<&FieldManager> =
@@ -93,15 +94,19 @@ pub(super) fn field_managers(situation: &Situation) -> Option<Finding> {
         .collect();
     let known = tool.map(|tool| format!(", that is {}", tool.name)).unwrap_or_default();
     let more = tool.map_or("", |tool| tool.advice);
-    Some(Finding::warning(
-        "replicas-also-set",
-        format!(
-            "spec.replicas of {} is also set by {}{known}: the next time it does, the count jumps to its value",
-            target_name(situation),
-            named.join(", ")
-        ),
-        format!("Remove replicas from the manifest of {}.{more}", target_name(situation)),
-    ))
+    let scaled = situation.hpa.as_ref().and_then(|hpa| hpa.status.last_scale_time);
+    let comes_again = managers.iter().any(|manager| {
+        let after = scaled.zip(manager.time).is_some_and(|(scaled, set)| set > scaled);
+        manager.operation == "Apply" || tool_of(&manager.manager).is_some() || after
+    });
+    let message = format!(
+        "spec.replicas of {} is also set by {}{known}: the next time it does, the count jumps to its value",
+        target_name(situation),
+        named.join(", ")
+    );
+    let advice = format!("Remove replicas from the manifest of {}.{more}", target_name(situation));
+    let finding = if comes_again { Finding::warning } else { Finding::info };
+    Some(finding("replicas-also-set", message, advice))
 }
 
 /// A tool that applies manifests.
@@ -123,7 +128,9 @@ fn tool_of(manager: &str) -> Option<Tool> {
             tool("Helm", " In a chart: leave the field out of the template while autoscaling is on.")
         }
         "kustomize-controller" | "helm-controller" | "flux" => tool("Flux", ""),
-        manager if manager.starts_with("kubectl") || manager == "before-first-apply" => tool("kubectl", ""),
+        "kubectl" | "kubectl-client-side-apply" | "kubectl-last-applied" | "before-first-apply" => {
+            tool("kubectl", "")
+        }
         manager if manager.to_ascii_lowercase().contains("terraform") => {
             tool("Terraform", " If it must stay there: ignore_changes for that field in its lifecycle block.")
         }
