@@ -110,9 +110,9 @@ fn command(program: Program) -> Command {
         .no_binary_name(true)
         .bin_name(format!("{program} why"))
         .about(
-            "Tells why an HPA has the count it has, and what it does next: reads the HPA, its target's scale, pods and\n\
-             metrics with your own permissions, decides as the controller would now, and explains every step.\n\
-             Nothing is written to the cluster.",
+            "Tells why an HPA has the count it has, and what it does next: reads the HPA, its target's\n\
+             scale, pods and metrics with your own permissions, decides as the controller would now, and\n\
+             explains every step. Nothing is written to the cluster.",
         )
         .after_help(format!(
             "Examples:\n\
@@ -124,8 +124,8 @@ fn command(program: Program) -> Command {
              \x20 {program} why -A\n\
              \x20 # The last decision of a Concertina controller, from its own record\n\
              \x20 {program} why web -n shop --from http://127.0.0.1:10257\n\n\
-             Exit code: 0 if all is well, 3 if there is something to look at, 1 if there is no answer, 2 for a wrong\n\
-             command line.",
+             Exit code: 0 if all is well, 3 if there is something to look at, 1 if there is no answer,\n\
+             2 for a wrong command line.",
         ));
     let command = cluster::arguments(own(command));
     decision::all().fold(command, |command, flag| {
