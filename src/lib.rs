@@ -12,7 +12,9 @@ pub mod controller;
 pub mod duration;
 #[cfg(feature = "tools")]
 pub mod embedded;
+mod platform;
 pub mod process;
+pub mod record;
 pub mod serve;
 pub mod store;
 pub mod telemetry;

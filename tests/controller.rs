@@ -12,6 +12,8 @@ mod support;
 
 #[path = "controller/bad_objects.rs"]
 mod bad_objects;
+#[path = "controller/decisions.rs"]
+mod decisions;
 #[path = "controller/identity.rs"]
 mod identity;
 #[path = "controller/metadata.rs"]

@@ -57,6 +57,10 @@ mod rule_scenarios;
 mod side_by_side;
 #[path = "e2e/stage.rs"]
 mod stage;
+#[path = "e2e/why.rs"]
+mod why;
+#[path = "e2e/why_situations.rs"]
+mod why_situations;
 #[path = "e2e/widgets.rs"]
 mod widgets;
 #[path = "e2e/workload_scenarios.rs"]
@@ -179,6 +183,20 @@ async fn a_dry_run_reads_everything_and_writes_nothing() -> Outcome {
     let replicas = world.replicas(&world.deployments("web")).await?;
     ensure(replicas == 1, || format!("a dry run scaled to {replicas}"))?;
     world.close().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn why_foretells_what_the_controller_does() -> Outcome {
+    why::foretells(&Stage::set().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn why_explains_what_depends_on_the_past() -> Outcome {
+    let stage = Stage::set().await?;
+    why::explains_a_past(&stage).await?;
+    why::names_what_it_may_not_read(&stage).await
 }
 
 async fn scenario(stage: &Stage, name: &str, which: Autoscaler, play: Play) -> Outcome {

@@ -22,7 +22,7 @@ use tower::{BoxError, Layer, Service, ServiceExt};
 
 use super::body;
 use super::call::Call;
-use super::connect::{self, HttpService};
+use super::connect::{self, CredentialError, HttpService, Plugin, PluginError, PluginLimits, ProxyError};
 use super::decode::DecodeError;
 use super::error::ApiError;
 use super::gate::{Gate, GateLayer};
@@ -45,12 +45,15 @@ pub enum ClientError {
     /// Certificates of the configuration are unusable.
     #[error("the TLS settings are unusable: {0}")]
     Tls(#[source] kube::Error),
+    /// Who to act for cannot be sent.
+    #[error("the user or groups to impersonate cannot be sent: {0}")]
+    Headers(#[source] kube::Error),
     /// Credentials of the configuration are unusable.
     #[error("the credentials are unusable: {0}")]
-    Credentials(#[source] kube::Error),
-    /// A proxy is configured.
-    #[error("proxies are not supported, but {0} is configured: remove proxy-url and HTTPS_PROXY")]
-    Proxy(String),
+    Credentials(#[from] CredentialError),
+    /// The proxy on the way cannot be used.
+    #[error(transparent)]
+    Proxy(#[from] ProxyError),
     /// The user agent is no header value.
     #[error("the user agent {0:?} cannot be sent: use visible ASCII characters only")]
     UserAgent(String),
@@ -60,6 +63,11 @@ pub enum ClientError {
 pub trait RequestObserver: fmt::Debug + Send + Sync + 'static {
     /// `code` is absent if there was no answer; `elapsed` ends with the answer's head.
     fn observe(&self, method: &Method, host: &str, code: Option<u16>, elapsed: Duration);
+
+    /// A request, other than a watch, ended without the answer that was asked for. After [`Self::observe`].
+    fn failed(&self, call: &Call, error: &ApiError) {
+        let _ = (call, error);
+    }
 }
 
 /// How requests are made.
@@ -77,6 +85,8 @@ pub struct ClientOptions {
     pub gate: Arc<Gate>,
     /// Told about every request.
     pub observer: Option<Arc<dyn RequestObserver>>,
+    /// How long a credential plugin may take.
+    pub plugin_limits: PluginLimits,
 }
 
 impl Default for ClientOptions {
@@ -89,6 +99,7 @@ impl Default for ClientOptions {
             request_timeout: Duration::from_secs(30),
             gate: Gate::open(),
             observer: None,
+            plugin_limits: PluginLimits::default(),
         }
     }
 }
@@ -110,12 +121,24 @@ pub struct Clients {
     pub discovery: Client,
     /// Lists and watches; no bucket.
     pub watch: Client,
+    plugin: Option<Arc<Plugin>>,
 }
 
 impl Clients {
     /// Clients to the server of a configuration, with its TLS settings and credentials.
     pub fn new(config: &kube::Config, options: &ClientOptions) -> Result<Self, ClientError> {
-        Self::on(connect::over_network(config)?, config.cluster_url.clone(), options)
+        let (http, plugin) = connect::over_network(config, options.plugin_limits)?;
+        let clients = Self::on(http, config.cluster_url.clone(), options)?;
+        Ok(Self { plugin, ..clients })
+    }
+
+    /// Asks the credential plugin, if there is one, for credentials. The first request does so too, but within its own
+    /// time limit; here somebody has the time to log in.
+    pub async fn log_in(&self) -> Result<(), PluginError> {
+        match &self.plugin {
+            Some(plugin) => plugin.current().await.map(drop),
+            None => Ok(()),
+        }
     }
 
     /// Clients over any connector of byte streams. The server is called `http://embedded/`.
@@ -151,6 +174,7 @@ impl Clients {
             core: client(),
             discovery: limited(options.qps, options.burst.max(DISCOVERY_BURST)),
             watch: unlimited.clone(),
+            plugin: None,
         })
     }
 }
@@ -265,7 +289,12 @@ impl Client {
                     self.take_token().await;
                     repeats += 1;
                 }
-                _ => return Err(failure.error),
+                _ => {
+                    if let Some(observer) = &self.observer {
+                        observer.failed(call, &failure.error);
+                    }
+                    return Err(failure.error);
+                }
             }
         }
     }

@@ -78,17 +78,13 @@ impl ItemScanner {
         piece: &[u8],
         mut item: impl FnMut(&[u8]) -> Result<(), DecodeError>,
     ) -> Result<(), DecodeError> {
-        let mut start = 0;
-        for (at, &byte) in piece.iter().enumerate() {
+        let (mut start, mut at) = (0, 0);
+        while let Some(&byte) = piece.get(at) {
             match self.place {
                 Place::Envelope => self.step_envelope(byte),
                 Place::Between => match byte {
                     b' ' | b'\t' | b'\r' | b'\n' | b',' => {}
-                    b']' => {
-                        self.place = Place::Envelope;
-                        self.envelope.push(byte);
-                        self.depth = 1;
-                    }
+                    b']' => self.leave_items(),
                     _ => {
                         start = at;
                         self.depth = 0;
@@ -101,6 +97,18 @@ impl ItemScanner {
                     }
                 },
                 Place::Item => {
+                    if self.in_string && !self.escaped {
+                        // Most bytes are within strings, where only these two mean anything.
+                        let rest = piece.get(at..).unwrap_or_default();
+                        match rest.iter().position(|byte| matches!(byte, b'"' | b'\\')) {
+                            Some(0) => {}
+                            Some(plain) => {
+                                at += plain;
+                                continue;
+                            }
+                            None => break,
+                        }
+                    }
                     if self.step_item(byte) {
                         self.place = Place::Between;
                         self.complete(piece.get(start..=at).unwrap_or_default(), &mut item)?;
@@ -109,16 +117,14 @@ impl ItemScanner {
                 Place::Scalar => {
                     if matches!(byte, b',' | b']' | b' ' | b'\t' | b'\r' | b'\n') {
                         self.complete(piece.get(start..at).unwrap_or_default(), &mut item)?;
+                        self.place = Place::Between;
                         if byte == b']' {
-                            self.place = Place::Envelope;
-                            self.envelope.push(byte);
-                            self.depth = 1;
-                        } else {
-                            self.place = Place::Between;
+                            self.leave_items();
                         }
                     }
                 }
             }
+            at += 1;
         }
         if matches!(self.place, Place::Item | Place::Scalar) {
             self.partial.extend_from_slice(piece.get(start..).unwrap_or_default());
@@ -127,6 +133,13 @@ impl ItemScanner {
             return Err(DecodeError::new("an item of the list is too large"));
         }
         Ok(())
+    }
+
+    /// Takes the end of the array.
+    fn leave_items(&mut self) {
+        self.place = Place::Envelope;
+        self.envelope.push(b']');
+        self.depth = 1;
     }
 
     /// The envelope, after the last piece.

@@ -17,7 +17,8 @@ use crate::api::watch::{self, Handle, WatchOptions};
 use crate::cli::Config;
 use crate::clock::SharedClock;
 use crate::controller::queue::Queue;
-use crate::controller::{Controller, Histories, HpaIntake, Observers, PodIntake};
+use crate::controller::{Controller, Histories, HpaIntake, Observer, Observers, PodIntake};
+use crate::record::{Decisions, Record};
 use crate::store::{Hpas, Overlap, Pods};
 use crate::telemetry::metrics::Metrics as Telemetry;
 
@@ -35,7 +36,7 @@ pub struct Parts<'a> {
     pub clock: SharedClock,
     /// What is counted.
     pub telemetry: Telemetry,
-    /// Who is told of concluded syncs.
+    /// Who is told of concluded syncs, besides the record of decisions.
     pub observers: Observers,
     /// Spreads waits and watch lengths; equal seeds give equal runs.
     pub seed: u64,
@@ -50,6 +51,8 @@ pub struct Assembly {
     pub hpas: Handle,
     /// How the watch of pods is doing.
     pub pods: Handle,
+    /// The record of its decisions; `None` if it is to keep none.
+    pub decisions: Option<Decisions>,
 }
 
 impl Parts<'_> {
@@ -96,11 +99,15 @@ impl Parts<'_> {
 
 impl Assembly {
     /// Puts a controller together and starts its watches, until `stop`.
-    pub fn start(parts: Parts<'_>, stop: &CancellationToken) -> Self {
+    pub fn start(mut parts: Parts<'_>, stop: &CancellationToken) -> Self {
         let tasks = TaskTracker::new();
         let (watch_client, seed) = (parts.clients.watch.clone(), parts.seed);
         let longest_wait = parts.config.sync_period / 2;
+        let capacity = parts.config.decisions_per_hpa;
+        let record = (capacity > 0).then(|| Arc::new(Record::new(capacity)));
+        parts.observers.extend(record.clone().map(|record| record as Arc<dyn Observer>));
         let controller = parts.controller();
+        let decisions = record.map(|record| Decisions::new(record, Arc::clone(&controller)));
         let options =
             |seed| WatchOptions { longest_wait, jitter: Jitter::seeded(seed), ..WatchOptions::default() };
         let (hpas, watching_hpas) = watch::watch::<watch::Hpas, _>(
@@ -116,7 +123,7 @@ impl Assembly {
         for task in [watching_hpas, watching_pods] {
             tasks.spawn(stop.clone().run_until_cancelled_owned(task));
         }
-        Self { controller, hpas, pods }
+        Self { controller, hpas, pods, decisions }
     }
 
     /// Waits until both watches have shown everything there is.

@@ -92,14 +92,14 @@ pub async fn run_with(
     let listener = TcpListener::bind(address).await.map_err(|source| AppError::Listen { address, source })?;
     let health = Health::new();
     let serving = CancellationToken::new();
-    let endpoints = Endpoints { health: health.clone(), metrics: telemetry.clone() };
-    let server_task = tokio::spawn(serve::serve(listener, endpoints, serving.clone()));
-
     let watches = CancellationToken::new();
     let seed = u64::try_from(clock.now().as_nanosecond().unsigned_abs() % u128::from(u64::MAX)).unwrap_or(0);
+    let metrics = telemetry.clone();
     let parts = Parts { clients, config, clock, telemetry, observers: Vec::new(), seed };
     let assembly = Assembly::start(parts, &watches);
     add_checks(&health, &assembly);
+    let endpoints = Endpoints { health, metrics, decisions: assembly.decisions.clone() };
+    let server_task = tokio::spawn(serve::serve(listener, endpoints, serving.clone()));
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         %server,

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use autoscaling::event::EventKind;
+use autoscaling::explanation::LimitingStep;
 use autoscaling::{
     Answers, Conclusion, Decision, Hpa, Overlap, Plan, Scale, ScaleFailure, Verdict, WriteOutcome, conclude,
     decide, failed_update_status, plan, target_group,
 };
+use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::gather::{Gathered, gather};
@@ -55,18 +58,32 @@ impl Controller {
         let decision = decide(&hpa, &plan, &answers, &history, &self.settings, at);
         let outcome = self.rescale(key, &decision, target).await;
         let conclusion = conclude(&hpa, decision, &outcome, &history, &self.settings, self.clock.now());
-        log(key, &conclusion, &outcome);
+        log(key, &conclusion, &outcome, at);
         let concluded =
             Concluded { hpa: &record, at, answers: &answers, outcome: &outcome, conclusion: &conclusion };
         for observer in &self.observers {
             observer.concluded(&concluded);
         }
         self.finish(&record, &conclusion).await;
+        if !self.is_there(&record) {
+            // It went meanwhile: what was remembered after that would stay for good.
+            self.forget(&record.key, &record.uid);
+        }
         for (computation, took) in conclusion.computations.iter().zip(&gathered.took) {
             self.telemetry.computed(&computation.metric_type, computation.action, computation.error, *took);
         }
         self.telemetry.reconciled(conclusion.action, conclusion.error, started.elapsed());
         Next::Period
+    }
+
+    /// Reads the Scale of an HPA's target and remembers its selector, if its sync would now. Nothing is decided: this
+    /// is for who decides for one HPA and must know which others control the same pods.
+    pub async fn claim(&self, key: &Key) {
+        if let Some(record) = self.hpas.get(key) {
+            let hpa = view(&record);
+            let (_, scale) = self.read_scale(&hpa).await;
+            plan(&hpa, scale, |selector| self.overlap(key, selector), &self.settings);
+        }
     }
 
     /// Reads the Scale of the target, at the first of its mappings that answers; the first error counts.
@@ -173,17 +190,26 @@ impl Controller {
     }
 }
 
-/// One line for each event: what changed the cluster stands out, what users live with does not.
-fn log(key: &Key, conclusion: &Conclusion, outcome: &WriteOutcome) {
+/// One line for a decision that changes the target, or would but for a dry run. A write that failed has a line of its
+/// own; what users live with stands out only on demand, as the warnings that are sent as events.
+fn log(key: &Key, conclusion: &Conclusion, outcome: &WriteOutcome, at: Timestamp) {
+    if matches!(outcome, WriteOutcome::Done | WriteOutcome::Withheld) {
+        let explanation = &conclusion.explanation;
+        let metric = explanation.winning_metric().map(|metric| metric.subject().to_string());
+        tracing::info!(
+            hpa = %key,
+            from = explanation.current,
+            to = explanation.desired,
+            metric = metric.as_deref(),
+            limited_by = explanation.limiting_step().map(LimitingStep::as_str),
+            dry_run = (*outcome == WriteOutcome::Withheld).then_some(true),
+            "{}",
+            explanation.sentence(at)
+        );
+    }
     for event in conclusion.events.iter().chain(&conclusion.last_event) {
-        let dry_run = *outcome == WriteOutcome::Withheld;
-        match event.kind {
-            autoscaling::event::EventKind::Normal => {
-                tracing::info!(hpa = %key, reason = event.reason, dry_run, "{}", event.message);
-            }
-            autoscaling::event::EventKind::Warning => {
-                tracing::debug!(hpa = %key, reason = event.reason, dry_run, "{}", event.message);
-            }
+        if event.kind == EventKind::Warning {
+            tracing::debug!(hpa = %key, reason = event.reason, "{}", event.message);
         }
     }
 }

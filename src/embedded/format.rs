@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::list::Listed;
+use super::object::append;
 use super::registry::ResourceType;
 use super::rest::Call;
 use super::store::Stored;
@@ -51,11 +52,11 @@ impl Format {
     pub(crate) fn object(self, stored: &Stored, now: Timestamp, out: &mut Vec<u8>) {
         match self {
             Self::Whole => stored.write(out),
-            Self::Metadata => write(&partial(&stored.value()), out),
+            Self::Metadata => append(&partial(&stored.value()), out),
             Self::Table { include, headed } => {
                 let metadata = json!({ "resourceVersion": stored.resource_version.to_string() });
                 let rows = std::iter::once(stored);
-                write(&table(stored.ty, &metadata, rows, include, !headed, now), out);
+                append(&table(stored.ty, &metadata, rows, include, !headed, now), out);
             }
         }
     }
@@ -68,13 +69,13 @@ impl Format {
             Self::Metadata => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
             Self::Table { include, headed } => {
                 let rows = listed.items.iter().map(|stored| &**stored);
-                return write(&table(ty, &metadata, rows, include, !headed, now), out);
+                return append(&table(ty, &metadata, rows, include, !headed, now), out);
             }
         };
         out.extend_from_slice(
             format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",\"metadata\":").as_bytes(),
         );
-        write(&metadata, out);
+        append(&metadata, out);
         out.extend_from_slice(b",\"items\":[");
         for (index, stored) in listed.items.iter().enumerate() {
             if index > 0 {
@@ -107,14 +108,9 @@ impl Format {
             super::object::map(&mut metadata).insert("annotations".to_owned(), annotations);
         }
         let object = json!({ "kind": ty.kind, "apiVersion": ty.api_version(), "metadata": metadata });
-        write(&json!({ "type": "BOOKMARK", "object": object }), out);
+        append(&json!({ "type": "BOOKMARK", "object": object }), out);
         out.push(b'\n');
     }
-}
-
-fn write(value: &Value, out: &mut Vec<u8>) {
-    // Writing into a buffer in memory does not fail.
-    let _ = serde_json::to_writer(out, value);
 }
 
 /// `metadata` of a list.

@@ -1,7 +1,25 @@
 //! Reading and changing fields of an object that is a plain JSON value.
 
+use std::borrow::Cow;
+use std::fmt;
+
 use jiff::Timestamp;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+
+/// The JSON of an object.
+pub(crate) fn encode(object: &impl Serialize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(1024);
+    append(object, &mut out);
+    out
+}
+
+/// Appends the JSON of an object.
+pub(crate) fn append(object: &impl Serialize, out: &mut Vec<u8>) {
+    // Neither a buffer in memory nor an object whose keys are strings can fail.
+    let _ = serde_json::to_writer(out, object);
+}
 
 /// The value at a path of field names.
 pub(crate) fn at<'a>(object: &'a Value, path: &[&str]) -> Option<&'a Value> {
@@ -81,3 +99,44 @@ pub(crate) fn drop_nulls(value: &mut Value) {
         _ => {}
     }
 }
+
+/// Reads these top-level fields of an object and passes over all others; `None` if it is no JSON object.
+pub(crate) fn fields(json: &[u8], wanted: &[&str]) -> Option<Value> {
+    let mut deserializer = serde_json::Deserializer::from_slice(json);
+    let fields = Fields(wanted).deserialize(&mut deserializer).ok()?;
+    deserializer.end().ok()?;
+    Some(Value::Object(fields))
+}
+
+struct Fields<'a>(&'a [&'a str]);
+
+impl<'de> DeserializeSeed<'de> for Fields<'_> {
+    type Value = Map<String, Value>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Fields<'_> {
+    type Value = Map<String, Value>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut fields = Map::new();
+        while let Some(Key(key)) = map.next_key()? {
+            if self.0.contains(&&*key) {
+                fields.insert(key.into_owned(), map.next_value()?);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(fields)
+    }
+}
+
+#[derive(Deserialize)]
+struct Key<'a>(#[serde(borrow)] Cow<'a, str>);

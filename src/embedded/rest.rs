@@ -46,7 +46,7 @@ impl From<Status> for Reply {
 
 impl Reply {
     pub(crate) fn json(code: u16, object: &Value) -> Self {
-        Self::Json(code, object.to_string().into())
+        Self::Json(code, object::encode(object).into())
     }
 
     /// What every Kubernetes server says of a path that it does not serve.
@@ -174,13 +174,13 @@ fn on_scale(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Result<Reply
         "get" => scale::get(&state, &target)?,
         "update" => scale::update(&mut state, &target, &body(call)?, &write)?,
         "patch" => {
-            let mut scale = scale::get(&state, &target)?;
+            let mut scale = serde_json::from_slice(&scale::get(&state, &target)?).unwrap_or_default();
             patch::apply(call.content_type.as_str(), false, &mut scale, &call.body)?;
             scale::update(&mut state, &target, &scale, &write)?
         }
         _ => return Err(Status::method_not_allowed()),
     };
-    Ok(Reply::json(200, &scale))
+    Ok(Reply::Json(200, scale.into()))
 }
 
 fn on_status(
@@ -192,10 +192,11 @@ fn on_status(
     let namespace = path.namespace.as_deref().unwrap_or("");
     let name = path.name.as_deref().unwrap_or("");
     let write = write_of(cluster, call);
+    let given = if call.route.verb == "update" { status_body(call)? } else { Value::Null };
     let mut state = cluster.lock();
     let stored = match call.route.verb {
         "get" => found(state.get(ty, namespace, name).cloned(), ty, name)?,
-        "update" => write::update_status(&mut state, ty, namespace, name, body(call)?, &write)?,
+        "update" => write::update_status(&mut state, ty, namespace, name, given, &write)?,
         "patch" => {
             let mut object = found(state.get(ty, namespace, name).cloned(), ty, name)?.value();
             patch::apply(call.content_type.as_str(), !ty.custom, &mut object, &call.body)?;
@@ -264,14 +265,14 @@ fn on_old_hpas(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Result<Re
     };
     let mut call = call.clone();
     match call.route.verb {
-        "create" | "update" => call.body = hpa::v1::to_v2(body(&call)?).to_string().into(),
+        "create" | "update" => call.body = object::encode(&hpa::v1::to_v2(body(&call)?)).into(),
         "patch" => {
             let (namespace, name) =
                 (path.namespace.as_deref().unwrap_or(""), path.name.as_deref().unwrap_or(""));
             let stored = found(cluster.lock().get(ty, namespace, name).cloned(), ty, name)?;
             let mut object = hpa::v1::from_v2(stored.value());
             patch::apply(&call.content_type, true, &mut object, &call.body)?;
-            call.body = hpa::v1::to_v2(object).to_string().into();
+            call.body = object::encode(&hpa::v1::to_v2(object)).into();
             call.content_type.clear();
             call.route.verb = "update";
         }
@@ -362,7 +363,7 @@ fn found(
 }
 
 fn one(cluster: &Cluster, call: &Call, code: u16, stored: &Stored) -> Reply {
-    let mut out = Vec::new();
+    let mut out = Vec::with_capacity(stored.size());
     Format::of(call).object(stored, cluster.now(), &mut out);
     Reply::Json(code, out.into())
 }
@@ -414,11 +415,20 @@ fn write_of<'a>(cluster: &Cluster, call: &'a Call) -> Write<'a> {
 
 /// The body as JSON, or as the YAML that JSON is.
 fn body(call: &Call) -> Result<Value, Status> {
+    read_body(call, |json| serde_json::from_slice(json).ok().filter(Value::is_object))
+}
+
+/// What a PUT of the status subresource heeds of its body.
+fn status_body(call: &Call) -> Result<Value, Status> {
+    read_body(call, |json| object::fields(json, &["apiVersion", "kind", "metadata", "status"]))
+}
+
+fn read_body(call: &Call, read: impl FnOnce(&[u8]) -> Option<Value>) -> Result<Value, Status> {
     let kind = call.content_type.split(';').next().unwrap_or("").trim();
     if !matches!(kind, "" | "application/json") {
         return Err(Status::unsupported_media_type("application/json"));
     }
-    serde_json::from_slice(&call.body).ok().filter(Value::is_object).ok_or_else(|| {
+    read(&call.body).ok_or_else(|| {
         Status::bad_request(
             "the object provided is unrecognized (must be of type Object): the body is not a JSON object",
         )

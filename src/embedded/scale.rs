@@ -3,7 +3,8 @@
 use std::fmt;
 
 use autoscaling::selector::{LabelSelector, Selector};
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::object;
 use super::registry::{ResourceType, ScaleSelector};
@@ -46,10 +47,10 @@ pub struct BareScale {
     pub selector: String,
 }
 
-/// The Scale at a path, from a bare target or from the workload.
-pub(crate) fn get(state: &State, path: &ScalePath) -> Result<Value, Status> {
+/// The JSON of the Scale at a path, from a bare target or from the workload.
+pub(crate) fn get(state: &State, path: &ScalePath) -> Result<Vec<u8>, Status> {
     if let Some((scale, version)) = state.scale(path) {
-        return Ok(bare_json(path, scale, *version));
+        return Ok(of_bare(path, scale, *version));
     }
     let (ty, rule) = scalable(path)?;
     let stored = state.get(ty, &path.namespace, &path.name).ok_or_else(|| not_found(path))?;
@@ -62,7 +63,7 @@ pub(crate) fn update(
     path: &ScalePath,
     body: &Value,
     write: &Write<'_>,
-) -> Result<Value, Status> {
+) -> Result<Vec<u8>, Status> {
     let replicas = object::int(body, &["spec", "replicas"]).unwrap_or(0);
     if !object::text(body, &["kind"]).is_empty() && object::text(body, &["kind"]) != "Scale" {
         return Err(Status::bad_request(format!(
@@ -93,7 +94,7 @@ pub(crate) fn update(
         }
         let scale = BareScale { spec_replicas: replicas, ..scale.clone() };
         let version = if write.dry_run { *version } else { state.set_scale(path.clone(), scale.clone()) };
-        return Ok(bare_json(path, &scale, version));
+        return Ok(of_bare(path, &scale, version));
     }
     let (ty, rule) = scalable(path)?;
     let stored = state.get(ty, &path.namespace, &path.name).ok_or_else(|| not_found(path))?.clone();
@@ -125,57 +126,106 @@ fn not_found(path: &ScalePath) -> Status {
     Status::not_found(&path.group, &path.resource, &path.name)
 }
 
-fn bare_json(path: &ScalePath, scale: &BareScale, version: u64) -> Value {
-    let metadata = json!({
-        "name": path.name,
-        "namespace": path.namespace,
-        "resourceVersion": version.to_string(),
-    });
-    scale_json(&metadata, scale.spec_replicas, scale.status_replicas, &scale.selector)
+/// A Scale as Go encodes it: `spec.replicas` 0 and an empty selector are left out, and so is what a bare target has not.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Scale<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    metadata: Metadata<'a>,
+    spec: Replicas,
+    status: ScaleStatus<'a>,
 }
 
-fn of_object(stored: &Stored, rule: ScaleSelector) -> Value {
-    let workload = stored.value();
-    let metadata = json!({
-        "name": stored.name(),
-        "namespace": stored.namespace(),
-        "uid": &*stored.uid,
-        "resourceVersion": stored.resource_version.to_string(),
-        "creationTimestamp": object::meta(&workload, "creationTimestamp"),
-    });
-    let selector = match rule {
-        ScaleSelector::Structured => {
-            object::at(&workload, &["spec", "selector"]).map(selector_text).unwrap_or_default()
-        }
-        ScaleSelector::Map => {
-            object::at(&workload, &["spec", "selector"]).map(labels_text).unwrap_or_default()
-        }
-        ScaleSelector::Text => object::text(&workload, &["status", "selector"]).to_owned(),
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    creation_timestamp: Option<&'a str>,
+    name: &'a str,
+    namespace: &'a str,
+    resource_version: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uid: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Replicas {
+    #[serde(skip_serializing_if = "is_zero")]
+    replicas: i64,
+}
+
+#[derive(Serialize)]
+struct ScaleStatus<'a> {
+    replicas: i64,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    selector: &'a str,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+fn is_zero(number: &i64) -> bool {
+    *number == 0
+}
+
+fn of_bare(path: &ScalePath, scale: &BareScale, version: u64) -> Vec<u8> {
+    let metadata = Metadata {
+        creation_timestamp: None,
+        name: &path.name,
+        namespace: &path.namespace,
+        resource_version: version.to_string(),
+        uid: None,
     };
-    scale_json(
-        &metadata,
-        object::int(&workload, &["spec", "replicas"]).unwrap_or(0),
-        object::int(&workload, &["status", "replicas"]).unwrap_or(0),
-        &selector,
-    )
+    encode(metadata, scale.spec_replicas, scale.status_replicas, &scale.selector)
 }
 
-/// A Scale as Go encodes it: `spec.replicas` 0 and an empty selector are left out.
-fn scale_json(metadata: &Value, spec: i64, status: i64, selector: &str) -> Value {
-    let mut scale = json!({
-        "kind": "Scale",
-        "apiVersion": "autoscaling/v1",
-        "metadata": metadata,
-        "spec": {},
-        "status": { "replicas": status },
-    });
-    if spec != 0 {
-        object::section(&mut scale, "spec").insert("replicas".to_owned(), spec.into());
-    }
-    if !selector.is_empty() {
-        object::section(&mut scale, "status").insert("selector".to_owned(), selector.into());
-    }
-    scale
+/// What a Scale shows of a workload. Fields are values so that one of another type is as good as absent.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Workload {
+    metadata: WorkloadMetadata,
+    spec: WorkloadPart,
+    status: WorkloadPart,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct WorkloadMetadata {
+    creation_timestamp: Value,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct WorkloadPart {
+    replicas: Value,
+    selector: Value,
+}
+
+fn of_object(stored: &Stored, rule: ScaleSelector) -> Vec<u8> {
+    let workload: Workload = stored.read();
+    let selector = match rule {
+        ScaleSelector::Structured => selector_text(&workload.spec.selector),
+        ScaleSelector::Map => labels_text(&workload.spec.selector),
+        ScaleSelector::Text => workload.status.selector.as_str().unwrap_or("").to_owned(),
+    };
+    let metadata = Metadata {
+        creation_timestamp: Some(workload.metadata.creation_timestamp.as_str().unwrap_or("")),
+        name: stored.name(),
+        namespace: stored.namespace(),
+        resource_version: stored.resource_version.to_string(),
+        uid: Some(&stored.uid),
+    };
+    let replicas = |part: &WorkloadPart| part.replicas.as_i64().unwrap_or(0);
+    encode(metadata, replicas(&workload.spec), replicas(&workload.status), &selector)
+}
+
+fn encode(metadata: Metadata<'_>, spec: i64, status: i64, selector: &str) -> Vec<u8> {
+    object::encode(&Scale {
+        api_version: "autoscaling/v1",
+        kind: "Scale",
+        metadata,
+        spec: Replicas { replicas: spec },
+        status: ScaleStatus { replicas: status, selector },
+    })
 }
 
 /// A map of labels as text.
@@ -185,9 +235,9 @@ pub(crate) fn labels_text(labels: &Value) -> String {
     pairs.collect::<Vec<_>>().join(",")
 }
 
-/// The text of a structured LabelSelector, as Kubernetes prints it.
+/// The text of a structured LabelSelector, as Kubernetes prints it; empty if there is none.
 pub(crate) fn selector_text(selector: &Value) -> String {
-    let selector = serde_json::from_value::<LabelSelector>(selector.clone()).ok();
+    let selector = LabelSelector::deserialize(selector).ok();
     let parsed = selector.and_then(|selector| Selector::from_label_selector(Some(&selector)).ok());
     parsed.map(|selector| selector.to_string()).unwrap_or_default()
 }

@@ -6,7 +6,7 @@ use std::io;
 use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream;
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, RETRY_AFTER, USER_AGENT};
+use http::header::{ACCEPT, CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT};
 use http::{Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, Limited, StreamBody};
@@ -14,10 +14,13 @@ use hyper::body::{Frame, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use jiff::Timestamp;
+use jiff::fmt::rfc2822::DateTimePrinter;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Cluster;
 use super::faults::FaultAction;
+use super::object;
 use super::requests::LoggedRequest;
 use super::rest::{self, Call, Reply};
 use super::route::{Query, Route};
@@ -64,7 +67,7 @@ async fn handle(cluster: Cluster, request: Request<Incoming>) -> Result<Response
         Err(error) if error.is::<http_body_util::LengthLimitError>() => {
             let reply = Reply::Failure(Status::too_large(BODY_LIMIT));
             cluster.requests().answered(number, reply.code());
-            return Ok(respond(reply, None));
+            return Ok(respond(reply, None, cluster.now()));
         }
         Err(_) => return Err(Closed),
     };
@@ -112,7 +115,7 @@ async fn handle(cluster: Cluster, request: Request<Incoming>) -> Result<Response
         _ => {}
     }
     cluster.requests().answered(number, reply.code());
-    Ok(respond(reply, cut))
+    Ok(respond(reply, cut, cluster.now()))
 }
 
 fn text(headers: &HeaderMap, name: &HeaderName) -> String {
@@ -120,7 +123,7 @@ fn text(headers: &HeaderMap, name: &HeaderName) -> String {
     values.collect::<Vec<_>>().join(",")
 }
 
-fn respond(reply: Reply, cut: Option<usize>) -> Response<Body> {
+fn respond(reply: Reply, cut: Option<usize>, now: Timestamp) -> Response<Body> {
     let code = StatusCode::from_u16(reply.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut retry_after = None;
     let (content_type, body) = match reply {
@@ -128,7 +131,7 @@ fn respond(reply: Reply, cut: Option<usize>) -> Response<Body> {
         Reply::Text(_, text) => ("text/plain; charset=utf-8", whole_or_cut(text.into(), cut)),
         Reply::Failure(status) => {
             retry_after = status.retry_after;
-            ("application/json", whole_or_cut(status.to_json().to_string().into(), cut))
+            ("application/json", whole_or_cut(object::encode(&status.to_json()).into(), cut))
         }
         Reply::Watch(watcher) => {
             let pieces = stream::unfold(watcher, |mut watcher| async move {
@@ -142,7 +145,11 @@ fn respond(reply: Reply, cut: Option<usize>) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = code;
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, http::HeaderValue::from_static(content_type));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    // By the cluster's clock: hyper would take the system's.
+    if let Some(date) = date(now) {
+        headers.insert(DATE, date);
+    }
     if let Some(seconds) = retry_after {
         headers.insert(RETRY_AFTER, seconds.into());
     }
@@ -150,6 +157,12 @@ fn respond(reply: Reply, cut: Option<usize>) -> Response<Body> {
         headers.insert(http::header::CONTENT_LENGTH, length.into());
     }
     response
+}
+
+/// `Tue, 01 Jan 2030 00:00:07 GMT`; none for a year that the format does not have.
+fn date(now: Timestamp) -> Option<HeaderValue> {
+    let text = DateTimePrinter::new().timestamp_to_rfc9110_string(&now).ok()?;
+    HeaderValue::from_str(&text).ok()
 }
 
 /// A body, and its length where it must be announced because less than that will come.

@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use serde::Deserialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::sync::{mpsc, watch};
 
 use super::object;
@@ -48,23 +50,29 @@ impl Stored {
         let fields = object::map(&mut object);
         fields.remove("apiVersion");
         fields.remove("kind");
-        let labels = object::at(&object, &["metadata", "labels"]).and_then(Value::as_object);
+        let text = object::encode(&object);
+        Self::of(ty, &object, text)
+    }
+
+    /// What is known of an object besides its text comes from its metadata.
+    fn of(ty: &'static ResourceType, object: &Value, text: Vec<u8>) -> Self {
+        let labels = object::at(object, &["metadata", "labels"]).and_then(Value::as_object);
         Self {
             ty,
-            key: Key::new(object::meta(&object, "namespace"), object::meta(&object, "name")),
-            uid: object::meta(&object, "uid").into(),
-            resource_version: object::meta(&object, "resourceVersion").parse().unwrap_or(0),
+            key: Key::new(object::meta(object, "namespace"), object::meta(object, "name")),
+            uid: object::meta(object, "uid").into(),
+            resource_version: object::meta(object, "resourceVersion").parse().unwrap_or(0),
             labels: labels
                 .into_iter()
                 .flatten()
                 .map(|(key, value)| (key.as_str().into(), value.as_str().unwrap_or("").into()))
                 .collect(),
-            owners: object::list(&object, &["metadata", "ownerReferences"])
+            owners: object::list(object, &["metadata", "ownerReferences"])
                 .iter()
                 .map(|owner| object::text(owner, &["uid"]).into())
                 .collect(),
             // Boxed first: a text that grew has room to spare, which would be kept.
-            text: Bytes::from(object.to_string().into_boxed_str().into_boxed_bytes()),
+            text: Bytes::from(text.into_boxed_slice()),
         }
     }
 
@@ -83,7 +91,11 @@ impl Stored {
     /// Appends the whole object, `apiVersion` and `kind` included.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"apiVersion\":\"");
-        out.extend_from_slice(self.ty.api_version().as_bytes());
+        if !self.ty.group.is_empty() {
+            out.extend_from_slice(self.ty.group.as_bytes());
+            out.push(b'/');
+        }
+        out.extend_from_slice(self.ty.version.as_bytes());
         out.extend_from_slice(b"\",\"kind\":\"");
         out.extend_from_slice(self.ty.kind.as_bytes());
         out.extend_from_slice(b"\",");
@@ -93,6 +105,45 @@ impl Stored {
     /// Appends the object as an item of a list: built-in types leave out `apiVersion` and `kind` there.
     pub(crate) fn write_item(&self, out: &mut Vec<u8>) {
         if self.ty.custom { self.write(out) } else { out.extend_from_slice(&self.text) }
+    }
+
+    /// Its top-level fields but `apiVersion` and `kind`, each as the text that it is.
+    pub(crate) fn sections(&self) -> BTreeMap<String, &RawValue> {
+        self.read()
+    }
+
+    /// The same object with another status and other metadata; everything else stays the text that it is.
+    fn with_status(&self, mut changed: Value) -> Self {
+        let fields = object::map(&mut changed);
+        let texts: Vec<_> = fields.iter().map(|(key, value)| (key.as_str(), object::encode(value))).collect();
+        let mut sections: BTreeMap<&str, &[u8]> = BTreeMap::new();
+        let stored = self.sections();
+        for (key, text) in &stored {
+            if !matches!(key.as_str(), "metadata" | "status") {
+                sections.insert(key, text.get().as_bytes());
+            }
+        }
+        sections.extend(texts.iter().map(|(key, text)| (*key, text.as_slice())));
+        let mut text = Vec::with_capacity(self.text.len() + 256);
+        for (key, section) in sections {
+            text.push(if text.is_empty() { b'{' } else { b',' });
+            object::append(&key, &mut text);
+            text.push(b':');
+            text.extend_from_slice(section);
+        }
+        text.push(b'}');
+        Self::of(self.ty, &changed, text)
+    }
+
+    /// How many bytes [`Self::write`] appends, about.
+    pub(crate) fn size(&self) -> usize {
+        self.text.len() + 128
+    }
+
+    /// What a projection reads of the object, nothing if the object has not its shape. `apiVersion` and `kind` are not
+    /// in it.
+    pub(crate) fn read<'a, T: Deserialize<'a> + Default>(&'a self) -> T {
+        serde_json::from_slice(&self.text).unwrap_or_default()
     }
 
     /// The whole object as a value.
@@ -261,13 +312,31 @@ impl State {
         Arc::new(Stored::new(ty, object))
     }
 
+    /// What an object would be stored as with another status and other metadata; for dry runs.
+    pub(crate) fn preview_status(stored: &Stored, changed: Value) -> Arc<Stored> {
+        Arc::new(stored.with_status(changed))
+    }
+
     /// Stores an object under a new resourceVersion and tells the watchers.
     pub(crate) fn store(&mut self, ty: &'static ResourceType, mut object: Value) -> Arc<Stored> {
+        self.stamp(&mut object);
+        self.replace(Stored::new(ty, object))
+    }
+
+    /// Stores an object with another status and other metadata, which `changed` holds; the rest of it stays.
+    pub(crate) fn store_status(&mut self, stored: &Stored, mut changed: Value) -> Arc<Stored> {
+        self.stamp(&mut changed);
+        self.replace(stored.with_status(changed))
+    }
+
+    fn stamp(&mut self, object: &mut Value) {
         let version = self.advance();
-        object::section(&mut object, "metadata")
-            .insert("resourceVersion".to_owned(), version.to_string().into());
-        let now = Arc::new(Stored::new(ty, object));
-        let table = self.tables.entry(ty.key()).or_default();
+        object::section(object, "metadata").insert("resourceVersion".to_owned(), version.to_string().into());
+    }
+
+    fn replace(&mut self, now: Stored) -> Arc<Stored> {
+        let now = Arc::new(now);
+        let table = self.tables.entry(now.ty.key()).or_default();
         let before = table.objects.insert(now.key.clone(), Arc::clone(&now));
         let kind = if before.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
         self.index(before.as_deref(), Some(&now));

@@ -164,16 +164,19 @@ fn is_dns_subdomain(text: &str) -> Vec<String> {
 
 /// Why a text is not a qualified name, which is what label keys are.
 pub(crate) fn qualified_name(text: &str) -> Vec<String> {
-    let regex = format!(
-        "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric \
+    let regex = || {
+        format!(
+            "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric \
          character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '{KEY}')"
-    );
+        )
+    };
     let mut problems = Vec::new();
     let name = match text.split_once('/') {
         None => text,
         Some((_, name)) if name.contains('/') => {
             return vec![format!(
-                "a valid label key {regex} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+                "a valid label key {} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
+                regex()
             )];
         }
         Some((prefix, name)) => {
@@ -192,7 +195,7 @@ pub(crate) fn qualified_name(text: &str) -> Vec<String> {
     }
     problems.extend(too_long(name, 63).into_iter().map(|problem| format!("name part {problem}")));
     if !key(name) {
-        problems.push(format!("name part {regex}"));
+        problems.push(format!("name part {}", regex()));
     }
     problems
 }

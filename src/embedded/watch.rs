@@ -231,7 +231,7 @@ fn next_bookmark(ends_at: Instant) -> Instant {
 
 fn write_error(status: &Status, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"type\":\"ERROR\",\"object\":");
-    out.extend_from_slice(status.to_json().to_string().as_bytes());
+    object::append(&status.to_json(), out);
     out.extend_from_slice(b"}\n");
 }
 

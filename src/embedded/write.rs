@@ -122,21 +122,23 @@ pub(crate) fn update_status(
     check_name(name, &object)?;
     let stored = existing(state, ty, namespace, name)?;
     check_version(ty, &stored, &object)?;
-    let old = stored.value();
-    let mut new = old.clone();
-    object::put(object::map(&mut new), "status", object.get("status").cloned());
-    let metadata = match rule {
-        StatusMetadata::Kept => None,
-        StatusMetadata::Taken | StatusMetadata::LabelsKept => object.get("metadata").cloned(),
-    };
-    if let Some(metadata) = metadata {
-        object::map(&mut new).insert("metadata".to_owned(), metadata);
-        if rule == StatusMetadata::LabelsKept {
-            let labels = object::at(&old, &["metadata", "labels"]).cloned();
-            object::put(object::section(&mut new, "metadata"), "labels", labels);
+    let sections = stored.sections();
+    let metadata = sections.get("metadata").and_then(|text| serde_json::from_str::<Value>(text.get()).ok());
+    let old = json!({ "metadata": metadata });
+    // Metadata and status alone: the rest stays the text that it is.
+    let mut new = Value::Object(Map::new());
+    object::put(object::map(&mut new), "status", object.get_mut("status").map(Value::take));
+    match (rule, object.get_mut("metadata")) {
+        (StatusMetadata::Taken | StatusMetadata::LabelsKept, Some(taken)) => {
+            object::map(&mut new).insert("metadata".to_owned(), taken.take());
+            if rule == StatusMetadata::LabelsKept {
+                let labels = object::at(&old, &["metadata", "labels"]).cloned();
+                object::put(object::section(&mut new, "metadata"), "labels", labels);
+            }
+            keep_system_fields(&mut new, &old);
+            drop_empty_metadata(&mut new);
         }
-        keep_system_fields(&mut new, &old);
-        drop_empty_metadata(&mut new);
+        _ => object::put(object::map(&mut new), "metadata", old.get("metadata").cloned()),
     }
     if !ty.custom {
         object::drop_nulls(&mut new);
@@ -146,8 +148,18 @@ pub(crate) fn update_status(
         hpa::decode::complete_status(&mut new);
     }
     fail_if(ty, name, &validation::update_status(ty, &new))?;
+    let status = new.get("status").map(object::encode);
+    if status.as_deref() == sections.get("status").map(|text| text.get().as_bytes())
+        && new.get("metadata") == old.get("metadata")
+    {
+        return Ok(stored);
+    }
     let write = Write { subresource: "status", ..write.clone() };
-    Ok(finish_update(state, ty, &stored, &old, new, &write))
+    record_manager(ty, &mut new, &write);
+    let goes = lets_go(&new, &old);
+    let updated =
+        if write.dry_run { State::preview_status(&stored, new) } else { state.store_status(&stored, new) };
+    Ok(if goes && !write.dry_run { remove(state, &updated, false, &write) } else { updated })
 }
 
 /// DELETE of an object. Answers the object as it is now, and whether it is gone.
@@ -423,15 +435,18 @@ fn finish_update(
         return Arc::clone(stored);
     }
     record_manager(ty, &mut object, write);
-    let ends = object::at(&object, &["metadata", "deletionTimestamp"]).is_some();
-    let released = object::list(&object, &["metadata", "finalizers"]).is_empty()
-        && !object::list(old, &["metadata", "finalizers"]).is_empty();
-    let grace = object::int(&object, &["metadata", "deletionGracePeriodSeconds"]).unwrap_or(0);
+    let goes = lets_go(&object, old);
     let updated = commit(state, ty, object, write);
-    if ends && released && grace == 0 && !write.dry_run {
-        return remove(state, &updated, false, write);
-    }
-    updated
+    if goes && !write.dry_run { remove(state, &updated, false, write) } else { updated }
+}
+
+/// Whether an update takes the last finalizer of an object that only waited for that.
+fn lets_go(object: &Value, old: &Value) -> bool {
+    let ends = object::at(object, &["metadata", "deletionTimestamp"]).is_some();
+    let released = object::list(object, &["metadata", "finalizers"]).is_empty()
+        && !object::list(old, &["metadata", "finalizers"]).is_empty();
+    let grace = object::int(object, &["metadata", "deletionGracePeriodSeconds"]).unwrap_or(0);
+    ends && released && grace == 0
 }
 
 fn commit(state: &mut State, ty: &'static ResourceType, object: Value, write: &Write<'_>) -> Arc<Stored> {

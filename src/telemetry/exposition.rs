@@ -37,7 +37,6 @@ struct Sample {
 
 impl Family {
     /// A family of one series without labels.
-    #[cfg(target_os = "linux")]
     pub(super) fn single(name: &str, help: &str, kind: &str, value: f64) -> Self {
         let samples = vec![Sample { suffix: "", bound: None, value }];
         Self {

@@ -43,6 +43,24 @@ pub(crate) fn check(log: &str) -> Outcome<Summary> {
     Ok(summary)
 }
 
+/// Checks that an account only read, and that nothing of it was refused; how many requests it made.
+pub(crate) fn only_reads(log: &str, account: &str) -> Outcome<u32> {
+    let (mut reads, mut wrong) = (0, Vec::new());
+    for entry in log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+        if entry.pointer("/user/username").and_then(Value::as_str) != Some(account) {
+            continue;
+        }
+        let request = Request::of(&entry);
+        reads += 1;
+        if !matches!(request.verb, "get" | "list" | "watch") || matches!(request.code, 401 | 403) {
+            wrong.push(format!("{} ({})", request.text(), request.code));
+        }
+    }
+    ensure(wrong.is_empty(), || format!("{account} did more than look:\n{}", wrong.join("\n")))?;
+    ensure(reads > 0, || format!("the audit log shows no requests of {account}"))?;
+    Ok(reads)
+}
+
 #[derive(Default, Debug)]
 pub(crate) struct Summary {
     pub(crate) requests: u32,

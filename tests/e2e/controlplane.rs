@@ -205,7 +205,7 @@ fn audit_policy() -> String {
         "kind": "Policy",
         "omitStages": ["RequestReceived", "ResponseStarted"],
         "rules": [
-            {"level": "Metadata", "users": [crate::audit::AUTOSCALER]},
+            {"level": "Metadata", "users": [crate::audit::AUTOSCALER, "system:serviceaccount:default:onlooker"]},
             {"level": "None"},
         ],
     })

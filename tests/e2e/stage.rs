@@ -33,8 +33,15 @@ impl Autoscaler {
     }
 }
 
-/// How far back a scale-down looks; the flag of both programs.
+/// How far back a scale-down looks.
 pub(crate) const DOWNSCALE_WINDOW: Duration = Duration::from_secs(4);
+
+/// The flags of both programs that change a decision.
+pub(crate) const DECISION_FLAGS: &[&str] = &[
+    "--horizontal-pod-autoscaler-cpu-initialization-period=1s",
+    "--horizontal-pod-autoscaler-initial-readiness-delay=1s",
+    "--horizontal-pod-autoscaler-downscale-stabilization=4s",
+];
 
 pub(crate) struct Stage {
     pub(crate) plane: ControlPlane,
@@ -64,16 +71,8 @@ impl Stage {
 
     /// The same, with more flags.
     pub(crate) async fn autoscaler_with(&self, which: Autoscaler, more: &[&str]) -> Outcome<Process> {
-        let mut flags: Vec<String> = [
-            "--horizontal-pod-autoscaler-sync-period=1s",
-            "--horizontal-pod-autoscaler-cpu-initialization-period=1s",
-            "--horizontal-pod-autoscaler-initial-readiness-delay=1s",
-        ]
-        .map(str::to_owned)
-        .to_vec();
-        let window = DOWNSCALE_WINDOW.as_secs();
-        flags.push(format!("--horizontal-pod-autoscaler-downscale-stabilization={window}s"));
-        flags.extend(more.iter().map(|&flag| flag.to_owned()));
+        let mut flags = vec!["--horizontal-pod-autoscaler-sync-period=1s".to_owned()];
+        flags.extend(DECISION_FLAGS.iter().chain(more).map(|&flag| flag.to_owned()));
         match which {
             Autoscaler::BuiltIn => {
                 self.plane.controllers("built-in", "horizontal-pod-autoscaler-controller", &flags)
@@ -90,7 +89,7 @@ impl Stage {
     }
 }
 
-fn binary() -> PathBuf {
+pub(crate) fn binary() -> PathBuf {
     // Another build of the same program can be put to the test, a released one for example.
     std::env::var_os("CONCERTINA_BIN").map_or_else(|| env!("CARGO_BIN_EXE_concertina").into(), PathBuf::from)
 }

@@ -140,7 +140,12 @@ pub struct ResourceList(Box<[(Arc<str>, Quantity)]>);
 impl ResourceList {
     /// Makes a list; of two entries with the same name the last wins.
     pub fn new(entries: impl IntoIterator<Item = (Arc<str>, Quantity)>) -> Self {
-        Self(entries.into_iter().collect::<std::collections::BTreeMap<_, _>>().into_iter().collect())
+        let mut entries: Vec<_> = entries.into_iter().collect();
+        // Backwards, so that of equal names the last comes first and stays.
+        entries.reverse();
+        entries.sort_by(|(one, _), (other, _)| one.cmp(other));
+        entries.dedup_by(|(later, _), (kept, _)| later == kept);
+        Self(entries.into_boxed_slice())
     }
 
     /// The amount of one resource.

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 
 pub use hpas::{HpaObject, hpa};
 pub use pods::{WireContainer, WirePod, pod};
+pub(in crate::api) use text::Pairs;
 pub use text::Text;
 
 /// Why bytes are not what they should be. Bounded: never holds more than a piece of the bytes.

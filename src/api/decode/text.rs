@@ -98,7 +98,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for QuantityText<'a> {
 
 /// A JSON object as pairs in the order of the wire; `null` is empty, as it is in Go.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Pairs<'a, V>(pub(super) Vec<(Text<'a>, V)>);
+pub(in crate::api) struct Pairs<'a, V>(pub(in crate::api) Vec<(Text<'a>, V)>);
 
 impl<V> Default for Pairs<'_, V> {
     fn default() -> Self {

@@ -2,6 +2,8 @@
 
 mod transport;
 
+pub(super) use self::transport::describe_connecting;
+
 use std::time::Duration;
 
 use http::StatusCode;

@@ -7,6 +7,7 @@ use http::Uri;
 
 use super::ApiError;
 use crate::api::call::Call;
+use crate::api::connect::TunnelError;
 use crate::api::gate::Refusal;
 
 impl ApiError {
@@ -102,7 +103,15 @@ fn is_about_certificates(error: &rustls::Error) -> bool {
     }
 }
 
+/// What went wrong while a connection to `to` was made.
+pub(in crate::api) fn describe_connecting(error: &(dyn Error + Send + Sync + 'static), to: &Uri) -> String {
+    describe(error, to, true)
+}
+
 fn describe(error: &(dyn Error + Send + Sync + 'static), base: &Uri, connect: bool) -> String {
+    if let Some(tunnel) = chain(error).find_map(|cause| cause.downcast_ref::<TunnelError>()) {
+        return tunnel.to_string();
+    }
     if let Some(tls) = tls_error(error) {
         return describe_tls(tls);
     }

@@ -5,15 +5,18 @@ use autoscaling::query::{Answer, ContainerUsage, PodUsage};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::wire::Names;
 use super::{FetchError, Inner, wire};
 use crate::api::call::Call;
-use crate::api::decode::{DecodeError, Text};
+use crate::api::decode::{DecodeError, Pairs, Text};
 use crate::duration::GoDuration;
 
 pub(super) async fn ask(metrics: &Inner, namespace: &str, selector: &str) -> Result<Answer, FetchError> {
     let call = Call::get(["apis", "metrics.k8s.io", "v1beta1", "namespaces", namespace, "pods"])
         .query("labelSelector", selector)
         .about("pods.metrics.k8s.io", "");
+    let mut names = Names::default();
+    let pod = |item: &[u8]| pod(item, &mut names);
     let items = wire::list(&metrics.resource.client, &metrics.bounded(call), "PodMetricsList", pod).await?;
     Ok(Answer::Resource(items.into()))
 }
@@ -40,11 +43,11 @@ struct Metadata<'a> {
 struct Container<'a> {
     #[serde(borrow, default)]
     name: Text<'a>,
-    #[serde(borrow)]
-    usage: Option<std::collections::BTreeMap<Text<'a>, Option<&'a RawValue>>>,
+    #[serde(borrow, default)]
+    usage: Pairs<'a, Option<&'a RawValue>>,
 }
 
-fn pod(item: &[u8]) -> Result<PodUsage, DecodeError> {
+fn pod(item: &[u8], names: &mut Names) -> Result<PodUsage, DecodeError> {
     let pod: Pod<'_> = serde_json::from_slice(item)?;
     let window_nanos = match pod.window.as_deref() {
         None => 0,
@@ -53,17 +56,19 @@ fn pod(item: &[u8]) -> Result<PodUsage, DecodeError> {
             window.0
         }
     };
-    let containers = pod.containers.unwrap_or_default().into_iter().map(|container| {
-        let usage = container.usage.unwrap_or_default().into_iter();
-        let usage = usage
-            .map(|(name, quantity)| Ok(((&*name).into(), wire::quantity(quantity)?)))
-            .collect::<Result<Vec<_>, DecodeError>>()?;
-        Ok(ContainerUsage { name: (&*container.name).into(), usage: ResourceList::new(usage) })
-    });
+    let mut containers = Vec::new();
+    for container in pod.containers.iter().flatten() {
+        let mut usage = Vec::with_capacity(container.usage.0.len());
+        for (resource, amount) in &container.usage.0 {
+            usage.push((names.share(resource), wire::quantity(*amount)?));
+        }
+        containers
+            .push(ContainerUsage { name: names.share(&container.name), usage: ResourceList::new(usage) });
+    }
     Ok(PodUsage {
         pod: (&*pod.metadata.name).into(),
         timestamp: wire::time(pod.timestamp.as_ref())?,
         window_nanos,
-        containers: containers.collect::<Result<_, DecodeError>>()?,
+        containers: containers.into(),
     })
 }

@@ -1,6 +1,8 @@
 //! What the three lists have in common.
 
+use std::borrow::Cow;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use autoscaling::quantity::Quantity;
 use jiff::Timestamp;
@@ -47,20 +49,37 @@ fn cut(text: &str) -> &str {
     text.char_indices().nth(128).and_then(|(at, _)| text.get(..at)).unwrap_or(text)
 }
 
+/// The names of containers and resources in one list: the same few come again with every pod, so they are shared.
+#[derive(Debug, Default)]
+pub(super) struct Names(Vec<Arc<str>>);
+
+/// More different names than this are not looked for.
+const SHARED_NAMES: usize = 8;
+
+impl Names {
+    /// A name, shared if it came before.
+    pub(super) fn share(&mut self, name: &str) -> Arc<str> {
+        if let Some(known) = self.0.iter().find(|known| ***known == *name) {
+            return Arc::clone(known);
+        }
+        let new: Arc<str> = name.into();
+        if self.0.len() < SHARED_NAMES {
+            self.0.push(Arc::clone(&new));
+        }
+        new
+    }
+}
+
 /// A quantity, written as a string or as a number; absent and `null` are zero, as in Go.
 pub(super) fn quantity(raw: Option<&RawValue>) -> Result<Quantity, DecodeError> {
     let raw = raw.map_or("null", RawValue::get);
-    if raw == "null" {
-        return Ok(Quantity::default());
-    }
-    let unquoted;
-    let text = if raw.starts_with('"') {
-        unquoted = serde_json::from_str::<Text<'_>>(raw)?;
-        &*unquoted
-    } else {
-        raw
+    let text = match raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+        Some(plain) if !plain.contains('\\') => Cow::Borrowed(plain),
+        Some(_) => serde_json::from_str::<Text<'_>>(raw)?.0,
+        None if raw == "null" => return Ok(Quantity::default()),
+        None => Cow::Borrowed(raw),
     };
-    Quantity::from_str(text).map_err(|error| DecodeError::new(error.to_string()))
+    Quantity::from_str(&text).map_err(|error| DecodeError::new(error.to_string()))
 }
 
 /// A time; absent, `null` and empty are the zero time.

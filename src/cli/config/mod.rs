@@ -48,6 +48,8 @@ pub struct Config {
     pub max_concurrent_metric_requests_per_api: usize,
     /// `--health-address`.
     pub health_address: SocketAddr,
+    /// `--decisions-per-hpa`: how many decisions of each HPA are recorded; none if 0.
+    pub decisions_per_hpa: usize,
     /// `--logging-format` and `-v`.
     pub logging: LogOptions,
     /// What the operator should know about flags that were given and have no effect; to be logged once.
@@ -103,7 +105,14 @@ pub static OWN: &[Flag] = &[
         Kind::String,
         "127.0.0.1:10257",
         Group::Operation,
-        "Where health and metrics are served over HTTP.",
+        "Where health, metrics and decisions are served over HTTP.",
+    ),
+    own(
+        "decisions-per-hpa",
+        Kind::Int,
+        "40",
+        Group::Operation,
+        "How many of its last decisions are recorded for each HPA and served at /decisions; 0 records none.",
     ),
     own(
         "version",
@@ -127,6 +136,9 @@ const fn own(
 /// What client-go takes for a rate and a burst of 0.
 const CLIENT_GO_QPS: f64 = 5.0;
 const CLIENT_GO_BURST: u32 = 10;
+
+/// An HPA's record is read as a whole at each request.
+const MOST_DECISIONS: usize = 1000;
 
 /// Reads flags that are known to be in the table, each with its default.
 struct Reader<'a> {
@@ -152,6 +164,7 @@ impl Default for Config {
             max_concurrent_metric_requests: 512,
             max_concurrent_metric_requests_per_api: 256,
             health_address: SocketAddr::from((Ipv4Addr::LOCALHOST, 10257)),
+            decisions_per_hpa: 40,
             logging: LogOptions::default(),
             warnings: Vec::new(),
         }
@@ -239,6 +252,13 @@ impl Config {
                 Value::Text(address) => address
                     .parse()
                     .map_err(|_| "must be an IP address and a port, such as 127.0.0.1:10257".to_owned()),
+                _ => Err(WRONG_TYPE.to_owned()),
+            })?,
+            decisions_per_hpa: read.checked("decisions-per-hpa", |value| match value {
+                Value::Int(count) => usize::try_from(*count)
+                    .ok()
+                    .filter(|count| *count <= MOST_DECISIONS)
+                    .ok_or_else(|| format!("must be 0 to {MOST_DECISIONS}")),
                 _ => Err(WRONG_TYPE.to_owned()),
             })?,
             logging: read.logging()?,

@@ -87,6 +87,9 @@ fn a_value_that_makes_no_sense_is_refused_by_name() {
         reason("--health-address", "localhost"),
         "must be an IP address and a port, such as 127.0.0.1:10257"
     );
+    for count in ["-1", "1001"] {
+        assert_eq!(reason("--decisions-per-hpa", count), "must be 0 to 1000");
+    }
     assert_eq!(reason("--field-manager", ""), "must be 1 to 128 printable characters");
     assert_eq!(reason("--emulated-version", "1.35"), "emulated version \"1.35\" is neither 1.36 nor 1.37");
     assert_eq!(
@@ -114,6 +117,7 @@ fn our_own_flags_are_read() {
         "--max-concurrent-metric-requests=8",
         "--max-concurrent-metric-requests-per-api=4",
         "--health-address=[::1]:0",
+        "--decisions-per-hpa=0",
         "--logging-format=json",
         "-v4",
     ])
@@ -125,6 +129,7 @@ fn our_own_flags_are_read() {
     assert_eq!(config.max_concurrent_metric_requests, 8);
     assert_eq!(config.max_concurrent_metric_requests_per_api, 4);
     assert_eq!(config.health_address, "[::1]:0".parse().unwrap());
+    assert_eq!(config.decisions_per_hpa, 0);
     assert_eq!(config.logging, LogOptions { format: LogFormat::Json, verbosity: 4 });
 }
 

@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use super::DemoError;
 use super::world::NAMESPACE;
+use crate::platform;
 
 /// The first line of a kubeconfig that the demo may overwrite.
 const MARK: &str = "# Written by concertina demo.";
@@ -114,7 +114,7 @@ fn new_directory() -> Result<PathBuf, DemoError> {
             0 => format!("concertina-demo-{process}"),
             _ => format!("concertina-demo-{process}-{attempt}"),
         });
-        match fs::DirBuilder::new().mode(0o700).create(&path) {
+        match platform::create_private_directory(&path) {
             Ok(()) => return Ok(path),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempt < 100 => attempt += 1,
             Err(source) => return Err(DemoError::Write { path, source }),

@@ -21,6 +21,8 @@ pub struct Curve {
     scale: f64,
     /// After which time the shape begins anew.
     period: Option<Duration>,
+    /// When it begins, and its value until then.
+    begin: (Duration, f64),
 }
 
 /// The shape of a curve.
@@ -115,7 +117,15 @@ const PERIODS_PER_SPIKE: u32 = 100;
 
 impl From<Shape> for Curve {
     fn from(shape: Shape) -> Self {
-        Self { shape, noise: 0.0, seed: 0, offset: Duration::ZERO, scale: 1.0, period: None }
+        Self {
+            shape,
+            noise: 0.0,
+            seed: 0,
+            offset: Duration::ZERO,
+            scale: 1.0,
+            period: None,
+            begin: (Duration::ZERO, 0.0),
+        }
     }
 }
 
@@ -160,8 +170,16 @@ impl Curve {
         Self { period: Some(period).filter(|period| !period.is_zero()), ..self }
     }
 
+    /// The curve begun `delay` later; until then the value is `before`.
+    #[must_use]
+    pub fn after(self, delay: Duration, before: f64) -> Self {
+        Self { begin: (delay, before), ..self }
+    }
+
     /// The value at a time since the curve's beginning: finite and not negative.
     pub fn at(&self, time: Duration) -> f64 {
+        let (begin, before) = self.begin;
+        let Some(time) = time.checked_sub(begin) else { return before.max(0.0) };
         let time = time.saturating_add(self.offset);
         let within = self.period.map_or(time, |period| remainder(time, period));
         let noise = if self.noise == 0.0 { 0.0 } else { self.noise * noise(self.seed, time) };
@@ -286,6 +304,12 @@ mod tests {
     fn a_ramp_goes_straight_and_then_stays() {
         let curve = Curve::from(Shape::Ramp { from: 10.0, to: 30.0, over: secs(20) });
         assert_eq!(values(&curve, [0, 5, 10, 20, 500]), [10.0, 15.0, 20.0, 30.0, 30.0]);
+    }
+
+    #[test]
+    fn a_curve_can_begin_later() {
+        let curve = Curve::from(Shape::Step { before: 1.0, after: 9.0, at: secs(60) }).after(secs(100), 4.0);
+        assert_eq!(values(&curve, [0, 99, 100, 159, 160]), [4.0, 4.0, 1.0, 1.0, 9.0]);
     }
 
     #[test]

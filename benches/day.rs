@@ -1,0 +1,261 @@
+//! A day of the whole controller against the embedded cluster, in virtual time: `cargo bench --bench day`.
+//!
+//! One thread, HTTP within the process, tokio's paused clock; nothing but the controller and the cluster takes time. The
+//! targets are Deployments whose pods stay as they are; each pod's cpu moves a little within the tolerance, so that every
+//! sync reads the scale and the metrics and writes a status. First a table of whole runs, then one period of each, with
+//! the allocations in it.
+
+#![allow(clippy::expect_used, reason = "literals of this file")]
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use concertina::api::client::Clients;
+use concertina::app::{Assembly, Parts, client_options};
+use concertina::cli::Config;
+use concertina::clock::{SharedClock, VirtualClock};
+use concertina::embedded::{Cluster, MetricsApi, MetricsBackend, MetricsReply, MetricsRequest};
+use concertina::telemetry::metrics::Metrics;
+use divan::counter::ItemsCount;
+use divan::{AllocProfiler, Bencher};
+use hyper_util::rt::TokioIo;
+use jiff::Timestamp;
+use serde_json::json;
+use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
+
+#[global_allocator]
+static ALLOCATIONS: AllocProfiler = AllocProfiler::system();
+
+const EPOCH: &str = "2030-01-01T00:00:00Z";
+const NAMESPACE: &str = "shop";
+const PERIOD: Duration = Duration::from_secs(15);
+const DAY: Duration = Duration::from_hours(24);
+/// So long the HPAs come into their rhythm before anything is measured.
+const WARM_UP: Duration = Duration::from_mins(5);
+
+/// HPAs, and pods of each.
+#[derive(Debug, Clone, Copy)]
+struct Size {
+    hpas: usize,
+    pods: usize,
+}
+
+const SIZES: [Size; 3] =
+    [Size { hpas: 1, pods: 10 }, Size { hpas: 1, pods: 100 }, Size { hpas: 100, pods: 10 }];
+
+impl std::fmt::Display for Size {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} x {}", self.hpas, self.pods)
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    // One word chooses among the lines of the table and, in divan, among the periods: `table 1 x 100`, `period`.
+    let chosen = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
+    println!("HPAs x pods |   time |  syncs |    cpu s | µs/sync | requests/sync | RSS MB first, last");
+    for (size, time) in SIZES.into_iter().zip([DAY, DAY, DAY / 12]) {
+        if format!("table {size}").contains(&chosen) {
+            run(size, time)?;
+        }
+    }
+    divan::main();
+    Ok(())
+}
+
+/// One run, as a line of the table.
+fn run(size: Size, time: Duration) -> Result<(), Box<dyn Error>> {
+    let world = World::new(size);
+    world.pass(WARM_UP);
+    let (first, requests) = (resident_bytes()?, world.requests());
+    let began = Stopwatch::start()?;
+    world.pass(time);
+    let spent = began.seconds()?;
+    let syncs = time.as_secs_f64() / PERIOD.as_secs_f64() * size.hpas as f64;
+    let requests = world.requests() - requests;
+    println!(
+        "{:>11} | {:>4} h | {syncs:>6} | {spent:>8.3} | {:>7.1} | {:>13.2} | {:.1}, {:.1}",
+        size.to_string(),
+        time.as_secs() / 3600,
+        spent * 1e6 / syncs,
+        requests / syncs,
+        first as f64 / 1e6,
+        resident_bytes()? as f64 / 1e6,
+    );
+    Ok(())
+}
+
+/// One period: a sync of every HPA.
+#[divan::bench(args = SIZES, sample_size = 1, sample_count = 200)]
+fn period(bencher: Bencher<'_, '_>, size: Size) {
+    let world = World::new(size);
+    world.pass(WARM_UP);
+    bencher.counter(ItemsCount::new(size.hpas)).bench_local(|| world.pass(PERIOD));
+}
+
+/// A cluster with its controller at work, in a runtime whose time stands still but for [`World::pass`].
+struct World {
+    runtime: Runtime,
+    telemetry: Metrics,
+    _stop: tokio_util::sync::DropGuard,
+}
+
+impl World {
+    fn new(size: Size) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+        let runtime = runtime.expect("a runtime");
+        let telemetry = Metrics::new();
+        let stop = CancellationToken::new();
+        runtime.block_on(start(size, telemetry.clone(), stop.clone()));
+        Self { runtime, telemetry, _stop: stop.drop_guard() }
+    }
+
+    fn pass(&self, time: Duration) {
+        self.runtime.block_on(async { tokio::time::sleep(time).await });
+    }
+
+    /// How many requests the controller has made.
+    fn requests(&self) -> f64 {
+        let text = self.telemetry.render();
+        let series = text.lines().filter(|line| line.starts_with("rest_client_requests_total{"));
+        series.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    }
+}
+
+async fn start(size: Size, telemetry: Metrics, stop: CancellationToken) {
+    let clock: SharedClock = Arc::new(VirtualClock::starting_at(EPOCH.parse().expect("a literal time")));
+    let cluster = Cluster::new(Arc::clone(&clock));
+    for number in 0..size.hpas {
+        cluster.create(deployment(number, size.pods)).expect("a valid deployment");
+        cluster.create(hpa(number)).expect("a valid HPA");
+        for pod in 0..size.pods {
+            cluster.put_raw(ready_pod(number, pod));
+        }
+    }
+    cluster.set_metrics(Arc::new(Swaying { pods: size.pods, epoch: clock.now() }));
+    let config = Config::default();
+    let server = cluster.clone();
+    let connector = tower::service_fn(move |_: http::Uri| {
+        let stream = TokioIo::new(server.dial());
+        async move { Ok::<_, std::io::Error>(stream) }
+    });
+    let clients = Clients::over(connector, &client_options(&config, &telemetry)).expect("clients");
+    let parts =
+        Parts { clients: &clients, config: &config, clock, telemetry, observers: Vec::new(), seed: 0 };
+    let assembly = Assembly::start(parts, &stop);
+    assembly.synced().await;
+    tokio::spawn(Arc::clone(&assembly.controller).run(stop));
+}
+
+/// The cpu of every pod, between 46 % and 54 % of its request, slowly up and down.
+#[derive(Debug)]
+struct Swaying {
+    pods: usize,
+    epoch: Timestamp,
+}
+
+impl MetricsBackend for Swaying {
+    fn answer(&self, request: &MetricsRequest<'_>) -> MetricsReply {
+        if request.api != MetricsApi::Resource {
+            return MetricsReply::Absent;
+        }
+        let app = request.label_selector.strip_prefix("app=").unwrap_or("");
+        let now = request.cluster.now();
+        let angle = now.duration_since(self.epoch).as_secs_f64() / 300.0;
+        let microcores = angle.sin().mul_add(80_000.0, 1_000_000.0).round();
+        let mut text = String::from(
+            r#"{"kind":"PodMetricsList","apiVersion":"metrics.k8s.io/v1beta1","metadata":{},"items":["#,
+        );
+        for pod in 0..self.pods {
+            let comma = if pod > 0 { "," } else { "" };
+            let cpu = microcores + pod as f64;
+            // Writing to a string cannot fail.
+            let _ = write!(
+                text,
+                r#"{comma}{{"metadata":{{"name":"{app}-{pod:04}","namespace":"{NAMESPACE}","labels":{{"app":"{app}"}}}},"timestamp":"{now:.0}","window":"15s","containers":[{{"name":"app","usage":{{"cpu":"{cpu}u","memory":"33554432"}}}}]}}"#
+            );
+        }
+        text.push_str("]}");
+        MetricsReply::Encoded(text.into())
+    }
+}
+
+fn name(number: usize) -> String {
+    format!("web-{number:03}")
+}
+
+fn hpa(number: usize) -> serde_json::Value {
+    let name = name(number);
+    json!({
+        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
+        "metadata": {"namespace": NAMESPACE, "name": name},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+            "minReplicas": 1, "maxReplicas": 200,
+            "metrics": [{"type": "Resource", "resource": {
+                "name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50},
+            }}],
+        },
+    })
+}
+
+fn deployment(number: usize, replicas: usize) -> serde_json::Value {
+    let name = name(number);
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"namespace": NAMESPACE, "name": name},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"containers": [
+                    {"name": "app", "image": "app:1", "resources": {"requests": {"cpu": "2", "memory": "64Mi"}}},
+                ]},
+            },
+        },
+    })
+}
+
+fn ready_pod(number: usize, index: usize) -> serde_json::Value {
+    let app = name(number);
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"namespace": NAMESPACE, "name": format!("{app}-{index:04}"), "labels": {"app": app}},
+        "spec": {"nodeName": "node-1", "containers": [
+            {"name": "app", "image": "app:1", "resources": {"requests": {"cpu": "2", "memory": "64Mi"}}},
+        ]},
+        "status": {
+            "phase": "Running", "startTime": "2029-12-31T00:00:00Z",
+            "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2029-12-31T00:01:00Z"}],
+        },
+    })
+}
+
+/// Time that the process has worked, as the system counts it: what else the machine does is not in it.
+struct Stopwatch(f64);
+
+impl Stopwatch {
+    fn start() -> Result<Self, Box<dyn Error>> {
+        Ok(Self(cpu_seconds()?))
+    }
+
+    fn seconds(&self) -> Result<f64, Box<dyn Error>> {
+        Ok(cpu_seconds()? - self.0)
+    }
+}
+
+fn cpu_seconds() -> Result<f64, Box<dyn Error>> {
+    let text = std::fs::read_to_string("/proc/self/schedstat")?;
+    let nanos: f64 = text.split(' ').next().ok_or("an empty /proc/self/schedstat")?.parse()?;
+    Ok(nanos / 1e9)
+}
+
+fn resident_bytes() -> Result<usize, Box<dyn Error>> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line =
+        status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS in /proc/self/status")?;
+    Ok(line.trim().trim_end_matches(" kB").parse::<usize>()? * 1024)
+}

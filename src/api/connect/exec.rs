@@ -1,0 +1,352 @@
+//! Credential plugins: programs that the kubeconfig names (`exec`), which print a token or a certificate.
+//!
+//! As in client-go the plugin is run by the first request that needs it, its answer is kept until it expires or the
+//! server refuses it, and what it prints to standard error is for whoever looks. Unlike there it has a time limit, so
+//! that one that hangs ends with an error that names it. It runs apart from the request that asked: a request that runs
+//! out of time does not interrupt somebody who is logging in.
+
+use std::io::IsTerminal;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::config::{ExecConfig, ExecInteractiveMode};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::io::AsyncReadExt;
+use tokio::process::Command;
+
+use crate::clock::SharedClock;
+
+/// How the plugin learns what is wanted.
+const INFO: &str = "KUBERNETES_EXEC_INFO";
+/// The most that a plugin may print, in bytes.
+const MAX_OUTPUT: u64 = 1 << 20;
+
+/// Why a plugin gave no credentials.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PluginError {
+    /// It wants a terminal.
+    #[error(
+        "the credential plugin {command} wants to ask on a terminal (interactiveMode: Always), and there is none"
+    )]
+    NoTerminal {
+        /// The program.
+        command: String,
+    },
+    /// There is no such program.
+    #[error("the credential plugin {command} is not installed or not on the PATH{}", hinted(.hint.as_deref()))]
+    NotFound {
+        /// The program.
+        command: String,
+        /// `installHint` of the kubeconfig.
+        hint: Option<String>,
+    },
+    /// It cannot be run.
+    #[error("the credential plugin {command} cannot be run: {reason}")]
+    NotRun {
+        /// The program.
+        command: String,
+        /// Why.
+        reason: String,
+    },
+    /// It did not end in time.
+    #[error("the credential plugin {command} did not end within {} s and was stopped: run it by hand to see what it waits for", .limit.as_secs())]
+    TimedOut {
+        /// The program.
+        command: String,
+        /// The time it had.
+        limit: Duration,
+    },
+    /// It says that it failed.
+    #[error("the credential plugin {command} failed ({status}): what it wrote to standard error says why")]
+    Failed {
+        /// The program.
+        command: String,
+        /// How it ended.
+        status: String,
+    },
+    /// What it printed is of no use. It is not shown, it may be a secret.
+    #[error("the credential plugin {command} did not print usable credentials: {problem}")]
+    Output {
+        /// The program.
+        command: String,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+fn hinted(hint: Option<&str>) -> String {
+    hint.map_or_else(String::new, |hint| format!(": {hint}"))
+}
+
+/// How long a plugin may take.
+#[derive(Debug, Clone, Copy)]
+pub struct PluginLimits {
+    /// Without a terminal.
+    pub alone: Duration,
+    /// With a terminal, where somebody may be looking for a password.
+    pub interactive: Duration,
+}
+
+impl Default for PluginLimits {
+    fn default() -> Self {
+        Self { alone: Duration::from_mins(1), interactive: Duration::from_mins(5) }
+    }
+}
+
+/// A client certificate and its key, as PEM.
+#[derive(Clone, PartialEq, Eq)]
+pub(in crate::api) struct Identity {
+    pub(super) certificate: String,
+    pub(super) key: String,
+}
+
+/// What a plugin gave.
+pub(in crate::api) struct Issued {
+    pub(super) token: Option<String>,
+    pub(super) identity: Option<Identity>,
+    expires: Option<Timestamp>,
+}
+
+/// A plugin and what it gave last.
+pub(in crate::api) struct Plugin {
+    exec: ExecConfig,
+    limits: PluginLimits,
+    clock: SharedClock,
+    /// How often it was run.
+    runs: AtomicU64,
+    last: Mutex<Last>,
+    /// Held while it runs: one that talks to somebody must not do so twice at once.
+    turn: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Last {
+    result: Option<Result<Arc<Issued>, PluginError>>,
+    is_refused: bool,
+}
+
+impl std::fmt::Debug for Plugin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Plugin").field("command", &self.exec.command).finish_non_exhaustive()
+    }
+}
+
+impl Plugin {
+    pub(super) fn new(exec: ExecConfig, limits: PluginLimits, clock: SharedClock) -> Self {
+        let (runs, last, turn) = (AtomicU64::new(0), Mutex::default(), tokio::sync::Mutex::new(()));
+        Self { exec, limits, clock, runs, last, turn }
+    }
+
+    /// What the plugin gave, if that is still good; else what it gives now.
+    pub(in crate::api) async fn current(self: &Arc<Self>) -> Result<Arc<Issued>, PluginError> {
+        let seen = self.runs.load(Ordering::Acquire);
+        if let Some(issued) = self.good() {
+            return Ok(issued);
+        }
+        let this = Arc::clone(self);
+        let running = tokio::spawn(async move { this.renew(seen).await });
+        running.await.unwrap_or_else(|error| {
+            Err(PluginError::NotRun { command: self.command().to_owned(), reason: error.to_string() })
+        })
+    }
+
+    /// The server does not let this in: the next request runs the plugin.
+    pub(super) fn refused(&self, issued: &Arc<Issued>) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_last = matches!(&last.result, Some(Ok(known)) if Arc::ptr_eq(known, issued));
+        last.is_refused |= is_last;
+    }
+
+    fn good(&self) -> Option<Arc<Issued>> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let issued = last.result.as_ref()?.as_ref().ok()?;
+        let is_expired = issued.expires.is_some_and(|expires| self.clock.now() > expires);
+        (!last.is_refused && !is_expired).then(|| Arc::clone(issued))
+    }
+
+    /// Runs the plugin, unless somebody else has since `seen` runs: then that result counts, even if it is an error.
+    async fn renew(&self, seen: u64) -> Result<Arc<Issued>, PluginError> {
+        let _turn = self.turn.lock().await;
+        if self.runs.load(Ordering::Acquire) != seen {
+            let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(result) = &last.result {
+                return result.clone();
+            }
+        }
+        let result = self.run().await.map(Arc::new);
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = Last { result: Some(result.clone()), is_refused: false };
+        self.runs.fetch_add(1, Ordering::AcqRel);
+        result
+    }
+
+    fn command(&self) -> &str {
+        self.exec.command.as_deref().unwrap_or_default()
+    }
+
+    async fn run(&self) -> Result<Issued, PluginError> {
+        let name = || self.command().to_owned();
+        let is_interactive = self.is_interactive(std::io::stdin().is_terminal())?;
+        let not_run = |error: std::io::Error| match error.kind() {
+            std::io::ErrorKind::NotFound => PluginError::NotFound {
+                command: name(),
+                hint: self.exec.install_hint.as_deref().map(printable).filter(|hint| !hint.is_empty()),
+            },
+            _ => PluginError::NotRun { command: name(), reason: error.to_string() },
+        };
+
+        let mut child = Command::new(self.command())
+            .args(self.exec.args.iter().flatten())
+            .envs(
+                self.exec.env.iter().flatten().filter_map(|env| Some((env.get("name")?, env.get("value")?))),
+            )
+            .env(INFO, self.info(is_interactive))
+            .stdin(if is_interactive { Stdio::inherit() } else { Stdio::null() })
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(not_run)?;
+        let mut output = Vec::new();
+        let stdout = child.stdout.take();
+        let ended = async {
+            if let Some(stdout) = stdout {
+                stdout.take(MAX_OUTPUT + 1).read_to_end(&mut output).await?;
+            }
+            // One that does not stop printing would not end either.
+            if output.len() as u64 > MAX_OUTPUT { Ok(None) } else { child.wait().await.map(Some) }
+        };
+        let limit = if is_interactive { self.limits.interactive } else { self.limits.alone };
+        let status = tokio::time::timeout(limit, ended)
+            .await
+            .map_err(|_| PluginError::TimedOut { command: name(), limit })?
+            .map_err(not_run)?;
+        let unusable = |problem| PluginError::Output { command: name(), problem };
+        let status = status.ok_or_else(|| unusable(format!("it printed more than {MAX_OUTPUT} bytes")))?;
+        if !status.success() {
+            return Err(PluginError::Failed { command: name(), status: status.to_string() });
+        }
+        self.read(&output).map_err(unusable)
+    }
+
+    /// Whether the plugin may talk to somebody.
+    fn is_interactive(&self, has_terminal: bool) -> Result<bool, PluginError> {
+        match self.exec.interactive_mode {
+            Some(ExecInteractiveMode::Never) => Ok(false),
+            Some(ExecInteractiveMode::Always) if !has_terminal => {
+                Err(PluginError::NoTerminal { command: self.command().to_owned() })
+            }
+            _ => Ok(has_terminal),
+        }
+    }
+
+    fn info(&self, is_interactive: bool) -> String {
+        let mut spec = json!({"interactive": is_interactive});
+        if let (Some(cluster), Some(spec)) = (&self.exec.cluster, spec.as_object_mut()) {
+            spec.insert("cluster".to_owned(), json!(cluster));
+        }
+        json!({"kind": "ExecCredential", "apiVersion": self.exec.api_version, "spec": spec}).to_string()
+    }
+
+    /// Reads what the plugin printed: an ExecCredential as JSON, or as YAML.
+    fn read(&self, output: &[u8]) -> Result<Issued, String> {
+        let printed: ExecCredential = serde_saphyr::from_slice(output)
+            .map_err(|_| "it must print an ExecCredential as JSON or YAML, and nothing else".to_owned())?;
+        let wanted = self.exec.api_version.as_deref().unwrap_or_default();
+        if printed.api_version != wanted {
+            return Err(format!("the kubeconfig asks for {wanted}, it printed {:?}", printed.api_version));
+        }
+        let status = printed.status.ok_or("there is no status in them")?;
+        let some = |text: Option<String>| text.filter(|text| !text.is_empty());
+        let (certificate, key) = (some(status.client_certificate_data), some(status.client_key_data));
+        let identity = match (certificate, key) {
+            (Some(certificate), Some(key)) => Some(Identity { certificate, key }),
+            (None, None) => None,
+            _ => return Err("there is only one of certificate and key in them".to_owned()),
+        };
+        let token = some(status.token);
+        if token.is_none() && identity.is_none() {
+            return Err("there is neither a token nor a certificate in them".to_owned());
+        }
+        let expires = some(status.expiration_timestamp).map(|time| time.parse::<Timestamp>());
+        let expires = expires.transpose().map_err(|_| "their expirationTimestamp is no time".to_owned())?;
+        Ok(Issued { token, identity, expires })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ExecCredential {
+    #[serde(default)]
+    api_version: String,
+    status: Option<Status>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    token: Option<String>,
+    client_certificate_data: Option<String>,
+    client_key_data: Option<String>,
+    expiration_timestamp: Option<String>,
+}
+
+/// In one line, and without what could do something to a terminal.
+fn printable(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    words.join(" ").chars().filter(|character| !character.is_control()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SystemClock;
+
+    fn plugin(mode: Option<ExecInteractiveMode>) -> Plugin {
+        let exec = ExecConfig {
+            command: Some("plugin".to_owned()),
+            api_version: Some("client.authentication.k8s.io/v1".to_owned()),
+            interactive_mode: mode,
+            ..ExecConfig::default()
+        };
+        Plugin::new(exec, PluginLimits::default(), Arc::new(SystemClock))
+    }
+
+    #[test]
+    fn a_plugin_talks_only_on_a_terminal_and_if_it_may() {
+        use ExecInteractiveMode::{Always, IfAvailable, Never};
+        for (mode, on_terminal) in
+            [(None, true), (Some(Never), false), (Some(IfAvailable), true), (Some(Always), true)]
+        {
+            assert_eq!(plugin(mode).is_interactive(true), Ok(on_terminal));
+        }
+        for mode in [None, Some(Never), Some(IfAvailable)] {
+            assert_eq!(plugin(mode).is_interactive(false), Ok(false));
+        }
+        let error = plugin(Some(Always)).is_interactive(false).unwrap_err().to_string();
+        assert!(error.contains("plugin wants to ask on a terminal"), "{error}");
+    }
+
+    #[test]
+    fn credentials_may_be_json_or_yaml() {
+        let plugin = plugin(None);
+        let json =
+            br#"{"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1", "spec": {},
+            "status": {"token": "t", "expirationTimestamp": "2030-01-01T00:00:00Z"}}"#;
+        let issued = plugin.read(json).unwrap();
+        assert_eq!(issued.token.as_deref(), Some("t"));
+        assert_eq!(issued.expires, "2030-01-01T00:00:00Z".parse().ok());
+        let yaml =
+            b"apiVersion: client.authentication.k8s.io/v1\nkind: ExecCredential\nstatus:\n  token: t\n";
+        let issued = plugin.read(yaml).unwrap();
+        assert_eq!((issued.token.as_deref(), issued.expires), (Some("t"), None));
+    }
+
+    #[test]
+    fn a_hint_is_one_line_and_harmless() {
+        assert_eq!(printable("get it:\n\n  brew install \u{1b}[31mit\u{7}\n"), "get it: brew install [31mit");
+    }
+}

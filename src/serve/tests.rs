@@ -1,0 +1,118 @@
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::*;
+
+fn endpoints() -> Endpoints {
+    Endpoints { health: Health::new(), metrics: Metrics::new(), decisions: None }
+}
+
+/// Status line's code, header text and body of one request on a connection of its own.
+async fn ask(endpoints: &Endpoints, request_line: &str) -> (u16, String, String) {
+    let (mut client, server) = tokio::io::duplex(64 * 1024);
+    let server = tokio::spawn(serve_connection(server, endpoints.clone(), CancellationToken::new()));
+    let request = format!("{request_line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    client.write_all(request.as_bytes()).await.unwrap();
+    let mut text = String::new();
+    client.read_to_string(&mut text).await.unwrap();
+    server.await.unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    (head[9..12].parse().unwrap(), head.to_ascii_lowercase(), body.to_owned())
+}
+
+#[tokio::test]
+async fn a_process_is_live_before_it_is_ready() {
+    let endpoints = endpoints();
+    let informer = endpoints.health.condition("hpa-informer", Scope::Ready, "no list yet");
+    for path in ["/healthz", "/livez"] {
+        let (status, _, body) = ask(&endpoints, &format!("GET {path}")).await;
+        assert_eq!((status, body.as_str()), (200, "ok"));
+    }
+    let (status, _, body) = ask(&endpoints, "GET /readyz").await;
+    assert_eq!(status, 500);
+    assert_eq!(body, "[+]ping ok\n[-]hpa-informer failed: no list yet\nreadyz check failed\n");
+    assert_eq!(endpoints.health.failing(Scope::Ready), [("hpa-informer".into(), "no list yet".into())]);
+
+    informer.holds();
+    let (status, head, body) = ask(&endpoints, "GET /readyz").await;
+    assert_eq!((status, body.as_str()), (200, "ok"));
+    assert!(head.contains("content-type: text/plain; charset=utf-8"), "{head}");
+    assert!(endpoints.health.failing(Scope::Ready).is_empty());
+
+    informer.fails("watch ended");
+    assert_eq!(ask(&endpoints, "GET /readyz").await.0, 500);
+}
+
+#[tokio::test]
+async fn a_dead_process_is_not_ready_either() {
+    let endpoints = endpoints();
+    endpoints.health.add("workers", Scope::Live, || Err("stuck".into()));
+    assert_eq!(ask(&endpoints, "GET /livez").await.0, 500);
+    let (status, _, body) = ask(&endpoints, "GET /readyz?verbose").await;
+    assert_eq!((status, body.as_str()), (500, "[+]ping ok\n[-]workers failed: stuck\nreadyz check failed\n"));
+}
+
+#[tokio::test]
+async fn checks_can_be_listed_excluded_and_asked_one_by_one() {
+    let endpoints = endpoints();
+    endpoints.health.condition("permissions", Scope::Ready, "cannot list pods");
+    let (status, _, body) = ask(&endpoints, "GET /readyz?verbose&exclude=permissions&exclude=x").await;
+    assert_eq!(status, 200);
+    let expected = "[+]ping ok\n[+]permissions excluded: ok\n\
+                    warn: some health checks cannot be excluded: no matches for \"x\"\nreadyz check passed\n";
+    assert_eq!(body, expected);
+    assert_eq!(ask(&endpoints, "GET /livez?verbose").await.2, "[+]ping ok\nlivez check passed\n");
+    assert_eq!(ask(&endpoints, "GET /readyz/ping").await.2, "ok");
+    let (status, _, body) = ask(&endpoints, "GET /readyz/permissions").await;
+    assert_eq!((status, body.as_str()), (500, "internal server error: cannot list pods\n"));
+    assert_eq!(ask(&endpoints, "GET /livez/permissions").await.0, 404);
+}
+
+#[tokio::test]
+async fn metrics_are_served_in_the_text_format() {
+    let (status, head, body) = ask(&endpoints(), "GET /metrics").await;
+    assert_eq!(status, 200);
+    assert!(head.contains("content-type: text/plain; version=0.0.4; charset=utf-8"), "{head}");
+    assert!(body.contains("# TYPE concertina_build_info gauge\n"), "{body}");
+}
+
+#[tokio::test]
+async fn anything_else_is_refused() {
+    let endpoints = endpoints();
+    for path in ["/", "/metric", "/metrics/x", "/readyzz", "/debug/pprof"] {
+        assert_eq!(ask(&endpoints, &format!("GET {path}")).await.0, 404, "{path}");
+    }
+    let (status, head, _) = ask(&endpoints, "POST /metrics").await;
+    assert!(status == 405 && head.contains("allow: get, head"), "{head}");
+    let (status, _, body) = ask(&endpoints, "HEAD /livez").await;
+    assert_eq!((status, body.as_str()), (200, ""));
+    let long = format!("GET /livez?{}", "x".repeat(16 * 1024));
+    assert!(matches!(ask(&endpoints, &long).await.0, 414 | 431));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_never_finishes_its_header_is_cut_off() {
+    let (mut client, server) = tokio::io::duplex(1024);
+    let server = tokio::spawn(serve_connection(server, endpoints(), CancellationToken::new()));
+    client.write_all(b"GET /livez HTTP/1.1\r\nHo").await.unwrap();
+    let start = tokio::time::Instant::now();
+    server.await.unwrap();
+    assert_eq!(start.elapsed(), HEADER_TIMEOUT);
+}
+
+#[tokio::test]
+async fn a_port_is_served_until_the_stop_and_then_let_go() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let stop = CancellationToken::new();
+    let server = tokio::spawn(serve(listener, endpoints(), stop.clone()));
+    // Left open and idle: it must not hold up the stop.
+    let mut client = TcpStream::connect(address).await.unwrap();
+    client.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+    let mut answer = [0; 15];
+    client.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200 OK");
+    stop.cancel();
+    server.await.unwrap();
+    assert!(TcpStream::connect(address).await.is_err());
+}

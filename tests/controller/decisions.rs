@@ -1,0 +1,215 @@
+//! The record of decisions, as it is asked for over HTTP, and the line in the log for each rescale.
+
+use std::time::Duration;
+
+use autoscaling::settings::{Settings, Version};
+use concertina::cli::Config;
+use concertina::embedded::FaultAction;
+use concertina::record::wire::{DecisionList, DecisionSummaryList, Failure, Outcome};
+use concertina::serve::{Endpoints, Health, serve_connection};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_util::sync::CancellationToken;
+
+use crate::support::objects::{external, hpa};
+use crate::support::{HPAS, Rig, Stage, logs};
+
+/// Status, head and body of the answer to a request.
+async fn ask(rig: &Rig, request_line: &str) -> (u16, String, String) {
+    let endpoints = Endpoints {
+        health: Health::new(),
+        metrics: rig.telemetry.clone(),
+        decisions: rig.assembly.decisions.clone(),
+    };
+    let (mut client, server) = tokio::io::duplex(1 << 20);
+    let server = tokio::spawn(serve_connection(server, endpoints, CancellationToken::new()));
+    let request = format!("{request_line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    client.write_all(request.as_bytes()).await.unwrap();
+    let mut text = String::new();
+    client.read_to_string(&mut text).await.unwrap();
+    server.await.unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    (head[9..12].parse().unwrap(), head.to_ascii_lowercase(), body.to_owned())
+}
+
+async fn get<T: DeserializeOwned>(rig: &Rig, path: &str) -> T {
+    let (_, head, body) = ask(rig, &format!("GET {path}")).await;
+    assert!(head.contains("content-type: application/json"), "{head}");
+    serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
+}
+
+/// A queue of `items` for 4 workers that take 10 each.
+fn queue(items: &str) -> Stage {
+    let stage = Stage::new();
+    stage.target("web", 4);
+    stage.external("queue", items);
+    stage.create(hpa("web", &[external("queue", "10")]));
+    stage
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_decided_is_told_with_all_that_the_next_decision_depends_on() {
+    let config = Config {
+        settings: Settings { tolerance: 0.05, ..Settings::of(Version::V1_36) },
+        sync_period: Duration::from_secs(10),
+        ..Config::default()
+    };
+    let rig = Rig::with(queue("40"), &config);
+    rig.pass(25.0).await;
+    rig.external("queue", "80");
+    rig.pass(30.0).await;
+
+    let list: DecisionList = get(&rig, "/decisions/shop/web").await;
+    assert_eq!((&*list.api_version, &*list.kind), ("concertina/v1", "DecisionList"));
+    assert_eq!(list.metadata.uid, rig.hpa("web")["metadata"]["uid"]);
+    assert_eq!((&*list.metadata.namespace, &*list.metadata.name), ("shop", "web"));
+    assert_eq!(Settings::from(list.controller.settings), config.settings);
+    assert_eq!(
+        (&*list.controller.version, list.controller.sync_period),
+        (env!("CARGO_PKG_VERSION"), config.sync_period)
+    );
+    assert_eq!(list.now, rig.clock.now());
+    let told: Vec<_> =
+        list.decisions.iter().map(|entry| (&*entry.sentence, entry.syncs, entry.outcome)).collect();
+    assert_eq!(
+        told,
+        [
+            ("stays at 8: queue asks for 8", 2, Outcome::NotNeeded),
+            ("goes from 4 to 8: queue asks for 8", 1, Outcome::Done),
+            ("stays at 4: queue is at its target of 10 per pod", 3, Outcome::NotNeeded),
+        ]
+    );
+    let uid = &list.metadata.uid;
+    assert_eq!(autoscaling::history::History::from(list.history), rig.assembly.controller.histories.get(uid));
+
+    let (status, head, body) = ask(&rig, "HEAD /decisions/shop/web").await;
+    assert_eq!((status, body.as_str()), (200, ""));
+    assert!(head.contains("content-length: "), "{head}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_hpa_is_told_of_before_its_first_decision_and_never_after_it_is_gone() {
+    let rig = Rig::start(queue("40"));
+    rig.pass(1.0).await;
+    assert!(!get::<DecisionList>(&rig, "/decisions/shop/web").await.decisions.is_empty());
+    let uid = get::<DecisionList>(&rig, "/decisions/shop/web").await.metadata.uid;
+
+    // Deleted while its sync waits for the write of the scale: it ends after the record was told to forget.
+    rig.fault("/web/scale", FaultAction::DelayAnswer(Duration::from_secs(5)));
+    rig.external("queue", "80");
+    rig.pass(22.0).await;
+    rig.cluster.delete_now(HPAS, "shop", "web").unwrap();
+    rig.pass(1.0).await;
+    let gone: Failure = get(&rig, "/decisions/shop/web").await;
+    assert_eq!((gone.code, &*gone.reason), (404, "NotFound"));
+    assert_eq!(gone.message, "horizontalpodautoscalers.autoscaling \"web\" not found");
+    rig.pass(20.0).await;
+    assert_eq!(rig.replicas("web"), 8);
+    assert!(rig.assembly.decisions.as_ref().unwrap().record().is_empty());
+    assert!(rig.assembly.controller.histories.is_empty());
+
+    rig.create(hpa("web", &[external("queue", "10")]));
+    rig.until("it is known", 5.0, |_| rig.assembly.controller.hpas.len() == 1).await;
+    let list: DecisionList = get(&rig, "/decisions/shop/web").await;
+    assert!(list.metadata.uid != uid && list.decisions.len() <= 1, "{:?}", list.decisions);
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_hpas_are_listed_page_by_page() {
+    let stage = queue("40");
+    for name in ["api", "jobs", "mail", "shop"] {
+        stage.target(name, 4);
+        stage.create(hpa(name, &[external("queue", "10")]));
+    }
+    let rig = Rig::start(stage);
+    rig.pass(2.0).await;
+    let mut names = Vec::new();
+    let mut query = "limit=2".to_owned();
+    loop {
+        let page: DecisionSummaryList = get(&rig, &format!("/decisions?{query}")).await;
+        assert!(page.items.len() <= 2);
+        names.extend(page.items.into_iter().map(|item| (item.name, item.sentence)));
+        let Some(next) = page.metadata.next else {
+            assert_eq!(page.metadata.remaining_item_count, None);
+            break;
+        };
+        assert_eq!(page.metadata.remaining_item_count, Some(5 - names.len()));
+        query = format!("continue={}&limit=2", next.replace('/', "%2F"));
+    }
+    let expected = ["api", "jobs", "mail", "shop", "web"];
+    assert_eq!(names.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), expected);
+    assert!(names.iter().all(|(_, sentence)| sentence == "stays at 4: queue is at its target of 10 per pod"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_is_refused_with_a_reason() {
+    let rig = Rig::start(queue("40"));
+    rig.pass(1.0).await;
+    for (path, code, said) in [
+        ("/decisions/", 404, "the pages are"),
+        ("/decisions/shop", 404, "the pages are"),
+        ("/decisions/shop/web/x", 404, "the pages are"),
+        ("/decisions/shop/none", 404, "\"none\" not found"),
+        ("/decisions/other/web", 404, "\"web\" not found"),
+        ("/decisions/shop/%2e%2e%2fweb", 400, "name \"%2e%2e%2fweb\" cannot be"),
+        ("/decisions/Shop/web", 400, "namespace \"Shop\" cannot be"),
+        ("/decisions/shop/%ff", 400, "name \"%ff\" cannot be"),
+        ("/decisions//web", 400, "namespace \"\" cannot be"),
+        ("/decisions?limit=many", 400, "limit \"many\" is not a count"),
+        ("/decisions?continue=x", 400, "continue \"x\" was not given by this server"),
+    ] {
+        let failure: Failure = get(&rig, path).await;
+        assert!(failure.code == code && failure.message.contains(said), "{path}: {failure:?}");
+        assert_eq!(ask(&rig, &format!("GET {path}")).await.0, code, "{path}");
+    }
+    let name = "x".repeat(254);
+    assert_eq!(ask(&rig, &format!("GET /decisions/shop/{name}")).await.0, 400);
+    assert_eq!(ask(&rig, "GET /decisions/shop/w%65b").await.0, 200);
+    assert_eq!(ask(&rig, "GET /decisions?limit=0").await.0, 200);
+    assert_eq!(ask(&rig, "GET /decisionsx").await.0, 404);
+    let (status, head, body) = ask(&rig, "DELETE /decisions/shop/web").await;
+    assert!(status == 405 && head.contains("allow: get, head"), "{head}");
+    assert!(body.contains("\"reason\":\"MethodNotAllowed\""), "{body}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_record_can_be_switched_off() {
+    let rig = Rig::with(queue("40"), &Config { decisions_per_hpa: 0, ..Config::default() });
+    rig.pass(1.0).await;
+    assert!(rig.assembly.decisions.is_none());
+    let failure: Failure = get(&rig, "/decisions/shop/web").await;
+    assert!(failure.code == 404 && failure.message.contains("--decisions-per-hpa is 0"), "{failure:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rescale_is_one_line_in_the_log_with_the_metric_and_what_limited_it() {
+    let rig = Rig::start(queue("40"));
+    rig.edit("web", |hpa| hpa["spec"]["maxReplicas"] = json!(6));
+    rig.pass(16.0).await;
+    rig.external("queue", "80");
+    rig.pass(60.0).await;
+    let [line] = logs::with("shop/web").try_into().unwrap();
+    for part in [
+        "INFO",
+        "hpa=shop/web",
+        "from=4",
+        "to=6",
+        "metric=\"queue\"",
+        "limited_by=\"maximum\"",
+        "goes from 4 to 6: queue asks for 8",
+    ] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    assert!(!line.contains("dry_run"), "{line}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_says_what_it_would_have_done() {
+    let rig = Rig::with(queue("80"), &Config { dry_run: true, ..Config::default() });
+    rig.pass(1.0).await;
+    let [line] = logs::with("shop/web").try_into().unwrap();
+    assert!(line.contains("dry_run=true") && line.contains("goes from 4 to 8: queue asks for 8"), "{line}");
+    let list: DecisionList = get(&rig, "/decisions/shop/web").await;
+    assert_eq!(list.decisions[0].outcome, Outcome::Withheld);
+}

@@ -1,0 +1,150 @@
+//! Proxies: of the kubeconfig, and for the built program of the environment.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::servers::{Manners, NAME, Proxy, Server};
+use super::{Folder, ask, clients, config};
+
+#[tokio::test]
+async fn a_proxy_makes_a_tunnel_through_which_the_server_is_spoken_to() {
+    let folder = Folder::new("tunnel");
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.address, Manners::Tunnel).await;
+    let fields = format!("{}, proxy-url: 'http://me:p%40ss@{}'", server.fields(NAME), proxy.address);
+    let clients = clients(&folder.way(&fields, "token: s3cret"));
+    ask(&clients).await.unwrap();
+    ask(&clients).await.unwrap();
+
+    let heads = proxy.heads.all();
+    assert_eq!(heads.len(), 1, "one tunnel for all requests: {heads:?}");
+    let target = format!("{NAME}:{}", server.address.port());
+    assert!(heads[0].starts_with(&format!("CONNECT {target} HTTP/1.1\r\n")), "{heads:?}");
+    assert!(heads[0].contains(&format!("\r\nhost: {target}\r\n")), "{heads:?}");
+    assert!(heads[0].contains("\r\nproxy-authorization: Basic bWU6cEBzcw==\r\n"), "{heads:?}");
+    assert!(!heads[0].contains("s3cret"), "{heads:?}");
+    let requests = server.requests.all().concat();
+    assert!(requests.contains("\r\nauthorization: Bearer s3cret\r\n"), "{requests}");
+    assert!(!requests.contains("proxy-authorization"), "{requests}");
+}
+
+#[tokio::test]
+async fn a_proxy_may_be_spoken_to_over_tls() {
+    let folder = Folder::new("tls");
+    let server = Server::start().await;
+    let proxy = Proxy::over_tls(&server).await;
+    let fields = format!("{}, proxy-url: 'https://{}'", server.fields(NAME), proxy.address);
+    ask(&clients(&folder.way(&fields, ""))).await.unwrap();
+    assert!(proxy.heads.all()[0].starts_with(&format!("CONNECT {NAME}:")));
+}
+
+#[tokio::test]
+async fn a_socks_proxy_resolves_the_servers_name() {
+    let folder = Folder::new("socks");
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.address, Manners::Socks).await;
+    let fields = format!("{}, proxy-url: 'socks5://me:pass@{}'", server.fields(NAME), proxy.address);
+    ask(&clients(&folder.way(&fields, ""))).await.unwrap();
+    assert_eq!(proxy.heads.all(), [format!("me:pass@{NAME}:{}", server.address.port())]);
+}
+
+#[tokio::test]
+async fn a_proxy_reads_the_requests_to_a_server_without_tls() {
+    let folder = Folder::new("forward");
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.address, Manners::Tunnel).await;
+    let fields = format!("server: 'http://{NAME}:8080', proxy-url: 'http://me:pass@{}'", proxy.address);
+    ask(&clients(&folder.way(&fields, "token: s3cret"))).await.unwrap();
+    let head = &proxy.heads.all()[0];
+    assert!(head.starts_with(&format!("GET http://{NAME}:8080/apis HTTP/1.1\r\n")), "{head}");
+    assert!(head.contains("\r\nproxy-authorization: Basic bWU6cGFzcw==\r\n"), "{head}");
+    assert!(!head.contains("s3cret"), "a token is not sent in the clear: {head}");
+}
+
+#[tokio::test]
+async fn a_proxy_that_refuses_or_is_not_there_is_named() {
+    let folder = Folder::new("refused");
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.address, Manners::Refuse("407 Proxy Authentication Required")).await;
+    let target = format!("{NAME}:{}", server.address.port());
+    let with = |url: String| folder.way(&format!("{}, proxy-url: '{url}'", server.fields(NAME)), "");
+
+    let error = ask(&clients(&with(format!("http://{}", proxy.address)))).await.unwrap_err().to_string();
+    assert_eq!(
+        error,
+        format!(
+            "Get \"https://{target}/apis\": proxyconnect tcp: {}: the proxy refuses a tunnel to {target}: 407 Proxy \
+             Authentication Required",
+            proxy.address
+        )
+    );
+    let error = ask(&clients(&with("http://127.0.0.1:1".to_owned()))).await.unwrap_err().to_string();
+    assert_eq!(
+        error,
+        format!(
+            "Get \"https://{target}/apis\": proxyconnect tcp: dial tcp 127.0.0.1:1: connect: connection refused"
+        )
+    );
+}
+
+#[tokio::test]
+async fn the_servers_certificate_may_have_another_name() {
+    let folder = Folder::new("name");
+    let server = Server::start().await;
+    let error = ask(&clients(&folder.way(&server.fields("localhost"), ""))).await.unwrap_err().to_string();
+    assert!(error.contains("tls: failed to verify certificate"), "{error}");
+    let fields = format!("{}, tls-server-name: {NAME}", server.fields("localhost"));
+    ask(&clients(&folder.way(&fields, ""))).await.unwrap();
+}
+
+/// Runs the controller with these variables until a condition holds, and gives what it said.
+fn run_until(folder: &Folder, variables: &[(&str, &str)], condition: impl Fn(&str) -> bool) -> String {
+    let log = std::fs::File::create(folder.0.join("log")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_concertina"));
+    for variable in ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy"] {
+        command.env_remove(variable);
+    }
+    let mut child = command
+        .arg(format!("--kubeconfig={}", folder.0.join("config").display()))
+        .args(["--health-address=127.0.0.1:0", "-v=4"])
+        .envs(variables.iter().copied())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    while !condition(&folder.read("log")) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "still not:\n{}", folder.read("log"));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    folder.read("log")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_controller_goes_by_the_proxy_of_the_environment_but_not_to_what_no_proxy_lists() {
+    let folder = Folder::new("environment");
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.address, Manners::Tunnel).await;
+    folder.file("config", &config(&server.fields(NAME), ""));
+    let url = format!("http://{}", proxy.address);
+
+    run_until(&folder, &[("HTTPS_PROXY", &url), ("NO_PROXY", "other.test")], |_| {
+        !server.cluster.requests().is_empty()
+    });
+    assert!(proxy.heads.all()[0].starts_with(&format!("CONNECT {NAME}:")));
+
+    let before = proxy.heads.all().len();
+    let exempt = [("HTTPS_PROXY", url.as_str()), ("NO_PROXY", ".concertina.test")];
+    run_until(&folder, &exempt, |log| log.contains("no such host"));
+    let others = [("HTTP_PROXY", url.as_str())];
+    run_until(&folder, &others, |log| log.contains("no such host"));
+    assert_eq!(proxy.heads.all().len(), before);
+
+    folder.file("config", &config(&server.fields("127.0.0.1"), ""));
+    let asked = server.cluster.requests().len();
+    run_until(&folder, &[("HTTPS_PROXY", &url)], |_| server.cluster.requests().len() > asked);
+    assert_eq!(proxy.heads.all().len(), before, "this machine is reached without a proxy");
+}

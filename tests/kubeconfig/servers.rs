@@ -1,0 +1,234 @@
+//! An embedded API server behind TLS, and a proxy, both of which remember what they were shown.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use concertina::clock::SystemClock;
+use concertina::embedded::Cluster;
+use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+
+/// A name that no resolver knows: only a proxy finds this server.
+pub(crate) const NAME: &str = "api.concertina.test";
+
+/// What came in, in the order in which it came.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Seen(Arc<Mutex<Vec<String>>>);
+
+impl Seen {
+    fn add(&self, text: String) {
+        self.0.lock().unwrap().push(text);
+    }
+
+    pub(crate) fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+/// A certificate and its key.
+pub(crate) fn certificate(names: &[&str]) -> CertifiedKey<KeyPair> {
+    generate_simple_self_signed(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap()
+}
+
+fn acceptor(own: &CertifiedKey<KeyPair>, clients: &[CertificateDer<'static>]) -> TlsAcceptor {
+    let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap();
+    let builder = if clients.is_empty() {
+        builder.with_no_client_auth()
+    } else {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(clients.iter().cloned());
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(default_provider()));
+        builder.with_client_cert_verifier(verifier.build().unwrap())
+    };
+    let key = PrivateKeyDer::Pkcs8(own.signing_key.serialize_der().into());
+    TlsAcceptor::from(Arc::new(builder.with_single_cert(vec![own.cert.der().clone()], key).unwrap()))
+}
+
+/// The API server.
+pub(crate) struct Server {
+    pub(crate) cluster: Cluster,
+    pub(crate) address: SocketAddr,
+    own: CertifiedKey<KeyPair>,
+    /// What clients sent, as text; one entry for each piece that arrived.
+    pub(crate) requests: Seen,
+    /// The certificates that clients showed, one for each connection, as base64.
+    pub(crate) certificates: Seen,
+}
+
+impl Server {
+    pub(crate) async fn start() -> Self {
+        Self::trusting(&[]).await
+    }
+
+    /// One that lets in only clients with one of these certificates.
+    pub(crate) async fn trusting(clients: &[CertificateDer<'static>]) -> Self {
+        let cluster = Cluster::new(Arc::new(SystemClock));
+        let own = certificate(&["127.0.0.1", NAME]);
+        let acceptor = acceptor(&own, clients);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (requests, certificates) = (Seen::default(), Seen::default());
+        let server = Self { cluster, address, own, requests, certificates };
+        let (cluster, requests) = (server.cluster.clone(), server.requests.clone());
+        let certificates = server.certificates.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, cluster) = (acceptor.clone(), cluster.clone());
+                let (requests, certificates) = (requests.clone(), certificates.clone());
+                tokio::spawn(async move {
+                    let Ok(stream) = acceptor.accept(stream).await else { return };
+                    let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+                    certificates.add(shown.map_or_else(String::new, |shown| STANDARD.encode(shown)));
+                    relay(stream, cluster.dial(), requests).await;
+                });
+            }
+        });
+        server
+    }
+
+    /// The fields of a kubeconfig's cluster, under the server's address or its name.
+    pub(crate) fn fields(&self, host: &str) -> String {
+        let authority = STANDARD.encode(self.own.cert.pem());
+        format!("server: 'https://{host}:{}', certificate-authority-data: {authority}", self.address.port())
+    }
+}
+
+/// Passes bytes between client and server, and remembers what the client says.
+async fn relay<C, S>(client: C, server: S, seen: Seen)
+where
+    C: AsyncRead + AsyncWrite,
+    S: AsyncRead + AsyncWrite,
+{
+    let (mut from_client, mut to_client) = tokio::io::split(client);
+    let (mut from_server, mut to_server) = tokio::io::split(server);
+    let up = async {
+        let mut piece = vec![0; 1 << 16];
+        while let Ok(length @ 1..) = from_client.read(&mut piece).await {
+            seen.add(String::from_utf8_lossy(&piece[..length]).into_owned());
+            if to_server.write_all(&piece[..length]).await.is_err() {
+                break;
+            }
+        }
+    };
+    tokio::select! {
+        () = up => {}
+        _ = copy(&mut from_server, &mut to_client) => {}
+    }
+}
+
+/// How a proxy behaves.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Manners {
+    /// Makes the tunnel.
+    Tunnel,
+    /// Refuses with this answer.
+    Refuse(&'static str),
+    /// Speaks SOCKS 5 and demands user and password.
+    Socks,
+}
+
+/// A proxy that leads everybody to the same server.
+pub(crate) struct Proxy {
+    pub(crate) address: SocketAddr,
+    /// What was asked of it.
+    pub(crate) heads: Seen,
+}
+
+impl Proxy {
+    pub(crate) async fn start(to: SocketAddr, manners: Manners) -> Self {
+        Self::listen(to, manners, None).await
+    }
+
+    /// One that is spoken to over TLS, with the certificate of the server.
+    pub(crate) async fn over_tls(to: &Server) -> Self {
+        Self::listen(to.address, Manners::Tunnel, Some(acceptor(&to.own, &[]))).await
+    }
+
+    async fn listen(to: SocketAddr, manners: Manners, tls: Option<TlsAcceptor>) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let heads = Seen::default();
+        let proxy = Self { address, heads: heads.clone() };
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (tls, heads) = (tls.clone(), heads.clone());
+                tokio::spawn(async move {
+                    match tls {
+                        Some(tls) => serve(tls.accept(stream).await.unwrap(), to, manners, heads).await,
+                        None => serve(stream, to, manners, heads).await,
+                    }
+                });
+            }
+        });
+        proxy
+    }
+}
+
+async fn serve<IO: AsyncRead + AsyncWrite + Unpin>(
+    mut client: IO,
+    to: SocketAddr,
+    manners: Manners,
+    heads: Seen,
+) {
+    if manners == Manners::Socks {
+        socks(&mut client, &heads).await;
+    } else {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            match client.read_u8().await {
+                Ok(byte) => head.push(byte),
+                Err(_) => return,
+            }
+        }
+        let head = String::from_utf8(head).unwrap();
+        heads.add(head.clone());
+        if let Manners::Refuse(answer) = manners {
+            let _ =
+                client.write_all(format!("HTTP/1.1 {answer}\r\nContent-Length: 0\r\n\r\n").as_bytes()).await;
+            return;
+        }
+        if !head.starts_with("CONNECT ") {
+            // The request of a client of a server at http://, which gets no answer but this.
+            let answer = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
+            let _ = client.write_all(answer).await;
+            return;
+        }
+        client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await.unwrap();
+    }
+    let mut server = TcpStream::connect(to).await.unwrap();
+    let _ = copy_bidirectional(&mut client, &mut server).await;
+}
+
+/// RFC 1928 and 1929, as far as a client with user and password needs them.
+async fn socks<IO: AsyncRead + AsyncWrite + Unpin>(client: &mut IO, heads: &Seen) {
+    async fn text<IO: AsyncRead + Unpin>(client: &mut IO) -> String {
+        let length = client.read_u8().await.unwrap();
+        let mut text = vec![0; usize::from(length)];
+        client.read_exact(&mut text).await.unwrap();
+        String::from_utf8_lossy(&text).into_owned()
+    }
+    assert_eq!(client.read_u8().await.unwrap(), 5);
+    text(client).await;
+    client.write_all(&[5, 2]).await.unwrap();
+    assert_eq!(client.read_u8().await.unwrap(), 1);
+    let (user, password) = (text(client).await, text(client).await);
+    client.write_all(&[1, 0]).await.unwrap();
+    let mut request = [0; 4];
+    client.read_exact(&mut request).await.unwrap();
+    assert_eq!(request, [5, 1, 0, 3], "a connection to a name");
+    let host = text(client).await;
+    let port = client.read_u16().await.unwrap();
+    heads.add(format!("{user}:{password}@{host}:{port}"));
+    client.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await.unwrap();
+}
