@@ -261,7 +261,9 @@ fn history(record: &HpaRecord, rescales: &[Rescale], recommendations: &[Remember
             Direction::Up => &mut history.scale_ups,
             Direction::Down => &mut history.scale_downs,
         };
-        events.push(ScaleEvent { at: rescale.at, change });
+        if change > 0 {
+            events.push(ScaleEvent { at: rescale.at, change });
+        }
     }
     history
 }
