@@ -15,11 +15,12 @@ mod run {
     pub(crate) use concertina::commands::simulate::run::*;
 }
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use concertina::commands::simulate::page;
 use serde_json::Value;
+use tokio::process::Command;
 
 use self::browser::Browser;
 use self::run::Comparison;
@@ -129,6 +130,60 @@ async fn pointing_at_a_chart_tells_why() {
     assert!(is_hidden(&mut browser).await);
     assert_quiet(&browser);
     browser.end().await;
+}
+
+/// What the program itself writes for an example: the page, and the JSON of its first HPA.
+async fn simulated(name: &str, arguments: &[&str]) -> (Written, Value) {
+    let page = std::env::temp_dir().join(format!("concertina-page-{}-{name}.html", std::process::id()));
+    let json = page.with_extension("json");
+    let status = Command::new(env!("CARGO_BIN_EXE_concertina"))
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(["simulate", &format!("examples/{name}.yaml"), "--report"])
+        .args([page.as_path(), Path::new("--json"), json.as_path()])
+        .args(arguments)
+        .stdout(std::process::Stdio::null())
+        .status();
+    assert!(status.await.unwrap().success());
+    let told = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    std::fs::remove_file(&json).unwrap();
+    (Written(page), told)
+}
+
+#[tokio::test]
+#[ignore = "needs Chromium"]
+async fn a_simulation_tells_why_at_every_moment() {
+    let window = "spec.behavior.scaleDown.stabilizationWindowSeconds=60";
+    for (name, arguments) in
+        [("two-metrics", vec![]), ("queue-to-zero", vec![]), ("spikes", vec!["--set", window])]
+    {
+        let (page, told) = simulated(name, &arguments).await;
+        let mut browser = Browser::start(name, 1280, 1000).await;
+        browser.open(&page.0).await;
+        let hpa = &told["runs"][0]["hpas"][0];
+        let period = told["runs"][0]["periodSeconds"].as_u64().unwrap();
+        let decisions = hpa["decisions"].as_array().unwrap();
+        browser.evaluate("document.querySelector('.one .course').focus()").await;
+        browser.press("Home").await;
+        for sample in 0..hpa["samples"].as_array().unwrap().len() as u64 {
+            let end = (sample + 1) * period;
+            let decision = decisions.iter().rev().find(|it| it["seconds"].as_f64().unwrap() < end as f64);
+            let shown = text(&mut browser, "#tip .sentence").await;
+            assert_eq!(
+                shown.as_deref(),
+                decision.map(|it| it["sentence"].as_str().unwrap()),
+                "{name} at {sample}"
+            );
+            if decision.is_some() {
+                // Every step has a heading and something to tell.
+                let empty =
+                    "[...document.querySelectorAll('#tip dl')].filter((it) => !it.textContent.trim()).length";
+                assert_eq!(browser.evaluate(empty).await, 0);
+            }
+            browser.press("ArrowRight").await;
+        }
+        assert_quiet(&browser);
+        browser.end().await;
+    }
 }
 
 #[tokio::test]

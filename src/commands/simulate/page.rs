@@ -2,7 +2,6 @@
 //! content security policy lets run, by their hashes; nothing may be loaded from anywhere.
 
 mod data;
-mod moment;
 mod parts;
 #[cfg(test)]
 mod tests;
@@ -13,7 +12,8 @@ use ring::digest::{SHA256, digest};
 
 use super::figure::{self, HATCHES};
 use super::run::{Comparison, HpaRun, Run};
-use super::{table, text};
+use super::table;
+use crate::commands::story::escape::html;
 
 /// How many charts a page has: beyond, browsers get slow and readers lost. Further HPAs have their scores only.
 const CHARTS: usize = 12;
@@ -31,7 +31,7 @@ pub fn render(comparison: &Comparison) -> String {
     );
     let groups = table::variants(comparison);
     let (shown, left_out) = groups.split_at(charted(&groups));
-    let title = text::html(comparison.runs.first().map_or("Simulation", |run| run.title.as_str()));
+    let title = html(comparison.runs.first().map_or("Simulation", |run| run.title.as_str()));
     let header = parts::header(comparison, &groups);
     let scores = parts::scores(&groups, shown.len());
     let mut sections = String::new();
@@ -39,7 +39,7 @@ pub fn render(comparison: &Comparison) -> String {
     for (place, group) in shown.iter().enumerate() {
         sections.push_str(&parts::section(place, group, &mut data));
     }
-    let notice = parts::notice(shown, left_out);
+    let notice = parts::notice(shown, left_out, data.left_out());
     let notes = parts::notes(comparison);
     let data = data.json();
     format!(

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use super::figure::{self, Extent, Figure, HATCHES, Panel, STYLE};
 use super::run::{Comparison, HpaRun, Run};
 use super::table::{self, SCORES};
-use super::text::{self, html};
+use super::text;
+use crate::commands::story::escape::html;
 
 /// How wide the picture is.
 const WIDTH: i32 = 960;

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::run::{Comparison, HpaRun, Run, Scores};
 use super::text;
+use crate::commands::story::escape;
 
 /// Differences below this fraction of the first variant's score are none worth an emphasis.
 const WORTH_TELLING: f64 = 0.01;
@@ -172,10 +173,10 @@ pub fn scores(comparison: &Comparison) -> String {
         let mut line = Vec::new();
         if has_hpas {
             let key = format!("{}/{}", row.hpa.namespace, row.hpa.name);
-            line.push(if row.is_first { text::terminal(&key) } else { String::new() });
+            line.push(if row.is_first { escape::terminal(&key).into_owned() } else { String::new() });
         }
         if has_variants {
-            line.push(text::terminal(&row.run.variant));
+            line.push(escape::terminal(&row.run.variant).into_owned());
         }
         has_best |= row.cells.iter().any(|cell| cell.is_best);
         line.extend(

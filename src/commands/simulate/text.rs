@@ -1,54 +1,9 @@
-//! Words and numbers as people read them, and text from a cluster made safe for where it is shown.
+//! Words and numbers as people read them.
 
 use std::time::Duration;
 
 use autoscaling::explanation::Span;
 use jiff::Timestamp;
-
-/// Text as it may stand in HTML and SVG, between tags or in a quoted attribute.
-pub(super) fn html(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in clean(text).chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            _ => escaped.push(character),
-        }
-    }
-    escaped
-}
-
-/// Text without control characters, for those who need no other escapes.
-pub(super) fn clean(text: &str) -> String {
-    let shown = |character| match character {
-        '\n' | '\t' => ' ',
-        _ if is_unsafe(character) => '\u{fffd}',
-        _ => character,
-    };
-    text.chars().map(shown).collect()
-}
-
-/// Text as it may stand on a terminal: nothing in it moves the cursor or turns the direction of writing.
-pub(super) fn terminal(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '\n' | '\t' => escaped.push(' '),
-            _ if is_unsafe(character) => escaped.extend(character.escape_unicode()),
-            _ => escaped.push(character),
-        }
-    }
-    escaped
-}
-
-/// Control characters, and those that turn the direction of writing.
-fn is_unsafe(character: char) -> bool {
-    character.is_control()
-        || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
 
 /// A number with four digits that count, without zeros at its end: `0.07251`, `3.142`, `1234`.
 pub(super) fn number(value: f64) -> String {
@@ -120,15 +75,6 @@ pub(super) fn counted(count: u64, one: &str, many: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn markup_and_control_characters_do_not_survive() {
-        assert_eq!(
-            html("<b a='\"'>&\u{1b}[31m\u{202e}"),
-            "&lt;b a=&#39;&quot;&#39;&gt;&amp;\u{fffd}[31m\u{fffd}"
-        );
-        assert_eq!(terminal("web\u{1b}[2J\r\nx\u{202e}"), "web\\u{1b}[2J\\u{d} x\\u{202e}");
-    }
 
     #[test]
     fn numbers_keep_four_digits_that_count() {

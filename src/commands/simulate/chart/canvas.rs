@@ -1,7 +1,7 @@
 //! Lines of a terminal: pieces of text with their paint, and a grid of cells.
 
-use super::super::text;
 use super::ChartStyle;
+use crate::commands::story::escape;
 
 /// How a piece of text looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -42,7 +42,7 @@ pub(super) struct Row(Vec<(Paint, String)>);
 impl Row {
     /// With a piece more; nothing in it can move the cursor.
     pub(super) fn with(mut self, paint: Paint, piece: &str) -> Self {
-        self.0.push((paint, text::terminal(piece)));
+        self.0.push((paint, escape::terminal(piece).into_owned()));
         self
     }
 

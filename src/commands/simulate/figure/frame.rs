@@ -3,9 +3,9 @@
 
 use std::fmt::Write as _;
 
-use super::super::text;
 use super::draw::{self, TIMES};
 use super::{Figure, Ink, Mark, MarkKind, Panel, Shape};
+use crate::commands::story::escape::html;
 
 /// How wide the box is in its own units.
 const WIDTH: i32 = 1000;
@@ -120,7 +120,7 @@ fn zones(svg: &mut String, figure: &Figure) {
         }
         free_from = from + LABEL_ROOM;
         let (class, place) = if from > 0.7 { ("zone left", to) } else { ("zone", from) };
-        let label = text::html(&zone.label);
+        let label = html(&zone.label);
         let _ = writeln!(svg, "<text class=\"{class}\" x=\"{}\" y=\"13\">{label}</text>", percent(place));
     }
 }

@@ -10,6 +10,9 @@ use super::{Area, Line, Panel, Shape, thin};
 /// How far beyond the peak a bound may lie to be drawn; further off it would press the curves to the floor.
 const BOUND_IN_SIGHT: f64 = 1.6;
 
+/// The same for capacity beyond the greatest load.
+const SPARE_IN_SIGHT: f64 = 4.0;
+
 /// By what values are divided to be read easily, and the unit that results.
 #[derive(Debug, Clone, PartialEq)]
 pub(in super::super) struct Scale {
@@ -186,8 +189,9 @@ fn load(hpa: &HpaRun, length: f64) -> Option<Panel> {
     if most <= 0.0 {
         return None;
     }
-    // Spare capacity may be many times the demand; how much does not matter.
-    let capacity = samples.iter().map(|sample| sample.capacity).fold(0.0, f64::max).min(most * 1.6);
+    // Spare capacity may be many times the demand; how much does not matter then.
+    let capacity =
+        samples.iter().map(|sample| sample.capacity).fold(0.0, f64::max).min(most * SPARE_IN_SIGHT);
     let values = ValueAxis::over([most, capacity], false);
     let demand = Curve::new(samples.iter().map(|sample| (at(sample), Some(sample.demand))), length);
     let short = thin::bands(
@@ -207,7 +211,9 @@ fn load(hpa: &HpaRun, length: f64) -> Option<Panel> {
     let lines = vec![
         Line {
             ink: Ink::Capacity,
-            pieces: curve(samples, length, |sample| Some(values.clamp(sample.capacity))),
+            pieces: curve(samples, length, |sample| {
+                Some(sample.capacity).filter(|capacity| *capacity <= values.top)
+            }),
         },
         Line { ink: Ink::Demand, pieces: demand.lines.clone() },
     ];

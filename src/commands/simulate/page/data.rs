@@ -7,10 +7,13 @@ use serde::Serialize;
 use super::super::figure::{Figure, Ink, scale_of};
 use super::super::run::{HpaRun, MetricSeries, Run, Sample};
 use super::super::text;
-use super::moment;
+use crate::commands::story::{self, Role, Step, Zone, escape};
 
-/// Steps take most of the space. Once a page has so many bytes of them, only decisions that changed the count keep theirs.
-const STEPS: usize = 1_500_000;
+/// Steps take most of the space. Once a chart has about so many bytes of them, only decisions that changed the count keep
+/// theirs, so that a day of one HPA stays below a megabyte.
+const STEPS: usize = 600_000;
+/// About how many bytes a place in the list of texts takes.
+const PLACE: usize = 6;
 
 /// Everything, for all charts of the page.
 #[derive(Debug, Serialize)]
@@ -22,12 +25,15 @@ pub(super) struct Data {
     places: BTreeMap<String, usize>,
     #[serde(skip)]
     bytes: usize,
+    #[serde(skip)]
+    left_out: usize,
 }
+
+/// The title of a step, and its lines: each a label, then in turn the role of a piece and the piece.
+type StepTexts = (usize, Vec<Vec<usize>>);
 
 #[derive(Debug, Serialize)]
 struct Course {
-    /// Namespace, name and variant.
-    name: String,
     /// Seconds since 1970.
     start: i64,
     /// Seconds between samples.
@@ -37,8 +43,8 @@ struct Course {
     /// How many samples.
     samples: usize,
     columns: Vec<Column>,
-    /// When, its sentence, its steps: each a title and, in turn, labels and lines.
-    decisions: Vec<(u64, usize, Vec<Vec<usize>>)>,
+    /// When, its sentence, its steps.
+    decisions: Vec<(u64, usize, Vec<StepTexts>)>,
     /// When, whether it warns, reason and message.
     events: Vec<(u64, bool, usize)>,
     /// From, to, what.
@@ -82,24 +88,22 @@ impl Serialize for Short {
 impl Data {
     /// Nothing yet.
     pub(super) fn new() -> Self {
-        Self { texts: Vec::new(), courses: Vec::new(), places: BTreeMap::new(), bytes: 0 }
+        Self { texts: Vec::new(), courses: Vec::new(), places: BTreeMap::new(), bytes: 0, left_out: 0 }
     }
 
     /// Adds a chart; its place.
     pub(super) fn add(&mut self, run: &Run, hpa: &HpaRun, figure: &Figure) -> usize {
+        self.bytes = 0;
         let decisions = hpa.decisions.iter().map(|point| {
             let sentence = self.text(&point.sentence);
             let changed =
                 point.explanation.desired.is_some_and(|desired| desired != point.explanation.current);
-            let steps =
-                if changed || self.bytes < STEPS { moment::steps(&point.explanation) } else { Vec::new() };
-            let steps = steps.into_iter().map(|step| {
-                let mut texts = vec![self.text(&step.title)];
-                for (label, line) in &step.lines {
-                    texts.extend([self.text(label), self.text(line)]);
-                }
-                texts
-            });
+            let keeps = changed || self.bytes < STEPS;
+            self.left_out += usize::from(!keeps);
+            let at = jiff::SignedDuration::try_from(point.at).unwrap_or_default();
+            let at = run.start.checked_add(at).unwrap_or(run.start);
+            let steps = if keeps { story::steps(&point.explanation, at, &Zone::utc()) } else { Vec::new() };
+            let steps = steps.iter().map(|step| self.step(step));
             (point.at.as_secs(), sentence, steps.collect())
         });
         let decisions = decisions.collect();
@@ -110,9 +114,7 @@ impl Data {
         let happenings =
             run.happenings.iter().map(|it| (it.from.as_secs(), it.to.as_secs(), self.text(&it.what)));
         let happenings = happenings.collect();
-        let name = text::clean(format!("{}/{}  {}", hpa.namespace, hpa.name, run.variant).trim_end());
         self.courses.push(Course {
-            name,
             start: run.start.as_second(),
             period: run.period.as_secs_f64(),
             length: figure.time.length(),
@@ -137,10 +139,15 @@ impl Data {
         let Some((run, hpa)) = longest else { return 0 };
         let columns = group.iter().enumerate().map(|(place, (run, hpa))| {
             let values = hpa.samples.iter().map(|sample| Some(f64::from(sample.wanted)));
-            column(text::clean(&run.variant), String::new(), Ink::variant(place), 0, values.collect())
+            column(
+                escape::terminal(&run.variant).into_owned(),
+                String::new(),
+                Ink::variant(place),
+                0,
+                values.collect(),
+            )
         });
         self.courses.push(Course {
-            name: text::clean(&format!("{}/{}", hpa.namespace, hpa.name)),
             start: run.start.as_second(),
             period: run.period.as_secs_f64(),
             length: figure.time.length(),
@@ -154,22 +161,52 @@ impl Data {
         self.courses.len() - 1
     }
 
+    /// How many decisions have their sentence only.
+    pub(super) fn left_out(&self) -> usize {
+        self.left_out
+    }
+
     /// As JSON that cannot end the element in which it stands.
     pub(super) fn json(&self) -> String {
         // Maps and numbers of our own always serialize.
         serde_json::to_string(self).unwrap_or_default().replace('<', "\\u003c")
     }
 
+    fn step(&mut self, step: &Step) -> StepTexts {
+        let lines = step.lines.iter().map(|line| {
+            let mut texts = vec![self.text(&line.label)];
+            for piece in &line.pieces {
+                texts.extend([place_of(piece.role), self.text(&piece.text)]);
+            }
+            texts
+        });
+        let lines: Vec<Vec<usize>> = lines.collect();
+        self.bytes += lines.iter().map(|line| (line.len() + 1) * PLACE).sum::<usize>();
+        (self.text(&step.title), lines)
+    }
+
     fn text(&mut self, text: &str) -> usize {
-        let text = text::clean(text);
-        if let Some(place) = self.places.get(&text) {
+        let text = escape::terminal(text);
+        if let Some(place) = self.places.get(&*text) {
             return *place;
         }
         let place = self.texts.len();
         self.bytes += text.len();
-        self.texts.push(text.clone());
-        self.places.insert(text, place);
+        self.texts.push(text.clone().into_owned());
+        self.places.insert(text.into_owned(), place);
         place
+    }
+}
+
+/// The place of a role in the script's list of their classes.
+fn place_of(role: Role) -> usize {
+    match role {
+        Role::Plain => 0,
+        Role::Strong => 1,
+        Role::Good => 2,
+        Role::Warn => 3,
+        Role::Bad => 4,
+        Role::Dim => 5,
     }
 }
 
@@ -196,13 +233,19 @@ fn columns(hpa: &HpaRun, figure: &Figure) -> Vec<Column> {
             |value: fn(&Sample) -> f64| hpa.samples.iter().map(|sample| Some(value(sample))).collect();
         columns.push(column(
             "load".to_owned(),
-            String::new(),
+            escape::terminal(&hpa.unit).into_owned(),
             Ink::Demand,
             panel,
             values(|sample| sample.demand),
         ));
         let capacity = values(|sample| sample.capacity);
-        columns.push(column("capacity".to_owned(), text::clean(&hpa.unit), Ink::Capacity, panel, capacity));
+        columns.push(column(
+            "capacity".to_owned(),
+            escape::terminal(&hpa.unit).into_owned(),
+            Ink::Capacity,
+            panel,
+            capacity,
+        ));
     }
     if let Some(panel) = place("Queue") {
         let values = hpa.samples.iter().map(|sample| Some(sample.queued)).collect();
@@ -212,7 +255,7 @@ fn columns(hpa: &HpaRun, figure: &Figure) -> Vec<Column> {
 }
 
 fn title(metric: &MetricSeries) -> String {
-    text::clean(&metric.subject.to_string())
+    escape::terminal(&metric.subject.to_string()).into_owned()
 }
 
 fn column(label: String, unit: String, ink: Ink, panel: usize, values: Vec<Option<f64>>) -> Column {

@@ -4,6 +4,7 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const tip = document.getElementById("tip");
   const say = document.getElementById("say");
+  const ROLES = ["", "strong", "good", "warn", "bad", "dim"];
   const SVG = "http://www.w3.org/2000/svg";
   let kept = false; // whether the moment stays when the pointer moves
   let now = null; // {element, course, sample}
@@ -96,11 +97,15 @@
       const [at, sentence, steps] = decision;
       parts.push(make("div", data.texts[sentence], "sentence"));
       if (at < second) parts.push(make("div", `as decided at ${clock(course, at)}, and in the same way since`, "when"));
-      for (const [head, ...lines] of steps) {
+      for (const [head, lines] of steps) {
         parts.push(make("h5", data.texts[head]));
         const list = make("dl");
-        for (let place = 0; place < lines.length; place += 2) {
-          list.append(make("dt", data.texts[lines[place]]), make("dd", data.texts[lines[place + 1]]));
+        for (const [label, ...pieces] of lines) {
+          const told = make("dd");
+          for (let place = 0; place < pieces.length; place += 2) {
+            told.append(make("span", data.texts[pieces[place + 1]], ROLES[pieces[place]]));
+          }
+          list.append(make("dt", data.texts[label]), told);
         }
         parts.push(list);
       }
@@ -162,6 +167,7 @@
     document.querySelectorAll(".cross, .dot").forEach((mark) => mark.remove());
   };
   const keep = (value) => {
+    if (!kept && !value) return;
     kept = value;
     tip.classList.toggle("kept", kept);
     document.body.classList.toggle("kept", kept);

@@ -6,8 +6,9 @@ use std::time::Duration;
 use super::super::figure::{self, Extent, Figure, Panel};
 use super::super::run::{Comparison, HpaRun, Run};
 use super::super::table::{self, Cell, SCORES};
-use super::super::text::{self, html};
+use super::super::text;
 use super::data::Data;
+use crate::commands::story::escape::html;
 
 /// How high the panel of replicas is, and how high the others.
 const HEIGHTS: (i32, i32) = (200, 116);
@@ -89,7 +90,8 @@ fn score_table(groups: &[Group<'_>], shown: usize) -> String {
         for row in table::rows(group) {
             body.push_str("<tr>");
             if has_hpas {
-                let name = html(&format!("{}/{}", row.hpa.namespace, row.hpa.name));
+                let name = format!("{}/{}", row.hpa.namespace, row.hpa.name);
+                let name = html(&name);
                 let _ = match (row.is_first, place < shown) {
                     (true, true) => write!(body, "<th scope=\"row\"><a href=\"#hpa{place}\">{name}</a></th>"),
                     (true, false) => write!(body, "<th scope=\"row\">{name}</th>"),
@@ -135,9 +137,10 @@ fn number(cell: &Cell) -> String {
 /// The charts of an HPA with its variants, and lists of what happened.
 pub(super) fn section(place: usize, group: &Group<'_>, data: &mut Data) -> String {
     let Some((_, hpa)) = group.first() else { return String::new() };
-    let name = html(&format!("{}/{}", hpa.namespace, hpa.name));
+    let name = format!("{}/{}", hpa.namespace, hpa.name);
     let mut markup = format!(
-        "<section class=\"hpa\" id=\"hpa{place}\"><h2>{name} <small>scales {}</small></h2>\n",
+        "<section class=\"hpa\" id=\"hpa{place}\"><h2>{} <small>scales {}</small></h2>\n",
+        html(&name),
         html(&hpa.target)
     );
     let mut figures: Vec<_> = group.iter().map(|(run, hpa)| Figure::new(run, hpa)).collect();
@@ -148,8 +151,8 @@ pub(super) fn section(place: usize, group: &Group<'_>, data: &mut Data) -> Strin
         && let Some(overlay) = Figure::overlay(group)
     {
         let course = data.add_overlay(group, &overlay, courses.clone());
-        let label = html(&format!("Replicas of {}/{} in all variants", hpa.namespace, hpa.name));
-        markup.push_str(&charts(course, "course overlay", &label, &overlay));
+        let label = format!("Replicas of {name} in all variants");
+        markup.push_str(&charts(course, "course overlay", &html(&label), &overlay));
     }
     markup.push_str("<div class=\"variants\">\n");
     for (((run, hpa), figure), course) in group.iter().zip(&figures).zip(courses) {
@@ -157,7 +160,7 @@ pub(super) fn section(place: usize, group: &Group<'_>, data: &mut Data) -> Strin
         if group.len() > 1 {
             let _ = writeln!(markup, "<h3>{}</h3>", html(&run.variant));
         }
-        let name = format!("Charts of {}/{} {}", hpa.namespace, hpa.name, run.variant);
+        let name = format!("Charts of {name} {}", run.variant);
         markup.push_str(&charts(course, "course", &html(name.trim_end()), figure));
         markup.push_str(&happened(run, hpa, course));
         markup.push_str("</div>\n");
@@ -289,17 +292,29 @@ fn happened(run: &Run, hpa: &HpaRun, course: usize) -> String {
     )
 }
 
-/// What is said of HPAs that have no charts.
-pub(super) fn notice(shown: &[Group<'_>], left_out: &[Group<'_>]) -> String {
-    if left_out.is_empty() {
-        return String::new();
+/// What the page leaves out: charts of some HPAs, steps of some decisions.
+pub(super) fn notice(shown: &[Group<'_>], left_out: &[Group<'_>], sentences: usize) -> String {
+    let mut markup = String::new();
+    if !left_out.is_empty() {
+        let shown = text::counted(shown.len() as u64, "HPA", "HPAs");
+        let more = text::counted(left_out.len() as u64, "more is", "more are");
+        let _ = writeln!(
+            markup,
+            "<p class=\"notice\">Charts are shown of the first {shown}; {more} in the table of scores only.</p>"
+        );
     }
-    let (shown, left_out) = (shown.len() as u64, left_out.len() as u64);
-    format!(
-        "<p class=\"notice\">Charts are shown of the first {}; {} in the table of scores only.</p>\n",
-        text::counted(shown, "HPA", "HPAs"),
-        text::counted(left_out, "more is", "more are")
-    )
+    if sentences > 0 {
+        let which = text::counted(
+            sentences as u64,
+            "decision that changed nothing has its",
+            "decisions that changed nothing have their",
+        );
+        let _ = writeln!(
+            markup,
+            "<p class=\"notice\">To keep the page small, {which} sentence only, without the steps.</p>"
+        );
+    }
+    markup
 }
 
 /// What the reader of the report should know.

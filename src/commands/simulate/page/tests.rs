@@ -27,6 +27,20 @@ fn a_day_fits_in_a_megabyte() {
 }
 
 #[test]
+fn a_day_of_nothing_but_new_decisions_still_fits_and_the_page_says_what_it_leaves_out() {
+    let mut comparison = sample::day();
+    let hpa = &mut comparison.runs[0].hpas[0];
+    let points: Vec<_> = hpa.decisions.iter().cycle().take(5760).cloned().collect();
+    hpa.decisions = points;
+    for (seconds, point) in (0..).step_by(15).zip(&mut hpa.decisions) {
+        point.at = std::time::Duration::from_secs(seconds);
+    }
+    let page = render(&comparison);
+    assert!(page.len() < 1_300_000, "{}", page.len());
+    assert!(page.contains("decisions that changed nothing have their sentence only"));
+}
+
+#[test]
 fn the_same_comparison_gives_the_same_bytes() {
     assert_eq!(render(&sample::variants()), render(&sample::variants()));
     assert!(render(&Comparison::default()).contains("</html>"));

@@ -126,6 +126,8 @@ impl Play {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn a_rollout_ends_and_never_leaves_its_bounds(
         replicas in 1_i64..60,
