@@ -129,7 +129,7 @@ impl Invocation {
             }
             Some(("simulate", rest)) => {
                 return simulate::parse(rest).map(|parsed| match parsed {
-                    simulate::Parsed::Options(options) => Self::Simulate(Box::new(options)),
+                    simulate::Parsed::Options(options) => Self::Simulate(options),
                     simulate::Parsed::Help(text) => Self::Help(text),
                 });
             }

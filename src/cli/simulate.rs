@@ -70,14 +70,14 @@ impl Default for Source {
 
 /// What came of the words: options, or a help text that was asked for.
 pub(super) enum Parsed {
-    Options(SimulateOptions),
+    Options(Box<SimulateOptions>),
     Help(String),
 }
 
 /// Reads the words after `simulate`.
 pub(super) fn parse(words: impl Iterator<Item = String>) -> Result<Parsed, CliError> {
     match command().try_get_matches_from(words) {
-        Ok(matches) => options(&matches).map(Parsed::Options).map_err(CliError::Subcommand),
+        Ok(matches) => options(&matches).map(Box::new).map(Parsed::Options).map_err(CliError::Subcommand),
         Err(error) if error.kind() == ErrorKind::DisplayHelp => Ok(Parsed::Help(error.to_string())),
         Err(error) => {
             let text = error.to_string();
@@ -256,7 +256,7 @@ mod tests {
 
     fn read(words: &[&str]) -> Result<SimulateOptions, String> {
         match parse(words.iter().map(ToString::to_string)) {
-            Ok(Parsed::Options(options)) => Ok(options),
+            Ok(Parsed::Options(options)) => Ok(*options),
             Ok(Parsed::Help(text)) => panic!("{text}"),
             Err(error) => Err(error.to_string()),
         }

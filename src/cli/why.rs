@@ -109,22 +109,23 @@ fn command(program: Program) -> Command {
     let command = Command::new("why")
         .no_binary_name(true)
         .bin_name(format!("{program} why"))
-        .about("Tells why an HPA has the count it has, and what it does next.")
-        .long_about(
-            "Tells why an HPA has the count it has, and what it does next: reads the HPA, its target's scale, pods and\n\
-             metrics with your own permissions, decides as the controller would now, and explains every step.\n\
-             Nothing is written to the cluster.",
+        .about(
+            "Tells why an HPA has the count it has, and what it does next: reads the HPA, its target's\n\
+             scale, pods and metrics with your own permissions, decides as the controller would now, and\n\
+             explains every step. Nothing is written to the cluster.",
         )
         .after_help(format!(
-            "Examples:\n  \
-             {program} why web                 why the HPA web of the current namespace does what it does\n  \
-             {program} why -n shop hpa/web -w  the same, followed as it changes\n  \
-             {program} why -A                  every HPA of the cluster in one line, those in need of attention first\n  \
-             {program} why web -o json         for programs\n  \
-             {program} why web --from http://127.0.0.1:10257\n                                \
-             the last decision of a Concertina controller, from its own record\n\n\
-             Exit code: 0 if all is well, 3 if there is something to look at, 1 if there is no answer, 2 for a wrong\n\
-             command line.",
+            "Examples:\n\
+             \x20 # Why the HPA web of the current namespace has the count it has\n\
+             \x20 {program} why web\n\
+             \x20 # The same in namespace shop, followed as it changes\n\
+             \x20 {program} why -n shop hpa/web -w\n\
+             \x20 # Every HPA of the cluster in one line, those that need attention first\n\
+             \x20 {program} why -A\n\
+             \x20 # The last decision of a Concertina controller, from its own record\n\
+             \x20 {program} why web -n shop --from http://127.0.0.1:10257\n\n\
+             Exit code: 0 if all is well, 3 if there is something to look at, 1 if there is no answer,\n\
+             2 for a wrong command line.",
         ));
     let command = cluster::arguments(own(command));
     decision::all().fold(command, |command, flag| {
@@ -339,6 +340,6 @@ mod tests {
         assert!(text.contains("Usage: concertina why [OPTIONS] [NAME]"), "{text}");
         let text = help(Program::KubectlPlugin);
         assert!(text.contains("Usage: kubectl concertina why [OPTIONS] [NAME]"), "{text}");
-        assert!(text.contains("  kubectl concertina why web "), "{text}");
+        assert!(text.contains("\n  kubectl concertina why web\n"), "{text}");
     }
 }

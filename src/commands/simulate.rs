@@ -8,6 +8,7 @@ pub mod chart;
 mod crew;
 pub mod export;
 mod figure;
+mod from_cluster;
 mod observe;
 pub mod page;
 mod play;
@@ -29,6 +30,7 @@ use crate::cli::{SimulateOptions, SimulateSource};
 use crate::duration::GoDuration;
 
 use self::chart::ChartStyle;
+pub use self::from_cluster::FromClusterError;
 use self::play::PlayError;
 use self::run::{Comparison, Run};
 use self::scenario::{Node, Scenario};
@@ -50,6 +52,9 @@ pub enum SimulateError {
     /// The scenario cannot be followed.
     #[error("{0}")]
     Scenario(#[from] Problem),
+    /// There is no scenario to be had from the cluster.
+    #[error(transparent)]
+    Cluster(#[from] FromClusterError),
     /// Too much is asked for.
     #[error("--sweep asks for {0} variants; at most {MOST_VARIANTS} are played at once")]
     TooMany(usize),
@@ -70,7 +75,16 @@ pub enum SimulateError {
 }
 
 /// Plays the scenarios that the options name, and shows what came of them.
+///
+/// A reader of standard output who has seen enough is no error.
 pub fn run(options: &SimulateOptions) -> Result<(), SimulateError> {
+    match run_to_end(options) {
+        Err(SimulateError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}
+
+fn run_to_end(options: &SimulateOptions) -> Result<(), SimulateError> {
     if options.source == SimulateSource::Schema {
         return Ok(writeln!(io::stdout(), "{}", schema())?);
     }
@@ -82,28 +96,45 @@ pub fn run(options: &SimulateOptions) -> Result<(), SimulateError> {
         }
         return Ok(write!(io::stdout(), "{}", scenario::print(&document))?);
     }
-    let comparison = compare(document, options)?;
+    let comparison = compare(&document, options)?;
     show(&comparison, options)
 }
 
+/// Plays the scenarios that the options name.
+pub fn simulate(options: &SimulateOptions) -> Result<Comparison, SimulateError> {
+    compare(&sources::document(&options.source)?, options)
+}
+
 /// Plays the scenario of a document in all variants that the options ask for.
-fn compare(document: Node, options: &SimulateOptions) -> Result<Comparison, SimulateError> {
+fn compare(document: &Node, options: &SimulateOptions) -> Result<Comparison, SimulateError> {
     let scenarios = variants(document, options)?;
-    let mut comparison = Comparison { runs: crew::play(&scenarios)?, ..Comparison::default() };
+    let mut comparison = Comparison::default();
     for scenario in &scenarios {
         comparison.notes.extend(scenario.notes.clone());
+    }
+    let mut left_out = 0;
+    for played in crew::play(&scenarios)? {
+        left_out += played.left_out;
+        comparison.runs.push(played.run);
+    }
+    if left_out > 0 {
+        let text = format!(
+            "{left_out} decisions that changed nothing are left out; fewer HPAs or a shorter duration keep all"
+        );
+        comparison.notes.insert("decisions".to_owned(), text);
     }
     Ok(comparison)
 }
 
 /// Without a sweep the scenario as it is and, if anything is set, with that; with a sweep one variant for each value.
 /// Others to compare follow.
-fn variants(document: Node, options: &SimulateOptions) -> Result<Vec<Scenario>, SimulateError> {
-    let choices = vary::choices(&options.sweep);
-    if choices.len() > MOST_VARIANTS {
-        return Err(SimulateError::TooMany(choices.len()));
+fn variants(document: &Node, options: &SimulateOptions) -> Result<Vec<Scenario>, SimulateError> {
+    let combinations = vary::choices(&options.sweep);
+    if combinations.len() > MOST_VARIANTS {
+        return Err(SimulateError::TooMany(combinations.len()));
     }
-    let names = |settings: &[Setting]| settings.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    let called =
+        |settings: &[Setting]| settings.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
     let mut documents = Vec::new();
     if options.sweep.is_empty() {
         let others = !options.set.is_empty() || !options.compare.is_empty();
@@ -115,7 +146,7 @@ fn variants(document: Node, options: &SimulateOptions) -> Result<Vec<Scenario>, 
         documents.push((name, document.clone()));
     }
     if !options.sweep.is_empty() || !options.set.is_empty() {
-        for choice in choices {
+        for choice in combinations {
             let mut varied = document.clone();
             for setting in &options.set {
                 vary::set(&mut varied, setting, "--set")?;
@@ -123,7 +154,7 @@ fn variants(document: Node, options: &SimulateOptions) -> Result<Vec<Scenario>, 
             for setting in &choice {
                 vary::set(&mut varied, setting, "--sweep")?;
             }
-            let named = if choice.is_empty() { names(&options.set) } else { names(&choice) };
+            let named = if choice.is_empty() { called(&options.set) } else { called(&choice) };
             documents.push((named, varied));
         }
     }

@@ -20,7 +20,7 @@ mod tell;
 mod unknown;
 mod wire;
 
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
@@ -67,7 +67,7 @@ pub enum WhyError {
         /// What.
         what: &'static str,
         /// What the server or the connection said.
-        error: ApiError,
+        error: Box<ApiError>,
     },
     /// There is no such HPA.
     #[error("there is no HPA {} in namespace {}{}", .key.name, .key.namespace, listed(.there))]
@@ -118,7 +118,7 @@ pub async fn run(
         if let Some(address) = &options.from {
             let namespace = options.cluster.namespace.clone().unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
             let scope = scope(options, namespace);
-            return Ok(Asked::Record(Records::at(address, scope, clock).await?));
+            return Ok(Asked::Record(Box::new(Records::at(address, scope, clock).await?)));
         }
         let user = kubeconfig::load_for_user(&options.cluster)?;
         let refusals = Refusals::new();
@@ -130,7 +130,11 @@ pub async fn run(
         cluster(options, &clients, refusals, user.namespace, clock).await
     };
     let asked = stop.run_until_cancelled(asking).await.unwrap_or(Err(WhyError::Interrupted))?;
-    tell::tell(asked, &view, &mut out, &stop).await
+    match tell::tell(asked, &view, &mut out, &stop).await {
+        // Whoever reads has seen enough, as `head` does.
+        Err(WhyError::Write(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(Found::Healthy),
+        told => told,
+    }
 }
 
 /// Whom clients that exist already lead to.
@@ -167,7 +171,7 @@ pub async fn run_with(
     let asked = match way {
         Way::Cluster { clients, refusals } => cluster(options, clients, refusals, namespace, clock).await?,
         Way::Record { clients, url } => {
-            Asked::Record(Records::over(clients, url, scope(options, namespace), clock))
+            Asked::Record(Box::new(Records::over(clients, url, scope(options, namespace), clock)))
         }
     };
     tell::tell(asked, &View::new(options, false), out, &stop).await

@@ -195,7 +195,7 @@ fn every_change_is_an_entry_newest_first() {
                 1
             ),
             ("stays at 7: cpu is at its target of 50 %", 2),
-            ("goes from 4 to 7: cpu asks for 7", 1),
+            ("goes from 4 to 7: cpu is at 80 %, above its target of 50 %", 1),
             ("stays at 4: cpu is at its target of 50 %", 1),
         ]
     );

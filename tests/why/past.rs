@@ -88,5 +88,17 @@ async fn what_is_rebuilt_says_where_it_comes_from() {
     let unknowns: Vec<_> =
         told["unknowns"].as_array().unwrap().iter().map(|unknown| &unknown["code"]).collect();
     assert_eq!(unknowns, ["recommendations", "amounts", "flags", "version"]);
-    assert!(told["sentence"].as_str().unwrap().contains("still holds 12"), "{told}");
+    // It was recommended until later than the rescale, which left no trace.
+    assert!(told["sentence"].as_str().unwrap().contains("still holds 12, for at least another"), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_window_of_which_the_beginning_is_unknown_holds_at_most_so_long() {
+    let rig = Rig::start(queue("40", Value::Null));
+    rig.pass(61.0).await;
+    rig.external("queue", "10");
+    rig.pass(60.0).await;
+    let told = document(&rig, &["web"]).await;
+    let sentence = told["sentence"].as_str().unwrap();
+    assert!(sentence.ends_with("still holds 4, for at most another 5 min"), "{sentence}");
 }

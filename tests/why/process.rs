@@ -50,8 +50,8 @@ impl Served {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let server = format!("http://{}", listener.local_addr().unwrap());
         let stop = CancellationToken::new();
-        let (served, stopped) = (cluster.clone(), stop.clone());
-        tokio::spawn(async move { served.serve(listener, stopped).await });
+        let (serving, stopped) = (cluster.clone(), stop.clone());
+        tokio::spawn(async move { serving.serve(listener, stopped).await });
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("why-{test}"));
         fs::create_dir_all(&folder).unwrap();
         let kubeconfig = json!({

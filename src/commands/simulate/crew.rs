@@ -8,12 +8,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::play::{self, PlayError, Progress};
-use super::run::Run;
+use super::play::{self, PlayError, Played, Progress};
 use super::scenario::Scenario;
 
 /// Plays scenarios; the runs are in their order.
-pub(super) fn play(scenarios: &[Scenario]) -> Result<Vec<Run>, PlayError> {
+pub(super) fn play(scenarios: &[Scenario]) -> Result<Vec<Played>, PlayError> {
     let line = Line::over(scenarios.len());
     let next = AtomicUsize::new(0);
     let runs: Vec<_> = scenarios.iter().map(|_| Mutex::new(None)).collect();

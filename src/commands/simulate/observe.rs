@@ -43,7 +43,7 @@ pub(super) struct Track {
     pub(super) events: Vec<EventMark>,
     /// Each write of the replica count: when, from, to.
     pub(super) rescales: Vec<(Duration, i32, i32)>,
-    /// How many decisions were left out for want of room.
+    /// How many decisions that changed nothing were left out for want of room.
     pub(super) left_out: usize,
     shape: Option<Shape>,
     /// The events of the last sync, by reason and text.

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::observe::Recorder;
 use super::run::{HpaRun, Run, Sample};
-use super::scenario::{LoadPlan, Problem, Scenario};
+use super::scenario::{HpaPlan, LoadPlan, Problem, Scenario};
 use super::scores::{Unserved, scores};
 use crate::api::client::{ClientError, ClientOptions, Clients};
 use crate::app::{Assembly, Parts, client_options};
@@ -51,13 +51,20 @@ pub(super) trait Progress: Send + Sync {
     fn played(&self, elapsed: Duration, duration: Duration);
 }
 
+/// A run, and how many decisions that changed nothing were left out of it for want of room.
+#[derive(Debug)]
+pub(super) struct Played {
+    pub(super) run: Run,
+    pub(super) left_out: usize,
+}
+
 /// Plays a scenario in a runtime of its own.
-pub(super) fn play(scenario: &Scenario, progress: &dyn Progress) -> Result<Run, PlayError> {
+pub(super) fn play(scenario: &Scenario, progress: &dyn Progress) -> Result<Played, PlayError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
     runtime.block_on(run(scenario, progress))
 }
 
-async fn run(scenario: &Scenario, progress: &dyn Progress) -> Result<Run, PlayError> {
+async fn run(scenario: &Scenario, progress: &dyn Progress) -> Result<Played, PlayError> {
     let stop = CancellationToken::new();
     let _stopping = stop.clone().drop_guard();
     let stage = Stage::set(scenario, &stop)?;
@@ -156,7 +163,11 @@ impl Stage {
         observer: &Recorder,
         progress: &dyn Progress,
     ) -> Vec<Samples> {
-        let mut all: Vec<_> = scenario.hpas.iter().map(|_| Samples::default()).collect();
+        let begin = |hpa: &HpaPlan| Samples {
+            values: vec![Vec::new(); hpa.spec.metrics.len()],
+            ..Samples::default()
+        };
+        let mut all: Vec<_> = scenario.hpas.iter().map(begin).collect();
         let mut at = Duration::ZERO;
         while at <= scenario.duration {
             sleep_until(self.origin + at + MOMENT).await;
@@ -168,8 +179,10 @@ impl Stage {
                 let sample = latest.sample(at, wanted, running, ready);
                 let work = self.work(*target).unwrap_or_default();
                 let (demand, capacity, queued) = (work.demand, work.capacity, work.waiting);
-                samples.samples.push(Sample { demand, capacity, queued, ..sample });
-                samples.values.push(latest.values);
+                samples.list.push(Sample { demand, capacity, queued, ..sample });
+                for (values, value) in samples.values.iter_mut().zip(&latest.values) {
+                    values.push(*value);
+                }
                 samples.before.get_or_insert(work);
                 samples.after = work;
             }
@@ -185,10 +198,11 @@ impl Stage {
     }
 }
 
-/// The samples of one HPA, and with each the values of its metrics.
+/// The samples of one HPA, and at each the values of its metrics.
 #[derive(Debug, Default)]
 struct Samples {
-    samples: Vec<Sample>,
+    list: Vec<Sample>,
+    /// Of each metric of the spec.
     values: Vec<Vec<Option<f64>>>,
     /// The work at the first sample and at the last.
     before: Option<WorkState>,
@@ -209,12 +223,13 @@ impl Samples {
     }
 }
 
-fn result(scenario: &Scenario, observer: &Recorder, all: Vec<Samples>) -> Run {
-    let hpa_run = |((hpa, target), samples): ((&_, &usize), Samples)| {
+fn result(scenario: &Scenario, observer: &Recorder, all: Vec<Samples>) -> Played {
+    let mut left_out = 0;
+    let hpa_run = |((hpa, target), mut samples): ((&_, &usize), Samples)| {
         let mut track = observer.take(&key(hpa))?;
-        for (place, series) in track.metrics.iter_mut().enumerate() {
-            series.values =
-                samples.values.iter().map(|values| values.get(place).copied().flatten()).collect();
+        left_out += track.left_out;
+        for (series, values) in track.metrics.iter_mut().zip(samples.values.drain(..)) {
+            series.values = values;
         }
         let queues = scenario.loads.get(*target).is_some_and(LoadPlan::queues);
         let reference = &hpa.spec.target;
@@ -224,31 +239,33 @@ fn result(scenario: &Scenario, observer: &Recorder, all: Vec<Samples>) -> Run {
             target: format!("{}/{}", reference.kind, reference.name),
             unit: scenario.loads.get(*target).map(|plan| plan.unit.clone()).unwrap_or_default(),
             scores: scores(
-                &samples.samples,
+                &samples.list,
                 &track.metrics,
                 &track.rescales,
                 scenario.duration,
                 samples.excess(queues),
             ),
-            samples: samples.samples,
+            samples: samples.list,
             metrics: track.metrics,
             decisions: track.decisions,
             events: track.events,
         })
     };
-    Run {
+    let hpas = scenario.hpas.iter().zip(&scenario.targets).zip(all).filter_map(hpa_run).collect();
+    let run = Run {
         title: scenario.title.clone(),
         variant: scenario.variant.clone(),
         seed: scenario.seed,
         start: scenario.start,
         duration: scenario.duration,
         period: scenario.config.sync_period,
-        hpas: scenario.hpas.iter().zip(&scenario.targets).zip(all).filter_map(hpa_run).collect(),
+        hpas,
         happenings: scenario.happenings.clone(),
-    }
+    };
+    Played { run, left_out }
 }
 
-fn key(hpa: &super::scenario::HpaPlan) -> Key {
+fn key(hpa: &HpaPlan) -> Key {
     Key::new(hpa.namespace.as_str(), hpa.name.as_str())
 }
 
@@ -258,7 +275,7 @@ fn count(pods: usize) -> i32 {
 }
 
 /// Clients whose every connection is a pipe to the cluster, with real HTTP on it.
-fn clients(cluster: &Cluster, options: &ClientOptions) -> Result<Clients, ClientError> {
+pub(super) fn clients(cluster: &Cluster, options: &ClientOptions) -> Result<Clients, ClientError> {
     let server = cluster.clone();
     let connector = tower::service_fn(move |_: http::Uri| {
         let stream = TokioIo::new(server.dial());

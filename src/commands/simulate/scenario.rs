@@ -13,6 +13,8 @@ mod format;
 mod happenings;
 mod hpas;
 mod loads;
+pub(super) mod manifests;
+mod notes;
 mod pipeline;
 mod problem;
 mod reading;
@@ -30,7 +32,7 @@ pub(super) use self::reading::suggestion;
 use self::document::Place;
 pub(super) use self::document::{Node, Step};
 use self::format::ScenarioFile;
-pub(super) use self::hpas::{HpaPlan, manifests};
+pub(super) use self::hpas::HpaPlan;
 pub(super) use self::loads::{LoadPlan, load_of};
 pub(super) use self::workloads::WorkloadPlan;
 use super::run::Happening;
@@ -72,7 +74,7 @@ struct Sources<'a> {
 }
 
 impl Sources<'_> {
-    fn place(&self, field: &str) -> Place {
+    fn place(self, field: &str) -> Place {
         let part = |part: &str| {
             let part = part.trim_end_matches(']');
             part.parse().map_or_else(|_| Step::Key(part.to_owned()), Step::Index)
@@ -82,7 +84,7 @@ impl Sources<'_> {
         self.document.locate(&steps)
     }
 
-    fn problem(&self, field: &str, message: impl Into<String>) -> Problem {
+    fn problem(self, field: &str, message: impl Into<String>) -> Problem {
         Problem::new(self.place(field), field, message)
     }
 }
@@ -92,16 +94,16 @@ impl Scenario {
     pub(super) fn read(document: &Node, variant: &str) -> Result<Self, Problem> {
         let file: ScenarioFile = reading::read(document)?;
         let sources = Sources { document };
-        let config = flags::read(&file.flags, &sources)?;
+        let config = flags::read(&file.flags, sources)?;
         let hpas = hpas::read(document)?;
         let duration = file.duration.map_or(DURATION, |duration| duration.0);
         if duration < config.sync_period {
             return Err(sources.problem("duration", "is shorter than a sync period"));
         }
         let (start, seed) = (file.start.0, file.seed);
-        let workloads = workloads::read(file.workloads, &hpas, &sources)?;
-        let loads = loads::read(&file.load, &workloads, &hpas, start, seed, &sources)?;
-        let pipeline = pipeline::read(&file.metrics, &sources)?;
+        let workloads = workloads::read(file.workloads, &hpas, sources)?;
+        let loads = loads::read(&file.load, &workloads, &hpas, start, seed, sources)?;
+        let pipeline = pipeline::read(&file.metrics, sources)?;
         let mut rollouts = Vec::new();
         for (index, rollout) in file.rollouts.iter().enumerate() {
             let place = loads::named(rollout.workload.as_deref(), &workloads)
@@ -111,10 +113,7 @@ impl Scenario {
         rollouts.sort();
         let targets = hpas.iter().filter_map(|hpa| workloads::target(hpa, &workloads)).collect();
         let happenings = happenings::of(&pipeline, &workloads, &rollouts, duration);
-        let mut notes = BTreeMap::new();
-        if !config.warnings.is_empty() {
-            notes.insert("flags".to_owned(), config.warnings.join("\n"));
-        }
+        let notes = notes::of(&config, &hpas, &workloads, &loads);
         Ok(Self {
             title: file.title,
             variant: variant.to_owned(),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::SimulateError;
+use super::from_cluster;
 use super::scenario::{self, Node};
 use crate::cli::SimulateSource;
 use crate::embedded::load::{Between, Points};
@@ -19,7 +20,7 @@ pub(super) fn document(source: &SimulateSource) -> Result<Node, SimulateError> {
         SimulateSource::Schema => Ok(Node::of(&COMMAND_LINE.into(), &json!({}))),
         SimulateSource::File(path) => file(path),
         SimulateSource::Manifests(pairs) => manifests(pairs),
-        SimulateSource::Cluster(..) => Ok(Node::of(&COMMAND_LINE.into(), &json!({}))),
+        SimulateSource::Cluster(options, name) => Ok(from_cluster::read(options, name)?),
     }
 }
 
@@ -36,13 +37,13 @@ fn read(path: &Path) -> Result<String, SimulateError> {
 fn manifests(pairs: &[(PathBuf, PathBuf)]) -> Result<Node, SimulateError> {
     let mut hpas = Vec::new();
     let mut loads = Vec::new();
+    let mut files = Vec::new();
     let mut longest = None;
     for (hpa, load) in pairs {
-        let found = scenario::manifests(hpa, &read(hpa)?)?;
-        for manifest in &found {
-            loads.push(scenario::load_of(manifest, load));
-        }
-        hpas.extend(found);
+        let found = scenario::manifests::read(hpa, &read(hpa)?)?;
+        loads.extend(found.hpas.iter().map(|manifest| scenario::load_of(manifest, load)));
+        hpas.extend(found.hpas.iter().cloned());
+        files.push(found);
         // What is wrong with it is told when the load is read, with its place.
         let length = Points::from_csv(&read(load)?, Between::Linear).map(|points| points.length()).ok();
         longest = longest.max(length);
@@ -50,6 +51,9 @@ fn manifests(pairs: &[(PathBuf, PathBuf)]) -> Result<Node, SimulateError> {
     let source: Arc<str> = COMMAND_LINE.into();
     let mut document = Node::of(&source, &json!({ "load": loads }));
     document.put("hpas", Node::list(&source, hpas));
+    for manifests in files {
+        manifests.describe(&mut document);
+    }
     if let Some(longest) = longest.filter(|longest| !longest.is_zero()) {
         let seconds = Value::from(format!("{}s", longest.as_secs().max(1)));
         document.put("duration", Node::of(&source, &seconds));

@@ -107,7 +107,10 @@ pub(super) fn choices(sweeps: &[Sweep]) -> Vec<Vec<Setting>> {
     sweeps.iter().fold(vec![Vec::new()], |choices, sweep| {
         let with_each = |choice: &Vec<Setting>| {
             let choice = choice.clone();
-            sweep.settings.iter().map(move |setting| [choice.as_slice(), &[setting.clone()]].concat())
+            sweep
+                .settings
+                .iter()
+                .map(move |setting| [choice.as_slice(), std::slice::from_ref(setting)].concat())
         };
         choices.iter().flat_map(|choice| with_each(choice).collect::<Vec<_>>()).collect()
     })

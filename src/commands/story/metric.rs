@@ -24,7 +24,7 @@ impl Telling<'_> {
                 step.push(ratio(reading));
                 step.lines.extend(super::pods::lines(reading));
                 step.lines.extend(reading.corrected.map(|corrected| filled_in(reading, corrected)));
-                step.push(self.proposal(reading));
+                step.push(proposal(reading));
             }
         }
         Some(step)
@@ -63,46 +63,45 @@ impl Telling<'_> {
         }
         lines
     }
+}
 
-    fn proposal(&self, reading: &MetricReading) -> Line {
-        let line = Line::new("asks for").strong(reading.proposal.to_string());
-        let product = |ratio: f64, pods: i64| {
-            format!(
-                "{} × {} = {}, rounded up",
-                number(ratio),
-                counted(pods, "pod"),
-                trimmed(ratio * pods as f64, 3)
-            )
-        };
-        match reading.why {
-            ProposalReason::WithinTolerance => line.plain(", as now: the ratio is within tolerance"),
-            ProposalReason::CorrectedWithinTolerance => {
-                line.plain(", as now: the new ratio is within tolerance")
-            }
-            ProposalReason::DirectionReversed => {
-                line.plain(", as now: filled in, the ratio points the other way, which is not trusted")
-            }
-            ProposalReason::CountReversed => {
-                line.plain(", as now: the count would move against the ratio, which is not trusted")
-            }
-            ProposalReason::Ratio => {
-                line.plain(format!(": {}", product(reading.ratio, reading.counted().unwrap_or(0))))
-            }
-            ProposalReason::CorrectedRatio => match reading.corrected {
-                Some(corrected) => line.plain(format!(": {}", product(corrected.ratio, corrected.values))),
-                None => line,
-            },
-            ProposalReason::PerPod => line.plain(match reading.total {
-                Some(total) => format!(
-                    ": {} in all / {}, rounded up",
-                    milli(total, &reading.subject),
-                    amount(reading.target, &reading.subject)
-                ),
-                None => ": the value divided by the target per pod, rounded up".to_owned(),
-            }),
-            ProposalReason::FromZero => {
-                line.plain(": at zero replicas the ratio itself, rounded up; tolerance does not count there")
-            }
+/// What it asks for, with the arithmetic.
+fn proposal(reading: &MetricReading) -> Line {
+    let line = Line::new("asks for").strong(reading.proposal.to_string());
+    let product = |ratio: f64, pods: i64| {
+        format!(
+            "{} × {} = {}, rounded up",
+            number(ratio),
+            counted(pods, "pod"),
+            trimmed(ratio * pods as f64, 3)
+        )
+    };
+    match reading.why {
+        ProposalReason::WithinTolerance => line.plain(", as now: the ratio is within tolerance"),
+        ProposalReason::CorrectedWithinTolerance => line.plain(", as now: the new ratio is within tolerance"),
+        ProposalReason::DirectionReversed => {
+            line.plain(", as now: filled in, the ratio points the other way, which is not trusted")
+        }
+        ProposalReason::CountReversed => {
+            line.plain(", as now: the count would move against the ratio, which is not trusted")
+        }
+        ProposalReason::Ratio => {
+            line.plain(format!(": {}", product(reading.ratio, reading.counted().unwrap_or(0))))
+        }
+        ProposalReason::CorrectedRatio => match reading.corrected {
+            Some(corrected) => line.plain(format!(": {}", product(corrected.ratio, corrected.values))),
+            None => line,
+        },
+        ProposalReason::PerPod => line.plain(match reading.total {
+            Some(total) => format!(
+                ": {} in all / {}, rounded up",
+                milli(total, &reading.subject),
+                amount(reading.target, &reading.subject)
+            ),
+            None => ": the value divided by the target per pod, rounded up".to_owned(),
+        }),
+        ProposalReason::FromZero => {
+            line.plain(": at zero replicas the ratio itself, rounded up; tolerance does not count there")
         }
     }
 }
@@ -121,6 +120,9 @@ fn target(reading: &MetricReading) -> Line {
 }
 
 fn ratio(reading: &MetricReading) -> Line {
+    if !reading.ratio.is_finite() {
+        return Line::new("ratio").plain("none: there is nothing to divide by");
+    }
     let line = Line::new("ratio").strong(number(reading.ratio));
     judged(line, reading.ratio, reading)
 }
@@ -133,8 +135,6 @@ fn judged(line: Line, ratio: f64, reading: &MetricReading) -> Line {
         line.plain(": ").warn("above").plain(" the tolerance").dim(band)
     } else if ratio < lowest {
         line.plain(": ").warn("below").plain(" the tolerance").dim(band)
-    } else if ratio.is_nan() {
-        line.plain(": no number")
     } else {
         line.plain(": ").good("within").plain(" the tolerance").dim(band)
     }

@@ -151,6 +151,19 @@ fn a_ratio_near_the_tolerance_is_not_rounded_onto_it() {
 }
 
 #[test]
+fn at_zero_replicas_there_is_no_ratio() {
+    for ratio in [f64::INFINITY, f64::NAN] {
+        let mut zero = reading(Measure::MilliPerPod(30_000), Measure::MilliPerPod(100_000), ratio);
+        (zero.total, zero.why, zero.proposal) = (Some(100_000), ProposalReason::PerPod, 4);
+        zero.subject = Subject { kind: "External".into(), name: "jobs".into(), ..Subject::default() };
+        let explanation = Explanation { current: 0, status_replicas: 0, ..explained(zero) };
+        let text = told(&explanation);
+        assert!(text.contains("value      100 in all; no replica exists to divide it by\n"), "{text}");
+        assert!(text.contains("ratio      none: there is nothing to divide by\n"), "{text}");
+    }
+}
+
+#[test]
 fn equal_recommendations_are_folded_and_old_ones_only_counted() {
     let held = |seconds: i64, replicas| Held {
         at: ago(seconds),

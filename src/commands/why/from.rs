@@ -58,7 +58,7 @@ pub enum RecordError {
         /// Of what.
         what: String,
         /// What it said.
-        error: ApiError,
+        error: Box<ApiError>,
     },
     /// The controller knows the HPA and has not decided yet.
     #[error("{url} has no decision for {key} yet: it is made within one sync period")]
@@ -156,8 +156,11 @@ impl Records {
         let (mut keys, mut next) = (Vec::new(), String::new());
         loop {
             let call = Call::get(["decisions"]).query("continue", &next).at_most(LARGEST);
-            let page: DecisionSummaryList =
-                self.client.json(&call).await.map_err(|error| self.unreadable("any HPA", error))?;
+            let page: DecisionSummaryList = self
+                .client
+                .json(&call)
+                .await
+                .map_err(|error| self.unreadable("any HPA".to_owned(), error))?;
             let here = page.items.into_iter().map(|item| Key::new(item.namespace, item.name));
             keys.extend(here.filter(|key| match &self.scope.namespace {
                 Some(namespace) => **namespace == *key.namespace,
@@ -170,14 +173,14 @@ impl Records {
         }
     }
 
-    fn unreadable(&self, what: impl ToString, error: ApiError) -> RecordError {
-        RecordError::Unreadable { url: self.url.clone(), what: what.to_string(), error }
+    fn unreadable(&self, what: String, error: ApiError) -> RecordError {
+        RecordError::Unreadable { url: self.url.clone(), what, error: Box::new(error) }
     }
 
     async fn situation(&self, key: Key) -> Result<Situation, RecordError> {
         let call = Call::get(["decisions", &key.namespace, &key.name]).at_most(LARGEST);
         let read = self.client.json::<DecisionList>(&call).await;
-        let record = read.map_err(|error| self.unreadable(&key, error))?;
+        let record = read.map_err(|error| self.unreadable(key.to_string(), error))?;
         let skew = record.now.duration_since(self.clock.now());
         situation(key, record, &self.url, skew)
     }

@@ -8,8 +8,9 @@
 use std::time::Duration;
 
 use autoscaling::condition::{ABLE_TO_SCALE, SCALING_ACTIVE, SCALING_LIMITED};
-use autoscaling::history::{History, Recommendation, ScaleEvent};
+use autoscaling::history::{Direction, History, Recommendation, ScaleEvent};
 use autoscaling::settings::Settings;
+use autoscaling::spec::{Behavior, PolicyKind};
 use jiff::{SignedDuration, Timestamp};
 
 use super::situation::{Memory, Origin, Past, RecentEvent, Remembered};
@@ -47,6 +48,8 @@ struct Rescale {
     from: Option<i32>,
     to: i32,
     told: bool,
+    /// Which way it went, as its event tells.
+    direction: Option<Direction>,
     /// A bound was put right; no metric was asked.
     forced: bool,
 }
@@ -104,25 +107,27 @@ fn rescales(evidence: &Evidence<'_>) -> Vec<Rescale> {
     for event in evidence.events.iter().filter(|event| event.told.reason == "SuccessfulRescale") {
         let Some((to, combined)) = new_size(&event.told.message) else { continue };
         let forced = event.told.message.contains("Current number of replicas");
+        let way = direction(&event.told.message);
         // A combined event tells of several rescales, and only the last one's size.
         if event.count > 1 && !combined {
-            points.push((event.first, to, forced));
+            points.push((event.first, to, forced, way));
         }
-        points.push((event.last, to, forced));
+        points.push((event.last, to, forced, way));
     }
-    points.sort_unstable();
+    points.sort_by_key(|(at, to, ..)| (*at, *to));
     points.dedup();
     let mut found: Vec<Rescale> = Vec::new();
-    for (at, to, forced) in points {
+    for (at, to, forced, direction) in points {
         let from = found.last().map(|before| before.to).filter(|from| *from != to);
-        found.push(Rescale { at, from, to, told: true, forced });
+        found.push(Rescale { at, from, to, told: true, direction, forced });
     }
     let status = &evidence.record.status;
     if let Some(at) = status.last_scale_time
         && found.last().is_none_or(|last| at.duration_since(last.at) > SAME)
     {
         let from = found.last().map(|before| before.to).filter(|from| *from != status.desired_replicas);
-        found.push(Rescale { at, from, to: status.desired_replicas, told: false, forced: false });
+        let to = status.desired_replicas;
+        found.push(Rescale { at, from, to, told: false, direction: None, forced: false });
     }
     found
 }
@@ -133,6 +138,18 @@ fn new_size(message: &str) -> Option<(i32, bool)> {
     let text = single.unwrap_or(message).strip_prefix("New size: ")?;
     let size = text.split(';').next()?.trim().parse().ok()?;
     Some((size, single.is_some()))
+}
+
+/// Which way a rescale went, by the reason that its event gives.
+fn direction(message: &str) -> Option<Direction> {
+    let is_up = message.ends_with(" above target") || message.ends_with("below Spec.MinReplicas");
+    let is_down =
+        message.ends_with("All metrics below target") || message.ends_with("above Spec.MaxReplicas");
+    match (is_up, is_down) {
+        (true, _) => Some(Direction::Up),
+        (_, true) => Some(Direction::Down),
+        _ => None,
+    }
 }
 
 /// What the rescales show of recommendations. Who scaled up to a count was recommended at least that much then. Who
@@ -231,13 +248,41 @@ fn history(record: &HpaRecord, rescales: &[Rescale], recommendations: &[Remember
     }
     history.recommendations.sort_by_key(|recommendation| recommendation.at);
     // Without behavior, no rescale is remembered: the policies need none.
-    for rescale in rescales.iter().filter(|_| record.spec.behavior.is_some()) {
-        let Some(from) = rescale.from else { continue };
-        let change = rescale.to.saturating_sub(from);
-        let events = if change > 0 { &mut history.scale_ups } else { &mut history.scale_downs };
-        events.push(ScaleEvent { at: rescale.at, change: change.saturating_abs() });
+    let Some(behavior) = &record.spec.behavior else { return history };
+    for rescale in rescales {
+        let (direction, change) = match (rescale.from, rescale.direction) {
+            (Some(from), _) if from < rescale.to => (Direction::Up, rescale.to.saturating_sub(from)),
+            (Some(from), _) => (Direction::Down, from.saturating_sub(rescale.to)),
+            // By how much is not known: as much as the policies allow, so that none of them is exceeded.
+            (None, Some(direction)) => (direction, allowance(behavior, direction, rescale.to)),
+            (None, None) => continue,
+        };
+        let events = match direction {
+            Direction::Up => &mut history.scale_ups,
+            Direction::Down => &mut history.scale_downs,
+        };
+        if change > 0 {
+            events.push(ScaleEvent { at: rescale.at, change });
+        }
     }
     history
+}
+
+/// The largest change to a count that the policies of a direction allow at once.
+fn allowance(behavior: &Behavior, direction: Direction, to: i32) -> i32 {
+    let rules = match direction {
+        Direction::Up => &behavior.scale_up,
+        Direction::Down => &behavior.scale_down,
+    };
+    let changes = rules.policies.iter().map(|policy| {
+        let (value, to) = (i64::from(policy.value), i64::from(to));
+        match (policy.kind, direction) {
+            (PolicyKind::Percent, Direction::Up) => to - to * 100 / (100 + value).max(1),
+            (PolicyKind::Percent, Direction::Down) if value < 100 => to * 100 / (100 - value).max(1) - to,
+            _ => value,
+        }
+    });
+    i32::try_from(changes.max().unwrap_or(0)).unwrap_or(i32::MAX)
 }
 
 fn before(time: Timestamp, duration: SignedDuration) -> Timestamp {
@@ -314,6 +359,23 @@ mod tests {
 
     fn recommendations(past: &Past) -> Vec<(i32, Timestamp)> {
         past.history.recommendations.iter().map(|entry| (entry.replicas, entry.at)).collect()
+    }
+
+    #[test]
+    fn a_change_of_unknown_size_counts_as_all_that_its_policies_allow() {
+        let mut record = record(true, 5, None, STEADY);
+        let behavior = json!({"scaleTargetRef": {"kind": "Deployment", "name": "web"}, "maxReplicas": 10, "behavior": {
+            "scaleUp": {"policies": [{"type": "Pods", "value": 3, "periodSeconds": 60}]},
+            "scaleDown": {"policies": [{"type": "Percent", "value": 50, "periodSeconds": 60}]},
+        }});
+        record.spec = serde_json::from_value::<autoscaling::spec::Spec>(behavior).unwrap().into();
+        let mut up = rescaled(5, "10:00:00", "10:00:00", 1);
+        up.told.message =
+            "New size: 5; reason: cpu resource utilization (percentage of request) above target".to_owned();
+        let seen = past(&record, &[up], "10:00:30");
+        assert_eq!(seen.history.scale_ups, [ScaleEvent { at: at("10:00:00"), change: 3 }]);
+        let seen = past(&record, &[rescaled(5, "10:00:00", "10:00:00", 1)], "10:00:30");
+        assert_eq!(seen.history.scale_downs, [ScaleEvent { at: at("10:00:00"), change: 5 }]);
     }
 
     const STEADY: &[(&str, &str)] =

@@ -109,7 +109,7 @@ async fn read_hpas(
         }
         (listed, ..) => listed,
     }
-    .map_err(|error| WhyError::Unreadable { what: "HPAs", error })?;
+    .map_err(|error| WhyError::Unreadable { what: "HPAs", error: Box::new(error) })?;
     intake.done();
     Ok(beside)
 }
@@ -144,7 +144,9 @@ async fn read_pods(
     let listed = listed.await;
     Sink::<decode::WirePod<'static>>::done(intake);
     match listed {
-        Err(error) if !error.is_forbidden() => Err(WhyError::Unreadable { what: "pods", error }),
+        Err(error) if !error.is_forbidden() => {
+            Err(WhyError::Unreadable { what: "pods", error: Box::new(error) })
+        }
         _ => Ok(owners),
     }
 }

@@ -6,6 +6,7 @@ use autoscaling::status::Condition;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::counterfactual::{Counterfactual, counterfactual};
 use super::findings::Finding;
 use super::situation::{FlagOrigin, Memory, Origin, Situation, Source};
 use super::unknown::unknowns;
@@ -35,9 +36,16 @@ pub(super) struct Document<'a> {
     events: Vec<EventDocument<'a>>,
     conditions: &'a [Condition],
     findings: &'a [Finding],
+    /// What would have to change for another result; absent where the record has the steps alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    would_change: Option<Counterfactual>,
     unknowns: Vec<UnknownDocument>,
     history: Vec<Entry<'a>>,
     flags: Vec<Flag<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<TargetDocument<'a>>,
+    /// The names of the other HPAs that control the same pods.
+    sharing: Vec<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     status_writer: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,6 +87,14 @@ enum SourceDocument<'a> {
         syncs: u32,
         version: &'a str,
     },
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct TargetDocument<'a> {
+    api_version: &'a str,
+    kind: &'a str,
+    name: &'a str,
 }
 
 #[derive(Debug, Serialize)]
@@ -209,8 +225,15 @@ impl<'a> Document<'a> {
             unknowns: unknowns
                 .map(|unknown| UnknownDocument { code: unknown.code(), message: unknown.to_string() })
                 .collect(),
+            would_change: counterfactual(situation),
             history: history(situation),
             flags: flags.collect(),
+            target: situation.target.as_ref().map(|target| TargetDocument {
+                api_version: &target.api_version,
+                kind: &target.kind,
+                name: &target.name,
+            }),
+            sharing: situation.sharing.iter().map(|other| &*other.name).collect(),
             status_writer: situation.status_writer.as_ref().map(|writer| writer.manager.as_str()),
             server_version: situation.server_version.as_deref(),
             clock_skew_seconds: situation.skew.map(|skew| skew.as_secs()),

@@ -95,7 +95,12 @@ impl Reader {
             Ok(server) => server,
             // Whoever answers with an error is there.
             Err(error) if error.code().is_some() => Server::default(),
-            Err(error) => return Err(WhyError::Unreadable { what: "the API server's version", error }),
+            Err(error) => {
+                return Err(WhyError::Unreadable {
+                    what: "the API server's version",
+                    error: Box::new(error),
+                });
+            }
         };
         let Resolved { config, uses } =
             flags::resolve(decision, server.minor).map_err(|error| WhyError::Flags(error.to_string()))?;
@@ -139,9 +144,10 @@ impl Reader {
             _ => known.clone(),
         };
         let pasts = self.remember(&wanted, &beside);
-        // Whoever else controls the same pods must have said so before.
+        // Whoever else controls the same pods must have said so before. One alone says it in its own sync.
         let controller = &self.controller;
-        stream::iter(&known).for_each_concurrent(AT_ONCE, |key| controller.claim(key)).await;
+        let others = known.iter().filter(|key| wanted != [Key::clone(key)]);
+        stream::iter(others).for_each_concurrent(AT_ONCE, |key| controller.claim(key)).await;
         let apis = OnceCell::new();
         let reader = &*self;
         let (beside, apis) = (&beside, &apis);

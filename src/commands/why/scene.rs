@@ -9,7 +9,7 @@ use autoscaling::pod::{
     ConditionStatus, ContainerRequests, LabelSet, Phase, Pod, PodRequests, ReadyCondition, ResourceList,
 };
 use autoscaling::quantity::Quantity;
-use autoscaling::query::{Answer, ContainerUsage, CustomValue, ExternalValue, PodUsage, QueryError};
+use autoscaling::query::{Answer, ContainerUsage, ExternalValue, PodUsage, QueryError};
 use autoscaling::settings::Settings;
 use autoscaling::{Answers, Hpa, Overlap, Scale, ScaleFailure, WriteOutcome, conclude, decide, plan};
 use jiff::Timestamp;
@@ -238,16 +238,6 @@ pub(crate) fn usages(pods: &[Pod], milli: i64) -> Answer {
 
 pub(crate) fn external(value: &str) -> Answer {
     Answer::External([ExternalValue { timestamp: Some(ago(20)), value: value.parse().unwrap() }].into())
-}
-
-pub(crate) fn custom(values: &[(&str, &str)]) -> Answer {
-    let value = |&(object, value): &(&str, &str)| CustomValue {
-        object: object.into(),
-        timestamp: Some(ago(20)),
-        window_seconds: Some(60),
-        value: value.parse().unwrap(),
-    };
-    Answer::Custom(values.iter().map(value).collect())
 }
 
 /// The owners of a pod of a Deployment.

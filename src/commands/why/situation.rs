@@ -289,8 +289,38 @@ impl Situation {
         self.refused.iter().filter(|refused| refused.decides)
     }
 
+    /// How exactly it is known until when a stabilization window holds the count, if one does.
+    pub fn hold(&self) -> Option<Certainty> {
+        let held = self.explanation.stabilization.as_ref()?.held_by?;
+        let what = Memory::Recommendation { replicas: held.replicas };
+        let entry = self.past.entries.iter().find(|entry| entry.at == held.at && entry.what == what)?;
+        Some(match entry.origin {
+            _ if entry.earliest.is_some() => Certainty::AtMost,
+            // Later ones left no trace.
+            Origin::Event | Origin::LastScaleTime => Certainty::AtLeast,
+            Origin::Condition(_) | Origin::Record | Origin::Here => Certainty::Exact,
+        })
+    }
+
     /// The verdict in one sentence, without a full stop.
     pub fn sentence(&self) -> String {
-        self.explanation.sentence(self.at)
+        let sentence = self.explanation.sentence(self.at);
+        let roughly = match self.hold() {
+            Some(Certainty::AtMost) => "for at most another ",
+            Some(Certainty::AtLeast) => "for at least another ",
+            Some(Certainty::Exact) | None => return sentence,
+        };
+        sentence.replacen("for another ", roughly, 1)
     }
+}
+
+/// How exactly a time is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Certainty {
+    /// It may come later.
+    AtLeast,
+    /// It is then.
+    Exact,
+    /// It may come earlier.
+    AtMost,
 }

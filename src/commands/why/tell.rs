@@ -41,7 +41,7 @@ impl Found {
 #[derive(Debug)]
 pub(super) enum Asked {
     Cluster(Box<Reader>),
-    Record(Records),
+    Record(Box<Records>),
 }
 
 impl Asked {
@@ -78,6 +78,10 @@ impl View {
             },
             utc: options.utc,
         }
+    }
+
+    fn zone(&self) -> Zone {
+        if self.utc { Zone::utc() } else { Zone::new(TimeZone::system()) }
     }
 
     /// Lines are left to the terminal to break: what reads a pipe wants them whole.
@@ -139,12 +143,22 @@ pub(super) async fn tell(
     let mut told: Vec<Told> = first?.into_iter().map(Told::new).collect();
     let mut seen = Seen::default();
     let changed = seen.changes(&told);
-    write(&told, &changed, view, out)?;
+    write(&told, &changed, false, view, out)?;
     let Some(every) = view.watch else { return Ok(found(&told)) };
     let every = match every {
         Interval::Of(every) => every,
         Interval::Period => told.first().map_or(DEFAULT_PERIOD, |told| told.situation.period),
     };
+    if view.output == Output::Text {
+        let kept = match asked {
+            Asked::Cluster(_) => {
+                ": what it recommends is remembered here, beside what is known of the time before"
+            }
+            Asked::Record(_) => "",
+        };
+        writeln!(out, "\nFollowed from now on, every {every:?}{kept}.")?;
+        out.flush()?;
+    }
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks.tick().await;
@@ -160,7 +174,7 @@ pub(super) async fn tell(
                 trouble = None;
                 told = situations.into_iter().map(Told::new).collect();
                 let changed = seen.changes(&told);
-                write(&told, &changed, view, out)?;
+                write(&told, &changed, true, view, out)?;
             }
             Some(Err(error @ (WhyError::NotFound { .. } | WhyError::Write(_)))) => return Err(error),
             Some(Err(error)) => {
@@ -201,20 +215,30 @@ impl Seen {
     }
 }
 
-fn write(told: &[Told], changed: &[usize], view: &View, out: &mut dyn Write) -> Result<(), WhyError> {
+/// Writes an answer; a block of text that follows another begins with an empty line.
+fn write(
+    told: &[Told],
+    changed: &[usize],
+    follows: bool,
+    view: &View,
+    out: &mut dyn Write,
+) -> Result<(), WhyError> {
     match view.output {
         Output::Text => {
             let changed: Vec<&Told> = changed.iter().filter_map(|place| told.get(*place)).collect();
             let text = match changed[..] {
-                [] if told.is_empty() => "no HPAs\n".to_owned(),
+                [] if told.is_empty() && !follows => "no HPAs\n".to_owned(),
                 [] => return Ok(()),
                 [one] if view.one => story(one, view),
-                _ => {
+                [first, ..] => {
                     let rows = changed.iter().map(|told| (&told.situation, told.findings.as_slice()));
-                    render::table(rows, view.style())
+                    let table = render::table(rows, view.style());
+                    let at = view.zone().full(first.situation.at);
+                    if follows { format!("{at}\n{table}") } else { table }
                 }
             };
-            out.write_all(text.as_bytes())?;
+            let gap = if follows { "\n" } else { "" };
+            write!(out, "{gap}{text}")?;
         }
         Output::Json => {
             let document = document(told, view)?;
@@ -230,7 +254,7 @@ fn write(told: &[Told], changed: &[usize], view: &View, out: &mut dyn Write) -> 
             let text = serde_saphyr::to_string(&document(told, view)?)
                 .map_err(|error| WhyError::Form { form: "YAML", error: error.to_string() })?;
             let divider = if view.watch.is_some() { "---\n" } else { "" };
-            write!(out, "{divider}{}\n", text.trim_end())?;
+            writeln!(out, "{divider}{}", text.trim_end())?;
         }
     }
     out.flush()?;
@@ -239,8 +263,7 @@ fn write(told: &[Told], changed: &[usize], view: &View, out: &mut dyn Write) -> 
 
 /// The whole story of one HPA.
 fn story(told: &Told, view: &View) -> String {
-    let zone = if view.utc { Zone::utc() } else { Zone::new(TimeZone::system()) };
-    render::whole(&told.situation, &told.findings, view.style(), &zone)
+    render::whole(&told.situation, &told.findings, view.style(), &view.zone())
 }
 
 fn document(told: &[Told], view: &View) -> Result<serde_json::Value, WhyError> {

@@ -40,7 +40,7 @@ impl fmt::Display for Unknown {
                 "what the controller recommended between the entries of the history: a stabilization window may hold \
                  other counts, or let go at another time"
             }
-            Self::Amounts => "by how many pods some rescales changed the count: a policy may allow less",
+            Self::Amounts => "by how many pods some rescales changed the count: each counts as all that its policies allow",
             Self::Flags => "the flags of the running controller: the defaults are assumed where none is given",
             Self::Version => "the version of the running controller",
             Self::Reads => "what you may not read: the controller may well decide otherwise",

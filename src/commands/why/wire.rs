@@ -132,7 +132,8 @@ struct Event {
     count: Option<u32>,
     first_timestamp: Option<Timestamp>,
     last_timestamp: Option<Timestamp>,
-    event_time: Option<Timestamp>,
+    #[serde(rename = "eventTime")]
+    time: Option<Timestamp>,
     series: Option<Series>,
     #[serde(default)]
     source: Option<Source>,
@@ -178,7 +179,7 @@ pub(super) fn event(object: &[u8]) -> Result<Option<AboutHpa>, DecodeError> {
         return Ok(None);
     }
     let series = event.series.as_ref();
-    let first = event.first_timestamp.or(event.event_time).or(event.metadata.creation_timestamp);
+    let first = event.first_timestamp.or(event.time).or(event.metadata.creation_timestamp);
     let last = event.last_timestamp.max(series.and_then(|series| series.last_observed_time)).or(first);
     let (Some(first), Some(last)) = (first.or(last), last) else { return Ok(None) };
     let reporter = if event.reporting_component.is_empty() {

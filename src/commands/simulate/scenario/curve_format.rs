@@ -17,6 +17,7 @@ pub(crate) enum CurveFile {
 /// A shape, exactly one, and what is done to it.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[schemars(rename = "Shape")]
 pub(crate) struct ShapedFile {
     /// Always the same.
     pub(crate) constant: Option<Amount>,
@@ -55,6 +56,7 @@ pub(crate) struct ShapedFile {
 /// A ramp.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Ramp")]
 pub(crate) struct RampFile {
     /// The value at its start.
     pub(crate) from: Amount,
@@ -70,6 +72,7 @@ pub(crate) struct RampFile {
 /// A step.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Step")]
 pub(crate) struct StepFile {
     /// The value until then.
     pub(crate) from: Amount,
@@ -82,6 +85,7 @@ pub(crate) struct StepFile {
 /// A sine.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Sine")]
 pub(crate) struct SineFile {
     /// The value in the middle.
     pub(crate) mean: Amount,
@@ -94,6 +98,7 @@ pub(crate) struct SineFile {
 /// A working day.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "BusinessDay")]
 pub(crate) struct BusinessDayFile {
     /// The value at night.
     pub(crate) night: Amount,
@@ -110,6 +115,7 @@ pub(crate) struct BusinessDayFile {
 /// Spikes.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Spikes")]
 pub(crate) struct SpikesFile {
     /// The value between spikes.
     pub(crate) base: Amount,
@@ -124,6 +130,7 @@ pub(crate) struct SpikesFile {
 /// A point.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Point")]
 pub(crate) struct PointFile {
     /// When, since the start.
     pub(crate) at: Length,

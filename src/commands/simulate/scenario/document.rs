@@ -264,7 +264,11 @@ pub(crate) fn printed(steps: &[Step]) -> String {
     let mut text = String::new();
     for step in steps {
         match step {
-            Step::Index(index) => text.push_str(&format!("[{index}]")),
+            Step::Index(index) => {
+                text.push('[');
+                text.push_str(&index.to_string());
+                text.push(']');
+            }
             Step::Key(name) if text.is_empty() => text.push_str(name),
             Step::Key(name) => {
                 text.push('.');

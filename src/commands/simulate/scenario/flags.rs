@@ -11,7 +11,7 @@ use crate::cli::flags::{FlagError, Purpose, Raw, Table};
 use crate::cli::kcm;
 
 /// The configuration that the flags ask for.
-pub(super) fn read(flags: &BTreeMap<String, FlagText>, sources: &Sources<'_>) -> Result<Config, Problem> {
+pub(super) fn read(flags: &BTreeMap<String, FlagText>, sources: Sources<'_>) -> Result<Config, Problem> {
     let table = Table::new(&[kcm::FLAGS, kcm::REMOVED_FLAGS, config::OWN]);
     let word = |name: &str, value: &FlagText| format!("--{name}={}", value.0);
     // One by one first, so that an error knows its line.

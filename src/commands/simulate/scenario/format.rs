@@ -40,6 +40,7 @@ pub(crate) struct ScenarioFile {
 #[derive(JsonSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "only its schema is used: the API server's own rules check a manifest")]
+#[schemars(rename = "Hpa")]
 pub(crate) enum HpaSchema {
     /// A file with a manifest.
     File {
@@ -53,6 +54,7 @@ pub(crate) enum HpaSchema {
 /// A workload and how its pods live.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[schemars(rename = "Workload")]
 pub(crate) struct WorkloadFile {
     /// `metadata.name`.
     pub(crate) name: String,
@@ -97,6 +99,7 @@ pub(crate) enum WorkloadKind {
 /// A container.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[schemars(rename = "Container")]
 pub(crate) struct ContainerFile {
     /// Its name; that of the workload if left out.
     pub(crate) name: Option<String>,
@@ -116,6 +119,7 @@ pub(crate) enum DistributionFile {
 /// A distribution from which each pod's time is drawn.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "DrawnDuration")]
 pub(crate) enum DrawnFile {
     /// Every time between two, equally likely.
     Uniform {
@@ -145,6 +149,7 @@ pub(crate) enum DrawnFile {
 /// When an image is pulled, and how long it takes.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "ImagePull")]
 pub(crate) enum ImagePullFile {
     /// The first pod on a node pulls, those behind it wait for it.
     FirstOnNode(DistributionFile),
@@ -155,6 +160,7 @@ pub(crate) enum ImagePullFile {
 /// Cpu of a pod beside what its work costs, in cores.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[schemars(rename = "PodCpu")]
 pub(crate) struct CpuFile {
     /// At any time; 2m if left out.
     pub(crate) base: Option<Amount>,
@@ -165,6 +171,7 @@ pub(crate) struct CpuFile {
 /// Memory of a pod beside what its work costs, in bytes.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[schemars(rename = "PodMemory")]
 pub(crate) struct MemoryFile {
     /// Of a container that has just started; 12Mi if left out.
     pub(crate) base: Option<Amount>,
@@ -175,6 +182,7 @@ pub(crate) struct MemoryFile {
 /// `spec.strategy.rollingUpdate` of a Deployment.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[schemars(rename = "RollingUpdate")]
 pub(crate) struct RollingUpdateFile {
     /// How many pods beyond the wanted there may be, as a number or in percent; 25% if left out.
     pub(crate) max_surge: Option<FlagText>,
@@ -185,6 +193,7 @@ pub(crate) struct RollingUpdateFile {
 /// Something that goes wrong with some of a workload's pods.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Failure")]
 pub(crate) enum FailureFile {
     /// Containers exit again and again, restarted with growing pauses.
     CrashLoop {
@@ -234,6 +243,7 @@ pub(crate) enum FailureFile {
 /// Work for one workload. Give `cpu`, or `demand` with what a unit costs.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[schemars(rename = "Load")]
 pub(crate) struct LoadFile {
     /// The workload's name, `NAMESPACE/NAME` where the name alone is not clear; the only one if left out.
     pub(crate) workload: Option<String>,
@@ -241,7 +251,7 @@ pub(crate) struct LoadFile {
     pub(crate) cpu: Option<CurveFile>,
     /// Work that comes in, in units per second: requests, items, or whatever the pods work on.
     pub(crate) demand: Option<CurveFile>,
-    /// What a unit is called, such as `requests`.
+    /// What a unit of `demand` is called, such as `requests`.
     pub(crate) unit: Option<String>,
     /// Units per second that a ready pod can do. For `cpu`, in cores: its limit, or twice its request, if left out.
     pub(crate) capacity_per_pod: Option<Amount>,
@@ -259,6 +269,7 @@ pub(crate) struct LoadFile {
 /// A metric of the custom or the external metrics API.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Metric")]
 pub(crate) struct MetricFile {
     /// Its name.
     pub(crate) name: String,
@@ -276,6 +287,7 @@ pub(crate) struct MetricFile {
 /// What a metric measures of its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "Measure")]
 pub(crate) enum MeasureFile {
     /// Units per second that come in; of pods, an even share.
     Demand,
@@ -292,6 +304,7 @@ pub(crate) enum MeasureFile {
 /// The object of a metric.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Object")]
 pub(crate) struct ObjectFile {
     /// Such as `networking.k8s.io/v1`.
     pub(crate) api_version: String,
@@ -304,6 +317,7 @@ pub(crate) struct ObjectFile {
 /// The series of an external metric.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[schemars(rename = "External")]
 pub(crate) struct ExternalFile {
     /// Its labels.
     pub(crate) labels: BTreeMap<String, String>,
@@ -312,6 +326,7 @@ pub(crate) struct ExternalFile {
 /// How metrics come from the pods to the controller: for all three APIs, and for each one what differs.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[schemars(rename = "Metrics")]
 pub(crate) struct MetricsFile {
     /// From one sample to the next; 15s if left out.
     pub(crate) scrape_interval: Option<Length>,
@@ -332,6 +347,7 @@ pub(crate) struct MetricsFile {
 /// What differs for one metrics API.
 #[derive(Debug, Default, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[schemars(rename = "Scraping")]
 pub(crate) struct ScrapingFile {
     /// From one sample to the next.
     pub(crate) scrape_interval: Option<Length>,
@@ -344,6 +360,7 @@ pub(crate) struct ScrapingFile {
 /// A time in which a metrics API does not do what it should.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Outage")]
 pub(crate) struct OutageFile {
     /// Which one.
     pub(crate) api: ApiFile,
@@ -370,6 +387,7 @@ pub(crate) struct OutageFile {
 /// One of the metrics APIs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "Api")]
 pub(crate) enum ApiFile {
     /// metrics.k8s.io.
     Resource,
@@ -382,6 +400,7 @@ pub(crate) enum ApiFile {
 /// How a metrics API fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "OutageKind")]
 pub(crate) enum OutageKindFile {
     /// It answers with an HTTP status and a text.
     #[default]
@@ -399,6 +418,7 @@ pub(crate) enum OutageKindFile {
 /// A change of a workload's pod template.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Rollout")]
 pub(crate) struct RolloutFile {
     /// When, since the start.
     pub(crate) at: Length,

@@ -7,6 +7,7 @@ use autoscaling::spec::Spec;
 use serde_json::{Value, json};
 
 use super::document::{Content, Node, Place, Step};
+use super::manifests;
 use super::problem::Problem;
 use crate::clock::SystemClock;
 use crate::embedded::{Cluster, Status};
@@ -22,10 +23,10 @@ pub(crate) struct HpaPlan {
     pub(crate) spec: Arc<Spec>,
 }
 
-/// Puts the manifests of files in the place of `file: web.yaml`.
+/// Puts the manifests of files in the place of `file: web.yaml`, and describes the workloads that are with them.
 pub(super) fn inline_files(document: &mut Node) -> Result<(), Problem> {
     let Some(hpas) = document.get_mut("hpas") else { return Ok(()) };
-    let mut inlined = Vec::new();
+    let (mut inlined, mut beside_them) = (Vec::new(), Vec::new());
     for (index, item) in hpas.items().iter().enumerate() {
         let Some(file) = item.get("file") else {
             inlined.push(item.clone());
@@ -43,32 +44,21 @@ pub(super) fn inline_files(document: &mut Node) -> Result<(), Problem> {
                 format!("{} cannot be read: {error}", path.display()),
             )
         })?;
-        let manifests = manifests(&path, &text)?;
-        if manifests.is_empty() {
+        let manifests = manifests::read(&path, &text)?;
+        if manifests.hpas.is_empty() {
             let message = format!("{} holds no HorizontalPodAutoscaler", path.display());
             return Err(Problem::new(file.place.clone(), field, message));
         }
-        inlined.extend(manifests);
+        inlined.extend(manifests.hpas.iter().cloned());
+        beside_them.push(manifests);
     }
     if let Content::List(items) = &mut hpas.content {
         *items = inlined;
     }
-    Ok(())
-}
-
-/// The HPAs among the documents of a file, of lists too.
-pub(crate) fn manifests(path: &Path, text: &str) -> Result<Vec<Node>, Problem> {
-    let source: Arc<str> = path.display().to_string().into();
-    let mut found = Vec::new();
-    for document in Node::read_all(&source, text)? {
-        let items = match document.get("items") {
-            Some(items) => items.items().to_vec(),
-            None => vec![document],
-        };
-        found
-            .extend(items.into_iter().filter(|item| item.text(&["kind"]) == Some("HorizontalPodAutoscaler")));
+    for manifests in beside_them {
+        manifests.describe(document);
     }
-    Ok(found)
+    Ok(())
 }
 
 /// A path as it is meant at its place: from the folder of the file that names it.

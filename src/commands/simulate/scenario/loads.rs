@@ -44,7 +44,7 @@ impl LoadPlan {
 
 /// What curves depend on beside their own words.
 struct Surroundings<'a> {
-    sources: &'a Sources<'a>,
+    sources: Sources<'a>,
     start: Timestamp,
     seed: u64,
 }
@@ -56,7 +56,7 @@ pub(super) fn read(
     hpas: &[HpaPlan],
     start: Timestamp,
     seed: u64,
-    sources: &Sources<'_>,
+    sources: Sources<'_>,
 ) -> Result<Vec<LoadPlan>, Problem> {
     let mut plans: Vec<_> = workloads.iter().map(|workload| idle(workload, seed)).collect();
     for (index, file) in files.iter().enumerate() {
@@ -68,8 +68,8 @@ pub(super) fn read(
         let work = work(file, &field, workload, &around)?;
         if plan.load.work.is_empty() {
             plan.unit = match (&file.unit, &file.cpu) {
-                (Some(unit), _) => unit.clone(),
-                (None, Some(_)) => "millicores".to_owned(),
+                (_, Some(_)) => "millicores".to_owned(),
+                (Some(unit), None) => format!("{unit}/s"),
                 (None, None) => "units/s".to_owned(),
             };
         }
@@ -129,14 +129,14 @@ pub(super) fn named(name: Option<&str>, workloads: &[WorkloadPlan]) -> Result<us
 fn idle(workload: &WorkloadPlan, seed: u64) -> LoadPlan {
     let file = &workload.file;
     let usual = CpuModel::default();
-    let base = file.cpu.base.map_or(usual.base, |cores| cores.0 * 1_000.0);
+    let always = file.cpu.base.map_or(usual.base, |cores| cores.0 * 1_000.0);
     let cpu = CpuModel {
-        base,
-        start_up: file.cpu.start_up.map_or(base, |cores| cores.0 * 1_000.0),
+        base: always,
+        start_up: file.cpu.start_up.map_or(always, |cores| cores.0 * 1_000.0),
         limit: workload.sum("cpu", |container| &container.limits).map(|cores| cores * 1_000.0),
     };
     let memory = MemoryModel {
-        base: file.memory.base.map_or(MemoryModel::default().base, |bytes| bytes.0),
+        base: file.memory.base.map_or_else(|| MemoryModel::default().base, |bytes| bytes.0),
         growth: file.memory.growth_per_second.map_or(0.0, |bytes| bytes.0),
     };
     let mut load = Load::of(&workload.namespace, "", "");
@@ -207,7 +207,7 @@ fn measure(file: Option<MeasureFile>, queue: bool) -> Measure {
     }
 }
 
-fn shown(file: &MetricFile, queue: bool, field: &str, sources: &Sources<'_>) -> Result<Metric, Problem> {
+fn shown(file: &MetricFile, queue: bool, field: &str, sources: Sources<'_>) -> Result<Metric, Problem> {
     let measure = measure(file.measures, queue);
     match (&file.object, &file.external) {
         (Some(_), Some(_)) => {

@@ -12,7 +12,7 @@ use crate::embedded::load::{Outage, OutageKind, Pipeline, SCRAPE_INTERVAL, Scrap
 /// What a proxy says before an adapter that is down.
 const DOWN: &str = "service unavailable";
 
-pub(super) fn read(file: &MetricsFile, sources: &Sources<'_>) -> Result<Pipeline, Problem> {
+pub(super) fn read(file: &MetricsFile, sources: Sources<'_>) -> Result<Pipeline, Problem> {
     let outages = file.outages.iter().enumerate();
     Ok(Pipeline {
         resource: scraping(file, &file.resource, "resource", sources)?,
@@ -28,7 +28,7 @@ fn scraping(
     all: &MetricsFile,
     own: &ScrapingFile,
     api: &str,
-    sources: &Sources<'_>,
+    sources: Sources<'_>,
 ) -> Result<Scraping, Problem> {
     let interval = own.scrape_interval.or(all.scrape_interval).map_or(SCRAPE_INTERVAL, |interval| interval.0);
     let field = |name: &str, is_own: bool| {
@@ -47,7 +47,7 @@ fn scraping(
     Ok(Scraping { window, delay, ..Scraping::every(interval) })
 }
 
-fn read_outage(file: &OutageFile, field: &str, sources: &Sources<'_>) -> Result<Outage, Problem> {
+fn read_outage(file: &OutageFile, field: &str, sources: Sources<'_>) -> Result<Outage, Problem> {
     let only_with = |name: &str, given: bool, kind: OutageKindFile| {
         if given && file.kind != kind {
             let kind = if kind == OutageKindFile::Error { "error" } else { "missing" };

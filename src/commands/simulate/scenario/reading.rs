@@ -28,23 +28,22 @@ fn steps(path: &serde_path_to_error::Path) -> Vec<Step> {
 /// What serde says, for people: with the nearest name instead of all of them, and without the names of Rust's types.
 fn in_plain_words(message: &str) -> String {
     let names: Vec<_> = message.split('`').skip(1).step_by(2).collect();
-    for (beginning, what) in
-        [("unknown field", "there is no such field"), ("unknown variant", "there is no such value")]
-    {
-        if message.starts_with(beginning)
-            && let Some((wrong, known)) = names.split_first()
-        {
-            return format!("{what}{}", suggestion(wrong, known));
+    if let Some((wrong, known)) = names.split_first() {
+        if message.starts_with("unknown field") {
+            return format!("there is no such field{}", suggestion(wrong, known));
+        }
+        if message.starts_with("unknown variant") {
+            return format!("there is no {wrong:?} here{}", suggestion(wrong, known));
         }
     }
-    let number =
-        ["i32", "u16", "u32", "u64"].iter().find(|number| message.ends_with(&format!("expected {number}")));
-    match number {
-        Some(number) => {
-            message.replace(&format!("expected {number}"), "expected a whole number that is not negative")
-        }
+    let number = ["u16", "u32", "u64"].iter().find(|number| message.ends_with(&format!("expected {number}")));
+    let message = match number {
+        Some(number) => message
+            .replace(&format!("expected {number}"), "expected a whole number that is not negative")
+            .replace('`', ""),
         None => message.replace('`', "\""),
-    }
+    };
+    message.replace("integer ", "").replace("floating point ", "")
 }
 
 /// `; did you mean "startup"?`, or all that is known where nothing is near.

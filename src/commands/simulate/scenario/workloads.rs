@@ -95,7 +95,7 @@ impl WorkloadPlan {
 pub(super) fn read(
     files: Vec<WorkloadFile>,
     hpas: &[HpaPlan],
-    sources: &Sources<'_>,
+    sources: Sources<'_>,
 ) -> Result<Vec<WorkloadPlan>, Problem> {
     let mut plans: Vec<WorkloadPlan> = Vec::new();
     for (index, file) in files.into_iter().enumerate() {
@@ -150,7 +150,7 @@ fn plan(
     file: WorkloadFile,
     field: String,
     hpa: Option<&HpaPlan>,
-    sources: &Sources<'_>,
+    sources: Sources<'_>,
 ) -> Result<WorkloadPlan, Problem> {
     let kind = match (file.kind, hpa) {
         (Some(kind), _) => kind,
@@ -212,17 +212,17 @@ fn pulls(file: &WorkloadFile) -> impl Iterator<Item = &DistributionFile> {
 
 /// Those that are described; else one for each container that the HPA names, or one of the workload's name.
 fn containers(file: &WorkloadFile, hpa: Option<&HpaPlan>) -> Vec<(String, ContainerFile)> {
-    let named = |container: &ContainerFile| {
+    let described = |container: &ContainerFile| {
         let name = container.name.clone().unwrap_or_else(|| file.name.clone());
         let (requests, limits) = (container.requests.clone(), container.limits.clone());
         (name, ContainerFile { name: None, requests, limits })
     };
     if !file.containers.is_empty() {
-        return file.containers.iter().map(named).collect();
+        return file.containers.iter().map(described).collect();
     }
     let usual = || {
         let amounts = [("cpu", 0.5), ("memory", 256.0 * 1024.0 * 1024.0)];
-        let requests = amounts.map(|(name, amount)| (name.to_owned(), Amount(amount))).into();
+        let requests = amounts.map(|(resource, amount)| (resource.to_owned(), Amount(amount))).into();
         ContainerFile { requests, ..ContainerFile::default() }
     };
     let mut names: Vec<String> = Vec::new();

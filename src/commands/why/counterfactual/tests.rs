@@ -208,10 +208,10 @@ fn every_value_holds_when_it_comes_true() {
                 let situation = at(replicas, percent, missing);
                 let now = situation.explanation.desired;
                 for change in counterfactual(&situation).unwrap().changes {
-                    let (direction, thresholds, to) = match change {
-                        Change::Metrics { direction, thresholds, to, .. }
-                        | Change::Keep { direction, thresholds, to } => (direction, thresholds, to),
-                        _ => continue,
+                    let (Change::Metrics { direction, thresholds, to, .. }
+                    | Change::Keep { direction, thresholds, to }) = change
+                    else {
+                        continue;
                     };
                     let [Threshold { last: Measure::Percent(last), first: Measure::Percent(first), .. }] =
                         thresholds[..]

@@ -121,7 +121,7 @@ impl<'a> Trial<'a> {
         };
         let mut same = self.level_now(place);
         let mut beyond =
-            if extreme > same { self.first_beyond(same, extreme, |level| at(level).0)? } else { extreme };
+            if extreme > same { first_beyond(same, extreme, |level| at(level).0)? } else { extreme };
         if !at(beyond).0 {
             return None;
         }
@@ -146,18 +146,6 @@ impl<'a> Trial<'a> {
             }
         }
         Some(Beyond { place, level: beyond, threshold: threshold(now, &last, &first) })
-    }
-
-    /// Doubles the distance from where a metric is until the result differs, so that little is searched afterwards.
-    fn first_beyond(&self, from: f64, highest: f64, differs: impl Fn(f64) -> bool) -> Option<f64> {
-        let mut step = 0.125;
-        while from + step < highest {
-            if differs(from + step) {
-                return Some(from + step);
-            }
-            step *= 4.0;
-        }
-        None
     }
 
     /// The level at which a metric is: levels are factors, unless it shows nothing that could be multiplied.
@@ -264,6 +252,18 @@ impl<'a> Trial<'a> {
         let plan = plan(&hpa, Ok(self.scale.clone()), |_| Overlap::None, &situation.settings);
         decide(&hpa, &plan, &answers, history, &situation.settings, now).explanation().clone()
     }
+}
+
+/// Goes ever further from where a metric is until the result differs, so that little is searched afterwards.
+fn first_beyond(from: f64, highest: f64, differs: impl Fn(f64) -> bool) -> Option<f64> {
+    let mut step = 0.125;
+    while from + step < highest {
+        if differs(from + step) {
+            return Some(from + step);
+        }
+        step *= 4.0;
+    }
+    None
 }
 
 /// The finest number that a reading shows.

@@ -13,7 +13,7 @@ const NAMED: usize = 3;
 /// Pods that the selector matches and the target does not own.
 pub(super) fn foreign(situation: &Situation) -> Option<Finding> {
     let target = situation.target.as_ref()?;
-    let mut owned = 0usize;
+    let mut own = 0usize;
     let mut strangers: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for pod in &situation.pods {
         // A pod of which nothing is known is nobody's in particular.
@@ -21,7 +21,7 @@ pub(super) fn foreign(situation: &Situation) -> Option<Finding> {
             continue;
         };
         if chain.iter().any(|owner| is_target(owner, target)) {
-            owned += 1;
+            own += 1;
         } else if !may_go_on(situation, chain) {
             let owner = match chain.last() {
                 Some(owner) => format!("{}/{}", owner.kind, owner.name),
@@ -43,7 +43,7 @@ pub(super) fn foreign(situation: &Situation) -> Option<Finding> {
         .collect();
     let name = target_name(situation);
     let whose = whose.join(", ");
-    if owned == 0 {
+    if own == 0 {
         return Some(Finding::info(
             "foreign-pods",
             format!(
@@ -137,12 +137,10 @@ fn uncounted(
     is_in: impl Fn(PodGroup) -> bool,
     finding: impl Fn(&MetricReading, usize, usize) -> Finding,
 ) -> Option<Finding> {
-    let readings = situation.explanation.metrics.iter().filter_map(|metric| metric.reading());
-    readings
-        .filter_map(|reading| {
-            let all = reading.count(|group| !group.is_ignored());
-            let number = reading.count(&is_in);
-            (number > 0 && number * 2 >= all).then(|| finding(reading, number, all))
-        })
-        .next()
+    let mut readings = situation.explanation.metrics.iter().filter_map(|metric| metric.reading());
+    readings.find_map(|reading| {
+        let all = reading.count(|group| !group.is_ignored());
+        let number = reading.count(&is_in);
+        (number > 0 && number * 2 >= all).then(|| finding(reading, number, all))
+    })
 }

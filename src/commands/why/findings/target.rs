@@ -64,22 +64,20 @@ pub(super) fn shared(situation: &Situation) -> Option<Finding> {
     }
     let who = match (&names[..], situation.explanation.failure.as_deref()) {
         ([], Some(failure)) => failure.to_owned(),
-        (names, _) => format!("also selected by {}: the same pods", super::listed(names, 5)),
+        (names, _) => super::listed(names, 5),
     };
     let advice = "Keep one HPA for these pods: put all metrics into it (the highest proposal counts), or give the pods of \
                   each target labels of their own.";
     Some(if stopped {
-        Finding::error(
-            "shared-pods",
-            format!("several HPAs select the same pods, so none of them scales ({who})"),
-            advice,
-        )
+        let message = format!("other HPAs select the same pods, so none of them scales ({who})");
+        Finding::error("shared-pods", message, advice)
     } else {
-        Finding::warning("shared-pods", format!("several HPAs select the same pods ({who})"), advice)
+        Finding::warning("shared-pods", format!("other HPAs select the same pods ({who})"), advice)
     })
 }
 
-/// Who beside the scale subresource has set `spec.replicas`.
+/// Who beside the scale subresource has set `spec.replicas`. That somebody created the target with a count is nothing to
+/// worry about; who applies it again and again, or set it after the HPA did, is.
 pub(super) fn field_managers(situation: &Situation) -> Option<Finding> {
     let object = situation.target.as_ref()?.object.as_ref()?;
     let mut managers: Vec<&FieldManager> =
@@ -96,15 +94,19 @@ pub(super) fn field_managers(situation: &Situation) -> Option<Finding> {
         .collect();
     let known = tool.map(|tool| format!(", that is {}", tool.name)).unwrap_or_default();
     let more = tool.map_or("", |tool| tool.advice);
-    Some(Finding::warning(
-        "replicas-also-set",
-        format!(
-            "spec.replicas of {} is also set by {}{known}: the next time it does, the count jumps to its value",
-            target_name(situation),
-            named.join(", ")
-        ),
-        format!("Remove replicas from the manifest of {}.{more}", target_name(situation)),
-    ))
+    let scaled = situation.hpa.as_ref().and_then(|hpa| hpa.status.last_scale_time);
+    let comes_again = managers.iter().any(|manager| {
+        let after = scaled.zip(manager.time).is_some_and(|(scaled, set)| set > scaled);
+        manager.operation == "Apply" || tool_of(&manager.manager).is_some() || after
+    });
+    let message = format!(
+        "spec.replicas of {} is also set by {}{known}: the next time it does, the count jumps to its value",
+        target_name(situation),
+        named.join(", ")
+    );
+    let advice = format!("Remove replicas from the manifest of {}.{more}", target_name(situation));
+    let finding = if comes_again { Finding::warning } else { Finding::info };
+    Some(finding("replicas-also-set", message, advice))
 }
 
 /// A tool that applies manifests.
@@ -126,7 +128,9 @@ fn tool_of(manager: &str) -> Option<Tool> {
             tool("Helm", " In a chart: leave the field out of the template while autoscaling is on.")
         }
         "kustomize-controller" | "helm-controller" | "flux" => tool("Flux", ""),
-        manager if manager.starts_with("kubectl") || manager == "before-first-apply" => tool("kubectl", ""),
+        "kubectl" | "kubectl-client-side-apply" | "kubectl-last-applied" | "before-first-apply" => {
+            tool("kubectl", "")
+        }
         manager if manager.to_ascii_lowercase().contains("terraform") => {
             tool("Terraform", " If it must stay there: ignore_changes for that field in its lifecycle block.")
         }

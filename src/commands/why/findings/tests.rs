@@ -100,7 +100,7 @@ fn several_hpas_on_the_same_pods() {
         stopped,
         "shared-pods",
         Severity::Error,
-        "several HPAs select the same pods, so none of them scales (also selected by web-2: the same pods)",
+        "other HPAs select the same pods, so none of them scales (web-2)",
     )]);
 }
 
@@ -447,6 +447,13 @@ fn others_that_set_the_replicas() {
         Severity::Warning,
         "spec.replicas of Deployment/web is also set by argocd-controller 2 h ago, that is Argo CD: the next time it does, \
          the count jumps to its value",
+    )]);
+    check(vec![(
+        owned(vec![manager("kubectl-create", "", 60)]),
+        "replicas-also-set",
+        Severity::Info,
+        "spec.replicas of Deployment/web is also set by kubectl-create 1 min ago: the next time it does, the count jumps to \
+         its value",
     )]);
     assert_eq!(tell(owned(vec![manager("kube-controller-manager", "scale", 60)])), [""; 0]);
     for (name, tool) in
