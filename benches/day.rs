@@ -12,6 +12,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use concertina::api::call::Call;
 use concertina::api::client::Clients;
 use concertina::app::{Assembly, Parts, client_options};
 use concertina::cli::Config;
@@ -95,6 +96,20 @@ fn period(bencher: Bencher<'_, '_>, size: Size) {
     bencher.counter(ItemsCount::new(size.hpas)).bench_local(|| world.pass(PERIOD));
 }
 
+/// One request and its answer of two bytes, by the controller's client: what HTTP within the process costs.
+#[divan::bench(sample_size = 100, sample_count = 200)]
+fn request(bencher: Bencher<'_, '_>) {
+    let runtime = paused_runtime();
+    let core = runtime.block_on(async {
+        let clock = Arc::new(VirtualClock::starting_at(EPOCH.parse().expect("a literal time")));
+        clients(&Cluster::new(clock), &Config::default(), &Metrics::new()).watch
+    });
+    bencher.bench_local(|| {
+        let answer = runtime.block_on(core.bytes(&Call::get(["healthz"])));
+        divan::black_box(answer).expect("an answer")
+    });
+}
+
 /// A cluster with its controller at work, in a runtime whose time stands still but for [`World::pass`].
 struct World {
     runtime: Runtime,
@@ -104,8 +119,7 @@ struct World {
 
 impl World {
     fn new(size: Size) -> Self {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-        let runtime = runtime.expect("a runtime");
+        let runtime = paused_runtime();
         let telemetry = Metrics::new();
         let stop = CancellationToken::new();
         runtime.block_on(start(size, telemetry.clone(), stop.clone()));
@@ -124,9 +138,26 @@ impl World {
     }
 }
 
+fn paused_runtime() -> Runtime {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    runtime.expect("a runtime")
+}
+
+/// Clients whose every connection is a pipe to `cluster`, with real HTTP on it.
+fn clients(cluster: &Cluster, config: &Config, telemetry: &Metrics) -> Clients {
+    let server = cluster.clone();
+    let connector = tower::service_fn(move |_: http::Uri| {
+        let stream = TokioIo::new(server.dial());
+        async move { Ok::<_, std::io::Error>(stream) }
+    });
+    Clients::over(connector, &client_options(config, telemetry)).expect("clients")
+}
+
 async fn start(size: Size, telemetry: Metrics, stop: CancellationToken) {
     let clock: SharedClock = Arc::new(VirtualClock::starting_at(EPOCH.parse().expect("a literal time")));
     let cluster = Cluster::new(Arc::clone(&clock));
+    cluster.requests().keep(0);
+    cluster.keep_history(1_000);
     for number in 0..size.hpas {
         cluster.create(deployment(number, size.pods)).expect("a valid deployment");
         cluster.create(hpa(number)).expect("a valid HPA");
@@ -136,12 +167,7 @@ async fn start(size: Size, telemetry: Metrics, stop: CancellationToken) {
     }
     cluster.set_metrics(Arc::new(Swaying { pods: size.pods, epoch: clock.now() }));
     let config = Config::default();
-    let server = cluster.clone();
-    let connector = tower::service_fn(move |_: http::Uri| {
-        let stream = TokioIo::new(server.dial());
-        async move { Ok::<_, std::io::Error>(stream) }
-    });
-    let clients = Clients::over(connector, &client_options(&config, &telemetry)).expect("clients");
+    let clients = clients(&cluster, &config, &telemetry);
     let parts =
         Parts { clients: &clients, config: &config, clock, telemetry, observers: Vec::new(), seed: 0 };
     let assembly = Assembly::start(parts, &stop);

@@ -248,5 +248,5 @@ impl Mapper {
 fn has_kind(resource: &Resource, kind: &str) -> bool {
     resource.kind == kind
         || kind.strip_suffix("List") == Some(&resource.kind)
-        || !resource.kind.is_empty() && resource.kind.to_lowercase() == kind
+        || !resource.kind.is_empty() && resource.kind.chars().flat_map(char::to_lowercase).eq(kind.chars())
 }

@@ -3,12 +3,14 @@
 //! Only the plain form is served; clients that ask for aggregated discovery see from the content type that they did
 //! not get it and fall back, as they do with API servers before 1.26.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
+use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::hpa;
 use super::registry::{AUTHORIZATION, METRICS_GROUPS, ResourceType, TYPES, group_version};
+use super::{hpa, object};
 
 /// The version that the cluster says it has.
 pub(crate) const KUBERNETES: &str = "v1.37.1";
@@ -55,27 +57,36 @@ pub(crate) fn group_list(hidden: &BTreeSet<String>) -> Value {
 }
 
 /// `/apis/{group}`.
-pub(crate) fn group(hidden: &BTreeSet<String>, name: &str) -> Option<Value> {
-    let (group, version) = groups(hidden).into_iter().find(|(group, _)| *group == name)?;
-    let mut object = group_json(group, version);
-    let fields = super::object::map(&mut object);
-    fields.insert("kind".to_owned(), "APIGroup".into());
-    fields.insert("apiVersion".to_owned(), "v1".into());
-    Some(object)
+pub(crate) fn group(hidden: &BTreeSet<String>, name: &str) -> Option<Bytes> {
+    static ALL: LazyLock<BTreeMap<&str, Bytes>> = LazyLock::new(|| {
+        let all = groups(&BTreeSet::new()).into_iter().map(|(group, version)| {
+            let mut object = group_json(group, version);
+            let fields = object::map(&mut object);
+            fields.insert("kind".to_owned(), "APIGroup".into());
+            fields.insert("apiVersion".to_owned(), "v1".into());
+            (group, object::encode(&object).into())
+        });
+        all.collect()
+    });
+    if hidden.contains(name) { None } else { ALL.get(name).cloned() }
 }
 
 /// `/api/v1`, `/apis/{group}/{version}`.
-pub(crate) fn resources(hidden: &BTreeSet<String>, group: &str, version: &str) -> Option<Value> {
-    let old_hpas = (group, version) == hpa::v1::GROUP_VERSION && !hidden.contains(group);
-    let there = if group.is_empty() { version == "v1" } else { groups(hidden).contains(&(group, version)) };
-    if !there && !old_hpas {
-        return None;
-    }
+pub(crate) fn resources(hidden: &BTreeSet<String>, group: &str, version: &str) -> Option<Bytes> {
+    static ALL: LazyLock<BTreeMap<(&str, &str), Bytes>> = LazyLock::new(|| {
+        let all = groups(&BTreeSet::new()).into_iter().chain([("", "v1"), hpa::v1::GROUP_VERSION]);
+        all.map(|(group, version)| ((group, version), object::encode(&resource_list(group, version)).into()))
+            .collect()
+    });
+    if hidden.contains(group) { None } else { ALL.get(&(group, version)).cloned() }
+}
+
+fn resource_list(group: &str, version: &str) -> Value {
     let mut resources: Vec<Value> = Vec::new();
     for ty in TYPES.iter().filter(|ty| ty.group == group && ty.version == version) {
         entries(ty, &mut resources);
     }
-    if old_hpas {
+    if (group, version) == hpa::v1::GROUP_VERSION {
         resources.push(json!({
             "name": "horizontalpodautoscalers",
             "singularName": "horizontalpodautoscaler",
@@ -107,12 +118,12 @@ pub(crate) fn resources(hidden: &BTreeSet<String>, group: &str, version: &str) -
             "name": name, "singularName": "", "namespaced": true, "kind": kind, "verbs": verbs,
         }));
     }
-    Some(json!({
+    json!({
         "kind": "APIResourceList",
         "apiVersion": "v1",
         "groupVersion": group_version(group, version),
         "resources": resources,
-    }))
+    })
 }
 
 fn group_json(group: &str, version: &str) -> Value {
@@ -132,7 +143,7 @@ fn entries(ty: &ResourceType, resources: &mut Vec<Value>) {
         "kind": ty.kind,
         "verbs": VERBS,
     });
-    let fields = super::object::map(&mut entry);
+    let fields = object::map(&mut entry);
     if !ty.short_names.is_empty() {
         fields.insert("shortNames".to_owned(), ty.short_names.into());
     }

@@ -280,6 +280,12 @@ impl Cluster {
         self.lock().compact();
     }
 
+    /// Remembers at most so many changes of each resource type, from which a watch can be started; 10,000 unless told
+    /// otherwise. For long runs: each holds an object as it was.
+    pub fn keep_history(&self, changes: usize) {
+        self.lock().keep_history(changes);
+    }
+
     /// The rules by which requests fail.
     pub fn faults(&self) -> &Faults {
         &self.inner.faults

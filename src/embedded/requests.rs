@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use jiff::Timestamp;
 
-/// Requests that are kept; older ones are dropped.
+/// Requests that are kept unless told otherwise; older ones are dropped.
 const KEPT: usize = 20_000;
 
 /// One request, and how it was answered.
@@ -28,12 +28,19 @@ pub struct LoggedRequest {
     pub code: Option<u16>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Entries {
     kept: VecDeque<LoggedRequest>,
+    limit: usize,
     /// The number of the first kept request, counted from the start of the cluster.
     first: u64,
     keeps_bodies: bool,
+}
+
+impl Default for Entries {
+    fn default() -> Self {
+        Self { kept: VecDeque::new(), limit: KEPT, first: 0, keeps_bodies: false }
+    }
 }
 
 /// The newest requests to a cluster, oldest first. A handle: clones show the same log.
@@ -68,6 +75,13 @@ impl RequestLog {
         self.lock().keeps_bodies = true;
     }
 
+    /// Keeps at most so many requests, the newest; 0 for long runs whose requests nobody asks for.
+    pub fn keep(&self, limit: usize) {
+        let mut entries = self.lock();
+        entries.limit = limit;
+        entries.drop_oldest();
+    }
+
     /// Forgets all requests so far.
     pub fn clear(&self) {
         let mut entries = self.lock();
@@ -76,14 +90,16 @@ impl RequestLog {
     }
 
     /// Adds a request and returns its number, for [`RequestLog::answered`].
-    pub(crate) fn add(&self, request: LoggedRequest) -> u64 {
+    pub(crate) fn add(&self, request: impl FnOnce() -> LoggedRequest) -> u64 {
         let mut entries = self.lock();
-        if entries.kept.len() == KEPT {
-            entries.kept.pop_front();
+        let number = entries.first + u64::try_from(entries.kept.len()).unwrap_or(u64::MAX);
+        if entries.limit == 0 {
             entries.first += 1;
+        } else {
+            entries.kept.push_back(request());
+            entries.drop_oldest();
         }
-        entries.kept.push_back(request);
-        entries.first + u64::try_from(entries.kept.len()).unwrap_or(u64::MAX) - 1
+        number
     }
 
     pub(crate) fn received(&self, number: u64, body: &Bytes) {
@@ -107,8 +123,52 @@ impl RequestLog {
 }
 
 impl Entries {
+    fn drop_oldest(&mut self) {
+        while self.kept.len() > self.limit {
+            self.kept.pop_front();
+            self.first += 1;
+        }
+    }
+
     fn numbered(&mut self, number: u64) -> Option<&mut LoggedRequest> {
         let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
         self.kept.get_mut(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(path: &str) -> LoggedRequest {
+        LoggedRequest {
+            at: Timestamp::UNIX_EPOCH,
+            verb: "get",
+            path: path.to_owned(),
+            query: String::new(),
+            user_agent: String::new(),
+            body: Bytes::new(),
+            code: None,
+        }
+    }
+
+    #[test]
+    fn only_the_newest_are_kept_and_answers_find_their_request() {
+        let log = RequestLog::default();
+        log.keep(2);
+        let numbers = ["/a", "/b", "/c"].map(|path| log.add(|| request(path)));
+        for number in numbers {
+            log.answered(number, 200);
+        }
+        let kept: Vec<_> = log.entries().into_iter().map(|request| (request.path, request.code)).collect();
+        assert_eq!(kept, [("/b".to_owned(), Some(200)), ("/c".to_owned(), Some(200))]);
+        log.keep(0);
+        let dropped = log.add(|| request("/d"));
+        assert!(log.is_empty());
+        log.keep(1);
+        let kept = log.add(|| request("/e"));
+        log.answered(dropped, 500);
+        log.answered(kept, 201);
+        assert_eq!(log.entries()[0].code, Some(201));
     }
 }

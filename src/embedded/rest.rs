@@ -67,21 +67,22 @@ impl Reply {
 pub(crate) fn answer(cluster: &Cluster, call: &Call) -> Reply {
     let segments: Vec<&str> = call.route.segments.iter().map(String::as_str).collect();
     let hidden = cluster.hidden();
+    let json = |object: &Value| Bytes::from(object::encode(object));
     let found = match segments.as_slice() {
         ["healthz" | "readyz" | "livez", ..] => return Reply::Text(200, "ok".to_owned()),
-        ["version"] => Some(discovery::version()),
-        ["api"] => Some(discovery::core_versions()),
-        ["apis"] => Some(discovery::group_list(&hidden)),
+        ["version"] => Some(json(&discovery::version())),
+        ["api"] => Some(json(&discovery::core_versions())),
+        ["apis"] => Some(json(&discovery::group_list(&hidden))),
         ["api", version] => discovery::resources(&hidden, "", version),
         ["apis", group] => discovery::group(&hidden, group),
         ["apis", group, version] => discovery::resources(&hidden, group, version),
-        ["openapi", "v3"] => Some(openapi::index(&hidden)),
-        ["openapi", "v3", "api", version] => openapi::document("", version),
-        ["openapi", "v3", "apis", group, version] => openapi::document(group, version),
+        ["openapi", "v3"] => Some(json(&openapi::index(&hidden))),
+        ["openapi", "v3", "api", version] => openapi::document("", version).as_ref().map(json),
+        ["openapi", "v3", "apis", group, version] => openapi::document(group, version).as_ref().map(json),
         _ => None,
     };
-    if let Some(object) = found {
-        return Reply::json(200, &object);
+    if let Some(text) = found {
+        return Reply::Json(200, text);
     }
     match (&call.route.resource, segments.as_slice()) {
         (Some(path), _) if !hidden.contains(&path.group) => on_resource(cluster, call, path),

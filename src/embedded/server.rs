@@ -48,16 +48,17 @@ pub(crate) async fn serve_connection(
 
 async fn handle(cluster: Cluster, request: Request<Incoming>) -> Result<Response<Body>, Closed> {
     let (head, body) = request.into_parts();
-    let query_text = head.uri.query().unwrap_or("").to_owned();
-    let query = Query::new(&query_text);
+    let query_text = head.uri.query().unwrap_or("");
+    let query = Query::new(query_text);
     let route = Route::new(head.method.as_str(), head.uri.path(), &query);
     let user_agent = text(&head.headers, &USER_AGENT);
     let subject = route.subject(&user_agent);
-    let number = cluster.requests().add(LoggedRequest {
+    let requests = cluster.requests();
+    let number = requests.add(|| LoggedRequest {
         at: cluster.now(),
         verb: route.verb,
         path: route.path.clone(),
-        query: query_text,
+        query: query_text.to_owned(),
         user_agent: user_agent.clone(),
         body: Bytes::new(),
         code: None,
@@ -66,12 +67,12 @@ async fn handle(cluster: Cluster, request: Request<Incoming>) -> Result<Response
         Ok(body) => body.to_bytes(),
         Err(error) if error.is::<http_body_util::LengthLimitError>() => {
             let reply = Reply::Failure(Status::too_large(BODY_LIMIT));
-            cluster.requests().answered(number, reply.code());
+            requests.answered(number, reply.code());
             return Ok(respond(reply, None, cluster.now()));
         }
         Err(_) => return Err(Closed),
     };
-    cluster.requests().received(number, &body);
+    requests.received(number, &body);
     let mut passed = Vec::new();
     let mut after = None;
     let mut early = None;
@@ -114,7 +115,7 @@ async fn handle(cluster: Cluster, request: Request<Incoming>) -> Result<Response
         Some(FaultAction::Truncate(length)) => cut = Some(length),
         _ => {}
     }
-    cluster.requests().answered(number, reply.code());
+    requests.answered(number, reply.code());
     Ok(respond(reply, cut, cluster.now()))
 }
 

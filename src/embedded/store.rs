@@ -4,19 +4,19 @@
 //! [`Value`] only while somebody reads or changes it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
-use serde_json::value::RawValue;
 use tokio::sync::{mpsc, watch};
 
 use super::object;
 use super::registry::{ResourceType, TYPES, TypeKey};
 use super::scale::{BareScale, ScalePath};
 
-/// Changes per resource type that a watch can still be started from.
+/// Changes per resource type that a watch can still be started from, unless told otherwise.
 const HISTORY: usize = 10_000;
 
 /// One version of one object. Never changes.
@@ -30,6 +30,29 @@ pub(crate) struct Stored {
     owners: Box<[Box<str>]>,
     /// The object's JSON without `apiVersion` and `kind`.
     text: Bytes,
+    /// Where these two values are in the text.
+    metadata: Place,
+    status: Place,
+}
+
+/// Where a value is in a text; nowhere if it is empty.
+#[derive(Debug, Clone, Copy, Default)]
+struct Place {
+    start: u32,
+    end: u32,
+}
+
+impl Place {
+    fn new(start: usize, end: usize) -> Self {
+        match (u32::try_from(start), u32::try_from(end)) {
+            (Ok(start), Ok(end)) => Self { start, end },
+            _ => Self::default(),
+        }
+    }
+
+    fn range(self) -> Range<usize> {
+        usize::try_from(self.start).unwrap_or(0)..usize::try_from(self.end).unwrap_or(0)
+    }
 }
 
 /// Where an object is within its resource type. Orders by namespace, then name, as lists do.
@@ -50,12 +73,26 @@ impl Stored {
         let fields = object::map(&mut object);
         fields.remove("apiVersion");
         fields.remove("kind");
-        let text = object::encode(&object);
-        Self::of(ty, &object, text)
+        let (mut metadata, mut status) = (Place::default(), Place::default());
+        let mut text = Vec::with_capacity(1024);
+        for (key, value) in fields.iter() {
+            text.push(if text.is_empty() { b'{' } else { b',' });
+            object::append(key, &mut text);
+            text.push(b':');
+            let start = text.len();
+            object::append(value, &mut text);
+            match key.as_str() {
+                "metadata" => metadata = Place::new(start, text.len()),
+                "status" => status = Place::new(start, text.len()),
+                _ => {}
+            }
+        }
+        text.push(b'}');
+        Self::of(ty, &object, text, metadata, status)
     }
 
     /// What is known of an object besides its text comes from its metadata.
-    fn of(ty: &'static ResourceType, object: &Value, text: Vec<u8>) -> Self {
+    fn of(ty: &'static ResourceType, object: &Value, text: Vec<u8>, metadata: Place, status: Place) -> Self {
         let labels = object::at(object, &["metadata", "labels"]).and_then(Value::as_object);
         Self {
             ty,
@@ -73,6 +110,8 @@ impl Stored {
                 .collect(),
             // Boxed first: a text that grew has room to spare, which would be kept.
             text: Bytes::from(text.into_boxed_slice()),
+            metadata,
+            status,
         }
     }
 
@@ -107,32 +146,39 @@ impl Stored {
         if self.ty.custom { self.write(out) } else { out.extend_from_slice(&self.text) }
     }
 
-    /// Its top-level fields but `apiVersion` and `kind`, each as the text that it is.
-    pub(crate) fn sections(&self) -> BTreeMap<String, &RawValue> {
-        self.read()
+    /// `metadata`.
+    pub(crate) fn metadata(&self) -> Value {
+        let text = self.text.get(self.metadata.range()).unwrap_or_default();
+        serde_json::from_slice(text).unwrap_or_default()
     }
 
-    /// The same object with another status and other metadata; everything else stays the text that it is.
+    /// The text of `status`, empty if there is none.
+    pub(crate) fn status_text(&self) -> &[u8] {
+        self.text.get(self.status.range()).unwrap_or_default()
+    }
+
+    /// The same object with the metadata and the status of `changed`; everything else stays the text that it is.
     fn with_status(&self, mut changed: Value) -> Self {
-        let fields = object::map(&mut changed);
-        let texts: Vec<_> = fields.iter().map(|(key, value)| (key.as_str(), object::encode(value))).collect();
-        let mut sections: BTreeMap<&str, &[u8]> = BTreeMap::new();
-        let stored = self.sections();
-        for (key, text) in &stored {
-            if !matches!(key.as_str(), "metadata" | "status") {
-                sections.insert(key, text.get().as_bytes());
+        let (metadata, status) = (self.metadata.range(), self.status.range());
+        let around = (self.text.get(..metadata.start), self.text.get(metadata.end..status.start));
+        let ((Some(before), Some(between)), Some(new)) = (around, changed.get("status")) else {
+            // There is no status yet, or none any more.
+            let mut object = self.value();
+            for key in ["metadata", "status"] {
+                object::put(object::map(&mut object), key, changed.get_mut(key).map(Value::take));
             }
-        }
-        sections.extend(texts.iter().map(|(key, text)| (*key, text.as_slice())));
+            return Self::new(self.ty, object);
+        };
         let mut text = Vec::with_capacity(self.text.len() + 256);
-        for (key, section) in sections {
-            text.push(if text.is_empty() { b'{' } else { b',' });
-            object::append(&key, &mut text);
-            text.push(b':');
-            text.extend_from_slice(section);
-        }
-        text.push(b'}');
-        Self::of(self.ty, &changed, text)
+        text.extend_from_slice(before);
+        object::append(changed.get("metadata").unwrap_or(&Value::Null), &mut text);
+        let metadata = Place::new(before.len(), text.len());
+        text.extend_from_slice(between);
+        let start = text.len();
+        object::append(new, &mut text);
+        let place = Place::new(start, text.len());
+        text.extend_from_slice(self.text.get(status.end..).unwrap_or_default());
+        Self::of(self.ty, &changed, text, metadata, place)
     }
 
     /// How many bytes [`Self::write`] appends, about.
@@ -205,6 +251,8 @@ pub(crate) struct State {
     /// Objects by the uid of what owns them.
     dependents: BTreeMap<Box<str>, BTreeSet<(TypeKey, Key)>>,
     scales: BTreeMap<ScalePath, (BareScale, u64)>,
+    /// Changes per resource type that are remembered.
+    history: usize,
     newest: u64,
     uids: u64,
     names: u64,
@@ -217,6 +265,7 @@ impl State {
             tables: BTreeMap::new(),
             dependents: BTreeMap::new(),
             scales: BTreeMap::new(),
+            history: HISTORY,
             newest: 0,
             uids: 0,
             names: 0,
@@ -413,6 +462,11 @@ impl State {
         }
     }
 
+    /// Sets how many changes of each type are remembered; takes effect with its next change.
+    pub(crate) fn keep_history(&mut self, changes: usize) {
+        self.history = changes;
+    }
+
     pub(crate) fn scale(&self, path: &ScalePath) -> Option<&(BareScale, u64)> {
         self.scales.get(path)
     }
@@ -462,7 +516,7 @@ impl State {
             !concerned || watching.changes.send(Arc::clone(&change)).is_ok()
         });
         table.history.push_back(change);
-        if table.history.len() > HISTORY
+        while table.history.len() > self.history
             && let Some(oldest) = table.history.pop_front()
         {
             table.forgotten = oldest.now.resource_version;

@@ -122,9 +122,8 @@ pub(crate) fn update_status(
     check_name(name, &object)?;
     let stored = existing(state, ty, namespace, name)?;
     check_version(ty, &stored, &object)?;
-    let sections = stored.sections();
-    let metadata = sections.get("metadata").and_then(|text| serde_json::from_str::<Value>(text.get()).ok());
-    let old = json!({ "metadata": metadata });
+    let mut old = Value::Object(Map::new());
+    object::map(&mut old).insert("metadata".to_owned(), stored.metadata());
     // Metadata and status alone: the rest stays the text that it is.
     let mut new = Value::Object(Map::new());
     object::put(object::map(&mut new), "status", object.get_mut("status").map(Value::take));
@@ -148,10 +147,8 @@ pub(crate) fn update_status(
         hpa::decode::complete_status(&mut new);
     }
     fail_if(ty, name, &validation::update_status(ty, &new))?;
-    let status = new.get("status").map(object::encode);
-    if status.as_deref() == sections.get("status").map(|text| text.get().as_bytes())
-        && new.get("metadata") == old.get("metadata")
-    {
+    let status = new.get("status").map(object::encode).unwrap_or_default();
+    if status == stored.status_text() && new.get("metadata") == old.get("metadata") {
         return Ok(stored);
     }
     let write = Write { subresource: "status", ..write.clone() };

@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use super::wire::LastTime;
 use super::{FetchError, Inner, wire};
 use crate::api::call::Call;
 use crate::api::client::Client;
@@ -103,6 +104,8 @@ async fn version(metrics: &Inner) -> Result<&'static str, FetchError> {
 }
 
 async fn ask(metrics: &Inner, call: Call) -> Result<Answer, FetchError> {
+    let mut time = LastTime::default();
+    let value = |item: &[u8]| value(item, &mut time);
     let items = wire::list(&metrics.custom.client, &metrics.bounded(call), "MetricValueList", value).await?;
     Ok(Answer::Custom(items.into()))
 }
@@ -127,11 +130,11 @@ struct Object<'a> {
     name: Text<'a>,
 }
 
-fn value(item: &[u8]) -> Result<CustomValue, DecodeError> {
+fn value(item: &[u8], time: &mut LastTime) -> Result<CustomValue, DecodeError> {
     let item: Value<'_> = serde_json::from_slice(item)?;
     Ok(CustomValue {
         object: (&*item.described_object.unwrap_or_default().name).into(),
-        timestamp: wire::time(item.timestamp.as_ref())?,
+        timestamp: time.read(item.timestamp.as_ref())?,
         window_seconds: item.window_seconds,
         value: wire::quantity(item.quantity)?,
     })

@@ -4,6 +4,7 @@ use autoscaling::query::{Answer, ExternalValue};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::wire::LastTime;
 use super::{FetchError, Inner, wire};
 use crate::api::call::Call;
 use crate::api::decode::{DecodeError, Text};
@@ -17,6 +18,8 @@ pub(super) async fn ask(
     let call = Call::get(["apis", "external.metrics.k8s.io", "v1beta1", "namespaces", namespace, metric])
         .query("labelSelector", selector)
         .about(format!("{metric}.external.metrics.k8s.io"), "");
+    let mut time = LastTime::default();
+    let value = |item: &[u8]| value(item, &mut time);
     let items =
         wire::list(&metrics.external.client, &metrics.bounded(call), "ExternalMetricValueList", value)
             .await?;
@@ -31,7 +34,7 @@ struct Value<'a> {
     value: Option<&'a RawValue>,
 }
 
-fn value(item: &[u8]) -> Result<ExternalValue, DecodeError> {
+fn value(item: &[u8], time: &mut LastTime) -> Result<ExternalValue, DecodeError> {
     let item: Value<'_> = serde_json::from_slice(item)?;
-    Ok(ExternalValue { timestamp: wire::time(item.timestamp.as_ref())?, value: wire::quantity(item.value)? })
+    Ok(ExternalValue { timestamp: time.read(item.timestamp.as_ref())?, value: wire::quantity(item.value)? })
 }

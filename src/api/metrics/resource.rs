@@ -5,7 +5,7 @@ use autoscaling::query::{Answer, ContainerUsage, PodUsage};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::wire::Names;
+use super::wire::{LastTime, Names};
 use super::{FetchError, Inner, wire};
 use crate::api::call::Call;
 use crate::api::decode::{DecodeError, Pairs, Text};
@@ -15,8 +15,8 @@ pub(super) async fn ask(metrics: &Inner, namespace: &str, selector: &str) -> Res
     let call = Call::get(["apis", "metrics.k8s.io", "v1beta1", "namespaces", namespace, "pods"])
         .query("labelSelector", selector)
         .about("pods.metrics.k8s.io", "");
-    let mut names = Names::default();
-    let pod = |item: &[u8]| pod(item, &mut names);
+    let (mut names, mut time) = (Names::default(), LastTime::default());
+    let pod = |item: &[u8]| pod(item, &mut names, &mut time);
     let items = wire::list(&metrics.resource.client, &metrics.bounded(call), "PodMetricsList", pod).await?;
     Ok(Answer::Resource(items.into()))
 }
@@ -47,7 +47,7 @@ struct Container<'a> {
     usage: Pairs<'a, Option<&'a RawValue>>,
 }
 
-fn pod(item: &[u8], names: &mut Names) -> Result<PodUsage, DecodeError> {
+fn pod(item: &[u8], names: &mut Names, time: &mut LastTime) -> Result<PodUsage, DecodeError> {
     let pod: Pod<'_> = serde_json::from_slice(item)?;
     let window_nanos = match pod.window.as_deref() {
         None => 0,
@@ -67,7 +67,7 @@ fn pod(item: &[u8], names: &mut Names) -> Result<PodUsage, DecodeError> {
     }
     Ok(PodUsage {
         pod: (&*pod.metadata.name).into(),
-        timestamp: wire::time(pod.timestamp.as_ref())?,
+        timestamp: time.read(pod.timestamp.as_ref())?,
         window_nanos,
         containers: containers.into(),
     })

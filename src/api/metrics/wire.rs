@@ -82,14 +82,27 @@ pub(super) fn quantity(raw: Option<&RawValue>) -> Result<Quantity, DecodeError> 
     Quantity::from_str(&text).map_err(|error| DecodeError::new(error.to_string()))
 }
 
-/// A time; absent, `null` and empty are the zero time.
-pub(super) fn time(text: Option<&Text<'_>>) -> Result<Option<Timestamp>, DecodeError> {
-    let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(None) };
-    let time = text.parse().map_err(|error| {
-        DecodeError::new(format!(
-            "parsing time {} as \"2006-01-02T15:04:05Z07:00\": {error}",
-            autoscaling::go::quote(cut(text))
-        ))
-    })?;
-    Ok(Some(time))
+/// The last time that was read: samples of one scrape have the same, one after the other.
+#[derive(Debug, Default)]
+pub(super) struct LastTime {
+    text: String,
+    time: Option<Timestamp>,
+}
+
+impl LastTime {
+    /// A time; absent, `null` and empty are the zero time.
+    pub(super) fn read(&mut self, text: Option<&Text<'_>>) -> Result<Option<Timestamp>, DecodeError> {
+        let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(None) };
+        if *self.text != **text {
+            let time = text.parse().map_err(|error| {
+                DecodeError::new(format!(
+                    "parsing time {} as \"2006-01-02T15:04:05Z07:00\": {error}",
+                    autoscaling::go::quote(cut(text))
+                ))
+            })?;
+            self.time = Some(time);
+            (**text).clone_into(&mut self.text);
+        }
+        Ok(self.time)
+    }
 }

@@ -130,11 +130,29 @@ fn decimals(parts: &Parts<'_>, exponent: i64) -> u8 {
 
 /// The number times ten to a power times a factor, in nano-units, rounded up; `i128::MAX` where that is too
 /// small to hold it.
+fn amount(parts: &Parts<'_>, exponent: i64, factor: u64) -> i128 {
+    small_amount(parts, exponent, factor).unwrap_or_else(|| large_amount(parts, exponent, factor))
+}
+
+/// The same for what nearly all quantities are: few digits, none of them below a nano-unit.
+fn small_amount(parts: &Parts<'_>, exponent: i64, factor: u64) -> Option<i128> {
+    let count = parts.whole.len() + parts.fraction.len();
+    if count > 18 {
+        return None;
+    }
+    let digits = parts.whole.iter().chain(parts.fraction);
+    let number = digits.fold(0_i64, |number, digit| number * 10 + i64::from(digit & 0x0f));
+    let places = exponent.checked_add(9)?.checked_sub(i64::try_from(parts.fraction.len()).ok()?)?;
+    let power = u32::try_from(places).ok().and_then(|places| 10_i64.checked_pow(places))?;
+    i128::from(number).checked_mul(i128::from(power))?.checked_mul(i128::from(factor))
+}
+
+/// The same for any quantity.
 ///
 /// The power of ten only moves the point within the digits. Digits before the point are summed from the left;
 /// digits after it from the right, dividing by ten at each step and remembering whether anything was cut off,
 /// so that the result is exact however many digits there are.
-fn amount(parts: &Parts<'_>, exponent: i64, factor: u64) -> i128 {
+fn large_amount(parts: &Parts<'_>, exponent: i64, factor: u64) -> i128 {
     let unit = NANOS_PER_UNIT * i128::from(factor);
     let digits = || parts.whole.iter().chain(parts.fraction).map(|digit| i128::from(digit & 0x0f));
     let count = parts.whole.len() + parts.fraction.len();
@@ -205,6 +223,23 @@ mod tests {
         assert_eq!(nanos(&format!("1{}e-400", "0".repeat(400))), 1_000_000_000);
         assert_eq!(nanos(&format!("1.{}Ki", "0".repeat(500))), 1_024_000_000_000);
         assert_eq!(nanos(&format!("0.{}1Ki", "0".repeat(500))), 1);
+    }
+
+    #[test]
+    fn the_short_way_gives_what_the_long_way_gives() {
+        let digits: &[&[u8]] =
+            &[b"", b"0", b"7", b"05", b"120", b"999999999", b"000000001", b"123456789012345678"];
+        for (whole, fraction) in digits.iter().flat_map(|whole| digits.iter().map(move |part| (whole, part)))
+        {
+            let parts = Parts { negative: false, whole, fraction, suffix: "" };
+            for exponent in [-9, -6, -3, 0, 3, 18, 30] {
+                for factor in [1, 1 << 10, 1 << 40, 1 << 60] {
+                    if let Some(amount) = small_amount(&parts, exponent, factor) {
+                        assert_eq!(amount, large_amount(&parts, exponent, factor));
+                    }
+                }
+            }
+        }
     }
 
     #[test]
