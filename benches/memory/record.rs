@@ -94,12 +94,14 @@ pub(super) fn measure(restless: bool) -> Result<(), Box<dyn Error>> {
         }
         micros(began.elapsed()) / HPAS as f64
     };
-    let (change, folded) = (time(&steady), time(&alike).min(time(&steady)));
+    // The least of several rounds: other work on the machine only adds.
+    let change = time(&steady);
+    let folded = (0..5).flat_map(|_| [time(&alike), time(&steady)]).fold(f64::INFINITY, f64::min);
     println!("record, {title}: {change:.2} µs per sync that is a change, {folded:.2} µs per one that is not");
     if !restless && bytes > BYTES_PER_HPA {
         return Err(format!("{bytes} B per HPA is more than {BYTES_PER_HPA}").into());
     }
-    if folded > MICROS_PER_STEADY_SYNC {
+    if !restless && folded > MICROS_PER_STEADY_SYNC {
         return Err(format!("{folded:.2} µs per steady sync is more than {MICROS_PER_STEADY_SYNC}").into());
     }
     Ok(())

@@ -11,7 +11,7 @@ use crate::commands::story::{self, Role, Step, Zone, escape};
 
 /// Steps take most of the space. Once a chart has about so many bytes of them, only decisions that changed the count keep
 /// theirs, so that a day of one HPA stays below a megabyte.
-const STEPS: usize = 600_000;
+const STEPS: usize = 800_000;
 /// About how many bytes a place in the list of texts takes.
 const PLACE: usize = 6;
 

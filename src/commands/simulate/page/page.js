@@ -97,18 +97,22 @@
       const [at, sentence, steps] = decision;
       parts.push(make("div", data.texts[sentence], "sentence"));
       if (at < second) parts.push(make("div", `as decided at ${clock(course, at)}, and in the same way since`, "when"));
+      const list = make("dl");
       for (const [head, lines] of steps) {
-        parts.push(make("h5", data.texts[head]));
-        const list = make("dl");
+        const title = make("dt", data.texts[head], "step");
+        list.append(title);
         for (const [label, ...pieces] of lines) {
           const told = make("dd");
           for (let place = 0; place < pieces.length; place += 2) {
             told.append(make("span", data.texts[pieces[place + 1]], ROLES[pieces[place]]));
           }
-          list.append(make("dt", data.texts[label]), told);
+          // What a step tells in one line without a label stands beside its title.
+          if (lines.length === 1 && !data.texts[label]) title.classList.add("short");
+          else list.append(make("dt", data.texts[label]));
+          list.append(told);
         }
-        parts.push(list);
       }
+      parts.push(list);
     } else {
       parts.push(make("div", "nothing is decided yet", "when"));
     }

@@ -36,7 +36,7 @@ fn a_day_of_nothing_but_new_decisions_still_fits_and_the_page_says_what_it_leave
         point.at = std::time::Duration::from_secs(seconds);
     }
     let page = render(&comparison);
-    assert!(page.len() < 1_300_000, "{}", page.len());
+    assert!(page.len() < 1_000_000, "{}", page.len());
     assert!(page.contains("decisions that changed nothing have their sentence only"));
 }
 
