@@ -9,6 +9,8 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "simulate/cluster.rs"]
+mod cluster;
 #[path = "simulate/course.rs"]
 mod course;
 #[path = "simulate/errors.rs"]
