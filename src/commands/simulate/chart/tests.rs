@@ -8,7 +8,6 @@ fn plain(width: usize) -> ChartStyle {
 #[test]
 fn a_day_is_readable_in_eighty_columns() {
     let chart = render(&sample::day(), &plain(80));
-    println!("{chart}");
     assert!(
         chart
             .lines()
@@ -32,7 +31,6 @@ fn a_day_is_readable_in_eighty_columns() {
 #[test]
 fn an_outage_is_drawn_and_its_warnings_are_one_line() {
     let chart = render(&sample::outage(), &plain(100));
-    println!("{chart}");
     assert!(chart.contains("━━━ resource metrics API is down") && chart.contains('◆'), "{chart}");
     assert_eq!(chart.matches("FailedGetResourceMetric").count(), 1, "{chart}");
 }
@@ -40,7 +38,6 @@ fn an_outage_is_drawn_and_its_warnings_are_one_line() {
 #[test]
 fn ascii_is_all_that_is_left_where_nothing_else_is_known() {
     let chart = render(&sample::outage(), &ChartStyle { width: 80, ascii: true, color: false });
-    println!("{chart}");
     assert!(chart.is_ascii(), "{chart}");
 }
 
@@ -58,7 +55,6 @@ fn colours_only_where_they_are_wanted_and_no_other_escapes_ever() {
 #[test]
 fn variants_have_their_replicas_below_each_other() {
     let chart = render(&sample::variants(), &plain(80));
-    println!("{chart}");
     assert_eq!(chart.matches("█ ready").count(), 3);
     assert_eq!(chart.matches("cpu in %").count(), 1);
 }

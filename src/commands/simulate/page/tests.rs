@@ -1,24 +1,6 @@
 use super::super::run::Comparison;
-use super::super::{sample, svg};
+use super::super::sample;
 use super::*;
-
-/// Writes samples where `CONCERTINA_SAMPLES` says, to be looked at.
-#[test]
-#[ignore = "writes files to look at"]
-fn samples() {
-    let folder = std::env::var("CONCERTINA_SAMPLES").unwrap();
-    let pages = [
-        ("day", sample::day()),
-        ("outage", sample::outage()),
-        ("variants", sample::variants()),
-        ("queue", sample::queue()),
-        ("many", sample::many(100)),
-    ];
-    for (name, comparison) in pages {
-        std::fs::write(format!("{folder}/{name}.html"), render(&comparison)).unwrap();
-        std::fs::write(format!("{folder}/{name}.svg"), svg::render(&comparison)).unwrap();
-    }
-}
 
 #[test]
 fn a_day_fits_in_a_megabyte() {
