@@ -75,7 +75,11 @@ async fn what_was_decided_is_told_with_all_that_the_next_decision_depends_on() {
     assert_eq!(
         told,
         [
-            ("stays at 8: queue is at 20 per pod, which still takes 8 for its target of 10 per pod", 2, Outcome::NotNeeded),
+            (
+                "stays at 8: queue is at 20 per pod, which still takes 8 for its target of 10 per pod",
+                2,
+                Outcome::NotNeeded
+            ),
             ("goes from 4 to 8: queue is at 20 per pod, above its target of 10 per pod", 1, Outcome::Done),
             ("stays at 4: queue is at its target of 10 per pod", 3, Outcome::NotNeeded),
         ]
@@ -209,7 +213,11 @@ async fn a_dry_run_says_what_it_would_have_done() {
     let rig = Rig::with(queue("80"), &Config { dry_run: true, ..Config::default() });
     rig.pass(1.0).await;
     let [line] = logs::with("shop/web").try_into().unwrap();
-    assert!(line.contains("dry_run=true") && line.contains("goes from 4 to 8: queue is at 20 per pod, above its target of 10 per pod"), "{line}");
+    assert!(
+        line.contains("dry_run=true")
+            && line.contains("goes from 4 to 8: queue is at 20 per pod, above its target of 10 per pod"),
+        "{line}"
+    );
     let list: DecisionList = get(&rig, "/decisions/shop/web").await;
     assert_eq!(list.decisions[0].outcome, Outcome::Withheld);
 }
