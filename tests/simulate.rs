@@ -19,6 +19,8 @@ mod errors;
 mod examples;
 #[path = "simulate/manifests.rs"]
 mod manifests;
+#[path = "simulate/properties.rs"]
+mod properties;
 #[path = "simulate/recordings.rs"]
 mod recordings;
 

@@ -51,8 +51,8 @@ async fn what_is_read_from_a_cluster_can_be_played() {
     let server = format!("http://{}", listener.local_addr().unwrap());
     let stop = CancellationToken::new();
     let _stopping = stop.clone().drop_guard();
-    let (served, stopped) = (cluster.clone(), stop.clone());
-    tokio::spawn(async move { served.serve(listener, stopped).await });
+    let (serving, stopped) = (cluster.clone(), stop.clone());
+    tokio::spawn(async move { serving.serve(listener, stopped).await });
     let (scraped, stopped) = (cluster.clone(), stop.clone());
     let scraping = Arc::clone(&load);
     tokio::spawn(async move { scraping.run(scraped, stopped).await });
