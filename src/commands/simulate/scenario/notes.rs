@@ -1,6 +1,6 @@
 //! What the reader of a report should know about a scenario: what was assumed, and what has no effect.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use autoscaling::spec::{MetricSource, ResourceTarget};
 
@@ -8,6 +8,9 @@ use super::hpas::HpaPlan;
 use super::loads::LoadPlan;
 use super::workloads::{WorkloadPlan, target};
 use crate::cli::Config;
+
+/// How many names a note lists.
+const LISTED: usize = 5;
 
 /// The notes, by topic.
 pub(super) fn of(
@@ -17,31 +20,48 @@ pub(super) fn of(
     loads: &[LoadPlan],
 ) -> BTreeMap<String, String> {
     let mut notes = BTreeMap::new();
-    let mut note = |topic: &str, text: String| {
-        notes.insert(topic.to_owned(), text);
-    };
     if !config.warnings.is_empty() {
-        note("flags", config.warnings.join("\n"));
+        notes.insert("flags".to_owned(), config.warnings.join("\n"));
     }
-    for hpa in hpas {
-        let Some(place) = target(hpa, workloads) else { continue };
-        let (Some(workload), Some(plan)) = (workloads.get(place), loads.get(place)) else { continue };
-        let name = &workload.name;
-        if workload.file.containers.is_empty() && hpa.spec.metrics.iter().any(is_of_requests) {
-            let text = format!(
-                "{name} is taken to request 500m cpu and 256Mi memory; say what it requests in its containers"
-            );
-            note(&format!("requests of {}/{name}", workload.namespace), text);
-        }
-        if hpa.spec.metrics.iter().any(is_cpu) && plan.load.work.iter().all(|work| work.cpu_per_unit <= 0.0) {
-            let text = format!(
-                "{} is about cpu, but nothing that {name} does costs cpu; give a load of cpu, or cpuPerUnit",
-                hpa.name
-            );
-            note(&format!("cpu of {}/{name}", workload.namespace), text);
-        }
+    let targets = || {
+        hpas.iter().filter_map(|hpa| {
+            let place = target(hpa, workloads)?;
+            Some((hpa, workloads.get(place)?, loads.get(place)?))
+        })
+    };
+    let assumed = targets().filter(|(hpa, workload, _)| {
+        workload.file.containers.is_empty() && hpa.spec.metrics.iter().any(is_of_requests)
+    });
+    let assumed: BTreeSet<_> = assumed.map(|(_, workload, _)| workload.name.as_str()).collect();
+    if !assumed.is_empty() {
+        let text = format!(
+            "500m cpu and 256Mi memory are taken to be the requests of {}; say others in its containers",
+            listed(&assumed)
+        );
+        notes.insert("requests".to_owned(), text);
+    }
+    let costs_nothing = |plan: &LoadPlan| plan.load.work.iter().all(|work| work.cpu_per_unit <= 0.0);
+    let idle = targets()
+        .filter(|(hpa, _, plan)| hpa.spec.metrics.iter().any(is_cpu) && costs_nothing(plan))
+        .map(|(_, workload, _)| workload.name.as_str());
+    let idle: BTreeSet<_> = idle.collect();
+    if !idle.is_empty() {
+        let text = format!(
+            "cpu is a metric, but no work of {} costs any; give a load of cpu, or cpuPerUnit",
+            listed(&idle)
+        );
+        notes.insert("cpu".to_owned(), text);
     }
     notes
+}
+
+/// The first names, and how many more there are.
+fn listed(names: &BTreeSet<&str>) -> String {
+    let first: Vec<_> = names.iter().copied().take(LISTED).collect();
+    match names.len() - first.len() {
+        0 => first.join(", "),
+        more => format!("{} and {more} more", first.join(", ")),
+    }
 }
 
 /// Whether a metric is measured by what pods request.
@@ -79,6 +99,6 @@ flags: {leader-elect-lease-duration: 3s}
 ";
         let scenario = Scenario::read(&Node::read("a.yaml", text).unwrap(), "").unwrap();
         let topics: Vec<_> = scenario.notes.keys().map(String::as_str).collect();
-        assert_eq!(topics, ["cpu of default/web", "flags", "requests of default/web"]);
+        assert_eq!(topics, ["cpu", "flags", "requests"]);
     }
 }
