@@ -6,7 +6,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 /// The time of day. For durations and timers use `tokio::time`, which virtual time moves too.
 pub trait Clock: Debug + Send + Sync + 'static {
@@ -25,6 +25,22 @@ impl Clock for SystemClock {
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the system's clock")]
     fn now(&self) -> Timestamp {
         Timestamp::now()
+    }
+}
+
+/// A clock that is ahead of another, or behind it, by always the same: a server's clock, seen from here.
+#[derive(Debug, Clone)]
+pub struct ShiftedClock {
+    /// The clock here.
+    pub clock: SharedClock,
+    /// How far the other one is ahead of it.
+    pub ahead: SignedDuration,
+}
+
+impl Clock for ShiftedClock {
+    fn now(&self) -> Timestamp {
+        let now = self.clock.now();
+        now.checked_add(self.ahead).unwrap_or(now)
     }
 }
 

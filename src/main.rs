@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    concertina::process::run(std::env::args_os().skip(1))
+    concertina::process::run(std::env::args_os())
 }

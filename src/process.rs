@@ -1,23 +1,27 @@
 //! From the command line to an exit code: 0 when ended on request, 1 when it could not run, 2 for a wrong command line.
+//! `why` also has 3, for findings.
 
 use std::ffi::OsString;
-use std::process::ExitCode;
+use std::process::{ExitCode, Termination};
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::cli::{CliError, Config, Invocation, Program};
 #[cfg(feature = "tools")]
-use crate::cli::DemoOptions;
-use crate::cli::{CliError, Config, Invocation};
+use crate::cli::{DemoOptions, WhyOptions};
 use crate::clock::{SharedClock, SystemClock};
 #[cfg(feature = "tools")]
 use crate::commands::demo::Screen;
+#[cfg(feature = "tools")]
+use crate::commands::why::WhyError;
 use crate::platform::StopRequests;
 use crate::telemetry::logging;
 
-/// Runs what the words after the program's name ask for.
-pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
-    let invocation = match Invocation::from_args(words) {
+/// Runs what the command line asks for, whose first word is how the program was called.
+pub fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
+    let program = words.next().map(|called| Program::of(&called)).unwrap_or_default();
+    let invocation = match Invocation::of(program, words) {
         Ok(invocation) => invocation,
         Err(error) => {
             eprintln!("Error: {error}");
@@ -32,6 +36,13 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
         Invocation::Controller(config) => controller(&config),
         #[cfg(feature = "tools")]
         Invocation::Demo(options) => demo(&options),
+        #[cfg(feature = "tools")]
+        Invocation::Why(options) => why(&options),
+        #[cfg(feature = "tools")]
+        Invocation::Simulate(options) => match crate::commands::simulate::run(&options) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => failed(&error),
+        },
     }
 }
 
@@ -55,10 +66,25 @@ fn demo(options: &DemoOptions) -> ExitCode {
     until_stopped(|stop| crate::commands::demo::run(options, clock, Screen::stdout(), stop))
 }
 
+#[cfg(feature = "tools")]
+fn why(options: &WhyOptions) -> ExitCode {
+    let clock: SharedClock = Arc::new(SystemClock);
+    if options.logging.verbosity > 0
+        && let Err(error) = logging::set_up(options.logging, Arc::clone(&clock))
+    {
+        return failed(&error);
+    }
+    until_stopped(async |stop| {
+        let found = crate::commands::why::run(options, clock, stop).await?;
+        Ok::<_, WhyError>(ExitCode::from(found.exit_code()))
+    })
+}
+
 /// Runs until it ends by itself or a signal asks it to.
-fn until_stopped<F, E>(run: impl FnOnce(CancellationToken) -> F) -> ExitCode
+fn until_stopped<F, T, E>(run: impl FnOnce(CancellationToken) -> F) -> ExitCode
 where
-    F: Future<Output = Result<(), E>>,
+    F: Future<Output = Result<T, E>>,
+    T: Termination,
     E: std::error::Error,
 {
     // A second provider from another crate must not make the choice ambiguous; that this is the first is fine too.
@@ -75,7 +101,7 @@ where
         run(stop).await
     });
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(ended) => ended.report(),
         Err(error) => failed(&error),
     }
 }

@@ -63,6 +63,11 @@ pub enum ClientError {
 pub trait RequestObserver: fmt::Debug + Send + Sync + 'static {
     /// `code` is absent if there was no answer; `elapsed` ends with the answer's head.
     fn observe(&self, method: &Method, host: &str, code: Option<u16>, elapsed: Duration);
+
+    /// A request, other than a watch, ended without the answer that was asked for. After [`Self::observe`].
+    fn failed(&self, call: &Call, error: &ApiError) {
+        let _ = (call, error);
+    }
 }
 
 /// How requests are made.
@@ -284,7 +289,12 @@ impl Client {
                     self.take_token().await;
                     repeats += 1;
                 }
-                _ => return Err(failure.error),
+                _ => {
+                    if let Some(observer) = &self.observer {
+                        observer.failed(call, &failure.error);
+                    }
+                    return Err(failure.error);
+                }
             }
         }
     }

@@ -41,6 +41,13 @@ impl Mapping {
             format!("{}.{}", self.resource, self.group)
         }
     }
+
+    /// The path segments of one object in a namespace.
+    pub fn path<'a>(&'a self, namespace: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
+        let root = if self.group.is_empty() { ["api", ""] } else { ["apis", &self.group] };
+        let rest = [self.version.as_str(), "namespaces", namespace, &self.resource, name];
+        root.into_iter().filter(|segment| !segment.is_empty()).chain(rest)
+    }
 }
 
 /// Why a kind has no mapping.

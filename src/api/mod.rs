@@ -15,6 +15,9 @@
 //! | `GET /apis/metrics.k8s.io/v1beta1/namespaces/{ns}/pods` | [`metrics`] | list `pods.metrics.k8s.io` |
 //! | `GET /apis/custom.metrics.k8s.io/{v}/…` | [`metrics`] | get, list `*.custom.metrics.k8s.io` |
 //! | `GET /apis/external.metrics.k8s.io/v1beta1/…` | [`metrics`] | list `*.external.metrics.k8s.io` |
+//! | `GET …/{horizontalpodautoscalers,pods,events}`, of one namespace or of all | [`list`], for `why` | list each |
+//! | `GET …/{resource}/{name}` of targets and owners of pods | `why` | get each |
+//! | `GET /version`, `/apis` | [`server`], `why` | none (discovery) |
 //! | `POST /api/v1/namespaces/{ns}/events` | [`events`] | create `events` |
 //! | `PATCH /api/v1/namespaces/{ns}/events/{name}` | [`events`] | patch `events` |
 //!
@@ -33,9 +36,11 @@ mod items;
 pub mod jitter;
 pub mod kubeconfig;
 pub mod limit;
+pub mod list;
 pub mod mapper;
 pub mod metrics;
 pub mod scale;
+pub mod server;
 pub mod status;
 pub mod watch;
 

@@ -116,9 +116,7 @@ impl Scales {
 }
 
 fn path<'a>(mapping: &'a Mapping, namespace: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
-    let root = if mapping.group.is_empty() { ["api", ""] } else { ["apis", &mapping.group] };
-    let rest = [mapping.version.as_str(), "namespaces", namespace, &mapping.resource, name, "scale"];
-    root.into_iter().filter(|segment| !segment.is_empty()).chain(rest)
+    mapping.path(namespace, name).chain(["scale"])
 }
 
 fn decode(body: &[u8]) -> Result<ScaleObject, ApiError> {

@@ -15,7 +15,9 @@ Usage:
 #[cfg(feature = "tools")]
 const COMMANDS: &str = "
 Commands (their flags: concertina COMMAND --help):
-  demo    Show autoscaling on a cluster that lives in this process.
+  why       Tell why an HPA has the count it has, and what it does next.
+  simulate  Play HPAs against a model of their workload, in virtual time.
+  demo      Show autoscaling on a cluster that lives in this process.
 ";
 
 /// Of the controller.

@@ -4,24 +4,36 @@
 //! them a [`Config`] that cannot be invalid. [`kcm`] is the list of kube-controller-manager's flags, [`config::OWN`] that
 //! of ours. Without a subcommand it is the controller.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::path::Path;
 
 #[cfg(feature = "tools")]
 pub mod cluster;
 pub mod config;
+#[cfg(feature = "tools")]
+pub mod decision;
 #[cfg(feature = "tools")]
 mod demo;
 pub mod flags;
 pub mod gates;
 mod help;
 pub mod kcm;
+#[cfg(feature = "tools")]
+mod simulate;
 pub mod values;
+#[cfg(feature = "tools")]
+pub mod why;
 
 pub use config::Config;
 #[cfg(feature = "tools")]
 pub use demo::DemoOptions;
 use flags::{FlagError, Raw, Table};
+#[cfg(feature = "tools")]
+pub use simulate::{Outputs as SimulateOutputs, SimulateOptions, Source as SimulateSource};
 use values::Value;
+#[cfg(feature = "tools")]
+pub use why::WhyOptions;
 
 /// What the command line asks for.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,10 +43,43 @@ pub enum Invocation {
     /// Run the demo.
     #[cfg(feature = "tools")]
     Demo(DemoOptions),
+    /// Explain what an HPA does.
+    #[cfg(feature = "tools")]
+    Why(Box<WhyOptions>),
+    /// Run a simulation.
+    #[cfg(feature = "tools")]
+    Simulate(Box<SimulateOptions>),
     /// Print this help text and end.
     Help(String),
     /// Print this version and end.
     Version(String),
+}
+
+/// How the program was called; help texts call it so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Program {
+    /// By its name.
+    #[default]
+    Concertina,
+    /// As a plugin of kubectl, which calls what is named `kubectl-concertina`.
+    KubectlPlugin,
+}
+
+impl Program {
+    /// From the first word of the command line.
+    pub fn of(called: &OsStr) -> Self {
+        let plugin = Path::new(called).file_stem().is_some_and(|name| name == "kubectl-concertina");
+        if plugin { Self::KubectlPlugin } else { Self::Concertina }
+    }
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Concertina => "concertina",
+            Self::KubectlPlugin => "kubectl concertina",
+        })
+    }
 }
 
 /// Why a command line cannot be followed. The process ends with [`CliError::EXIT_CODE`].
@@ -59,17 +104,39 @@ impl CliError {
 impl Invocation {
     /// Reads the words after the program's name.
     pub fn from_args(words: impl IntoIterator<Item = OsString>) -> Result<Self, CliError> {
+        Self::of(Program::Concertina, words)
+    }
+
+    /// The same for a program that was called so.
+    pub fn of(program: Program, words: impl IntoIterator<Item = OsString>) -> Result<Self, CliError> {
         let words = words
             .into_iter()
             .map(|word| word.into_string().map_err(|word| CliError::NotText(format!("{}", word.display()))))
             .collect::<Result<Vec<String>, CliError>>()?;
         #[cfg(feature = "tools")]
-        if let Some(("demo", rest)) = words.split_first().map(|(first, rest)| (first.as_str(), rest)) {
-            return demo::parse(rest.iter().cloned()).map(|parsed| match parsed {
-                demo::Parsed::Options(options) => Self::Demo(options),
-                demo::Parsed::Help(text) => Self::Help(text),
-            });
+        match words.split_first().map(|(first, rest)| (first.as_str(), rest.iter().cloned())) {
+            Some(("demo", rest)) => {
+                return demo::parse(rest).map(|parsed| match parsed {
+                    demo::Parsed::Options(options) => Self::Demo(options),
+                    demo::Parsed::Help(text) => Self::Help(text),
+                });
+            }
+            Some(("why", rest)) => {
+                return why::parse(program, rest).map(|parsed| match parsed {
+                    why::Parsed::Options(options) => Self::Why(options),
+                    why::Parsed::Help(text) => Self::Help(text),
+                });
+            }
+            Some(("simulate", rest)) => {
+                return simulate::parse(rest).map(|parsed| match parsed {
+                    simulate::Parsed::Options(options) => Self::Simulate(options),
+                    simulate::Parsed::Help(text) => Self::Help(text),
+                });
+            }
+            _ => {}
         }
+        #[cfg(not(feature = "tools"))]
+        let _ = program;
         let table = Table::new(&[kcm::FLAGS, kcm::REMOVED_FLAGS, config::OWN]);
         let raw = Raw::parse(words, &table)?;
         if wants_help(&raw) {
@@ -152,6 +219,22 @@ mod tests {
         assert!(matches!(read(&["demo", "--for", "60s", "--port=0"]), Ok(Invocation::Demo(_))));
         assert!(matches!(read(&["demo", "-h"]), Ok(Invocation::Help(_))));
         assert!(read(&["demo", "--dry-run"]).is_err());
+    }
+
+    #[cfg(feature = "tools")]
+    #[test]
+    fn why_has_flags_of_its_own() {
+        assert!(matches!(read(&["why", "web", "-n", "shop"]), Ok(Invocation::Why(_))));
+        assert!(matches!(read(&["why", "-h"]), Ok(Invocation::Help(_))));
+        assert!(read(&["why", "--dry-run"]).is_err());
+    }
+
+    #[test]
+    fn as_a_plugin_it_is_known_by_its_file() {
+        for name in ["kubectl-concertina", "/usr/local/bin/kubectl-concertina", "./kubectl-concertina.exe"] {
+            assert_eq!(Program::of(OsStr::new(name)), Program::KubectlPlugin, "{name}");
+        }
+        assert_eq!(Program::of(OsStr::new("/usr/bin/concertina")), Program::Concertina);
     }
 
     #[cfg(unix)]

@@ -32,6 +32,7 @@ use crate::embedded::{Cluster, Status};
 use self::files::Files;
 use self::observe::{Observer, Snapshot};
 pub use self::screen::Screen;
+pub(super) use self::screen::terminal_columns;
 use self::world::DemoWorld;
 
 /// How often the cluster is looked at.

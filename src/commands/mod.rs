@@ -2,3 +2,5 @@
 
 pub mod demo;
 pub mod simulate;
+pub mod story;
+pub mod why;

@@ -22,6 +22,11 @@ impl Histories {
         self.lock().get(uid).cloned().unwrap_or_default()
     }
 
+    /// Puts what is known of an HPA's past in the place of what was remembered.
+    pub fn seed(&self, uid: &Arc<str>, history: History) {
+        self.lock().insert(Arc::clone(uid), history);
+    }
+
     /// Commits what a sync added.
     pub fn commit(&self, uid: &Arc<str>, changes: &Changes) {
         if *changes != Changes::default() {

@@ -10,7 +10,6 @@ use autoscaling::{
 };
 use jiff::Timestamp;
 use tokio::time::Instant;
-use tracing::field::display;
 
 use super::gather::{Gathered, gather};
 use super::observe::Concluded;
@@ -75,6 +74,16 @@ impl Controller {
         }
         self.telemetry.reconciled(conclusion.action, conclusion.error, started.elapsed());
         Next::Period
+    }
+
+    /// Reads the Scale of an HPA's target and remembers its selector, if its sync would now. Nothing is decided: this
+    /// is for who decides for one HPA and must know which others control the same pods.
+    pub async fn claim(&self, key: &Key) {
+        if let Some(record) = self.hpas.get(key) {
+            let hpa = view(&record);
+            let (_, scale) = self.read_scale(&hpa).await;
+            plan(&hpa, scale, |selector| self.overlap(key, selector), &self.settings);
+        }
     }
 
     /// Reads the Scale of the target, at the first of its mappings that answers; the first error counts.
@@ -186,12 +195,12 @@ impl Controller {
 fn log(key: &Key, conclusion: &Conclusion, outcome: &WriteOutcome, at: Timestamp) {
     if matches!(outcome, WriteOutcome::Done | WriteOutcome::Withheld) {
         let explanation = &conclusion.explanation;
-        let metric = explanation.winning_metric().map(|metric| display(metric.subject()));
+        let metric = explanation.winning_metric().map(|metric| metric.subject().to_string());
         tracing::info!(
             hpa = %key,
             from = explanation.current,
             to = explanation.desired,
-            metric,
+            metric = metric.as_deref(),
             limited_by = explanation.limiting_step().map(LimitingStep::as_str),
             dry_run = (*outcome == WriteOutcome::Withheld).then_some(true),
             "{}",

@@ -6,7 +6,7 @@ use std::io;
 use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream;
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, RETRY_AFTER, USER_AGENT};
+use http::header::{ACCEPT, CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT};
 use http::{Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, Limited, StreamBody};
@@ -14,6 +14,8 @@ use hyper::body::{Frame, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use jiff::Timestamp;
+use jiff::fmt::rfc2822::DateTimePrinter;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Cluster;
@@ -66,7 +68,7 @@ async fn handle(cluster: Cluster, request: Request<Incoming>) -> Result<Response
         Err(error) if error.is::<http_body_util::LengthLimitError>() => {
             let reply = Reply::Failure(Status::too_large(BODY_LIMIT));
             requests.answered(number, reply.code());
-            return Ok(respond(reply, None));
+            return Ok(respond(reply, None, cluster.now()));
         }
         Err(_) => return Err(Closed),
     };
@@ -114,7 +116,7 @@ async fn handle(cluster: Cluster, request: Request<Incoming>) -> Result<Response
         _ => {}
     }
     requests.answered(number, reply.code());
-    Ok(respond(reply, cut))
+    Ok(respond(reply, cut, cluster.now()))
 }
 
 fn text(headers: &HeaderMap, name: &HeaderName) -> String {
@@ -122,7 +124,7 @@ fn text(headers: &HeaderMap, name: &HeaderName) -> String {
     values.collect::<Vec<_>>().join(",")
 }
 
-fn respond(reply: Reply, cut: Option<usize>) -> Response<Body> {
+fn respond(reply: Reply, cut: Option<usize>, now: Timestamp) -> Response<Body> {
     let code = StatusCode::from_u16(reply.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut retry_after = None;
     let (content_type, body) = match reply {
@@ -144,7 +146,11 @@ fn respond(reply: Reply, cut: Option<usize>) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = code;
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, http::HeaderValue::from_static(content_type));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    // By the cluster's clock: hyper would take the system's.
+    if let Some(date) = date(now) {
+        headers.insert(DATE, date);
+    }
     if let Some(seconds) = retry_after {
         headers.insert(RETRY_AFTER, seconds.into());
     }
@@ -152,6 +158,12 @@ fn respond(reply: Reply, cut: Option<usize>) -> Response<Body> {
         headers.insert(http::header::CONTENT_LENGTH, length.into());
     }
     response
+}
+
+/// `Tue, 01 Jan 2030 00:00:07 GMT`; none for a year that the format does not have.
+fn date(now: Timestamp) -> Option<HeaderValue> {
+    let text = DateTimePrinter::new().timestamp_to_rfc9110_string(&now).ok()?;
+    HeaderValue::from_str(&text).ok()
 }
 
 /// A body, and its length where it must be announced because less than that will come.

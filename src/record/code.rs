@@ -11,6 +11,23 @@ use jiff::{SignedDuration, Timestamp};
 /// Longer texts are cut: messages of strangers must not fill the memory.
 const MAX_TEXT: usize = 1024;
 
+/// How texts end that are in most records: one byte instead of these. The first is no ending, the second that of a text
+/// that was cut.
+const ENDINGS: [&str; 12] = [
+    "",
+    "…",
+    " resource utilization (percentage of request)",
+    "Resource",
+    "External",
+    "Object",
+    "Pods",
+    "cpu",
+    "memory",
+    "SuccessfulRescale",
+    "FailedGetResourceMetric",
+    "FailedComputeMetricsReplicas",
+];
+
 /// Where values are written to.
 #[derive(Debug, Default)]
 pub(super) struct Writer {
@@ -42,12 +59,18 @@ pub(super) trait Code: Sized {
 }
 
 impl Writer {
-    /// Begins anew, with times around this one.
-    pub(super) fn begin(&mut self, at: Timestamp) {
+    /// Begins anew.
+    pub(super) fn begin(&mut self) {
         self.frame.clear();
         self.body.clear();
-        self.at = at;
+        self.at = Timestamp::default();
         self.to_frame = false;
+    }
+
+    /// Writes a time from which the later ones are not far.
+    pub(super) fn base(&mut self, at: Timestamp) {
+        at.put(self);
+        self.at = at;
     }
 
     /// What is written within goes to the frame.
@@ -96,17 +119,28 @@ impl Writer {
     /// Writes a text, at most its first [`MAX_TEXT`] bytes.
     pub(super) fn text(&mut self, text: &str) {
         let kept = text.get(..text.floor_char_boundary(MAX_TEXT)).unwrap_or(text);
-        let cut = if kept.len() < text.len() { "…" } else { "" };
-        (kept.len() + cut.len()).put(self);
-        self.bytes(kept.as_bytes());
-        self.bytes(cut.as_bytes());
+        let (stem, ending) = if kept.len() < text.len() {
+            (kept, 1)
+        } else {
+            let mut usual = ENDINGS.iter().enumerate().skip(2);
+            usual.find_map(|(place, ending)| Some((text.strip_suffix(ending)?, place))).unwrap_or((text, 0))
+        };
+        ending.put(self);
+        stem.len().put(self);
+        self.bytes(stem.as_bytes());
     }
 }
 
 impl<'a> Reader<'a> {
-    /// Reads what was written at this time.
-    pub(super) fn new(frame: &'a [u8], body: &'a [u8], at: Timestamp) -> Self {
-        Self { frame, body, at, from_frame: false }
+    /// Reads what was written.
+    pub(super) fn new(frame: &'a [u8], body: &'a [u8]) -> Self {
+        Self { frame, body, at: Timestamp::default(), from_frame: false }
+    }
+
+    /// Reads what [`Writer::base`] wrote.
+    pub(super) fn base(&mut self) -> Option<Timestamp> {
+        self.at = Code::take(self)?;
+        Some(self.at)
     }
 
     /// What is read within comes from the frame.
@@ -203,8 +237,10 @@ impl Code for Arc<str> {
     }
 
     fn take(from: &mut Reader<'_>) -> Option<Self> {
+        let ending = ENDINGS.get(usize::take(from)?)?;
         let length = usize::take(from)?;
-        std::str::from_utf8(from.bytes(length)?).ok().map(Self::from)
+        let stem = std::str::from_utf8(from.bytes(length)?).ok()?;
+        Some([stem, ending].concat().into())
     }
 }
 
@@ -287,10 +323,13 @@ mod tests {
 
     fn back<T: Code>(value: &T, at: Timestamp) -> Option<T> {
         let mut writer = Writer::default();
-        writer.begin(at);
+        writer.begin();
+        writer.base(at);
         value.put(&mut writer);
         assert!(writer.frame.is_empty());
-        T::take(&mut Reader::new(&[], &writer.body, at))
+        let mut reader = Reader::new(&[], &writer.body);
+        assert_eq!(reader.base(), Some(at));
+        T::take(&mut reader)
     }
 
     #[test]
@@ -324,10 +363,23 @@ mod tests {
     }
 
     #[test]
+    fn usual_texts_are_short() {
+        for text in
+            ["Resource", "ContainerResource", "cpu", "cpu resource utilization (percentage of request)", ""]
+        {
+            let mut writer = Writer::default();
+            writer.begin();
+            writer.text(text);
+            assert!(writer.body.len() <= 11, "{text}: {}", writer.body.len());
+            assert_eq!(<Arc<str>>::take(&mut Reader::new(&[], &writer.body)).as_deref(), Some(text));
+        }
+    }
+
+    #[test]
     fn small_numbers_take_one_byte() {
         let mut writer = Writer::default();
         for number in [-64, -1, 0, 63] {
-            writer.begin(Timestamp::UNIX_EPOCH);
+            writer.begin();
             number.put(&mut writer);
             assert_eq!(writer.body.len(), 1);
         }
@@ -336,11 +388,11 @@ mod tests {
     #[test]
     fn bytes_that_nobody_wrote_are_refused() {
         let all = [0xff; 30];
-        let mut reader = Reader::new(&all, &all[..3], Timestamp::UNIX_EPOCH);
+        let mut reader = Reader::new(&all, &all[..3]);
         assert_eq!(i64::take(&mut reader), None);
         assert_eq!(reader.frame(i64::take), None);
         assert_eq!(reader.frame(bool::take), None);
-        let mut long = Reader::new(&[], &[0x7f, b'x'], Timestamp::UNIX_EPOCH);
+        let mut long = Reader::new(&[], &[0, 0x7f, b'x']);
         assert_eq!(<Arc<str>>::take(&mut long), None);
     }
 }

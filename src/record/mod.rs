@@ -32,7 +32,8 @@ pub struct Record {
 
 #[derive(Debug, Default)]
 struct State {
-    by_uid: HashMap<Arc<str>, Ring>,
+    /// Boxed, as a map has many places that are not taken.
+    by_uid: HashMap<Arc<str>, Box<Ring>>,
     writer: Writer,
 }
 
@@ -56,7 +57,7 @@ impl Record {
 
     /// The last decision of an HPA.
     pub fn last(&self, uid: &str) -> Option<DecisionEntry> {
-        let entry = self.lock().by_uid.get(uid).and_then(Ring::last).cloned();
+        let entry = self.lock().by_uid.get(uid).and_then(|ring| ring.last()).cloned();
         entry.as_ref().and_then(Entry::decision)
     }
 

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use autoscaling::Action;
 use autoscaling::explanation::{Course, Explanation, LimitingStep, MetricExplanation};
+use autoscaling::{Action, WriteOutcome};
 use jiff::Timestamp;
 
 use super::code::{Code, Reader, Writer, fields};
@@ -23,14 +23,19 @@ pub(super) struct Ring {
 /// One decision, or several in a row that differ in noise only.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
-    first_at: Timestamp,
-    last_at: Timestamp,
-    syncs: u32,
     /// What changes only with the spec; shared by the entries of which it is true.
     frame: Arc<[u8]>,
-    /// What the newest of the syncs adds.
+    /// When and how often, then the newest of the syncs.
     body: Vec<u8>,
-    /// Between what the ratio of each metric moved.
+}
+
+/// When and how often it was decided so.
+#[derive(Debug)]
+struct Header {
+    last_at: Timestamp,
+    first_at: Timestamp,
+    syncs: u32,
+    /// Between what the ratio of each metric that gave one moved. Of a single sync, nothing.
     ratios: Vec<Moved>,
 }
 
@@ -74,19 +79,25 @@ impl Likeness {
 impl Ring {
     /// Adds a concluded sync; `writer` is scratch space. Beyond `capacity` the oldest goes.
     pub(super) fn add(&mut self, sync: &Concluded<'_>, capacity: usize, writer: &mut Writer) {
-        put(sync, writer);
         let likeness = Likeness::of(sync);
-        let same = self.newest == Some(likeness) && likeness.is_steady();
-        if let Some(newest) = self.entries.back_mut().filter(|newest| same && *newest.frame == *writer.frame)
+        let alike = self.newest == Some(likeness) && likeness.is_steady();
+        if let Some(newest) = self.entries.back_mut().filter(|_| alike)
+            && let Some(header) = newest.header_with(sync)
         {
-            newest.fold(sync, &writer.body);
-            return;
+            put(&header, sync, writer);
+            if *newest.frame == *writer.frame {
+                newest.body.clear();
+                newest.body.reserve_exact(writer.body.len());
+                newest.body.extend_from_slice(&writer.body);
+                return;
+            }
         }
+        put(&Header::first(sync), sync, writer);
         while self.entries.len() >= capacity.max(1) {
             self.entries.pop_front();
         }
         if let Some(aged) = self.entries.back_mut() {
-            aged.settle();
+            aged.body.shrink_to_fit();
         }
         let known = self.entries.iter().rev().find(|entry| *entry.frame == *writer.frame);
         let frame = known.map_or_else(|| Arc::from(&*writer.frame), |entry| Arc::clone(&entry.frame));
@@ -94,14 +105,7 @@ impl Ring {
         if self.entries.len() == self.entries.capacity() {
             self.entries.reserve_exact(self.entries.len().clamp(1, 4));
         }
-        self.entries.push_back(Entry {
-            first_at: sync.at,
-            last_at: sync.at,
-            syncs: 1,
-            frame,
-            body: writer.body.clone(),
-            ratios: ratios(&sync.conclusion.explanation).map(Moved::from).collect(),
-        });
+        self.entries.push_back(Entry { frame, body: writer.body.clone() });
         self.newest = Some(likeness);
     }
 
@@ -117,45 +121,25 @@ impl Ring {
 }
 
 impl Entry {
-    /// Takes in another sync that ended alike.
-    fn fold(&mut self, sync: &Concluded<'_>, body: &[u8]) {
-        self.last_at = sync.at;
-        self.syncs = self.syncs.saturating_add(1);
-        self.body.clear();
-        self.body.extend_from_slice(body);
-        for (moved, ratio) in self.ratios.iter_mut().zip(ratios(&sync.conclusion.explanation)) {
-            moved.lowest = moved.lowest.min(ratio);
-            moved.highest = moved.highest.max(ratio);
-        }
-    }
-
-    /// Gives back what it needs no more once it is not the newest.
-    fn settle(&mut self) {
-        self.body.shrink_to_fit();
-        if self.syncs == 1 {
-            self.ratios = Vec::new();
-        }
-    }
-
     /// As it is served.
     pub(super) fn decision(&self) -> Option<DecisionEntry> {
-        let kept = Kept::take(&mut Reader::new(&self.frame, &self.body, self.last_at))?;
+        let (header, kept) = self.read()?;
+        let Header { last_at, first_at, syncs, ratios } = header;
         let Kept { generation, action, outcome, error, events, explanation } = kept;
-        let subjects = explanation.metrics.iter().filter_map(MetricExplanation::reading);
-        let moved = subjects
-            .zip(&self.ratios)
-            .filter(|(_, moved)| self.syncs > 1 && moved.lowest.is_finite() && moved.highest.is_finite());
+        let readings = explanation.metrics.iter().filter_map(MetricExplanation::reading);
+        let moved =
+            readings.zip(ratios).filter(|(_, moved)| moved.lowest.is_finite() && moved.highest.is_finite());
         let ratios = moved.map(|(reading, moved)| RatioRange {
             metric: reading.subject.to_string(),
             lowest: moved.lowest,
             highest: moved.highest,
         });
         Some(DecisionEntry {
-            first_at: self.first_at,
-            last_at: self.last_at,
-            syncs: self.syncs,
+            first_at,
+            last_at,
+            syncs,
             generation,
-            sentence: explanation.sentence(self.last_at),
+            sentence: explanation.sentence(last_at),
             action: action.into(),
             limiting_step: explanation.limiting_step().map(|step| step.as_str().to_owned()),
             winner: explanation.winning_metric().map(|metric| metric.subject().to_string()),
@@ -168,7 +152,56 @@ impl Entry {
             explanation,
         })
     }
+
+    fn read(&self) -> Option<(Header, Kept)> {
+        let mut from = Reader::new(&self.frame, &self.body);
+        Some((Header::take(&mut from)?, Kept::take(&mut from)?))
+    }
+
+    /// The header once another sync has ended alike.
+    fn header_with(&self, sync: &Concluded<'_>) -> Option<Header> {
+        let mut header = Header::take(&mut Reader::new(&self.frame, &self.body))?;
+        if header.syncs == 1 {
+            header.ratios = ratios(&self.read()?.1.explanation).map(Moved::from).collect();
+        }
+        for (moved, ratio) in header.ratios.iter_mut().zip(ratios(&sync.conclusion.explanation)) {
+            moved.lowest = moved.lowest.min(ratio);
+            moved.highest = moved.highest.max(ratio);
+        }
+        header.last_at = sync.at;
+        header.syncs = header.syncs.saturating_add(1);
+        Some(header)
+    }
 }
+
+impl Header {
+    /// Of a sync that is a change.
+    fn first(sync: &Concluded<'_>) -> Self {
+        Self { last_at: sync.at, first_at: sync.at, syncs: 1, ratios: Vec::new() }
+    }
+}
+
+/// All times are written as distances from the last sync.
+impl Code for Header {
+    fn put(&self, to: &mut Writer) {
+        let Self { last_at, first_at, syncs, ratios } = self;
+        to.base(*last_at);
+        first_at.put(to);
+        syncs.put(to);
+        ratios.put(to);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Option<Self> {
+        Some(Self {
+            last_at: from.base()?,
+            first_at: Code::take(from)?,
+            syncs: Code::take(from)?,
+            ratios: Code::take(from)?,
+        })
+    }
+}
+
+fields!(Moved: body lowest, body highest);
 
 impl From<f64> for Moved {
     fn from(ratio: f64) -> Self {
@@ -193,29 +226,28 @@ struct Kept {
 }
 
 fields!(Kept:
-    frame generation, body action, body outcome, body error, frame events, body explanation,
+    frame generation, body action, body outcome, body error, body events, body explanation,
 );
 
-/// Writes what [`Kept`] reads, without making one.
-fn put(sync: &Concluded<'_>, to: &mut Writer) {
+/// Writes a header and what [`Kept`] reads, without making one.
+fn put(header: &Header, sync: &Concluded<'_>, to: &mut Writer) {
     let conclusion = sync.conclusion;
-    to.begin(sync.at);
-    to.frame(|to| {
-        sync.hpa.generation.put(to);
-        let events = || conclusion.events.iter().chain(&conclusion.last_event);
-        events().count().put(to);
-        for event in events() {
-            to.text(event.reason);
-        }
-    });
+    to.begin();
+    header.put(to);
+    to.frame(|to| sync.hpa.generation.put(to));
     conclusion.action.put(to);
     Outcome::from(sync.outcome).put(to);
     match sync.outcome {
-        autoscaling::WriteOutcome::Failed(text) => {
+        WriteOutcome::Failed(text) => {
             true.put(to);
             to.text(text);
         }
         _ => false.put(to),
+    }
+    let events = || conclusion.events.iter().chain(&conclusion.last_event);
+    events().count().put(to);
+    for event in events() {
+        to.text(event.reason);
     }
     conclusion.explanation.put(to);
 }

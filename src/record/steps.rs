@@ -65,7 +65,9 @@ impl Code for MetricReading {
         to.body(|to| {
             self.value.put(to);
             self.total.put(to);
-            self.ratio.put(to);
+            // Mostly it follows from the two.
+            let follows = self.ratio.to_bits() == quotient(self.value, self.target).to_bits();
+            (!follows).then_some(self.ratio).put(to);
             put_pods(&self.pods, &self.unlisted, to);
             self.strangers.put(to);
             self.ready_pods.put(to);
@@ -76,15 +78,20 @@ impl Code for MetricReading {
     }
 
     fn take(from: &mut Reader<'_>) -> Option<Self> {
+        let (subject, name) = (from.frame(Code::take)?, from.frame(Code::take)?);
+        let (target, lowest_tolerated) = (from.frame(Code::take)?, from.frame(Code::take)?);
+        let highest_tolerated = from.frame(Code::take)?;
+        let (value, total) = (from.body(Code::take)?, from.body(Code::take)?);
+        let ratio: Option<f64> = from.body(Code::take)?;
         Some(Self {
-            subject: from.frame(Code::take)?,
-            name: from.frame(Code::take)?,
-            target: from.frame(Code::take)?,
-            lowest_tolerated: from.frame(Code::take)?,
-            highest_tolerated: from.frame(Code::take)?,
-            value: from.body(Code::take)?,
-            total: from.body(Code::take)?,
-            ratio: from.body(Code::take)?,
+            subject,
+            name,
+            target,
+            value,
+            total,
+            ratio: ratio.unwrap_or_else(|| quotient(value, target)),
+            lowest_tolerated,
+            highest_tolerated,
             pods: from.body(take_each)?,
             unlisted: from.body(take_each)?,
             strangers: from.body(Code::take)?,
@@ -94,6 +101,15 @@ impl Code for MetricReading {
             proposal: from.body(Code::take)?,
         })
     }
+}
+
+/// One amount divided by another, whatever their units.
+fn quotient(value: Measure, target: Measure) -> f64 {
+    let amount = |measure| match measure {
+        Measure::Percent(percent) => f64::from(percent),
+        Measure::Milli(amount) | Measure::MilliPerPod(amount) => amount as f64,
+    };
+    amount(value) / amount(target)
 }
 
 /// Lists the first pods of each group that does not count, and counts the rest.
@@ -228,10 +244,10 @@ impl Code for StabilizationStep {
 
 fields!(Recommendation: body at, body replicas);
 fields!(LimitStep:
-    body before, body after, body limit, body direction, frame select, frame policies, body rate_allows,
+    body before, body after, body limit, body direction, body select, body policies, body rate_allows,
 );
 fields!(PolicyUse:
-    frame kind, frame value, frame period_seconds, body added, body removed, body start, body allows, body frees_at,
+    body kind, body value, body period_seconds, body added, body removed, body start, body allows, body frees_at,
 );
 
 variants!(Limit: WithinRange = 0, ScaleUpRate = 1, ScaleDownRate = 2, Maximum = 3, Minimum = 4);

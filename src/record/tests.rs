@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use autoscaling::explanation::LimitingStep;
 use autoscaling::history::History;
 use autoscaling::pod::{
     ConditionStatus, ContainerRequests, LabelSet, Phase, Pod, PodRequests, ReadyCondition, ResourceList,
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::Record;
 use super::steps::LISTED_PODS;
-use super::wire::{ActionTaken, DecisionEntry, Outcome};
+use super::wire::{ActionTaken, DecisionEntry, DecisionList, Outcome};
 use crate::controller::{Concluded, Observer};
 use crate::store::{HpaRecord, Key};
 
@@ -163,7 +164,7 @@ fn steady_syncs_are_one_entry_with_the_newest_steps_and_the_range_of_ratios() {
     let [entry] = stage.decisions().try_into().unwrap();
     assert_eq!(entry.syncs, 5);
     assert_eq!(entry.last_at.duration_since(entry.first_at), SignedDuration::from_mins(1));
-    assert_eq!(entry.sentence, "stays at 4: cpu is at 51 %, within tolerance of its target of 50 %");
+    assert_eq!(entry.sentence, last.explanation.sentence(stage.now));
     assert_eq!((entry.action, entry.outcome), (ActionTaken::None, Outcome::NotNeeded));
     assert_eq!(entry.limiting_step.as_deref(), Some("tolerance"));
     assert_eq!(entry.winner.as_deref(), Some("cpu"));
@@ -185,22 +186,24 @@ fn every_change_is_an_entry_newest_first() {
     stage.cpu(30);
     stage.sync();
     let decisions = stage.decisions();
-    let told: Vec<_> = decisions.iter().map(|entry| (&*entry.sentence, entry.syncs)).collect();
+    let told: Vec<_> = decisions
+        .iter()
+        .map(|entry| (entry.from, entry.to, entry.limiting_step.as_deref(), entry.syncs))
+        .collect();
     assert_eq!(
         told,
         [
-            (
-                "stays at 7: cpu asks for 5, but the 5 min scale-down window still holds 7, for another 4 min 45 s",
-                1
-            ),
-            ("stays at 7: cpu is at its target of 50 %", 2),
-            ("goes from 4 to 7: cpu asks for 7", 1),
-            ("stays at 4: cpu is at its target of 50 %", 1),
+            (Some(7), Some(7), Some("scaleDownWindow"), 1),
+            (Some(7), Some(7), Some("tolerance"), 2),
+            (Some(4), Some(7), None, 1),
+            (Some(4), Some(4), Some("tolerance"), 1),
         ]
     );
+    for entry in &decisions {
+        assert_eq!(entry.sentence, entry.explanation.sentence(entry.last_at));
+    }
     let rescale = &decisions[2];
     assert_eq!((rescale.action, rescale.outcome), (ActionTaken::ScaleUp, Outcome::Done));
-    assert_eq!((rescale.from, rescale.to, rescale.limiting_step.as_deref()), (Some(4), Some(7), None));
     assert_eq!(rescale.events, ["SuccessfulRescale"]);
     assert_eq!(rescale.ratios, []);
 }
@@ -268,7 +271,7 @@ fn a_metric_that_fails_is_a_change_and_so_is_its_return() {
         [(Some("tolerance"), 1), (Some("failure"), 1), (Some("failure"), 2), (Some("tolerance"), 1)]
     );
     assert_eq!((decisions[1].from, decisions[1].to), (None, None));
-    assert_eq!(decisions[1].sentence, "does nothing: the target's scale cannot be read: not found");
+    assert!(decisions[1].sentence.ends_with("not found"), "{}", decisions[1].sentence);
     assert_eq!((decisions[2].from, decisions[2].to, &decisions[2].winner), (Some(4), None, &None));
     assert_eq!(decisions[2].events, ["FailedGetResourceMetric", "FailedComputeMetricsReplicas"]);
 }
@@ -345,4 +348,17 @@ fn the_json_is_read_back_as_it_was_written() {
     let decisions = stage.decisions();
     let json = serde_json::to_string(&decisions).unwrap();
     assert_eq!(serde_json::from_str::<Vec<DecisionEntry>>(&json).unwrap(), decisions);
+}
+
+#[test]
+fn the_documented_example_is_a_decision_list() {
+    let document = include_str!("../../docs/decisions.md");
+    let (_, example) = document.split_once("```json\n").unwrap();
+    let (example, _) = example.split_once("```").unwrap();
+    let list: DecisionList = serde_json::from_str(example).unwrap();
+    let written: Value = serde_json::from_str(example).unwrap();
+    assert_eq!(serde_json::to_value(&list).unwrap(), written);
+    let entry = &list.decisions[0];
+    assert_eq!(entry.explanation.sentence(entry.last_at), entry.sentence);
+    assert_eq!(entry.explanation.limiting_step().map(LimitingStep::as_str), entry.limiting_step.as_deref());
 }

@@ -55,10 +55,15 @@ impl Overlap {
                 id
             }
         };
-        let sharing = pods.sharing(&hpa.namespace, id);
-        let names: BTreeSet<_> =
-            sharing.iter().filter_map(|id| claims.by_selector.get(id)).flatten().collect();
-        names.into_iter().map(|name| Key::new(Arc::clone(&hpa.namespace), Arc::clone(name))).collect()
+        claims.sharing(&hpa.namespace, id, pods)
+    }
+
+    /// As [`Self::claim`] answered last, with the pods of now. Empty if no selector of the HPA is remembered.
+    pub fn sharing(&self, hpa: &Key, pods: &Pods) -> Vec<Key> {
+        let namespaces = lock(&self.namespaces);
+        let claims = namespaces.get(&hpa.namespace);
+        let claim = claims.and_then(|claims| Some((claims, claims.by_hpa.get(&hpa.name)?)));
+        claim.map(|(claims, claim)| claims.sharing(&hpa.namespace, claim.id, pods)).unwrap_or_default()
     }
 
     /// Forgets the selector of an HPA that is gone. No effect if none is remembered.
@@ -85,6 +90,13 @@ impl Overlap {
 }
 
 impl Claims {
+    /// The HPAs whose selectors match a pod that this one matches too, by name.
+    fn sharing(&self, namespace: &Arc<str>, id: SelectorId, pods: &Pods) -> Vec<Key> {
+        let sharing = pods.sharing(namespace, id);
+        let names: BTreeSet<_> = sharing.iter().filter_map(|id| self.by_selector.get(id)).flatten().collect();
+        names.into_iter().map(|name| Key::new(Arc::clone(namespace), Arc::clone(name))).collect()
+    }
+
     fn remove(&mut self, hpa: &Key, pods: &Pods) {
         let Some(claim) = self.by_hpa.remove(&hpa.name) else {
             return;

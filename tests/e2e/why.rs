@@ -101,7 +101,10 @@ pub(crate) async fn explains_a_past(stage: &Stage) -> Outcome {
     limited.condition("web", rate).await?;
 
     for (world, sentence) in [
-        (&held, "stays at 4: cpu asks for 2, but the 2 min scale-down window still holds 4, for another *"),
+        (
+            &held,
+            "stays at 4: cpu asks for 2, but the 2 min scale-down window still holds 4, for at least another *",
+        ),
         (&limited, "stays at 3: cpu asks for *, but the scale-up policies allow 3, for another *"),
     ] {
         eventually(SOON, &format!("why says of {} {sentence:?}", world.namespace), async || {

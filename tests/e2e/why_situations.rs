@@ -83,17 +83,22 @@ pub(crate) const SITUATIONS: &[Situation] = &[
         sentence: "stays at 2: cpu is at 54 %, within tolerance of its target of 50 %",
         ..BASE
     },
-    Situation { name: "grows", cpu: Some(150), sentence: "goes from 2 to 3: cpu asks for 3", ..BASE },
+    Situation {
+        name: "grows",
+        cpu: Some(150),
+        sentence: "goes from 2 to 3: cpu is at 75 %, above its target of 50 %",
+        ..BASE
+    },
     Situation {
         name: "doubles-at-most",
         cpu: Some(400),
-        sentence: "goes from 2 to 4: cpu asks for 8, but without a behavior one sync may not go beyond 4",
+        sentence: "goes from 2 to 4: cpu asks for 8, but without a behavior one sync at most doubles the count, to 4",
         ..BASE
     },
     Situation {
         name: "down-window",
         replicas: 4,
-        sentence: "stays at 4: cpu asks for 2, but the 4 s scale-down window still holds 4, for another * s",
+        sentence: "stays at 4: cpu asks for 2, but the 4 s scale-down window still holds 4, for another 4 s",
         ..BASE
     },
     Situation {
@@ -164,7 +169,7 @@ pub(crate) const SITUATIONS: &[Situation] = &[
     Situation {
         name: "at-zero",
         replicas: 0,
-        sentence: "stays at 0: a target that somebody set to 0 is not scaled",
+        sentence: "stays at 0: somebody set the target to 0, which switches autoscaling off",
         exit: 3,
         ..BASE
     },
@@ -191,9 +196,8 @@ pub(crate) const SITUATIONS: &[Situation] = &[
     },
     Situation {
         name: "metrics-away",
-        sentence: "stays at 2: cpu cannot be had: failed to get cpu utilization: unable to get metrics for resource \
-                   cpu: unable to fetch metrics from resource metrics API: the server is currently unable to handle \
-                   the request (get pods.metrics.k8s.io)",
+        sentence: "stays at 2: cpu cannot be read: the server is currently unable to handle the request (get \
+                   pods.metrics.k8s.io)",
         exit: 3,
         more: Extra::MetricsAway,
         ..BASE
@@ -201,14 +205,13 @@ pub(crate) const SITUATIONS: &[Situation] = &[
     Situation {
         name: "no-samples",
         cpu: None,
-        sentence: "stays at 2: cpu cannot be had: *no metrics returned from resource metrics API",
+        sentence: "stays at 2: cpu cannot be read: no metrics returned from resource metrics API",
         exit: 3,
         ..BASE
     },
     Situation {
         name: "no-request",
-        sentence: "stays at 2: cpu cannot be had: failed to get cpu utilization: missing request for cpu in \
-                   container app of Pod web-*",
+        sentence: "stays at 2: cpu cannot be read: missing request for cpu in container app of Pod web-*",
         exit: 3,
         more: Extra::NoRequest,
         ..BASE
@@ -217,20 +220,20 @@ pub(crate) const SITUATIONS: &[Situation] = &[
         name: "one-container",
         cpu: Some(200),
         spec: || metrics(&[container_cpu("app", 50)]),
-        sentence: "goes from 2 to 4: cpu of container app asks for 4",
+        sentence: "goes from 2 to 4: cpu of container app is at 100 %, above its target of 50 %",
         ..BASE
     },
     Situation {
         name: "external-per-pod",
         spec: || metrics(&[external("jobs", "AverageValue", "10")]),
-        sentence: "goes from 2 to 3: jobs asks for 3",
+        sentence: "goes from 2 to 3: jobs is at 15 per pod, above its target of 10 per pod",
         more: Extra::Jobs("30"),
         ..BASE
     },
     Situation {
         name: "external-missing",
         spec: || metrics(&[external("nowhere", "AverageValue", "10")]),
-        sentence: "stays at 2: nowhere cannot be had: *no metrics returned from external metrics API",
+        sentence: "stays at 2: nowhere cannot be read: no metrics returned from external metrics API",
         exit: 3,
         ..BASE
     },
@@ -238,7 +241,7 @@ pub(crate) const SITUATIONS: &[Situation] = &[
         name: "one-of-two-fails",
         cpu: Some(150),
         spec: || metrics(&[external("nowhere", "AverageValue", "10"), cpu_utilization(50)]),
-        sentence: "goes from 2 to 3: cpu asks for 3",
+        sentence: "goes from 2 to 3: cpu is at 75 %, above its target of 50 %",
         exit: 3,
         ..BASE
     },
@@ -246,21 +249,21 @@ pub(crate) const SITUATIONS: &[Situation] = &[
         name: "no-way-down",
         replicas: 4,
         spec: || metrics(&[cpu_utilization(50), external("nowhere", "AverageValue", "10")]),
-        sentence: "stays at 4: cpu asks for 2, but nothing is scaled down while nowhere cannot be had: *",
+        sentence: "stays at 4: cpu asks for 2, but nothing is scaled down while nowhere cannot be read: no metrics returned from external metrics API",
         exit: 3,
         ..BASE
     },
     Situation {
         name: "pods-metric",
         spec: || metrics(&[pods_average("requests", "20")]),
-        sentence: "goes from 2 to 3: requests asks for 3",
+        sentence: "goes from 2 to 3: requests is at 30 per pod, above its target of 20 per pod",
         more: Extra::Requests(60),
         ..BASE
     },
     Situation {
         name: "object-metric",
         spec: || metrics(&[ingress("hits", "Value", "100")]),
-        sentence: "goes from 2 to 4: hits of Ingress/main asks for 4",
+        sentence: "goes from 2 to 4: hits of Ingress/main is at 200, above its target of 100",
         more: Extra::Hits("200"),
         ..BASE
     },

@@ -167,8 +167,8 @@ struct Surroundings {
 
 impl Surroundings {
     fn load(&self, options: &ClusterOptions) -> Result<UserConfig, KubeconfigError> {
-        let (files, merged) = match options.kubeconfig.as_deref().filter(|path| !path.as_os_str().is_empty())
-        {
+        let options = &options.clone().without_empty();
+        let (files, merged) = match options.kubeconfig.as_deref() {
             Some(path) => files::read_one(path)?,
             None => files::read_usual(self.kubeconfig.as_ref(), self.home.as_deref())?,
         };

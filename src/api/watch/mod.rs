@@ -24,11 +24,11 @@ use super::jitter::Jitter;
 pub use handle::{Handle, WatchStatus};
 
 /// Objects per page of a list.
-const PAGE: &str = "500";
+pub(super) const PAGE: &str = "500";
 /// How long a server may take for one page.
-const PAGE_TIMEOUT: Duration = Duration::from_mins(1);
+pub(super) const PAGE_TIMEOUT: Duration = Duration::from_mins(1);
 /// The largest page, in bytes: 500 objects of the largest size that etcd takes.
-const MAX_PAGE: usize = 1 << 30;
+pub(super) const MAX_PAGE: usize = 1 << 30;
 /// The longest line of a watch, in bytes; far above what etcd holds.
 const MAX_LINE: usize = 16 << 20;
 /// How long a server may take to begin a watch.

@@ -129,6 +129,11 @@ impl Drop for Screen {
     }
 }
 
+/// How wide the terminal is.
+pub(in crate::commands) fn terminal_columns() -> usize {
+    terminal_size().columns
+}
+
 /// The size of the terminal at standard input, as `stty` tells it: asking the system needs code that is not safe.
 fn terminal_size() -> Size {
     let answer = Command::new("stty").arg("size").stdin(Stdio::inherit()).stderr(Stdio::null()).output();

@@ -38,6 +38,8 @@ pub struct HpaRun {
     pub name: String,
     /// `Kind/name` of what it scales.
     pub target: String,
+    /// The unit of the load, such as `millicores` or `requests/s`; empty without a load.
+    pub unit: String,
     /// One sample per period, the first at 0.
     pub samples: Vec<Sample>,
     /// Each metric of the spec, in order; its values are as many as there are samples.

@@ -38,9 +38,14 @@ impl Answers<'_> {
         match request.path {
             [resource] if resource == "pods" => {
                 let mut list = List::begin("PodMetrics", "metrics.k8s.io", request.version);
+                let mut written: Option<(Usage, Stamps)> = None;
                 for (group, pod, usage) in pods {
-                    list.next();
-                    self.write_usage(&mut list.text, "", group, pod, usage);
+                    // Most samples of a list were taken at once.
+                    let known = written
+                        .take()
+                        .filter(|(other, _)| (other.at, other.window) == (usage.at, usage.window));
+                    let (_, stamps) = written.insert(known.unwrap_or_else(|| (usage, self.stamps(usage))));
+                    write_usage(list.next(), "", group, pod, usage, stamps);
                 }
                 list.end()
             }
@@ -51,7 +56,7 @@ impl Answers<'_> {
                 let kind =
                     format!("\"kind\":\"PodMetrics\",\"apiVersion\":\"metrics.k8s.io/{}\",", request.version);
                 let mut text = Vec::new();
-                self.write_usage(&mut text, &kind, group, pod, usage);
+                write_usage(&mut text, &kind, group, pod, usage, &self.stamps(usage));
                 MetricsReply::Encoded(text.into())
             }
             _ => MetricsReply::Absent,
@@ -147,38 +152,6 @@ impl Answers<'_> {
         list.end()
     }
 
-    /// A PodMetrics: the work is in one container, the others idle.
-    fn write_usage(&self, text: &mut Vec<u8>, kind: &str, group: &Group, pod: &Pod, usage: Usage) {
-        put(text, b"{");
-        put(text, kind.as_bytes());
-        put(text, b"\"metadata\":{\"name\":");
-        quote(text, &pod.name);
-        put(text, b",\"namespace\":");
-        quote(text, &group.namespace);
-        put(text, b",\"creationTimestamp\":");
-        let time = self.time_text(usage.at);
-        quote(text, &time);
-        put(text, b",\"labels\":");
-        quote(text, &group.labels);
-        put(text, b"},\"timestamp\":");
-        quote(text, &time);
-        put(text, b",\"window\":");
-        quote(text, &window_text(usage.window));
-        put(text, b",\"containers\":[");
-        for (place, container) in pod.containers.iter().enumerate() {
-            let (millicores, bytes) = if place == pod.working {
-                (usage.millicores, usage.bytes)
-            } else {
-                (IDLE_MILLICORES, IDLE_BYTES)
-            };
-            put(text, if place == 0 { b"{\"name\":" } else { b",{\"name\":" });
-            quote(text, container);
-            let (nanocores, kibibytes) = (whole(millicores * 1e6), whole(bytes / 1_024.0));
-            let _ = write!(text, ",\"usage\":{{\"cpu\":\"{nanocores}n\",\"memory\":\"{kibibytes}Ki\"}}}}");
-        }
-        put(text, b"]}");
-    }
-
     /// A MetricValue. v1beta1 names its fields otherwise.
     fn write_value(&self, list: &mut List, version: &str, object: [&str; 4], metric: &str, reading: Reading) {
         let [api_version, kind, namespace, name] = object;
@@ -206,10 +179,24 @@ impl Answers<'_> {
         let _ = write!(text, ",\"value\":\"{}m\"}}", whole(reading.value * 1_000.0));
     }
 
+    fn stamps(&self, usage: Usage) -> Stamps {
+        let mut stamps = Stamps::default();
+        quote(&mut stamps.time, &self.time_text(usage.at));
+        quote(&mut stamps.window, &window_text(usage.window));
+        stamps
+    }
+
     fn time_text(&self, at: Duration) -> String {
         let ago = self.now.saturating_sub(at);
         time_text(self.time.checked_sub(ago).unwrap_or(self.time))
     }
+}
+
+/// When a sample was taken, and over what time it is a mean, as JSON.
+#[derive(Debug, Default)]
+struct Stamps {
+    time: Vec<u8>,
+    window: Vec<u8>,
 }
 
 /// A list that is being written.
@@ -239,6 +226,37 @@ impl List {
         put(&mut self.text, b"]}");
         MetricsReply::Encoded(self.text.into())
     }
+}
+
+/// A PodMetrics: the work is in one container, the others idle.
+fn write_usage(text: &mut Vec<u8>, kind: &str, group: &Group, pod: &Pod, usage: Usage, stamps: &Stamps) {
+    put(text, b"{");
+    put(text, kind.as_bytes());
+    put(text, b"\"metadata\":{\"name\":");
+    quote(text, &pod.name);
+    put(text, b",\"namespace\":");
+    quote(text, &group.namespace);
+    put(text, b",\"creationTimestamp\":");
+    put(text, &stamps.time);
+    put(text, b",\"labels\":");
+    put(text, &group.labels_text);
+    put(text, b"},\"timestamp\":");
+    put(text, &stamps.time);
+    put(text, b",\"window\":");
+    put(text, &stamps.window);
+    put(text, b",\"containers\":[");
+    for (place, container) in pod.containers.iter().enumerate() {
+        let (millicores, bytes) = if place == pod.working {
+            (usage.millicores, usage.bytes)
+        } else {
+            (IDLE_MILLICORES, IDLE_BYTES)
+        };
+        put(text, if place == 0 { b"{\"name\":" } else { b",{\"name\":" });
+        quote(text, container);
+        let (nanocores, kibibytes) = (whole(millicores * 1e6), whole(bytes / 1_024.0));
+        let _ = write!(text, ",\"usage\":{{\"cpu\":\"{nanocores}n\",\"memory\":\"{kibibytes}Ki\"}}}}");
+    }
+    put(text, b"]}");
 }
 
 fn put(text: &mut Vec<u8>, more: &[u8]) {

@@ -8,6 +8,9 @@ use super::roster::{Doing, Group, Pod, Reading, Usage};
 use super::sample::{Delayed, Rate, Trace};
 use super::stream::{Crew, Stream};
 
+/// Seconds that a waiting time shows at most: 30 years.
+const LONGEST_WAIT: f64 = 1e9;
+
 /// A load from the beginning of the run.
 #[derive(Debug)]
 pub(super) struct Ledger {
@@ -239,7 +242,8 @@ fn reading(
         Measure::Demand | Measure::Served => mean(rate?.per_second),
         Measure::Saturation => mean(rate?.per_second / capacity),
         Measure::Waiting => instant(waiting),
-        Measure::WaitingTime if waiting > 0.0 => instant(waiting / capacity),
+        // For ever, if nothing is ever done: a long time will do.
+        Measure::WaitingTime if waiting > 0.0 => instant((waiting / capacity).min(LONGEST_WAIT)),
         Measure::WaitingTime => instant(0.0),
     }
 }

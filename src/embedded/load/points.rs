@@ -151,7 +151,8 @@ impl Points {
         let (before, after) = (next.checked_sub(1).and_then(|at| self.points.get(at)), self.points.get(next));
         match (before, after) {
             (Some((from, low)), Some((to, high))) if self.between == Between::Linear => {
-                let share = (time - *from).as_secs_f64() / (*to - *from).as_secs_f64();
+                let since = |time: Duration| time.saturating_sub(*from).as_secs_f64();
+                let share = since(time) / since(*to);
                 low + (high - low) * share
             }
             (Some((_, value)), _) | (None, Some((_, value))) => *value,

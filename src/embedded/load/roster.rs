@@ -34,6 +34,8 @@ pub(super) enum Doing {
 pub(super) struct Group {
     pub(super) namespace: String,
     pub(super) labels: BTreeMap<String, String>,
+    /// The same as JSON.
+    pub(super) labels_text: Vec<u8>,
     /// The place of the load.
     pub(super) load: usize,
     /// By uid.
@@ -210,7 +212,10 @@ impl Roster {
         }
         let place = self.groups.len();
         let (namespace, labels) = key.clone();
-        self.groups.push(Group { load: load(&namespace, &labels), namespace, labels, pods: BTreeMap::new() });
+        let load = load(&namespace, &labels);
+        // Texts always become JSON.
+        let labels_text = serde_json::to_vec(&labels).unwrap_or_default();
+        self.groups.push(Group { namespace, labels, labels_text, load, pods: BTreeMap::new() });
         self.by_labels.insert(key, place);
         place
     }

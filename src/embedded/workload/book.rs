@@ -8,128 +8,14 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::feed::{Feed, Seen};
-use super::life::Life;
 use super::model::WorkloadModel;
 use super::names::template_hash;
 use super::objects::{controller, controller_uid, is_terminating, name, namespace, seconds, wanted_replicas};
-use super::pods::{is_active, is_ready};
+use super::pods::is_ready;
+use super::records::{Counts, Id, Kind, Owner, Pod, Standing};
 use crate::embedded::Cluster;
 use crate::embedded::object::{at, int, text};
 use crate::embedded::store::Stored;
-
-/// The order in which objects were first seen.
-pub(super) type Id = u64;
-
-/// The kinds of objects that have pods, or sets of pods. In this order they are looked after.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
-    Deployment,
-    ReplicaSet,
-    StatefulSet,
-    ReplicationController,
-    Widget,
-}
-
-impl Kind {
-    const ALL: [Self; 5] =
-        [Self::Deployment, Self::ReplicaSet, Self::StatefulSet, Self::ReplicationController, Self::Widget];
-
-    const fn resource(self) -> &'static str {
-        match self {
-            Self::Deployment => "apps/deployments",
-            Self::ReplicaSet => "apps/replicasets",
-            Self::StatefulSet => "apps/statefulsets",
-            Self::ReplicationController => "replicationcontrollers",
-            Self::Widget => "example.com/widgets",
-        }
-    }
-}
-
-/// An object that has pods, or sets of pods.
-#[derive(Debug)]
-pub(super) struct Owner {
-    pub(super) kind: Kind,
-    pub(super) object: Arc<Value>,
-    /// The Deployment that a ReplicaSet belongs to.
-    pub(super) parent: Option<Id>,
-    /// `spec.replicas`; none wanted of one that is being deleted.
-    pub(super) wanted: usize,
-    /// Of which pod template: a ReplicaSet's label, otherwise the hash of the template that there is.
-    pub(super) hash: String,
-    /// How long a pod must have been ready to be available.
-    pub(super) min_ready: Duration,
-    /// The pods that name it as their controller, the oldest first.
-    pub(super) pods: BTreeSet<Id>,
-    /// The ReplicaSets that name it as their controller, the oldest first.
-    pub(super) sets: BTreeSet<Id>,
-    /// How many pods it has ever got: the source of their names.
-    pub(super) created: u64,
-    /// For how many replicas of its Deployment, and at most how many pods, a ReplicaSet has got its size.
-    pub(super) sized_for: Option<(i64, i64)>,
-    generation: Option<i64>,
-    due: Option<Duration>,
-}
-
-/// A pod.
-#[derive(Debug)]
-pub(super) struct Pod {
-    pub(super) stored: Arc<Stored>,
-    pub(super) owner: Option<Id>,
-    /// The template that it was made from, if a StatefulSet made it.
-    pub(super) revision: String,
-    /// Whether it has a `deletionTimestamp`.
-    pub(super) is_ending: bool,
-    /// Whether it counts for its owner.
-    pub(super) is_active: bool,
-    pub(super) is_pending: bool,
-    /// Since when it is ready.
-    pub(super) ready_since: Option<Duration>,
-    /// What its kubelet knows; none before it was placed, and of pods whose status somebody else writes.
-    pub(super) life: Option<Life>,
-    /// Whether the last status could not be written.
-    pub(super) is_unwritten: bool,
-    /// How long it takes to end.
-    pub(super) grace: Duration,
-    /// When it is gone.
-    pub(super) gone_at: Option<Duration>,
-    due: Option<Duration>,
-}
-
-impl Pod {
-    pub(super) fn is_ready(&self) -> bool {
-        self.ready_since.is_some()
-    }
-}
-
-/// Pods of one workload, counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
-    /// Pods that the workload is told to have: `spec.replicas`.
-    pub wanted: usize,
-    /// Pods that are there and not on their way out.
-    pub active: usize,
-    /// Those of them that have not started yet: no image.
-    pub pending: usize,
-    /// Those of them that are ready.
-    pub ready: usize,
-    /// Those of them that have been ready for `minReadySeconds`.
-    pub available: usize,
-    /// Pods on their way out.
-    pub ending: usize,
-}
-
-impl Counts {
-    fn plus(self, other: Self) -> Self {
-        Self {
-            wanted: self.wanted,
-            active: self.active + other.active,
-            pending: self.pending + other.pending,
-            ready: self.ready + other.ready,
-            available: self.available + other.available,
-            ending: self.ending + other.ending,
-        }
-    }
-}
 
 /// All owners and pods, and who of them needs to be looked after, when.
 #[derive(Debug)]
@@ -239,15 +125,14 @@ impl Book {
     pub(super) fn count(&self, owner: &Owner, now: Duration) -> Counts {
         let none = Counts { wanted: owner.wanted, ..Counts::default() };
         let own = self.pods_of(owner).fold(none, |mut counts, (_, pod)| {
-            if pod.is_active {
+            if pod.is_active() {
                 counts.active += 1;
-                counts.pending += usize::from(pod.is_pending);
+                counts.pending += usize::from(pod.standing == Standing::Pending);
                 counts.ready += usize::from(pod.is_ready());
                 let available = |since| now >= available_at(since, owner.min_ready);
                 counts.available += usize::from(pod.ready_since.is_some_and(available));
-            } else if pod.is_ending {
-                counts.ending += 1;
             }
+            counts.ending += usize::from(pod.standing == Standing::Ending);
             counts
         });
         let sets = owner.sets.iter().filter_map(|id| self.owners.get(id));
@@ -341,9 +226,7 @@ impl Book {
             stored: Arc::clone(&stored),
             owner,
             revision: text(&object, &["metadata", "labels", super::stateful::REVISION_LABEL]).to_owned(),
-            is_ending: false,
-            is_active: true,
-            is_pending: true,
+            standing: Standing::Pending,
             ready_since: None,
             life: None,
             is_unwritten: false,
@@ -351,15 +234,14 @@ impl Book {
             gone_at: None,
             due: None,
         });
-        let (was_ending, was_active) = (pod.is_ending, pod.is_active);
+        let standing = Standing::of(&object);
+        let before = std::mem::replace(&mut pod.standing, standing);
         pod.stored = stored;
-        pod.is_ending = is_terminating(&object);
-        pod.is_active = is_active(&object);
-        pod.is_pending = matches!(text(&object, &["status", "phase"]), "" | "Pending");
         pod.ready_since = is_ready.then(|| pod.ready_since.unwrap_or(now));
+        let has_begun = pod.life.is_some() || standing != Standing::Pending;
         let needs_kubelet =
-            pod.is_unwritten || pod.is_ending != was_ending || (pod.life.is_none() && pod.is_pending);
-        let needs_owner = is_news || pod.is_active != was_active || pod.is_ending != was_ending;
+            pod.is_unwritten || !has_begun || (standing == Standing::Ending && before != standing);
+        let needs_owner = is_news || standing != before;
         self.pods.insert(id, pod);
         if needs_kubelet {
             self.changed_pods.insert(id);

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::Pass;
-use super::book::{Book, Id, Owner};
+use super::book::Book;
 use super::objects::{name, namespace, owned_by, set, uid};
+use super::records::{Id, Owner};
 use super::rollout::{self, Set, Strategy, Wish};
+use super::{Pass, RETRY};
 use crate::embedded::object::{at, int, text};
 
 /// The label that tells the pods of one template from those of another.
@@ -125,8 +126,12 @@ impl Pass<'_> {
         }
         let mut resized = Value::clone(&replica_set.object);
         set(&mut resized, &["spec", "replicas"], size);
-        // Changed meanwhile: the change is on its way here.
-        self.cluster.update(resized).is_ok()
+        let is_written = self.cluster.update(resized).is_ok();
+        if !is_written {
+            // Changed meanwhile, or gone.
+            self.state.book.wake_owner(id, Some(self.now.at.saturating_add(RETRY)));
+        }
+        is_written
     }
 }
 

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::book::Id;
 use super::life::Life;
 use super::model::{Failure, ImagePull, WorkloadModel};
 use super::objects::{name, namespace, set, uid};
 use super::pods::status;
+use super::records::{Id, Standing};
 use super::replicas::model_key;
 use super::seed::Seed;
 use super::{Pass, RETRY};
@@ -16,8 +16,9 @@ impl Pass<'_> {
     /// Looks after one pod: begins its life, moves it on, or lets the pod go.
     pub(super) fn tend(&mut self, id: Id) {
         let Some(pod) = self.state.book.pods.get_mut(&id) else { return };
-        if pod.is_ending {
-            let gone_at = *pod.gone_at.get_or_insert(self.now.at.saturating_add(pod.grace));
+        if pod.standing == Standing::Ending {
+            let gone_at = pod.gone_at.unwrap_or_else(|| self.now.at.saturating_add(pod.grace));
+            pod.gone_at = Some(gone_at);
             if gone_at > self.now.at {
                 self.state.book.wake_pod(id, Some(gone_at));
             } else {
@@ -27,7 +28,7 @@ impl Pass<'_> {
             return;
         }
         let Some(life) = &mut pod.life else {
-            if pod.is_pending {
+            if pod.standing == Standing::Pending {
                 let object = pod.stored.value();
                 self.start(id, &object);
             }
@@ -71,12 +72,11 @@ impl Pass<'_> {
             Failure::SlowPull { created, pull } if created.contains(now) => Some(pull),
             _ => None,
         });
-        let (pull, each) = match (&model.image_pull, slow) {
+        let (pull, each) = match (slow, &model.image_pull) {
             _ if self.state.is_warming_up => (None, false),
-            (_, Some(pull)) => (Some(pull), true),
-            (ImagePull::None, _) => (None, true),
-            (ImagePull::FirstOnNode(pull), _) => (Some(pull), false),
-            (ImagePull::EveryPod(pull), _) => (Some(pull), true),
+            (Some(pull), _) | (None, ImagePull::EveryPod(pull)) => (Some(pull), true),
+            (None, ImagePull::FirstOnNode(pull)) => (Some(pull), false),
+            (None, ImagePull::None) => (None, true),
         };
         let draw = || pull.map(|pull| pull.draw(seed.of("pull"))).unwrap_or_default();
         let there_at = if each {

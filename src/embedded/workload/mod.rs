@@ -47,7 +47,7 @@
 //!
 //! # How it is built
 //!
-//! `book` keeps what is known of owners and pods, from a `feed` of their changes. `deployments` (by the rules in
+//! `book` keeps the `records` of owners and pods, from a `feed` of their changes. `deployments` (by the rules in
 //! `rollout`), `replicas` and `stateful` do what controllers do, `kubelet` moves each pod's `life` on, `status` writes the
 //! statuses of owners, `pods` those of pods.
 
@@ -62,16 +62,17 @@ mod names;
 mod objects;
 mod placing;
 mod pods;
+mod records;
 mod replicas;
 mod rollout;
 pub(super) mod seed;
 mod stateful;
 mod status;
 
-pub use book::Counts;
 pub use distribution::Distribution;
 pub use model::{Failure, ImagePull, Span, WorkloadModel};
 pub(super) use pods::{is_active, is_ready};
+pub use records::Counts;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -82,9 +83,10 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::book::{Book, Id, Kind};
+use self::book::Book;
 use self::objects::{restarted, time_after};
 use self::placing::Images;
+use self::records::{Id, Kind};
 use self::seed::Seed;
 use super::{Cluster, Status};
 use crate::clock::SharedClock;

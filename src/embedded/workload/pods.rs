@@ -6,10 +6,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::Moment;
-use super::book::Id;
 use super::life::{Life, Stage};
 use super::objects::{is_terminating, namespace, owned_by, set};
 use super::placing::{host_address, pod_address};
+use super::records::Id;
 use crate::embedded::object::{at, list, text, time_text};
 
 /// A new pod of `owner`, from its `spec.template`.
@@ -91,7 +91,7 @@ fn condition(pod: &Value, kind: &str, met: bool, now: Moment) -> Value {
 
 fn container_status(container: &Value, life: &Life, now: Moment) -> Value {
     let stage = life.stage();
-    let (state, started) = match stage {
+    let (container_state, has_started) = match stage {
         Stage::Pulling { .. } => (json!({"waiting": {"reason": "ContainerCreating"}}), false),
         Stage::BackOff { .. } => {
             let message = format!("back-off restarting failed container={}", text(container, &["name"]));
@@ -107,9 +107,9 @@ fn container_status(container: &Value, life: &Life, now: Moment) -> Value {
         "image": text(container, &["image"]),
         "imageID": "",
         "ready": stage == Stage::Ready,
-        "started": started,
+        "started": has_started,
         "restartCount": life.restarts(),
-        "state": state,
+        "state": container_state,
     });
     if let Some(crashed) = life.crashed() {
         let finished = time_text(now.time_of(crashed));

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::book::{Id, Kind, Owner, Pod};
 use super::life::Life;
 use super::names::pod_suffix;
 use super::objects::{name, namespace, set};
 use super::pods::{announce_end, from_template};
+use super::records::{Id, Kind, Owner, Pod, Standing};
 use super::stateful::REVISION_LABEL;
 use super::{Pass, RETRY, placing};
 use crate::embedded::object::at;
@@ -23,7 +23,7 @@ impl Pass<'_> {
             .state
             .book
             .pods_of(owner)
-            .filter(|(_, pod)| pod.is_active)
+            .filter(|(_, pod)| pod.is_active())
             .map(|(id, pod)| (rank(id, pod), id))
             .collect();
         let created = (active.len()..wanted).filter(|_| self.create_numbered(id)).count();
@@ -73,7 +73,7 @@ impl Pass<'_> {
 /// not ready, then those that have restarted more often, then the youngest.
 fn rank(id: Id, pod: &Pod) -> (bool, bool, Reverse<u32>, Reverse<Id>) {
     let restarts = pod.life.as_ref().map_or(0, Life::restarts);
-    (!pod.is_pending, pod.is_ready(), Reverse(restarts), Reverse(id))
+    (pod.standing != Standing::Pending, pod.is_ready(), Reverse(restarts), Reverse(id))
 }
 
 /// `spec.template`; a Widget without one gets a container of its own, labelled with the Widget's name.

@@ -87,7 +87,10 @@ pub(super) fn step(wish: &Wish, new: Option<Set>, old: &[Set]) -> Step {
 fn scaled(wish: &Wish, new: Option<Set>, old: &[Set], mut step: Step) -> Step {
     let active = new.iter().chain(old).filter(|set| set.size > 0).count();
     let old_active = old.iter().position(|set| set.size > 0);
-    let is_saturated = new.is_some_and(|new| new.size == wish.replicas && new.available == wish.replicas);
+    let is_saturated = new.is_some_and(|new| {
+        let is_sized = new.sized_for.is_some_and(|(replicas, _)| replicas == wish.replicas);
+        is_sized && new.size == wish.replicas && new.available == wish.replicas
+    });
     if active <= 1 {
         // The only active set takes it all; without one, the newest.
         match (old_active.or_else(|| old.len().checked_sub(1)), new) {

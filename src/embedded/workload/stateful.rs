@@ -1,8 +1,9 @@
 //! The statefulset controller: pods with ordinals, one after the other.
 
 use super::Pass;
-use super::book::{Book, Id, Owner, Pod};
+use super::book::Book;
 use super::objects::name;
+use super::records::{Id, Owner, Pod};
 use crate::embedded::object::{int, text};
 
 /// The label that tells of which template a pod of a StatefulSet is.
@@ -53,7 +54,7 @@ fn actions(book: &Book, owner: &Owner) -> Vec<Action> {
         }
     }
     for (_, id, pod) in pods.iter().rev().take_while(|(ordinal, ..)| *ordinal >= owner.wanted) {
-        if pod.is_active {
+        if pod.is_active() {
             actions.push(Action::End(*id));
         }
         if in_order {
@@ -67,7 +68,7 @@ fn actions(book: &Book, owner: &Owner) -> Vec<Action> {
         int(&owner.object, &["spec", "updateStrategy", "rollingUpdate", "partition"]).unwrap_or(0);
     let partition = usize::try_from(partition).unwrap_or(0);
     for (_, id, pod) in pods.iter().rev().take_while(|(ordinal, ..)| *ordinal >= partition) {
-        if pod.revision != owner.hash && pod.is_active {
+        if pod.revision != owner.hash && pod.is_active() {
             return vec![Action::End(*id)];
         }
         if !is_healthy(pod) {
@@ -78,7 +79,7 @@ fn actions(book: &Book, owner: &Owner) -> Vec<Action> {
 }
 
 fn is_healthy(pod: &Pod) -> bool {
-    pod.is_active && pod.is_ready()
+    pod.is_active() && pod.is_ready()
 }
 
 fn ordinal(pod: &Pod) -> Option<usize> {

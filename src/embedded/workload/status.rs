@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::book::{Counts, Id, Kind, Owner};
 use super::deployments::wish;
 use super::objects::{name, set};
+use super::records::{Counts, Id, Kind, Owner};
 use super::{Moment, Pass, RETRY};
 use crate::embedded::object::{at, list, text, time_text};
 
@@ -27,7 +27,7 @@ impl Pass<'_> {
                 status_of(owner, all, labeled.into_iter().chain(ready_and_available))
             }
             Kind::StatefulSet => {
-                let pods = book.pods_of(owner).filter(|(_, pod)| pod.is_active);
+                let pods = book.pods_of(owner).filter(|(_, pod)| pod.is_active());
                 let updated = pods.filter(|(_, pod)| pod.revision == owner.hash).count();
                 let current = if updated == all.active { updated } else { all.active - updated };
                 let revisions = [("currentReplicas", current), ("updatedReplicas", updated)];

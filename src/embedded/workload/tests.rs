@@ -6,10 +6,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::objects::{is_terminating, name};
 use super::pods::{is_active, is_ready};
-use super::{WorkloadModel, Workloads};
+use super::{Counts, Workloads};
 use crate::clock::{Clock, VirtualClock};
 use crate::embedded::Cluster;
 use crate::embedded::object::text;
+
+mod lives;
+mod rollouts;
 
 /// A cluster whose workload side runs in the background, in virtual time.
 struct World {
@@ -21,9 +24,13 @@ struct World {
 
 impl World {
     fn start() -> Self {
+        Self::with_seed(0)
+    }
+
+    fn with_seed(seed: u64) -> Self {
         let clock = Arc::new(VirtualClock::starting_at("2030-01-01T00:00:00Z".parse().expect("time")));
         let cluster = Cluster::new(clock.clone());
-        let workloads = Arc::new(Workloads::new(cluster.clone(), clock.clone()));
+        let workloads = Arc::new(Workloads::new(cluster.clone(), clock.clone()).with_seed(seed));
         let stop = CancellationToken::new();
         let (running, token) = (Arc::clone(&workloads), stop.clone());
         tokio::spawn(async move { running.run(token).await });
@@ -238,23 +245,6 @@ async fn nothing_is_written_when_nothing_changes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn timings_can_be_set_for_each_workload() {
-    let world = World::start();
-    let (start_up, grace) = (Duration::from_secs(10).into(), Duration::from_secs(20));
-    world.workloads.set_model("shop", "web", WorkloadModel { start_up, grace, ..WorkloadModel::default() });
-    create(&world.cluster, deployment(1));
-    after(9_000).await;
-    assert_eq!(world.phases(), (0, 1, 0));
-    after(1_500).await;
-    assert_eq!(world.ready(), 1);
-    world.scale("apps/deployments", "web", 0);
-    after(19_000).await;
-    assert_eq!(world.ending(), 1);
-    after(2_000).await;
-    assert_eq!(world.pods().len(), 0);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_stateful_sets_pods_come_one_after_the_other_and_go_from_the_highest_on() {
     let world = World::start();
     create(&world.cluster, workload("apps/v1", "StatefulSet", 3));
@@ -294,22 +284,6 @@ async fn a_widget_shows_its_count_and_a_selector_that_its_pods_match() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_changed_template_replaces_the_pods_when_the_new_ones_are_ready() {
-    let world = World::start();
-    create(&world.cluster, deployment(2));
-    after(5_000).await;
-    let old = world.names();
-    let mut changed = world.get("apps/deployments", "web");
-    changed["spec"]["template"]["spec"]["containers"][0]["image"] = "web:2".into();
-    world.cluster.update(changed).expect("update");
-    after(2_000).await;
-    assert_eq!(world.phases(), (0, 1, 2));
-    after(8_000).await;
-    assert_eq!(world.ready(), 2);
-    assert!(world.names().iter().all(|name| !old.contains(name)));
-}
-
-#[tokio::test(start_paused = true)]
 async fn the_pods_of_a_deleted_deployment_go_too() {
     let world = World::start();
     create(&world.cluster, deployment(2));
@@ -331,4 +305,32 @@ async fn a_pod_without_an_owner_starts_too() {
     after(5_000).await;
     assert_eq!(world.ready(), 1);
     assert_eq!(world.clock.now().to_string(), "2030-01-01T00:00:05Z");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_are_counted_by_workload() {
+    let world = World::start();
+    create(&world.cluster, deployment(3));
+    after(5_000).await;
+    world.scale("apps/deployments", "web", 5);
+    after(1_000).await;
+    let counts = world.workloads.counts("shop", "web");
+    assert_eq!(counts, Some(Counts { wanted: 5, active: 5, pending: 0, ready: 3, available: 3, ending: 0 }));
+    world.scale("apps/deployments", "web", 2);
+    after(1_000).await;
+    let counts = world.workloads.counts("shop", "web");
+    assert_eq!(counts, Some(Counts { wanted: 2, active: 2, pending: 0, ready: 2, available: 2, ending: 3 }));
+    assert_eq!(world.workloads.counts("shop", "other"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_due_is_known_and_nothing_else_wakes_anybody() {
+    let world = World::start();
+    world.stop.cancel();
+    create(&world.cluster, deployment(2));
+    let begin = tokio::time::Instant::now();
+    let due = world.workloads.step().expect("a pod becomes ready");
+    assert_eq!(due - begin, Duration::from_secs(3));
+    tokio::time::advance(Duration::from_secs(3)).await;
+    assert_eq!(world.workloads.step(), None);
 }

@@ -19,7 +19,7 @@ pub use self::reading::{
     Assumed, Corrected, FailedMetric, Measure, MetricExplanation, MetricReading, PodCount, PodGroup,
     PodVerdict, ProposalReason, Strangers, Subject,
 };
-pub use self::sentence::{LimitingStep, Span, milli};
+pub use self::sentence::{LimitingStep, Span, amount, amount_times, milli, trimmed};
 use crate::condition::Limit;
 use crate::history::{Direction, Recommendation};
 use crate::spec::{PolicyKind, SelectPolicy};

@@ -1,19 +1,22 @@
 //! A decision in one sentence, and the step that limited it in one word.
 
+use std::cmp::Ordering;
 use std::fmt;
 
 use jiff::Timestamp;
+use serde::Serialize;
 
 use super::{
-    Course, Explanation, LimitStep, Measure, MetricExplanation, MetricReading, ProposalReason,
-    StabilizationStep, Subject,
+    Course, Explanation, FailedMetric, LimitStep, Measure, MetricExplanation, MetricReading, PodGroup,
+    ProposalReason, StabilizationStep, Subject,
 };
 use crate::condition::Limit;
 use crate::history::Direction;
 use crate::spec::SelectPolicy;
 
 /// The step of a decision that kept the count from being what the metrics ask for; of several, the last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum LimitingStep {
     /// The Scale, the selector or a metric could not be read.
     Failure,
@@ -75,10 +78,12 @@ impl Explanation {
                 Limit::Minimum => return Some(LimitingStep::Minimum),
             }
         }
-        match self.stabilization.as_ref().map(|step| step.after.cmp(&step.before)) {
-            Some(std::cmp::Ordering::Less) => return Some(LimitingStep::ScaleUpWindow),
-            Some(std::cmp::Ordering::Greater) => return Some(LimitingStep::ScaleDownWindow),
-            _ => {}
+        if let Some(step) = self.stabilization.as_ref().filter(|step| step.after != step.before) {
+            return Some(match self.bound_beyond(step) {
+                Some(bound) => bound,
+                None if step.after > step.before => LimitingStep::ScaleDownWindow,
+                None => LimitingStep::ScaleUpWindow,
+            });
         }
         match self.winning_metric().and_then(MetricExplanation::reading)?.why {
             ProposalReason::WithinTolerance => Some(LimitingStep::Tolerance),
@@ -99,7 +104,9 @@ impl Explanation {
         let (current, min, max) = (self.current, self.min, self.max);
         match self.course {
             Course::NoScale => format!("does nothing: the target's scale cannot be read: {failure}"),
-            Course::Disabled => "stays at 0: a target that somebody set to 0 is not scaled".to_owned(),
+            Course::Disabled => {
+                "stays at 0: somebody set the target to 0, which switches autoscaling off".to_owned()
+            }
             Course::AboveMax => format!("goes from {current} to {max}: maxReplicas is {max}"),
             Course::BelowMin => format!("goes from {current} to {min}: minReplicas is {min}"),
             Course::NoSelector => format!("stays at {current}: the target's scale has no selector"),
@@ -121,16 +128,16 @@ impl Explanation {
         let Some(failed) = failed else {
             return "it has no metrics".to_owned();
         };
-        let (subject, error) = (&failed.subject, &failed.error);
+        let (subject, error) = (&failed.subject, failed.cause());
         match self
             .metrics
             .iter()
             .filter_map(MetricExplanation::reading)
             .max_by_key(|reading| reading.proposal)
         {
-            None => format!("{subject} cannot be had: {error}"),
+            None => format!("{subject} cannot be read: {error}"),
             Some(best) => format!(
-                "{} asks for {}, but nothing is scaled down while {subject} cannot be had: {error}",
+                "{} asks for {}, but nothing is scaled down while {subject} cannot be read: {error}",
                 best.subject, best.proposal
             ),
         }
@@ -138,24 +145,74 @@ impl Explanation {
 
     /// What the winner asks for, then whatever stands in its way.
     fn reasons(&self, now: Timestamp) -> String {
-        let mut text =
-            self.winning_metric().and_then(MetricExplanation::reading).map(asks).unwrap_or_default();
-        let mut link = ", but ";
-        let mut add = |clause: String| {
-            text.push_str(link);
-            text.push_str(&clause);
-            link = ", and ";
-        };
+        let mut obstacles = Vec::new();
         if let Some(step) = self.stabilization.as_ref().filter(|step| step.after != step.before) {
-            add(window(step, now));
+            obstacles.extend(match self.bound_beyond(step) {
+                None => Some(window(step, now)),
+                Some(LimitingStep::Minimum) => Some(format!("minReplicas is {}", self.min)),
+                // The next step says so.
+                Some(_) => None,
+            });
         }
         if let Some(limit) = self.limit.as_ref().filter(|limit| limit.after != limit.before) {
-            add(self.bound(limit, now));
+            obstacles.push(self.bound(limit, now));
         }
         if let Some(min) = self.lifted_to_min {
-            add(format!("minReplicas is {min}"));
+            obstacles.push(format!("minReplicas is {min}"));
         }
-        text
+        let reading = self.winning_metric().and_then(MetricExplanation::reading);
+        if obstacles.is_empty() {
+            return reading.map(|reading| self.stands(reading)).unwrap_or_default();
+        }
+        let asked = reading.map(asks).unwrap_or_default();
+        format!("{asked}, but {}", obstacles.join(", and "))
+    }
+
+    /// Where a metric stands that got what it asks for.
+    fn stands(&self, reading: &MetricReading) -> String {
+        let subject = &reading.subject;
+        if !reading.why.gives_count() {
+            return asks(reading);
+        }
+        let target = amount(reading.target, subject);
+        let value = match reading.total {
+            // With no replicas there is nothing to divide by.
+            Some(total) if self.status_replicas == 0 => format!("{} in all", milli(total, subject)),
+            _ => amount(reading.value, subject),
+        };
+        let proposal = reading.proposal;
+        if self.current == 0 {
+            return format!("{subject} is at {value}, its target is {target}");
+        }
+        match proposal.cmp(&self.current) {
+            Ordering::Greater if reading.ratio > 1.0 => {
+                format!("{subject} is at {value}, above its target of {target}")
+            }
+            Ordering::Less if reading.ratio < 1.0 => {
+                format!("{subject} is at {value}, below its target of {target}")
+            }
+            Ordering::Equal => {
+                format!("{subject} is at {value}, which still takes {proposal} for its target of {target}")
+            }
+            // Another number of pods was counted than the target should have.
+            _ => match reading.counted() {
+                Some(counted) => format!(
+                    "{subject} is at {value} of its target of {target}, but over {counted} pods, which takes {proposal}"
+                ),
+                None => format!("{subject} is at {value} of its target of {target}, which takes {proposal}"),
+            },
+        }
+    }
+
+    /// The bound that would hold the count where it is if the window did not.
+    fn bound_beyond(&self, step: &StabilizationStep) -> Option<LimitingStep> {
+        if step.before < step.after && step.after <= self.min {
+            Some(LimitingStep::Minimum)
+        } else if step.before > step.after && step.after >= self.max {
+            Some(LimitingStep::Maximum)
+        } else {
+            None
+        }
     }
 
     fn bound(&self, step: &LimitStep, now: Timestamp) -> String {
@@ -170,7 +227,7 @@ impl Explanation {
             Direction::Down => ("scale-down", "scaling down"),
         };
         if step.direction.is_none() {
-            return format!("without a behavior one sync may not go beyond {}", step.after);
+            return format!("without a behavior one sync at most doubles the count, to {}", step.after);
         }
         if step.select == Some(SelectPolicy::Disabled) {
             return format!("{verb} is disabled");
@@ -222,38 +279,90 @@ fn window(step: &StabilizationStep, now: Timestamp) -> String {
     format!("the {} {name} window {verb} {after}{rest}", Span::seconds(seconds))
 }
 
-/// An amount with its unit, as people read it: `80 %`, `250m`, `12.5`, `316 Mi`.
-pub(super) fn amount(measure: Measure, subject: &Subject) -> String {
+impl ProposalReason {
+    /// Whether the count was computed, rather than left as it is.
+    fn gives_count(self) -> bool {
+        matches!(self, Self::Ratio | Self::CorrectedRatio | Self::PerPod | Self::FromZero)
+    }
+}
+
+impl MetricReading {
+    /// How many pods the ratio was multiplied with, if it was.
+    pub fn counted(&self) -> Option<i64> {
+        match self.why {
+            ProposalReason::Ratio => Some(self.ready_pods.unwrap_or_else(|| {
+                i64::try_from(self.count(|group| group == PodGroup::Ready)).unwrap_or(i64::MAX)
+            })),
+            ProposalReason::CorrectedRatio | ProposalReason::CountReversed => {
+                self.corrected.map(|corrected| corrected.values)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl FailedMetric {
+    /// The end of the error, which names the cause, without what repeats the metric and the API.
+    pub fn cause(&self) -> &str {
+        let error = &*self.error;
+        if let Some((_, cause)) = error.split_once(" metrics API: ") {
+            return cause;
+        }
+        if let Some(at) = error.find("no metrics returned") {
+            return error.get(at..).unwrap_or(error);
+        }
+        let mut rest = error;
+        while let Some((wrapping, cause)) = rest.split_once(": ") {
+            if !wrapping.starts_with("failed to get ") && !wrapping.starts_with("unable to ") {
+                break;
+            }
+            rest = cause;
+        }
+        rest
+    }
+}
+
+/// An amount with its unit, as people read it: `80 %`, `250m`, `12.5 per pod`, `316 Mi`.
+pub fn amount(measure: Measure, subject: &Subject) -> String {
+    amount_times(measure, 1.0, subject)
+}
+
+/// The same of an amount times a factor: `72 %` for 0.9 times 80 %.
+pub fn amount_times(measure: Measure, factor: f64, subject: &Subject) -> String {
     match measure {
-        Measure::Percent(percent) => format!("{percent} %"),
-        Measure::Milli(amount) => milli(amount, subject),
-        Measure::MilliPerPod(amount) => format!("{} per pod", milli(amount, subject)),
+        Measure::Percent(percent) => format!("{} %", trimmed(f64::from(percent) * factor, 2)),
+        Measure::Milli(amount) => number(amount as f64 * factor, subject),
+        Measure::MilliPerPod(amount) => format!("{} per pod", number(amount as f64 * factor, subject)),
     }
 }
 
 /// Milli-units as people read them: cpu below one core in milli-cores, memory in binary units, anything else as a number.
 pub fn milli(amount: i64, subject: &Subject) -> String {
+    number(amount as f64, subject)
+}
+
+fn number(milli: f64, subject: &Subject) -> String {
     let is_resource = matches!(&*subject.kind, "Resource" | "ContainerResource");
     match &*subject.name {
-        "cpu" if is_resource && amount.unsigned_abs() < 1000 => format!("{amount}m"),
-        "memory" if is_resource => binary(amount as f64 / 1000.0),
-        _ => trimmed(amount as f64 / 1000.0, 3),
+        "cpu" if is_resource && milli.abs() < 1000.0 => format!("{}m", trimmed(milli, 1)),
+        "memory" if is_resource => binary(milli / 1000.0),
+        _ => trimmed(milli / 1000.0, 3),
     }
 }
 
 fn binary(bytes: f64) -> String {
     let mut rest = bytes;
-    for unit in ["", " Ki", " Mi", " Gi", " Ti"] {
-        if rest.abs() < 1024.0 || unit == " Ti" {
+    for unit in ["", " Ki", " Mi", " Gi"] {
+        if rest.abs() < 1024.0 {
             return format!("{}{unit}", trimmed(rest, 1));
         }
         rest /= 1024.0;
     }
-    trimmed(bytes, 0)
+    format!("{} Ti", trimmed(rest, 1))
 }
 
 /// A number with at most `places` decimal places, none of them a trailing zero.
-fn trimmed(number: f64, places: usize) -> String {
+pub fn trimmed(number: f64, places: usize) -> String {
     let text = format!("{number:.places$}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }

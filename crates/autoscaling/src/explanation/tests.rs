@@ -59,8 +59,58 @@ fn limited(explanation: Explanation, before: i32, after: i32, limit: Limit) -> E
 #[test]
 fn a_free_decision_names_the_metric_and_what_it_asks_for() {
     let explanation = decided(5, 130, 9);
-    assert_eq!(explanation.sentence(at(0)), "goes from 5 to 9: cpu asks for 9");
+    assert_eq!(explanation.sentence(at(0)), "goes from 5 to 9: cpu is at 130 %, above its target of 80 %");
     assert_eq!(explanation.limiting_step(), None);
+}
+
+#[test]
+fn a_count_that_rounding_keeps_says_so() {
+    let sentence = decided(4, 68, 4).sentence(at(0));
+    assert_eq!(sentence, "stays at 4: cpu is at 68 %, which still takes 4 for its target of 80 %");
+}
+
+#[test]
+fn growth_by_pods_that_are_not_the_targets_own_is_not_called_above_target() {
+    let mut explanation = decided(5, 68, 9);
+    if let Some(MetricExplanation::Valid(reading)) = explanation.metrics.first_mut() {
+        reading.unlisted.push(PodCount { group: PodGroup::Ready, pods: 10 });
+    }
+    assert_eq!(
+        explanation.sentence(at(0)),
+        "goes from 5 to 9: cpu is at 68 % of its target of 80 %, but over 10 pods, which takes 9"
+    );
+}
+
+#[test]
+fn from_zero_the_value_is_told_undivided() {
+    let mut explanation = Explanation { min: 0, status_replicas: 0, ..decided(0, 0, 1) };
+    if let Some(MetricExplanation::Valid(reading)) = explanation.metrics.first_mut() {
+        reading.subject = Subject { kind: "External".into(), name: "jobs".into(), ..Subject::default() };
+        (reading.target, reading.value) = (Measure::MilliPerPod(100_000), Measure::MilliPerPod(30_000));
+        (reading.total, reading.why) = (Some(30_000), ProposalReason::PerPod);
+    }
+    assert_eq!(
+        explanation.sentence(at(0)),
+        "goes from 0 to 1: jobs is at 30 in all, its target is 100 per pod"
+    );
+}
+
+#[test]
+fn of_an_error_the_sentence_tells_the_cause() {
+    let cause = |error: &str| {
+        let failed =
+            FailedMetric { subject: cpu(), reason: "FailedGetResourceMetric".into(), error: error.into() };
+        failed.cause().to_owned()
+    };
+    let unfetched = "failed to get cpu utilization: unable to get metrics for resource cpu: unable to fetch metrics \
+                     from resource metrics API: the server is currently unable to handle the request";
+    assert_eq!(cause(unfetched), "the server is currently unable to handle the request");
+    let none = "unable to get external metric shop/jobs/&LabelSelector{MatchLabels:map[string]string{queue: a,},}: no \
+                metrics returned from external metrics API";
+    assert_eq!(cause(none), "no metrics returned from external metrics API");
+    let request = "failed to get cpu utilization: missing request for cpu in container app of Pod web-1";
+    assert_eq!(cause(request), "missing request for cpu in container app of Pod web-1");
+    assert_eq!(cause("plain: words"), "plain: words");
 }
 
 #[test]
@@ -87,7 +137,8 @@ fn a_window_that_holds_says_for_how_long() {
 
 #[test]
 fn each_obstacle_is_named_in_the_order_of_the_steps() {
-    let mut explanation = limited(decided(5, 500, 30), 20, 10, Limit::Maximum);
+    let mut explanation = limited(decided(5, 500, 30), 20, 8, Limit::ScaleUpRate);
+    explanation.max = 40;
     explanation.stabilization = Some(StabilizationStep {
         before: 30,
         after: 20,
@@ -98,10 +149,37 @@ fn each_obstacle_is_named_in_the_order_of_the_steps() {
     });
     assert_eq!(
         explanation.sentence(at(10)),
-        "goes from 5 to 10: cpu asks for 30, but the 1 min scale-up window allows only 20, for another 50 s, and \
-         maxReplicas is 10"
+        "goes from 5 to 8: cpu asks for 30, but the 1 min scale-up window allows only 20, for another 50 s, and \
+         the scale-up policies allow 8"
     );
-    assert_eq!(explanation.limiting_step(), Some(LimitingStep::Maximum));
+    assert_eq!(explanation.limiting_step(), Some(LimitingStep::ScaleUpPolicy));
+}
+
+#[test]
+fn a_window_that_a_bound_makes_idle_is_not_blamed() {
+    let held = StabilizationStep {
+        before: 1,
+        after: 2,
+        up_window_seconds: None,
+        down_window_seconds: 300,
+        held_by: Some(Recommendation { at: at(0), replicas: 2 }),
+        recommendations: Vec::new(),
+    };
+    let at_min = Explanation { stabilization: Some(held), desired: Some(2), ..decided(2, 30, 1) };
+    assert_eq!(at_min.sentence(at(10)), "stays at 2: cpu asks for 1, but minReplicas is 2");
+    assert_eq!(at_min.limiting_step(), Some(LimitingStep::Minimum));
+    let held = StabilizationStep {
+        before: 30,
+        after: 20,
+        up_window_seconds: Some(60),
+        down_window_seconds: 300,
+        held_by: Some(Recommendation { at: at(0), replicas: 20 }),
+        recommendations: Vec::new(),
+    };
+    let mut at_max = limited(decided(5, 500, 30), 20, 10, Limit::Maximum);
+    at_max.stabilization = Some(held);
+    assert_eq!(at_max.sentence(at(10)), "goes from 5 to 10: cpu asks for 30, but maxReplicas is 10");
+    assert_eq!(at_max.limiting_step(), Some(LimitingStep::Maximum));
 }
 
 #[test]
@@ -151,11 +229,11 @@ fn a_metric_that_fails_is_told_with_its_error() {
     });
     let alone =
         Explanation { metrics: vec![failed.clone()], winner: None, desired: None, ..decided(5, 40, 3) };
-    assert_eq!(alone.sentence(at(0)), "stays at 5: queue_length cannot be had: no such metric");
+    assert_eq!(alone.sentence(at(0)), "stays at 5: queue_length cannot be read: no such metric");
     let beside = Explanation { metrics: vec![reading(40, 3, ProposalReason::Ratio), failed], ..alone };
     assert_eq!(
         beside.sentence(at(0)),
-        "stays at 5: cpu asks for 3, but nothing is scaled down while queue_length cannot be had: no such metric"
+        "stays at 5: cpu asks for 3, but nothing is scaled down while queue_length cannot be read: no such metric"
     );
     assert_eq!(beside.limiting_step(), Some(LimitingStep::Failure));
 }

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Makes the pictures of the documents: runs the examples and lets headless Chromium draw their reports.
+#
+#   docs/pictures.sh [FOLDER]     default: docs/pictures
+#
+# Needs Chromium (`CHROMIUM` may name it) and DejaVu's fonts, which make the pictures the same everywhere.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+folder="${1:-docs/pictures}"
+chromium="${CHROMIUM:-chromium}"
+concertina="${CONCERTINA:-target/release/concertina}"
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$folder"
+
+draw() { # draw NAME WIDTH HEIGHT SCHEME PAGE[#MOMENT]
+  local dark=0
+  [ "$4" = dark ] || dark=1
+  "$chromium" --headless=new --no-sandbox --disable-gpu --hide-scrollbars --force-device-scale-factor=1 \
+    --user-data-dir="$work/profile" --window-size="$2,$3" --blink-settings=preferredColorScheme="$dark" \
+    --screenshot="$work/$1.png" "file://$5" >"$work/log" 2>&1 || { cat "$work/log" >&2; return 1; }
+  mv "$work/$1.png" "$folder/$1.png"
+  echo "$folder/$1.png"
+}
+
+report() { # report NAME ARGUMENT...: the page of a simulation, as $work/NAME.html
+  local name="$1"; shift
+  "$concertina" simulate "$@" --report "$work/$name.html" --svg "$work/$name.svg" >"$work/$name.txt"
+}
+
+report day examples/business-day.yaml
+report spikes examples/spikes.yaml
+report variants examples/scale-down-window.yaml --set spec.behavior.scaleDown.stabilizationWindowSeconds=60
+
+draw simulate-light 1280 980 light "$work/day.html"
+draw simulate-dark 1280 980 dark "$work/spikes.html#c0@960"
+draw simulate-variants 1280 1340 light "$work/variants.html"
+draw simulate-narrow 390 1240 light "$work/spikes.html#c0@960"
+cp "$work/spikes.svg" "$folder/simulate.svg"
+echo "$folder/simulate.svg"

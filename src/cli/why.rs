@@ -1,0 +1,345 @@
+//! The command line of `why`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::PossibleValuesParser;
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+
+use super::decision::{self, DecisionFlags};
+use super::flags::Purpose;
+use super::{CliError, Program, cluster};
+use crate::api::kubeconfig::ClusterOptions;
+use crate::duration::GoDuration;
+use crate::telemetry::logging::{LogFormat, LogOptions};
+
+/// What `why` can be told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WhyOptions {
+    /// The HPA; none means all of the namespace.
+    pub name: Option<String>,
+    /// `--all-namespaces`
+    pub all_namespaces: bool,
+    /// The way to the cluster, with `--namespace`.
+    pub cluster: ClusterOptions,
+    /// `--watch`, and how often: `--interval`, else the period of the controller.
+    pub watch: Option<Interval>,
+    /// `--output`
+    pub output: Output,
+    /// `--utc`
+    pub utc: bool,
+    /// `--color`
+    pub color: Color,
+    /// `--from`: a controller's record instead of the cluster.
+    pub from: Option<From>,
+    /// The flags of the controller.
+    pub flags: DecisionFlags,
+    /// `-v`
+    pub logging: LogOptions,
+}
+
+/// How often a watch looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interval {
+    /// Once per period of the controller.
+    Period,
+    /// `--interval`
+    Of(Duration),
+}
+
+/// In which form the answer is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Output {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON document; with `--watch` one a line.
+    Json,
+    /// One YAML document; with `--watch` several, divided by `---`.
+    Yaml,
+}
+
+/// Whether colours are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Color {
+    /// On a terminal, unless `NO_COLOR` is set.
+    #[default]
+    Auto,
+    /// In any case.
+    Always,
+    /// In no case.
+    Never,
+}
+
+/// Where a controller serves its record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct From {
+    /// `--from`: the address, such as `http://127.0.0.1:10257`.
+    pub url: String,
+    /// `--token-file`: whose content is sent as bearer token. Without it no credentials are sent.
+    pub token_file: Option<PathBuf>,
+    /// `--certificate-authority`: a file.
+    pub certificate_authority: Option<PathBuf>,
+}
+
+/// What came of the words: options, or a help text that was asked for.
+pub(super) enum Parsed {
+    Options(Box<WhyOptions>),
+    Help(String),
+}
+
+/// Reads the words after `why`.
+pub(super) fn parse(program: Program, words: impl Iterator<Item = String>) -> Result<Parsed, CliError> {
+    match command(program).try_get_matches_from(words) {
+        Ok(matches) => options(&matches).map(|options| Parsed::Options(Box::new(options))),
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => Ok(Parsed::Help(error.to_string())),
+        Err(error) => Err(wrong(error.to_string().trim_start_matches("error: ").trim_end())),
+    }
+}
+
+fn wrong(text: impl Into<String>) -> CliError {
+    CliError::Subcommand(text.into())
+}
+
+const CONTROLLER: &str = "The controller that decides: what it was started with, if not the defaults";
+const RECORD: &str = "A Concertina controller's own record, instead of the cluster";
+
+fn command(program: Program) -> Command {
+    let command = Command::new("why")
+        .no_binary_name(true)
+        .bin_name(format!("{program} why"))
+        .about(
+            "Tells why an HPA has the count it has, and what it does next: reads the HPA, its target's\n\
+             scale, pods and metrics with your own permissions, decides as the controller would now, and\n\
+             explains every step. Nothing is written to the cluster.",
+        )
+        .after_help(format!(
+            "Examples:\n\
+             \x20 # Why the HPA web of the current namespace has the count it has\n\
+             \x20 {program} why web\n\
+             \x20 # The same in namespace shop, followed as it changes\n\
+             \x20 {program} why -n shop hpa/web -w\n\
+             \x20 # Every HPA of the cluster in one line, those that need attention first\n\
+             \x20 {program} why -A\n\
+             \x20 # The last decision of a Concertina controller, from its own record\n\
+             \x20 {program} why web -n shop --from http://127.0.0.1:10257\n\n\
+             Exit code: 0 if all is well, 3 if there is something to look at, 1 if there is no answer,\n\
+             2 for a wrong command line.",
+        ));
+    let command = cluster::arguments(own(command));
+    decision::all().fold(command, |command, flag| {
+        let Purpose::Here { usage, .. } = flag.purpose else { return command };
+        command.arg(
+            Arg::new(flag.name)
+                .long(flag.name)
+                .value_name(flag.kind.placeholder())
+                .action(ArgAction::Append)
+                .allow_hyphen_values(true)
+                .help(usage)
+                .help_heading(CONTROLLER),
+        )
+    })
+}
+
+fn own(command: Command) -> Command {
+    let switch = |name: &'static str, help: &'static str| {
+        Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
+    };
+    let choice = |name: &'static str, values: [&'static str; 3], help: &'static str| {
+        Arg::new(name)
+            .long(name)
+            .value_name("how")
+            .value_parser(PossibleValuesParser::new(values))
+            .default_value(values.first().copied().unwrap_or_default())
+            .help(help)
+    };
+    command
+        .arg(Arg::new("name").value_name("NAME").help("The HPA, as web or hpa/web; without it, all of the namespace"))
+        .arg(switch("all-namespaces", "Every HPA of the cluster").short('A').conflicts_with("name"))
+        .arg(switch("watch", "Follow: decide anew each period, and tell what changes").short('w'))
+        .arg(
+            Arg::new("interval")
+                .long("interval")
+                .value_name("duration")
+                .allow_hyphen_values(true)
+                .value_parser(interval)
+                .requires("watch")
+                .help("How often --watch looks; the controller's sync period if not given"),
+        )
+        .arg(choice("output", ["text", "json", "yaml"], "In which form to answer").short('o'))
+        .arg(switch("utc", "Times in UTC instead of local time"))
+        .arg(choice("color", ["auto", "always", "never"], "Whether to use colours; auto honours NO_COLOR"))
+        .arg(
+            Arg::new("v")
+                .short('v')
+                .long("v")
+                .value_name("level")
+                .value_parser(value_parser!(u32))
+                .default_value("0")
+                .hide_default_value(true)
+                .help("Log to standard error: 1 what goes wrong on the way, 6 every request"),
+        )
+        .arg(
+            Arg::new("from")
+                .long("from")
+                .value_name("URL")
+                .help("Where the controller serves its record, such as http://127.0.0.1:10257 behind a port-forward")
+                .help_heading(RECORD),
+        )
+        .arg(
+            Arg::new("token-file")
+                .long("token-file")
+                .value_name("file")
+                .value_parser(value_parser!(PathBuf))
+                .requires("from")
+                .help("Send the token in this file to --from; without it no credentials are sent")
+                .help_heading(RECORD),
+        )
+}
+
+fn options(matches: &ArgMatches) -> Result<WhyOptions, CliError> {
+    let text = |name: &str| matches.get_one::<String>(name).map(String::as_str);
+    let cluster = cluster::options(matches);
+    let from = text("from").map(|url| From {
+        url: url.to_owned(),
+        token_file: matches.get_one::<PathBuf>("token-file").cloned(),
+        certificate_authority: cluster.certificate_authority.clone().map(PathBuf::from),
+    });
+    let given = decision::all().flat_map(|flag| {
+        let values = matches.get_many::<String>(flag.name).into_iter().flatten();
+        values.map(move |value| (flag.name, value.clone()))
+    });
+    let given: Vec<_> = given.collect();
+    if let (Some(_), Some((name, _))) = (&from, given.first()) {
+        return Err(wrong(format!(
+            "--{name} cannot be used with --from: the record tells the controller's flags"
+        )));
+    }
+    let interval = matches.get_one::<Duration>("interval");
+    let verbosity = matches.get_one::<u32>("v").copied().unwrap_or(0);
+    Ok(WhyOptions {
+        name: text("name").map(without_kind).transpose()?,
+        all_namespaces: matches.get_flag("all-namespaces"),
+        cluster,
+        watch: matches
+            .get_flag("watch")
+            .then(|| interval.map_or(Interval::Period, |interval| Interval::Of(*interval))),
+        output: match text("output") {
+            Some("json") => Output::Json,
+            Some("yaml") => Output::Yaml,
+            _ => Output::Text,
+        },
+        utc: matches.get_flag("utc"),
+        color: match text("color") {
+            Some("always") => Color::Always,
+            Some("never") => Color::Never,
+            _ => Color::Auto,
+        },
+        from,
+        flags: DecisionFlags::new(given)?,
+        logging: LogOptions { format: LogFormat::Text, verbosity },
+    })
+}
+
+/// `hpa/web` is as good as `web`.
+fn without_kind(name: &str) -> Result<String, CliError> {
+    const KINDS: [&str; 4] = [
+        "hpa",
+        "horizontalpodautoscaler",
+        "horizontalpodautoscalers",
+        "horizontalpodautoscalers.autoscaling",
+    ];
+    let (kind, name) = name.split_once('/').unwrap_or(("hpa", name));
+    if !KINDS.iter().any(|known| kind.eq_ignore_ascii_case(known)) {
+        return Err(wrong(format!(
+            "{kind}/{name} is not an HPA: give the name of one, such as web or hpa/web"
+        )));
+    }
+    if name.is_empty() || name.contains('/') {
+        return Err(wrong(format!("{name:?} is not the name of an HPA")));
+    }
+    Ok(name.to_owned())
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let duration = text.parse::<GoDuration>().map_err(|error| error.to_string())?;
+    let enough = duration.unsigned().filter(|duration| *duration >= Duration::from_secs(1));
+    enough.ok_or_else(|| "must be at least 1s".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(words: &[&str]) -> Result<WhyOptions, String> {
+        match parse(Program::Concertina, words.iter().map(ToString::to_string)) {
+            Ok(Parsed::Options(options)) => Ok(*options),
+            Ok(Parsed::Help(text)) => panic!("{text}"),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn an_hpa_is_named_with_or_without_its_kind() {
+        for words in [&["web"][..], &["hpa/web"], &["horizontalpodautoscalers.autoscaling/web"], &["HPA/web"]]
+        {
+            assert_eq!(read(words).unwrap().name.as_deref(), Some("web"), "{words:?}");
+        }
+        assert_eq!(read(&[]).unwrap().name, None);
+        assert!(read(&["deployment/web"]).unwrap_err().contains("deployment/web is not an HPA"));
+        assert!(read(&["hpa/"]).unwrap_err().contains("not the name"));
+        assert!(read(&["web", "-A"]).unwrap_err().contains("--all-namespaces"));
+        assert!(read(&["web", "api"]).is_err());
+    }
+
+    #[test]
+    fn forms_are_chosen() {
+        let options = read(&["web", "-o", "yaml", "--color=never", "--utc", "-n", "shop"]).unwrap();
+        assert_eq!((options.output, options.color, options.utc), (Output::Yaml, Color::Never, true));
+        assert_eq!(options.cluster.namespace.as_deref(), Some("shop"));
+        assert!(read(&["-o", "wide"]).unwrap_err().contains("wide"));
+    }
+
+    #[test]
+    fn a_watch_looks_once_per_period_or_as_often_as_it_is_told() {
+        assert_eq!(read(&["-w"]).unwrap().watch, Some(Interval::Period));
+        let often = Interval::Of(Duration::from_secs(5));
+        assert_eq!(read(&["-w", "--interval=5s"]).unwrap().watch, Some(often));
+        assert!(read(&["--interval=5s"]).unwrap_err().contains("--watch"));
+        assert!(read(&["-w", "--interval=10ms"]).unwrap_err().contains("at least 1s"));
+    }
+
+    #[test]
+    fn the_controllers_flags_are_read_by_its_own_rules() {
+        let options =
+            read(&["--horizontal-pod-autoscaler-tolerance", "0.2", "--feature-gates=HPAScaleToZero=false"]);
+        assert_ne!(options.unwrap().flags, DecisionFlags::default());
+        let error = read(&["--horizontal-pod-autoscaler-downscale-stabilization=-5m"]).unwrap_err();
+        assert!(error.contains("must be at least 0s"), "{error}");
+        let error = read(&["--from=http://a", "--emulated-version=1.36"]).unwrap_err();
+        assert!(error.contains("--emulated-version cannot be used with --from"), "{error}");
+    }
+
+    #[test]
+    fn a_record_takes_a_token_from_a_file_alone() {
+        let options = read(&["web", "--from=http://a", "--token-file=t", "--certificate-authority=ca"]);
+        let from = options.unwrap().from.unwrap();
+        assert_eq!(from.token_file, Some("t".into()));
+        assert_eq!(from.certificate_authority, Some("ca".into()));
+        assert!(read(&["web", "--token-file=t"]).unwrap_err().contains("--from"));
+    }
+
+    #[test]
+    fn help_says_how_it_is_called() {
+        let help = |program| match parse(program, ["--help".to_owned()].into_iter()) {
+            Ok(Parsed::Help(text)) => text,
+            _ => panic!("no help"),
+        };
+        let text = help(Program::Concertina);
+        assert!(text.contains("Usage: concertina why [OPTIONS] [NAME]"), "{text}");
+        let text = help(Program::KubectlPlugin);
+        assert!(text.contains("Usage: kubectl concertina why [OPTIONS] [NAME]"), "{text}");
+        assert!(text.contains("\n  kubectl concertina why web\n"), "{text}");
+    }
+}

@@ -1,0 +1,115 @@
+//! Runs for other programs: CSV with a row per sample, and JSON with everything.
+
+mod json;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+pub use self::json::json;
+use super::run::{Comparison, HpaRun, Run};
+
+/// The columns of every CSV, in order. Behind them follows a column per metric, named `metric:` and the metric as a sentence
+/// calls it, with its unit in parentheses.
+///
+/// - `variant`, `namespace`, `hpa`: whose sample it is.
+/// - `time`, `seconds`: when, as RFC 3339 in UTC and since the start.
+/// - `wanted`, `running`, `ready`, `min`, `max`: `spec.replicas`, pods that exist, pods that are ready, the bounds.
+/// - `demand`, `capacity`, `queued`: work that comes in, that the ready pods can take, that waits, in the unit of the load.
+/// - `proposal`, `stabilized`, `rate_allows`: the steps of the last decision; empty where there was none.
+/// - `decision`: the sentence of a decision that was made since the row before, if it is worth telling.
+pub const COLUMNS: [&str; 17] = [
+    "variant",
+    "namespace",
+    "hpa",
+    "time",
+    "seconds",
+    "wanted",
+    "running",
+    "ready",
+    "min",
+    "max",
+    "demand",
+    "capacity",
+    "queued",
+    "proposal",
+    "stabilized",
+    "rate_allows",
+    "decision",
+];
+
+/// A row per sample of every HPA and variant, below a row of names. Lines end with `\n`; fields are quoted where they must.
+pub fn csv(comparison: &Comparison) -> String {
+    let hpas = || comparison.runs.iter().flat_map(|run| run.hpas.iter().map(move |hpa| (run, hpa)));
+    let metrics: BTreeSet<String> = hpas().flat_map(|(_, hpa)| hpa.metrics.iter().map(name_of)).collect();
+    let mut csv = COLUMNS.join(",");
+    for metric in &metrics {
+        csv.push(',');
+        csv.push_str(&field(metric));
+    }
+    csv.push('\n');
+    for (run, hpa) in hpas() {
+        rows(&mut csv, run, hpa, &metrics);
+    }
+    csv
+}
+
+fn name_of(metric: &super::run::MetricSeries) -> String {
+    match metric.unit {
+        "" => format!("metric:{}", metric.subject),
+        unit => format!("metric:{} ({unit})", metric.subject),
+    }
+}
+
+fn rows(csv: &mut String, run: &Run, hpa: &HpaRun, metrics: &BTreeSet<String>) {
+    let (variant, namespace, name) = (field(&run.variant), field(&hpa.namespace), field(&hpa.name));
+    let series: Vec<_> =
+        metrics.iter().map(|metric| hpa.metrics.iter().find(|series| name_of(series) == *metric)).collect();
+    let mut decisions = hpa.decisions.iter().peekable();
+    for (place, sample) in hpa.samples.iter().enumerate() {
+        let time =
+            jiff::SignedDuration::try_from(sample.at).ok().and_then(|at| run.start.checked_add(at).ok());
+        let time = time.map(|time| time.to_string()).unwrap_or_default();
+        let mut decision = None;
+        while let Some(point) = decisions.next_if(|point| point.at <= sample.at) {
+            decision = Some(field(&point.sentence));
+        }
+        // Writing to a string cannot fail.
+        let _ = write!(
+            csv,
+            "{variant},{namespace},{name},{time},{},{},{},{},{},{},{},{},{},{},{},{},{}",
+            sample.at.as_secs_f64(),
+            sample.wanted,
+            sample.running,
+            sample.ready,
+            sample.min,
+            sample.max,
+            sample.demand,
+            sample.capacity,
+            sample.queued,
+            optional(sample.proposal),
+            optional(sample.stabilized),
+            optional(sample.rate_allows),
+            decision.unwrap_or_default(),
+        );
+        for metric in &series {
+            csv.push(',');
+            csv.push_str(&optional(metric.and_then(|metric| metric.values.get(place).copied().flatten())));
+        }
+        csv.push('\n');
+    }
+}
+
+fn optional(value: Option<impl ToString>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
+}
+
+/// A field as RFC 4180 writes it.
+fn field(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
+}

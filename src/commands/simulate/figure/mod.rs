@@ -1,0 +1,173 @@
+//! What is drawn of one HPA's run, as values: panels over one time axis, each with its areas and lines, and what happened
+//! when. The page, the SVG and the terminal draw the same figure.
+
+mod axis;
+mod backend;
+mod draw;
+mod frame;
+mod ink;
+mod panels;
+#[cfg(test)]
+mod tests;
+mod thin;
+
+use std::time::Duration;
+
+pub(super) use self::axis::{TimeAxis, ValueAxis};
+pub(super) use self::frame::{Extent, frame, key};
+pub(super) use self::ink::{Ink, variables, without_variables};
+pub(super) use self::panels::scale_of;
+use super::run::{HpaRun, Run};
+
+/// Rules for the classes of ink, to which page and SVG add their own.
+pub(super) const STYLE: &str = include_str!("figure.css");
+
+/// Areas that are hatched rather than filled, to be defined once per document.
+pub(super) const HATCHES: &str = include_str!("hatches.svg");
+
+/// One HPA's run as panels over a common time axis.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Figure {
+    /// The common axis.
+    pub(super) time: TimeAxis,
+    /// From top to bottom: replicas, load, queue, metrics.
+    pub(super) panels: Vec<Panel>,
+    /// What the scenario did, behind every panel.
+    pub(super) zones: Vec<Zone>,
+    /// Rescales and warnings.
+    pub(super) marks: Vec<Mark>,
+}
+
+/// Some areas and lines over one value axis.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Panel {
+    /// What it shows.
+    pub(super) title: String,
+    /// The unit of its values; empty for plain numbers.
+    pub(super) unit: String,
+    /// Whether it is the panel of replicas: the largest, and the one with the marks.
+    pub(super) is_main: bool,
+    /// The value axis.
+    pub(super) values: ValueAxis,
+    /// Areas, the hindmost first.
+    pub(super) areas: Vec<Area>,
+    /// Lines, the hindmost first.
+    pub(super) lines: Vec<Line>,
+    /// What to tell about the inks, in the order of interest.
+    pub(super) keys: Vec<(Ink, Shape, String)>,
+}
+
+/// How a key is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// A stroke.
+    Line,
+    /// A filled square.
+    Area,
+}
+
+/// Parts of the plane between two curves: time, lower and upper value.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Area {
+    pub(super) ink: Ink,
+    pub(super) pieces: Vec<Vec<(f64, f64, f64)>>,
+}
+
+/// A curve, in pieces where it has gaps: time and value.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Line {
+    pub(super) ink: Ink,
+    pub(super) pieces: Vec<Vec<(f64, f64)>>,
+}
+
+/// A time in which something lasted.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Zone {
+    /// Seconds since the start.
+    pub(super) from: f64,
+    /// The same for an instant.
+    pub(super) to: f64,
+    /// What it was.
+    pub(super) label: String,
+}
+
+/// Something that happened at an instant.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Mark {
+    /// Seconds since the start.
+    pub(super) at: f64,
+    /// What kind of thing.
+    pub(super) kind: MarkKind,
+    /// In words.
+    pub(super) label: String,
+}
+
+/// Kinds of marks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum MarkKind {
+    /// `spec.replicas` was raised.
+    Up,
+    /// `spec.replicas` was lowered.
+    Down,
+    /// A warning event.
+    Warning,
+}
+
+impl Figure {
+    /// What is drawn of an HPA of a run.
+    pub(super) fn new(run: &Run, hpa: &HpaRun) -> Self {
+        let time = TimeAxis::new(run.start, run.duration.as_secs_f64());
+        let panels = panels::of(hpa, time.length());
+        let zones = run.happenings.iter().map(|happening| Zone {
+            from: seconds(happening.from, &time),
+            to: seconds(happening.to, &time),
+            label: happening.what.clone(),
+        });
+        let rescales = hpa
+            .samples
+            .iter()
+            .zip(hpa.samples.iter().skip(1))
+            .filter(|(before, after)| before.wanted != after.wanted);
+        let rescales = rescales.map(|(before, after)| Mark {
+            at: seconds(after.at, &time),
+            kind: if after.wanted > before.wanted { MarkKind::Up } else { MarkKind::Down },
+            label: format!("{} to {} replicas", before.wanted, after.wanted),
+        });
+        let warnings = hpa.events.iter().filter(|event| event.warning).map(|event| Mark {
+            at: seconds(event.at, &time),
+            kind: MarkKind::Warning,
+            label: format!("{}: {}", event.reason, event.message),
+        });
+        Self { zones: zones.collect(), marks: rescales.chain(warnings).collect(), time, panels }
+    }
+
+    /// The wanted replicas of several variants of one HPA in one panel.
+    pub(super) fn overlay(runs: &[(&Run, &HpaRun)]) -> Option<Self> {
+        let (run, _) = runs.first()?;
+        let longest = runs.iter().map(|(run, _)| run.duration).max()?;
+        let time = TimeAxis::new(run.start, longest.as_secs_f64());
+        let panel = panels::overlay(runs, &time);
+        Some(Self { time, panels: vec![panel], zones: Vec::new(), marks: Vec::new() })
+    }
+}
+
+/// Gives panels with the same title the same value axis, so that they can be compared by eye.
+pub(super) fn share_axes(figures: &mut [Figure]) {
+    let all: Vec<_> = figures
+        .iter()
+        .flat_map(|figure| &figure.panels)
+        .map(|panel| (panel.title.clone(), panel.unit.clone(), panel.values.clone()))
+        .collect();
+    for panel in figures.iter_mut().flat_map(|figure| &mut figure.panels) {
+        for (_, _, values) in
+            all.iter().filter(|(title, unit, _)| *title == panel.title && *unit == panel.unit)
+        {
+            panel.values.top = panel.values.top.max(values.top);
+            panel.values.bottom = panel.values.bottom.min(values.bottom);
+        }
+    }
+}
+
+fn seconds(after: Duration, time: &TimeAxis) -> f64 {
+    after.as_secs_f64().min(time.length())
+}

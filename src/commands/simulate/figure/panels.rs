@@ -1,0 +1,293 @@
+//! Which panels an HPA's run has, and what stands in each.
+
+use autoscaling::explanation::Subject;
+
+use super::super::run::{HpaRun, MetricSeries, Run, Sample};
+use super::axis::{TimeAxis, ValueAxis};
+use super::ink::Ink;
+use super::{Area, Line, Panel, Shape, thin};
+
+/// How far beyond the peak a bound may lie to be drawn; further off it would press the curves to the floor.
+const BOUND_IN_SIGHT: f64 = 1.6;
+
+/// The same for capacity beyond the greatest load.
+const SPARE_IN_SIGHT: f64 = 4.0;
+
+/// By what values are divided to be read easily, and the unit that results.
+#[derive(Debug, Clone, PartialEq)]
+pub(in super::super) struct Scale {
+    /// The divisor.
+    pub(in super::super) by: f64,
+    /// The unit; empty for plain numbers.
+    pub(in super::super) unit: String,
+}
+
+/// The scale for values of a unit up to `most`.
+pub(in super::super) fn scale_of(unit: &str, most: f64) -> Scale {
+    let (by, unit) = match unit {
+        "bytes" if most >= 1_073_741_824.0 => (1_073_741_824.0, "Gi"),
+        "bytes" if most >= 1_048_576.0 => (1_048_576.0, "Mi"),
+        "bytes" if most >= 1024.0 => (1024.0, "Ki"),
+        "cores" if most < 1.0 => (0.001, "millicores"),
+        _ => (1.0, unit),
+    };
+    Scale { by, unit: unit.to_owned() }
+}
+
+/// The panels of an HPA.
+pub(super) fn of(hpa: &HpaRun, length: f64) -> Vec<Panel> {
+    let mut panels = vec![replicas(hpa, length)];
+    panels.extend(hpa.metrics.iter().map(|metric| of_metric(hpa, metric, length)));
+    panels.extend(load(hpa, length));
+    panels.extend(queue(hpa, length));
+    panels
+}
+
+fn replicas(hpa: &HpaRun, length: f64) -> Panel {
+    let samples = &hpa.samples;
+    let peak = samples.iter().map(|sample| sample.wanted.max(sample.running).max(sample.ready)).max();
+    let peak = f64::from(peak.unwrap_or(0));
+    let max = f64::from(samples.iter().map(|sample| sample.max).max().unwrap_or(0));
+    let with_max = max <= peak * BOUND_IN_SIGHT;
+    // Proposals may be far beyond what is allowed; how far, the explanation says.
+    let proposed = samples.iter().filter_map(|sample| sample.proposal).max().map_or(0.0, f64::from);
+    let values = ValueAxis::over([peak, proposed.min(peak * 1.25), if with_max { max } else { 0.0 }], true);
+
+    let count = |value: fn(&Sample) -> i32| curve(samples, length, |sample| Some(f64::from(value(sample))));
+    let ink = |ink, pieces| Line { ink, pieces };
+    let mut lines = vec![ink(Ink::Bound, count(|sample| sample.min))];
+    if with_max {
+        lines.push(ink(Ink::Bound, count(|sample| sample.max)));
+    }
+    lines.push(ink(Ink::Ready, count(|sample| sample.ready)));
+    lines.push(ink(Ink::Wanted, count(|sample| sample.wanted)));
+
+    let running = samples.iter().map(|sample| (at(sample), Some((0.0, f64::from(sample.running)))));
+    let window = samples.iter().map(|sample| (at(sample), held_by_window(sample)));
+    let rate = samples.iter().map(|sample| (at(sample), held_by_rate(sample)));
+    let areas = vec![
+        Area { ink: Ink::Running, pieces: thin::bands(running, length) },
+        Area { ink: Ink::Window, pieces: thin::bands(window, length) },
+        Area { ink: Ink::Rate, pieces: thin::bands(rate, length) },
+    ];
+    let mut keys = vec![
+        (Ink::Wanted, Shape::Line, "wanted".to_owned()),
+        (Ink::Ready, Shape::Line, "ready".to_owned()),
+        (Ink::Running, Shape::Area, "running".to_owned()),
+        (Ink::Window, Shape::Area, "held back by a window".to_owned()),
+        (Ink::Rate, Shape::Area, "held back by a rate limit".to_owned()),
+        (Ink::Bound, Shape::Line, if with_max { "min and max" } else { "min" }.to_owned()),
+    ];
+    keys.retain(|(ink, shape, _)| {
+        *shape == Shape::Line || areas.iter().any(|area| area.ink == *ink && !area.pieces.is_empty())
+    });
+    Panel { title: "Replicas".to_owned(), unit: String::new(), is_main: true, values, areas, lines, keys }
+}
+
+/// Between what the metrics ask for and what the windows make of it, as far as maxReplicas allows either.
+fn held_by_window(sample: &Sample) -> Option<(f64, f64)> {
+    between(sample.proposal?.min(sample.max), sample.stabilized?.min(sample.max))
+}
+
+/// Between what the windows let through and what the rate allowed, where that is what stands.
+fn held_by_rate(sample: &Sample) -> Option<(f64, f64)> {
+    let allowed = sample.rate_allows.filter(|allowed| *allowed == sample.wanted)?;
+    between(allowed, sample.stabilized?)
+}
+
+fn between(one: i32, other: i32) -> Option<(f64, f64)> {
+    (one != other).then(|| (f64::from(one.min(other)), f64::from(one.max(other))))
+}
+
+fn of_metric(hpa: &HpaRun, metric: &MetricSeries, length: f64) -> Panel {
+    let known = metric.values.iter().copied().flatten();
+    let most = known.clone().fold(metric.target, f64::max);
+    let Scale { by, unit } = scale_of(metric.unit, most);
+    let (target, (low, high)) = (metric.target / by, (metric.tolerated.0 / by, metric.tolerated.1 / by));
+    let values = ValueAxis::over(known.map(|value| value / by).chain([target * 1.2, high]), false);
+    let course = || {
+        let values =
+            metric.values.iter().map(|value| value.map(|value| value / by).filter(|it| it.is_finite()));
+        hpa.samples.iter().map(at).zip(values)
+    };
+    let curve = Curve::new(course(), length);
+    let above = curve.range.iter().flat_map(|piece| above(piece, high)).collect();
+    let begun = course().find(|(_, value)| value.is_some()).map_or(0.0, |(at, _)| at);
+    let missing = course()
+        .map(|(at, value)| (at, (value.is_none() && at >= begun).then_some((values.bottom, values.top))));
+    let areas = vec![
+        Area { ink: Ink::Missing, pieces: thin::bands(missing, length) },
+        Area { ink: Ink::Tolerated, pieces: vec![vec![(0.0, low, high), (length, low, high)]] },
+        Area { ink: Ink::Spread, pieces: curve.spread() },
+        Area { ink: Ink::Above, pieces: above },
+    ];
+    let mut keys = vec![
+        (Ink::Value, Shape::Line, "value".to_owned()),
+        (Ink::Spread, Shape::Area, "its range".to_owned()),
+        (Ink::Target, Shape::Line, format!("target {}", with_unit(target, &unit))),
+        (Ink::Tolerated, Shape::Area, "tolerated".to_owned()),
+        (Ink::Above, Shape::Area, "above".to_owned()),
+        (Ink::Missing, Shape::Area, "no value".to_owned()),
+    ];
+    keys.retain(|(ink, shape, _)| {
+        *shape == Shape::Line || areas.iter().any(|area| area.ink == *ink && !area.pieces.is_empty())
+    });
+    let lines = vec![
+        Line { ink: Ink::Target, pieces: vec![vec![(0.0, target), (length, target)]] },
+        Line { ink: Ink::Value, pieces: curve.lines },
+    ];
+    Panel { title: title_of(&metric.subject), unit, is_main: false, values, areas, lines, keys }
+}
+
+/// The metric as people call it.
+fn title_of(subject: &Subject) -> String {
+    subject.to_string()
+}
+
+/// The parts of a curve's range above `high`, down to it.
+fn above(range: &[(f64, f64, f64)], high: f64) -> Vec<Vec<(f64, f64, f64)>> {
+    let mut points = Vec::with_capacity(range.len());
+    for (&(at, _, value), next) in range.iter().zip(range.iter().skip(1).map(Some).chain([None])) {
+        points.push((at, value));
+        if let Some(&(after, _, next)) = next
+            && (value - high) * (next - high) < 0.0
+        {
+            points.push((at + (after - at) * (high - value) / (next - value), high));
+        }
+    }
+    let runs =
+        points.split(|(_, value)| *value < high).filter(|run| run.iter().any(|(_, value)| *value > high));
+    runs.map(|run| run.iter().map(|(at, value)| (*at, high, *value)).collect()).collect()
+}
+
+/// A curve in pieces, with the range of its values where there are too many to draw each.
+struct Curve {
+    lines: Vec<Vec<(f64, f64)>>,
+    range: Vec<Vec<(f64, f64, f64)>>,
+    is_thinned: bool,
+}
+
+impl Curve {
+    fn new(values: impl IntoIterator<Item = (f64, Option<f64>)>, length: f64) -> Self {
+        let pieces = thin::pieces(values);
+        let courses: Vec<_> = pieces.iter().map(|piece| thin::course(piece, length)).collect();
+        let is_thinned = courses.iter().any(|course| course.is_thinned);
+        let (lines, range) = courses.into_iter().map(|course| (course.line, course.range)).unzip();
+        Self { lines, range, is_thinned }
+    }
+
+    /// The range as an area, if there is one to see.
+    fn spread(&self) -> Vec<Vec<(f64, f64, f64)>> {
+        if self.is_thinned { self.range.clone() } else { Vec::new() }
+    }
+}
+
+/// What comes in and what can be taken; none without a load model.
+fn load(hpa: &HpaRun, length: f64) -> Option<Panel> {
+    let samples = &hpa.samples;
+    let most = samples.iter().map(|sample| sample.demand).fold(0.0, f64::max);
+    if most <= 0.0 {
+        return None;
+    }
+    // Spare capacity may be many times the demand; how much does not matter then.
+    let capacity =
+        samples.iter().map(|sample| sample.capacity).fold(0.0, f64::max).min(most * SPARE_IN_SIGHT);
+    let values = ValueAxis::over([most, capacity], false);
+    let demand = Curve::new(samples.iter().map(|sample| (at(sample), Some(sample.demand))), length);
+    let short = thin::bands(
+        samples.iter().map(|sample| {
+            let is_short = sample.demand > sample.capacity;
+            (at(sample), is_short.then_some((sample.capacity, sample.demand)))
+        }),
+        length,
+    );
+    let mut keys = vec![
+        (Ink::Demand, Shape::Line, "comes in".to_owned()),
+        (Ink::Capacity, Shape::Line, "ready pods can take".to_owned()),
+    ];
+    if !short.is_empty() {
+        keys.push((Ink::Short, Shape::Area, "beyond capacity".to_owned()));
+    }
+    let lines = vec![
+        Line {
+            ink: Ink::Capacity,
+            pieces: curve(samples, length, |sample| {
+                Some(sample.capacity).filter(|capacity| *capacity <= values.top)
+            }),
+        },
+        Line { ink: Ink::Demand, pieces: demand.lines.clone() },
+    ];
+    let areas = vec![
+        Area { ink: Ink::DemandSpread, pieces: demand.spread() },
+        Area { ink: Ink::Short, pieces: short },
+    ];
+    Some(Panel {
+        title: "Load".to_owned(),
+        unit: hpa.unit.clone(),
+        is_main: false,
+        values,
+        areas,
+        lines,
+        keys,
+    })
+}
+
+/// What waits; none if nothing ever does.
+fn queue(hpa: &HpaRun, length: f64) -> Option<Panel> {
+    let samples = &hpa.samples;
+    let most = samples.iter().map(|sample| sample.queued).fold(0.0, f64::max);
+    if most <= 0.0 {
+        return None;
+    }
+    let curve = Curve::new(samples.iter().map(|sample| (at(sample), Some(sample.queued))), length);
+    let keys = vec![(Ink::Queue, Shape::Line, "items that wait".to_owned())];
+    Some(Panel {
+        title: "Queue".to_owned(),
+        unit: String::new(),
+        is_main: false,
+        values: ValueAxis::over([most], false),
+        areas: Vec::new(),
+        lines: vec![Line { ink: Ink::Queue, pieces: curve.lines }],
+        keys,
+    })
+}
+
+/// What each variant wanted, in one panel.
+pub(super) fn overlay(runs: &[(&Run, &HpaRun)], time: &TimeAxis) -> Panel {
+    let mut lines = Vec::new();
+    let mut keys = Vec::new();
+    let mut peak = 0.0_f64;
+    for (place, (run, hpa)) in runs.iter().enumerate() {
+        let ink = Ink::variant(place);
+        let end = run.duration.as_secs_f64().min(time.length());
+        lines.push(Line { ink, pieces: curve(&hpa.samples, end, |sample| Some(f64::from(sample.wanted))) });
+        keys.push((ink, Shape::Line, run.variant.clone()));
+        peak = hpa.samples.iter().map(|sample| f64::from(sample.wanted)).fold(peak, f64::max);
+    }
+    // The first, with which the others are compared, lies on top.
+    lines.reverse();
+    let values = ValueAxis::over([peak], true);
+    Panel {
+        title: "Replicas wanted".to_owned(),
+        unit: String::new(),
+        is_main: true,
+        values,
+        areas: Vec::new(),
+        lines,
+        keys,
+    }
+}
+
+fn at(sample: &Sample) -> f64 {
+    sample.at.as_secs_f64()
+}
+
+fn curve(samples: &[Sample], end: f64, value: impl Fn(&Sample) -> Option<f64>) -> Vec<Vec<(f64, f64)>> {
+    thin::steps(samples.iter().map(|sample| (at(sample), value(sample))), end)
+}
+
+/// `80 %`, `12 Mi`, `100`.
+fn with_unit(value: f64, unit: &str) -> String {
+    let number = super::super::text::number(value);
+    if unit.is_empty() { number } else { format!("{number} {unit}") }
+}

@@ -1,0 +1,275 @@
+//! What the controller decides in a simulation, taken down as it happens.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use autoscaling::WriteOutcome;
+use autoscaling::event::{EventIntent, EventKind};
+use autoscaling::explanation::{
+    Course, Explanation, LimitingStep, Measure, MetricExplanation, MetricReading, ProposalReason,
+};
+use autoscaling::settings::Settings;
+use autoscaling::spec::{MetricSource, ResourceTarget, Spec, ValueTarget};
+use jiff::Timestamp;
+
+use super::run::{DecisionPoint, EventMark, MetricSeries, Sample};
+use crate::controller::{Concluded, Observer};
+use crate::store::Key;
+
+/// How many pods of each group that does not count an explanation lists.
+const LISTED_PODS: usize = 5;
+/// How many decisions are kept of all HPAs together; beyond that only those that change a count.
+const KEPT_DECISIONS: usize = 40_000;
+
+/// Takes decisions down, of all HPAs of one run.
+#[derive(Debug)]
+pub(super) struct Recorder {
+    start: Timestamp,
+    /// How many decisions of one HPA are kept.
+    keep: usize,
+    tracks: Mutex<BTreeMap<Key, Track>>,
+}
+
+/// What is known of one HPA so far.
+#[derive(Debug, Clone)]
+pub(super) struct Track {
+    /// The numbers of the last decision, to be part of the next samples.
+    pub(super) latest: Latest,
+    /// The metrics, without values.
+    pub(super) metrics: Vec<MetricSeries>,
+    pub(super) decisions: Vec<DecisionPoint>,
+    pub(super) events: Vec<EventMark>,
+    /// Each write of the replica count: when, from, to.
+    pub(super) rescales: Vec<(Duration, i32, i32)>,
+    /// How many decisions that changed nothing were left out for want of room.
+    pub(super) left_out: usize,
+    shape: Option<Shape>,
+    /// The events of the last sync, by reason and text.
+    told: Vec<(&'static str, String)>,
+}
+
+/// The numbers of one decision.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Latest {
+    pub(super) min: i32,
+    pub(super) max: i32,
+    pub(super) proposal: Option<i32>,
+    pub(super) stabilized: Option<i32>,
+    pub(super) rate_allows: Option<i32>,
+    /// One for each metric of the spec.
+    pub(super) values: Vec<Option<f64>>,
+}
+
+/// Which steps a decision took, without their numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Shape {
+    course: Course,
+    direction: Option<Ordering>,
+    winner: Option<usize>,
+    limiting: Option<LimitingStep>,
+    metrics: Vec<Result<ProposalReason, Arc<str>>>,
+}
+
+impl Recorder {
+    /// Begins with the HPAs as they are at the start.
+    pub(super) fn new<'a>(
+        start: Timestamp,
+        settings: &Settings,
+        hpas: impl ExactSizeIterator<Item = (Key, &'a Spec)>,
+    ) -> Self {
+        let keep = KEPT_DECISIONS / hpas.len().max(1);
+        let tracks = hpas.map(|(key, spec)| (key, Track::new(spec, settings))).collect();
+        Self { start, keep, tracks: Mutex::new(tracks) }
+    }
+
+    /// What is known of an HPA, taken out.
+    pub(super) fn take(&self, key: &Key) -> Option<Track> {
+        self.lock().remove(key)
+    }
+
+    /// The numbers of the last decision about an HPA.
+    pub(super) fn latest(&self, key: &Key) -> Latest {
+        self.lock().get(key).map(|track| track.latest.clone()).unwrap_or_default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Track>> {
+        self.tracks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Observer for Recorder {
+    fn concluded(&self, sync: &Concluded<'_>) {
+        let mut tracks = self.lock();
+        let Some(track) = tracks.get_mut(&sync.hpa.key) else { return };
+        let at = Duration::try_from(sync.at.duration_since(self.start)).unwrap_or_default();
+        let explanation = &sync.conclusion.explanation;
+        track.note_numbers(explanation);
+        let has_written = *sync.outcome == WriteOutcome::Done;
+        if has_written && let Some(desired) = explanation.desired {
+            track.rescales.push((at, explanation.current, desired));
+        }
+        let changes = *sync.outcome != WriteOutcome::NotNeeded;
+        let shape = Shape::of(explanation);
+        if changes || track.shape.as_ref() != Some(&shape) {
+            if changes || track.decisions.len() < self.keep {
+                track.decisions.push(DecisionPoint {
+                    at,
+                    sentence: explanation.sentence(sync.at),
+                    explanation: Arc::new(explanation.condensed(LISTED_PODS)),
+                });
+            } else {
+                track.left_out += 1;
+            }
+        }
+        track.shape = Some(shape);
+        track.note_events(at, sync.conclusion.events.iter().chain(&sync.conclusion.last_event));
+    }
+}
+
+impl Track {
+    fn new(spec: &Spec, settings: &Settings) -> Self {
+        let latest = Latest {
+            min: spec.min_replicas.unwrap_or(1),
+            max: spec.max_replicas,
+            values: vec![None; spec.metrics.len()],
+            ..Latest::default()
+        };
+        Self {
+            latest,
+            metrics: spec.metrics.iter().map(|metric| series(metric, settings)).collect(),
+            decisions: Vec::new(),
+            events: Vec::new(),
+            rescales: Vec::new(),
+            left_out: 0,
+            shape: None,
+            told: Vec::new(),
+        }
+    }
+
+    fn note_numbers(&mut self, explanation: &Explanation) {
+        let readings: Vec<_> = explanation.metrics.iter().map(MetricExplanation::reading).collect();
+        for (series, reading) in self.metrics.iter_mut().zip(&readings) {
+            if let Some(reading) = reading {
+                series.target = in_unit(reading.target);
+                series.tolerated =
+                    (series.target * reading.lowest_tolerated, series.target * reading.highest_tolerated);
+            }
+        }
+        let value = |place: usize| {
+            let reading: &MetricReading = (*readings.get(place)?)?;
+            Some(in_unit(reading.value))
+        };
+        self.latest = Latest {
+            min: explanation.min,
+            max: explanation.max,
+            proposal: explanation.proposal,
+            stabilized: explanation.stabilization.as_ref().map(|step| step.after),
+            rate_allows: explanation.limit.as_ref().and_then(|step| step.rate_allows),
+            values: (0..self.metrics.len()).map(value).collect(),
+        };
+    }
+
+    /// Marks events that the sync before did not tell too.
+    fn note_events<'a>(&mut self, at: Duration, events: impl Iterator<Item = &'a EventIntent>) {
+        let mut told = Vec::new();
+        for event in events {
+            let is_new =
+                !self.told.iter().any(|(reason, text)| *reason == event.reason && *text == event.message);
+            told.push((event.reason, event.message.clone()));
+            if is_new {
+                self.events.push(EventMark {
+                    at,
+                    reason: event.reason.to_owned(),
+                    warning: event.kind == EventKind::Warning,
+                    message: event.message.clone(),
+                });
+            }
+        }
+        self.told = told;
+    }
+}
+
+impl Shape {
+    fn of(explanation: &Explanation) -> Self {
+        let step = |metric: &MetricExplanation| match metric {
+            MetricExplanation::Valid(reading) => Ok(reading.why),
+            MetricExplanation::Failed(failed) => Err(Arc::clone(&failed.error)),
+        };
+        Self {
+            course: explanation.course,
+            direction: explanation.desired.map(|desired| desired.cmp(&explanation.current)),
+            winner: explanation.winner,
+            limiting: explanation.limiting_step(),
+            metrics: explanation.metrics.iter().map(step).collect(),
+        }
+    }
+}
+
+/// A metric of which nothing was read yet.
+fn series(metric: &MetricSource, settings: &Settings) -> MetricSeries {
+    let subject = metric.subject();
+    let target = match metric {
+        MetricSource::Resource { target, .. } | MetricSource::ContainerResource { target, .. } => {
+            match target {
+                ResourceTarget::Utilization(percent) => f64::from(*percent),
+                ResourceTarget::AverageValue(amount) => amount.as_f64(),
+            }
+        }
+        MetricSource::Pods { average, .. } => average.as_f64(),
+        MetricSource::Object { target, .. } | MetricSource::External { target, .. } => match target {
+            ValueTarget::Value(amount) | ValueTarget::AverageValue(amount) => amount.as_f64(),
+        },
+        MetricSource::Invalid(_) => 0.0,
+    };
+    let is_percent = matches!(
+        metric,
+        MetricSource::Resource { target: ResourceTarget::Utilization(_), .. }
+            | MetricSource::ContainerResource { target: ResourceTarget::Utilization(_), .. }
+    );
+    let is_resource =
+        matches!(metric, MetricSource::Resource { .. } | MetricSource::ContainerResource { .. });
+    let unit = match &*subject.name {
+        _ if is_percent => "%",
+        "cpu" if is_resource => "cores",
+        "memory" if is_resource => "bytes",
+        _ => "",
+    };
+    let tolerance = settings.tolerance;
+    MetricSeries {
+        subject,
+        unit,
+        target,
+        tolerated: (target * (1.0 - tolerance), target * (1.0 + tolerance)),
+        values: Vec::new(),
+    }
+}
+
+/// A measured amount in the unit of its series.
+fn in_unit(measure: Measure) -> f64 {
+    match measure {
+        Measure::Percent(percent) => f64::from(percent),
+        Measure::Milli(amount) | Measure::MilliPerPod(amount) => amount as f64 / 1_000.0,
+    }
+}
+
+impl Latest {
+    /// With what the workload side counts: one sample.
+    pub(super) fn sample(&self, at: Duration, wanted: i32, running: i32, ready: i32) -> Sample {
+        Sample {
+            at,
+            wanted,
+            running,
+            ready,
+            demand: 0.0,
+            capacity: 0.0,
+            queued: 0.0,
+            min: self.min,
+            max: self.max,
+            proposal: self.proposal,
+            stabilized: self.stabilized,
+            rate_allows: self.rate_allows,
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! The scenario: what is played, read from a file.
+//!
+//! A file becomes a [`Node`] tree in which each value knows its place; variants replace values in the tree. Only then it is
+//! read: into the types of `format`, which are the file's documentation and schema, and from them into a [`Scenario`],
+//! whose parts are what the embedded cluster and the controller take. Whatever is wrong is a [`Problem`] with file, line
+//! and field.
+
+mod curve_format;
+pub(super) mod document;
+mod either;
+mod flags;
+mod format;
+mod happenings;
+mod hpas;
+mod loads;
+pub(super) mod manifests;
+mod notes;
+mod pipeline;
+mod problem;
+mod reading;
+mod values;
+mod workloads;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+pub use self::problem::Problem;
+pub(super) use self::reading::suggestion;
+
+use self::document::Place;
+pub(super) use self::document::{Node, Step};
+use self::format::ScenarioFile;
+pub(super) use self::hpas::HpaPlan;
+pub(super) use self::loads::{LoadPlan, load_of};
+pub(super) use self::workloads::WorkloadPlan;
+use super::run::Happening;
+use crate::cli::Config;
+use crate::embedded::load::Pipeline;
+
+/// How long a scenario lasts, unless told otherwise.
+const DURATION: Duration = Duration::from_hours(1);
+
+/// What is played.
+#[derive(Debug, Clone)]
+pub(super) struct Scenario {
+    pub(super) title: String,
+    /// What distinguishes this variant; empty if it is the only one.
+    pub(super) variant: String,
+    pub(super) seed: u64,
+    pub(super) start: Timestamp,
+    pub(super) duration: Duration,
+    /// The controller's configuration.
+    pub(super) config: Config,
+    pub(super) hpas: Vec<HpaPlan>,
+    /// Which workload each HPA scales.
+    pub(super) targets: Vec<usize>,
+    pub(super) workloads: Vec<WorkloadPlan>,
+    /// One for each workload.
+    pub(super) loads: Vec<LoadPlan>,
+    pub(super) pipeline: Pipeline,
+    /// When, and of which workload; in the order of time.
+    pub(super) rollouts: Vec<(Duration, usize)>,
+    pub(super) happenings: Vec<Happening>,
+    /// What the reader of a report should know, by topic.
+    pub(super) notes: BTreeMap<String, String>,
+}
+
+/// Finds the place of a field.
+#[derive(Debug, Clone, Copy)]
+struct Sources<'a> {
+    document: &'a Node,
+}
+
+impl Sources<'_> {
+    fn place(self, field: &str) -> Place {
+        let part = |part: &str| {
+            let part = part.trim_end_matches(']');
+            part.parse().map_or_else(|_| Step::Key(part.to_owned()), Step::Index)
+        };
+        // A flag's name has no dots, so that every dot ends a step.
+        let steps: Vec<_> = field.split(['.', '[']).map(part).collect();
+        self.document.locate(&steps)
+    }
+
+    fn problem(self, field: &str, message: impl Into<String>) -> Problem {
+        Problem::new(self.place(field), field, message)
+    }
+}
+
+impl Scenario {
+    /// Reads a document, in which files are inlined already.
+    pub(super) fn read(document: &Node, variant: &str) -> Result<Self, Problem> {
+        let file: ScenarioFile = reading::read(document)?;
+        let sources = Sources { document };
+        let config = flags::read(&file.flags, sources)?;
+        let hpas = hpas::read(document)?;
+        let duration = file.duration.map_or(DURATION, |duration| duration.0);
+        if duration < config.sync_period {
+            return Err(sources.problem("duration", "is shorter than a sync period"));
+        }
+        let (start, seed) = (file.start.0, file.seed);
+        let workloads = workloads::read(file.workloads, &hpas, sources)?;
+        let loads = loads::read(&file.load, &workloads, &hpas, start, seed, sources)?;
+        let pipeline = pipeline::read(&file.metrics, sources)?;
+        let mut rollouts = Vec::new();
+        for (index, rollout) in file.rollouts.iter().enumerate() {
+            let place = loads::named(rollout.workload.as_deref(), &workloads)
+                .map_err(|message| sources.problem(&format!("rollouts[{index}]"), message))?;
+            rollouts.push((rollout.at.0, place));
+        }
+        rollouts.sort();
+        let targets = hpas.iter().filter_map(|hpa| workloads::target(hpa, &workloads)).collect();
+        let happenings = happenings::of(&pipeline, &workloads, &rollouts, duration);
+        let notes = notes::of(&config, &hpas, &workloads, &loads);
+        Ok(Self {
+            title: file.title,
+            variant: variant.to_owned(),
+            seed,
+            start,
+            duration,
+            config,
+            hpas,
+            targets,
+            workloads,
+            loads,
+            pipeline,
+            rollouts,
+            happenings,
+            notes,
+        })
+    }
+}
+
+/// Reads a scenario file into a document, with the files that it names for HPAs in their places.
+pub(super) fn open(name: &str, text: &str) -> Result<Node, Problem> {
+    let mut document = Node::read(name, text)?;
+    hpas::inline_files(&mut document)?;
+    Ok(document)
+}
+
+/// A document as a scenario file.
+pub(super) fn print(document: &Node) -> String {
+    serde_saphyr::to_string(document).unwrap_or_default()
+}
+
+/// The JSON schema of scenario files.
+pub fn schema() -> String {
+    let schema = schemars::schema_for!(ScenarioFile);
+    serde_json::to_string_pretty(&schema).unwrap_or_default()
+}

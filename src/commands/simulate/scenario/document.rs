@@ -1,0 +1,403 @@
+//! A YAML document as a tree in which every value knows where it is written, so that an error can name file and line,
+//! and so that values can be replaced one by one before anything is made of them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::ser::{Serialize, Serializer};
+use serde_json::{Number, Value};
+use serde_saphyr::{Options, Spanned};
+
+use super::problem::Problem;
+
+/// Where a value is written: a file and a line, or something that has no lines, such as a flag.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The file's name as it was given, or the flag.
+    pub(crate) source: Arc<str>,
+    /// Counted from 1; 0 where there are no lines.
+    pub(crate) line: u64,
+}
+
+/// As the beginning of an error: `web.yaml:14`.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => f.write_str(&self.source),
+            line => write!(f, "{}:{line}", self.source),
+        }
+    }
+}
+
+/// A value with its place.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Node {
+    pub(crate) place: Place,
+    pub(crate) content: Content,
+}
+
+/// What a value is.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Content {
+    Null,
+    Bool(bool),
+    Number(Number),
+    Text(String),
+    List(Vec<Node>),
+    /// In the order in which it is written.
+    Map(Vec<(Key, Node)>),
+}
+
+/// A key of a map, with its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub(crate) name: String,
+    pub(crate) place: Place,
+}
+
+/// One step into a tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Step {
+    Key(String),
+    Index(usize),
+}
+
+impl Node {
+    /// Reads the one document of a text. An empty one is an empty map.
+    pub(crate) fn read(source: &str, text: &str) -> Result<Self, Problem> {
+        let source: Arc<str> = source.into();
+        let mut documents = Self::read_all(&source, text)?.into_iter();
+        let empty = || Self {
+            place: Place { source: Arc::clone(&source), line: 1 },
+            content: Content::Map(Vec::new()),
+        };
+        let first = documents.next().unwrap_or_else(empty);
+        match documents.next() {
+            Some(second) => {
+                Err(Problem::new(second.place, "", "a second document begins here; expected one"))
+            }
+            None => Ok(first),
+        }
+    }
+
+    /// Reads all documents of a text.
+    pub(crate) fn read_all(source: &Arc<str>, text: &str) -> Result<Vec<Self>, Problem> {
+        let mut options = Options::default();
+        options.with_snippet = false;
+        match serde_saphyr::from_multiple_with_options::<Spanned<Raw>>(text, options) {
+            Ok(documents) => Ok(documents.into_iter().map(|raw| Self::placed(raw, source)).collect()),
+            Err(error) => {
+                let line = error.location().map_or(0, |location| location.line());
+                let text = error.to_string();
+                let message = text.lines().next().unwrap_or_default();
+                Err(Problem::new(Place { source: Arc::clone(source), line }, "", message))
+            }
+        }
+    }
+
+    /// A value that is written nowhere with lines.
+    pub(crate) fn of(source: &Arc<str>, value: &Value) -> Self {
+        let place = Place { source: Arc::clone(source), line: 0 };
+        let content = match value {
+            Value::Null => Content::Null,
+            Value::Bool(value) => Content::Bool(*value),
+            Value::Number(number) => Content::Number(number.clone()),
+            Value::String(text) => Content::Text(text.clone()),
+            Value::Array(items) => Content::List(items.iter().map(|item| Self::of(source, item)).collect()),
+            Value::Object(fields) => Content::Map(
+                fields
+                    .iter()
+                    .map(|(name, value)| {
+                        (Key { name: name.clone(), place: place.clone() }, Self::of(source, value))
+                    })
+                    .collect(),
+            ),
+        };
+        Self { place, content }
+    }
+
+    /// A list that is written nowhere with lines; its items may be.
+    pub(crate) fn list(source: &Arc<str>, items: Vec<Self>) -> Self {
+        Self { place: Place { source: Arc::clone(source), line: 0 }, content: Content::List(items) }
+    }
+
+    fn placed(raw: Spanned<Raw>, source: &Arc<str>) -> Self {
+        let place = Place { source: Arc::clone(source), line: raw.referenced.line() };
+        let content = match raw.value {
+            Raw::Null => Content::Null,
+            Raw::Bool(value) => Content::Bool(value),
+            Raw::Number(number) => Content::Number(number),
+            Raw::Text(text) => Content::Text(text),
+            Raw::List(items) => {
+                Content::List(items.into_iter().map(|item| Self::placed(item, source)).collect())
+            }
+            Raw::Map(fields) => Content::Map(
+                fields
+                    .into_iter()
+                    .map(|(key, value)| {
+                        let place = Place { source: Arc::clone(source), line: key.referenced.line() };
+                        (Key { name: key.value, place }, Self::placed(value, source))
+                    })
+                    .collect(),
+            ),
+        };
+        Self { place, content }
+    }
+
+    /// Without places.
+    pub(crate) fn json(&self) -> Value {
+        match &self.content {
+            Content::Null => Value::Null,
+            Content::Bool(value) => Value::Bool(*value),
+            Content::Number(number) => Value::Number(number.clone()),
+            Content::Text(text) => Value::String(text.clone()),
+            Content::List(items) => items.iter().map(Self::json).collect(),
+            Content::Map(fields) => {
+                fields.iter().map(|(key, value)| (key.name.clone(), value.json())).collect()
+            }
+        }
+    }
+
+    /// The value of a key of a map.
+    pub(crate) fn get(&self, name: &str) -> Option<&Self> {
+        match &self.content {
+            Content::Map(fields) => fields.iter().find(|(key, _)| key.name == name).map(|(_, value)| value),
+            _ => None,
+        }
+    }
+
+    /// The value of a key of a map, to be changed.
+    pub(crate) fn get_mut(&mut self, name: &str) -> Option<&mut Self> {
+        match &mut self.content {
+            Content::Map(fields) => {
+                fields.iter_mut().find(|(key, _)| key.name == name).map(|(_, value)| value)
+            }
+            _ => None,
+        }
+    }
+
+    /// The items of a list; none of anything else.
+    pub(crate) fn items(&self) -> &[Self] {
+        match &self.content {
+            Content::List(items) => items,
+            _ => &[],
+        }
+    }
+
+    /// The text behind some keys.
+    pub(crate) fn text(&self, keys: &[&str]) -> Option<&str> {
+        let node = keys.iter().try_fold(self, |node, key| node.get(key))?;
+        match &node.content {
+            Content::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Puts a value under a key of a map, in place of what is there. Anything else than a map becomes one.
+    pub(crate) fn put(&mut self, name: &str, value: Self) {
+        if !matches!(self.content, Content::Map(_)) {
+            self.content = Content::Map(Vec::new());
+        }
+        let key = Key { name: name.to_owned(), place: value.place.clone() };
+        if let Content::Map(fields) = &mut self.content {
+            match fields.iter_mut().find(|(key, _)| key.name == name) {
+                Some(field) => *field = (key, value),
+                None => fields.push((key, value)),
+            }
+        }
+    }
+
+    /// Writes the value and all in it at one place.
+    pub(crate) fn take_place(&mut self, place: &Place) {
+        self.place = place.clone();
+        match &mut self.content {
+            Content::List(items) => items.iter_mut().for_each(|item| item.take_place(place)),
+            Content::Map(fields) => {
+                for (key, value) in fields {
+                    key.place = place.clone();
+                    value.take_place(place);
+                }
+            }
+            Content::Null | Content::Bool(_) | Content::Number(_) | Content::Text(_) => {}
+        }
+    }
+
+    /// The place of what some steps lead to: of the key, where there is one, or of the last value that there is on the
+    /// way.
+    pub(crate) fn locate(&self, steps: &[Step]) -> Place {
+        let mut place = &self.place;
+        let mut node = self;
+        for step in steps {
+            let next = match (&node.content, step) {
+                (Content::Map(fields), Step::Key(name)) => {
+                    fields.iter().find(|(key, _)| key.name == *name).map(|(key, value)| (&key.place, value))
+                }
+                (Content::List(items), Step::Index(index)) => {
+                    items.get(*index).map(|item| (&item.place, item))
+                }
+                _ => None,
+            };
+            let Some((at, value)) = next else { break };
+            (place, node) = (at, value);
+        }
+        place.clone()
+    }
+}
+
+/// In the order in which it is written.
+impl Serialize for Node {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match &self.content {
+            Content::Null => to.serialize_unit(),
+            Content::Bool(value) => to.serialize_bool(*value),
+            Content::Number(number) => number.serialize(to),
+            Content::Text(text) => to.serialize_str(text),
+            Content::List(items) => to.collect_seq(items),
+            Content::Map(fields) => to.collect_map(fields.iter().map(|(key, value)| (&key.name, value))),
+        }
+    }
+}
+
+/// Steps as people write them: `workloads[0].startup`.
+pub(crate) fn printed(steps: &[Step]) -> String {
+    let mut text = String::new();
+    for step in steps {
+        match step {
+            Step::Index(index) => {
+                text.push('[');
+                text.push_str(&index.to_string());
+                text.push(']');
+            }
+            Step::Key(name) if text.is_empty() => text.push_str(name),
+            Step::Key(name) => {
+                text.push('.');
+                text.push_str(name);
+            }
+        }
+    }
+    text
+}
+
+/// A value as the YAML reader gives it.
+#[derive(Debug)]
+enum Raw {
+    Null,
+    Bool(bool),
+    Number(Number),
+    Text(String),
+    List(Vec<Spanned<Self>>),
+    Map(Vec<(Spanned<String>, Spanned<Self>)>),
+}
+
+impl<'de> Deserialize<'de> for Raw {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct AnyValue;
+
+        impl<'de> Visitor<'de> for AnyValue {
+            type Value = Raw;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a value")
+            }
+
+            fn visit_unit<E>(self) -> Result<Raw, E> {
+                Ok(Raw::Null)
+            }
+
+            fn visit_none<E>(self) -> Result<Raw, E> {
+                Ok(Raw::Null)
+            }
+
+            fn visit_bool<E>(self, value: bool) -> Result<Raw, E> {
+                Ok(Raw::Bool(value))
+            }
+
+            fn visit_i64<E>(self, value: i64) -> Result<Raw, E> {
+                Ok(Raw::Number(value.into()))
+            }
+
+            fn visit_u64<E>(self, value: u64) -> Result<Raw, E> {
+                Ok(Raw::Number(value.into()))
+            }
+
+            fn visit_f64<E>(self, value: f64) -> Result<Raw, E> {
+                Ok(Number::from_f64(value).map_or_else(|| Raw::Text(value.to_string()), Raw::Number))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Raw, E> {
+                Ok(Raw::Text(text.to_owned()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Raw, A::Error> {
+                let mut list = Vec::new();
+                while let Some(item) = items.next_element()? {
+                    list.push(item);
+                }
+                Ok(Raw::List(list))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Raw, A::Error> {
+                let mut map = Vec::new();
+                while let Some(field) = fields.next_entry()? {
+                    map.push(field);
+                }
+                Ok(Raw::Map(map))
+            }
+        }
+
+        from.deserialize_any(AnyValue)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "title: x\nhpas:\n  - spec:\n      minReplicas: 2\n  - file: web.yaml\n";
+
+    fn key(name: &str) -> Step {
+        Step::Key(name.to_owned())
+    }
+
+    #[test]
+    fn every_value_knows_its_line() {
+        let node = Node::read("a.yaml", TEXT).unwrap();
+        let line = |steps: &[Step]| node.locate(steps).line;
+        assert_eq!(line(&[key("title")]), 1);
+        assert_eq!(line(&[key("hpas"), Step::Index(0), key("spec"), key("minReplicas")]), 4);
+        assert_eq!(line(&[key("hpas"), Step::Index(1)]), 5);
+        assert_eq!(line(&[key("hpas"), Step::Index(1), key("none"), key("of this")]), 5);
+        assert_eq!(node.locate(&[key("title")]).to_string(), "a.yaml:1");
+    }
+
+    #[test]
+    fn values_are_as_written() {
+        let node =
+            Node::read("a.yaml", "a: 1\nb: 0.5\nc: '1'\nd: true\ne: 08:00\nf:\ng: 25%\nh: 1e3\n").unwrap();
+        assert_eq!(
+            node.json().to_string(),
+            r#"{"a":1,"b":0.5,"c":"1","d":true,"e":"08:00","f":null,"g":"25%","h":1000.0}"#
+        );
+    }
+
+    #[test]
+    fn what_is_no_yaml_is_told_with_its_line() {
+        for (text, expected) in
+            [("a: 1\nb: [", "a.yaml:"), ("a: 1\na: 2\n", "a.yaml:2: "), ("a: 1\n---\nb: 2", "a.yaml:3: ")]
+        {
+            let error = Node::read("a.yaml", text).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_empty_text_is_an_empty_map() {
+        assert_eq!(Node::read("a.yaml", "# nothing\n").unwrap().json().to_string(), "{}");
+    }
+
+    #[test]
+    fn steps_are_printed_as_people_write_them() {
+        assert_eq!(printed(&[key("workloads"), Step::Index(0), key("startup")]), "workloads[0].startup");
+    }
+}

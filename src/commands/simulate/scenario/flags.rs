@@ -1,0 +1,38 @@
+//! The controller's flags in a scenario: read as a command line reads them.
+
+use std::collections::BTreeMap;
+
+use super::Sources;
+use super::problem::Problem;
+use super::reading::suggestion;
+use super::values::FlagText;
+use crate::cli::config::{self, Config};
+use crate::cli::flags::{FlagError, Purpose, Raw, Table};
+use crate::cli::kcm;
+
+/// The configuration that the flags ask for.
+pub(super) fn read(flags: &BTreeMap<String, FlagText>, sources: Sources<'_>) -> Result<Config, Problem> {
+    let table = Table::new(&[kcm::FLAGS, kcm::REMOVED_FLAGS, config::OWN]);
+    let word = |name: &str, value: &FlagText| format!("--{name}={}", value.0);
+    // One by one first, so that an error knows its line.
+    for (name, value) in flags {
+        let at = |message: String| sources.problem(&format!("flags.{name}"), message);
+        let one = Raw::parse([word(name, value)], &table).and_then(|raw| Config::resolve(&raw, &table));
+        match one {
+            Ok(_) => {}
+            Err(FlagError::Unknown(_)) => {
+                let known: Vec<_> = table
+                    .flags()
+                    .filter(|flag| matches!(flag.purpose, Purpose::Here { .. }))
+                    .map(|flag| flag.name)
+                    .collect();
+                return Err(at(format!("there is no such flag{}", suggestion(name, &known))));
+            }
+            Err(error) => return Err(at(error.to_string())),
+        }
+    }
+    let words = flags.iter().map(|(name, value)| word(name, value));
+    Raw::parse(words, &table)
+        .and_then(|raw| Config::resolve(&raw, &table))
+        .map_err(|error| sources.problem("flags", error.to_string()))
+}

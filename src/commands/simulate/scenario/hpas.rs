@@ -1,0 +1,134 @@
+//! The HPAs of a scenario: manifests inline or in files, checked by the API server's own rules.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use autoscaling::spec::Spec;
+use serde_json::{Value, json};
+
+use super::document::{Content, Node, Place, Step};
+use super::manifests;
+use super::problem::Problem;
+use crate::clock::SystemClock;
+use crate::embedded::{Cluster, Status};
+
+/// An HPA of a scenario.
+#[derive(Debug, Clone)]
+pub(crate) struct HpaPlan {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// As the API server has stored it, without what a server adds.
+    pub(crate) manifest: Value,
+    /// Its spec, read.
+    pub(crate) spec: Arc<Spec>,
+}
+
+/// Puts the manifests of files in the place of `file: web.yaml`, and describes the workloads that are with them.
+pub(super) fn inline_files(document: &mut Node) -> Result<(), Problem> {
+    let Some(hpas) = document.get_mut("hpas") else { return Ok(()) };
+    let (mut inlined, mut beside_them) = (Vec::new(), Vec::new());
+    for (index, item) in hpas.items().iter().enumerate() {
+        let Some(file) = item.get("file") else {
+            inlined.push(item.clone());
+            continue;
+        };
+        let field = format!("hpas[{index}].file");
+        let Content::Text(name) = &file.content else {
+            return Err(Problem::new(file.place.clone(), field, "expected the path of a file"));
+        };
+        let path = beside(&file.place, name);
+        let text = std::fs::read_to_string(&path).map_err(|error| {
+            Problem::new(
+                file.place.clone(),
+                field.clone(),
+                format!("{} cannot be read: {error}", path.display()),
+            )
+        })?;
+        let manifests = manifests::read(&path, &text)?;
+        if manifests.hpas.is_empty() {
+            let message = format!("{} holds no HorizontalPodAutoscaler", path.display());
+            return Err(Problem::new(file.place.clone(), field, message));
+        }
+        inlined.extend(manifests.hpas.iter().cloned());
+        beside_them.push(manifests);
+    }
+    if let Content::List(items) = &mut hpas.content {
+        *items = inlined;
+    }
+    for manifests in beside_them {
+        manifests.describe(document);
+    }
+    Ok(())
+}
+
+/// A path as it is meant at its place: from the folder of the file that names it.
+pub(super) fn beside(place: &Place, name: &str) -> PathBuf {
+    let folder = if place.line > 0 { Path::new(&*place.source).parent() } else { None };
+    folder.map_or_else(|| PathBuf::from(name), |folder| folder.join(name))
+}
+
+/// Has every manifest checked and completed by an API server.
+pub(super) fn read(document: &Node) -> Result<Vec<HpaPlan>, Problem> {
+    let server = Cluster::new(Arc::new(SystemClock));
+    let items = document.get("hpas").map(Node::items).unwrap_or_default();
+    if items.is_empty() {
+        return Err(Problem::new(
+            document.locate(&[Step::Key("hpas".to_owned())]),
+            "hpas",
+            "there is no HPA; give at least one, as a manifest or as file: web.yaml",
+        ));
+    }
+    let read = |(index, item): (usize, &Node)| hpa(&server, &format!("hpas[{index}]"), item);
+    items.iter().enumerate().map(read).collect()
+}
+
+fn hpa(server: &Cluster, field: &str, item: &Node) -> Result<HpaPlan, Problem> {
+    let wrong = |message: String| Problem::new(item.place.clone(), field, message);
+    let mut manifest = item.json();
+    let Some(fields) = manifest.as_object_mut() else {
+        return Err(wrong("expected the manifest of an HPA, or file: web.yaml".to_owned()));
+    };
+    fields.remove("status");
+    fields.entry("apiVersion").or_insert_with(|| json!("autoscaling/v2"));
+    fields.entry("kind").or_insert_with(|| json!("HorizontalPodAutoscaler"));
+    let (version, kind) = (item.text(&["apiVersion"]), item.text(&["kind"]));
+    if version.is_some_and(|version| version != "autoscaling/v2")
+        || kind.is_some_and(|kind| kind != "HorizontalPodAutoscaler")
+    {
+        return Err(wrong(format!(
+            "expected a HorizontalPodAutoscaler of autoscaling/v2, found {} of {}",
+            kind.unwrap_or("HorizontalPodAutoscaler"),
+            version.unwrap_or("autoscaling/v2"),
+        )));
+    }
+    if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
+        for theirs in ["uid", "resourceVersion", "generation", "creationTimestamp", "managedFields"] {
+            metadata.remove(theirs);
+        }
+    }
+    let stored = server.create(manifest.clone()).map_err(|status| refused(field, item, &status))?;
+    let text = |field: &str| stored.pointer(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+    let spec = stored.get("spec").cloned().unwrap_or_default();
+    let spec: Spec = serde_json::from_value(spec).map_err(|error| wrong(error.to_string()))?;
+    if let Some(metadata) = manifest.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.insert("namespace".to_owned(), json!(namespace));
+    }
+    Ok(HpaPlan { namespace, name, manifest, spec: Arc::new(spec) })
+}
+
+/// What the API server says, at the line of the first field that it names.
+fn refused(field: &str, item: &Node, status: &Status) -> Problem {
+    let cause = status.details.as_ref().and_then(|details| details.pointer("/causes/0/field"));
+    let steps = cause.and_then(Value::as_str).map(steps).unwrap_or_default();
+    Problem::new(item.locate(&steps), field, status.message.clone())
+}
+
+/// `spec.metrics[0].resource` as steps.
+fn steps(field: &str) -> Vec<Step> {
+    let part = |part: &str| {
+        let part = part.trim_end_matches(']');
+        part.parse().map_or_else(|_| Step::Key(part.to_owned()), Step::Index)
+    };
+    field.split(['.', '[']).map(part).collect()
+}

@@ -1,0 +1,397 @@
+//! The work of a scenario's workloads, what it costs, and the metrics that show it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use autoscaling::quantity::Quantity;
+use autoscaling::spec::MetricSource;
+use autoscaling::status::MetricIdentifier;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use serde_json::{Value, json};
+
+use super::Sources;
+use super::curve_format::{BusinessDayFile, CurveFile, ShapedFile};
+use super::document::Node;
+use super::format::{LoadFile, MeasureFile, MetricFile};
+use super::hpas::{HpaPlan, beside};
+use super::problem::Problem;
+use super::reading::suggestion;
+use super::workloads::{WorkloadPlan, target};
+use crate::embedded::load::{
+    Between, CpuModel, Curve, Excess, Load, Measure, MemoryModel, Metric, Points, Shape, Shown, Work,
+};
+
+/// How much more than its target a pod can do, where nothing says so.
+const MARGIN: f64 = 1.25;
+
+/// The work of one workload.
+#[derive(Debug, Clone)]
+pub(crate) struct LoadPlan {
+    /// What the embedded cluster plays.
+    pub(crate) load: Load,
+    /// What the units of the first work are called.
+    pub(crate) unit: String,
+}
+
+impl LoadPlan {
+    /// Whether the first work waits in a queue where it is too much.
+    pub(crate) fn queues(&self) -> bool {
+        self.load.work.first().is_some_and(|work| work.excess == Excess::Waits)
+    }
+}
+
+/// What curves depend on beside their own words.
+struct Surroundings<'a> {
+    sources: Sources<'a>,
+    start: Timestamp,
+    seed: u64,
+}
+
+/// A load for each workload, without work for those that have none.
+pub(super) fn read(
+    files: &[LoadFile],
+    workloads: &[WorkloadPlan],
+    hpas: &[HpaPlan],
+    start: Timestamp,
+    seed: u64,
+    sources: Sources<'_>,
+) -> Result<Vec<LoadPlan>, Problem> {
+    let mut plans: Vec<_> = workloads.iter().map(|workload| idle(workload, seed)).collect();
+    for (index, file) in files.iter().enumerate() {
+        let field = format!("load[{index}]");
+        let place = named(file.workload.as_deref(), workloads)
+            .map_err(|message| sources.problem(&format!("{field}.workload"), message))?;
+        let around = Surroundings { sources, start, seed: seed.wrapping_add(1).wrapping_add(index as u64) };
+        let (Some(workload), Some(plan)) = (workloads.get(place), plans.get_mut(place)) else { continue };
+        let work = work(file, &field, workload, &around)?;
+        if plan.load.work.is_empty() {
+            plan.unit = match (&file.unit, &file.cpu) {
+                (_, Some(_)) => "millicores".to_owned(),
+                (Some(unit), None) => format!("{unit}/s"),
+                (None, None) => "units/s".to_owned(),
+            };
+        }
+        plan.load.work.push(work);
+    }
+    for (plan, workload) in plans.iter_mut().zip(workloads) {
+        show_what_is_asked_for(plan, files, workload, workloads, hpas);
+    }
+    Ok(plans)
+}
+
+/// A load out of a CSV file for the target of a manifest: cpu if that is what its first metric is about, else units of
+/// which a pod can do a quarter more than its target.
+pub(crate) fn load_of(manifest: &Node, csv: &Path) -> Value {
+    let hpa = manifest.json();
+    let workload = hpa.pointer("/spec/scaleTargetRef/name").cloned().unwrap_or_default();
+    let curve = json!({ "csv": csv });
+    let metric = hpa.pointer("/spec/metrics/0").cloned().unwrap_or_default();
+    let target = ["pods", "object", "external"].iter().find_map(|source| {
+        let target = metric.get(source)?.get("target")?;
+        let amount = target.get("averageValue").or_else(|| target.get("value"))?;
+        amount.as_str().map(str::to_owned).or_else(|| Some(amount.to_string()))?.parse::<Quantity>().ok()
+    });
+    match target {
+        Some(target) => {
+            json!({"workload": workload, "demand": curve, "capacityPerPod": target.as_f64() * MARGIN})
+        }
+        None => json!({"workload": workload, "cpu": curve}),
+    }
+}
+
+/// The place of a workload by its name, or of the only one.
+pub(super) fn named(name: Option<&str>, workloads: &[WorkloadPlan]) -> Result<usize, String> {
+    let full = |workload: &WorkloadPlan| format!("{}/{}", workload.namespace, workload.name);
+    let Some(name) = name else {
+        return match workloads {
+            [_] => Ok(0),
+            _ => Err("there are several workloads; name one".to_owned()),
+        };
+    };
+    let found: Vec<_> = workloads
+        .iter()
+        .enumerate()
+        .filter(|(_, workload)| workload.name == name || full(workload) == name)
+        .map(|(place, _)| place)
+        .collect();
+    match found.as_slice() {
+        [place] => Ok(*place),
+        [] => {
+            let known: Vec<_> = workloads.iter().map(|workload| workload.name.as_str()).collect();
+            Err(format!("there is no workload {name:?}{}", suggestion(name, &known)))
+        }
+        _ => Err(format!("several workloads are called {name:?}; give NAMESPACE/NAME")),
+    }
+}
+
+fn idle(workload: &WorkloadPlan, seed: u64) -> LoadPlan {
+    let file = &workload.file;
+    let usual = CpuModel::default();
+    let always = file.cpu.base.map_or(usual.base, |cores| cores.0 * 1_000.0);
+    let cpu = CpuModel {
+        base: always,
+        start_up: file.cpu.start_up.map_or(always, |cores| cores.0 * 1_000.0),
+        limit: workload.sum("cpu", |container| &container.limits).map(|cores| cores * 1_000.0),
+    };
+    let memory = MemoryModel {
+        base: file.memory.base.map_or_else(|| MemoryModel::default().base, |bytes| bytes.0),
+        growth: file.memory.growth_per_second.map_or(0.0, |bytes| bytes.0),
+    };
+    let mut load = Load::of(&workload.namespace, "", "");
+    load.labels = workload.labels.clone();
+    load.container = workload.containers.first().map(|(name, _)| name.clone());
+    load.cpu = cpu;
+    load.memory = memory;
+    load.seed = seed;
+    if let Some(skew) = file.skew {
+        load.skew = skew.0.min(0.5);
+    }
+    LoadPlan { load, unit: String::new() }
+}
+
+fn work(
+    file: &LoadFile,
+    field: &str,
+    workload: &WorkloadPlan,
+    around: &Surroundings<'_>,
+) -> Result<Work, Problem> {
+    let wrong = |message: &str| around.sources.problem(field, message);
+    let work = match (&file.cpu, &file.demand) {
+        (Some(_), Some(_)) => {
+            return Err(wrong("cpu and demand are both given; give demand with cpuPerUnit, or cpu alone"));
+        }
+        (None, None) => return Err(wrong("there is no curve; give cpu or demand")),
+        (Some(_), None) if file.cpu_per_unit.is_some() => {
+            return Err(wrong("cpuPerUnit is given with cpu, whose unit is a core; give it with demand"));
+        }
+        (Some(cpu), None) => {
+            let capacity = file.capacity_per_pod.map(|cores| cores.0).or_else(|| {
+                workload
+                    .sum("cpu", |container| &container.limits)
+                    .or_else(|| workload.sum("cpu", |container| &container.requests).map(|cores| 2.0 * cores))
+            });
+            let capacity = capacity
+                .ok_or_else(|| wrong("how much cpu a pod can use is not known; give capacityPerPod"))?;
+            let curve = curve(cpu, &format!("{field}.cpu"), around)?.scaled_by(1_000.0);
+            Work::cpu(curve, capacity * 1_000.0)
+        }
+        (None, Some(demand)) => {
+            let capacity = file
+                .capacity_per_pod
+                .ok_or_else(|| wrong("how much a pod can do is not known; give capacityPerPod"))?;
+            Work::requests(curve(demand, &format!("{field}.demand"), around)?, capacity.0)
+                .with_cpu(file.cpu_per_unit.map_or(0.0, |cores| cores.0 * 1_000.0))
+        }
+    };
+    let mut work = work.with_memory(file.memory_per_unit.map_or(0.0, |bytes| bytes.0));
+    if file.queue {
+        work.excess = Excess::Waits;
+    }
+    for (index, metric) in file.metrics.iter().flatten().enumerate() {
+        work =
+            work.shown_as(shown(metric, file.queue, &format!("{field}.metrics[{index}]"), around.sources)?);
+    }
+    Ok(work)
+}
+
+fn measure(file: Option<MeasureFile>, queue: bool) -> Measure {
+    match file {
+        None if queue => Measure::Waiting,
+        None | Some(MeasureFile::Demand) => Measure::Demand,
+        Some(MeasureFile::Served) => Measure::Served,
+        Some(MeasureFile::Waiting) => Measure::Waiting,
+        Some(MeasureFile::WaitingTime) => Measure::WaitingTime,
+        Some(MeasureFile::Saturation) => Measure::Saturation,
+    }
+}
+
+fn shown(file: &MetricFile, queue: bool, field: &str, sources: Sources<'_>) -> Result<Metric, Problem> {
+    let measure = measure(file.measures, queue);
+    match (&file.object, &file.external) {
+        (Some(_), Some(_)) => {
+            Err(sources.problem(field, "object and external are both given; a metric is one or the other"))
+        }
+        (Some(object), None) => {
+            Ok(Metric::of_object(&file.name, measure, &object.api_version, &object.kind, &object.name))
+        }
+        (None, Some(external)) => {
+            let mut metric = Metric::external(&file.name, measure, []);
+            metric.shown = Shown::External { labels: external.labels.clone() };
+            Ok(metric)
+        }
+        (None, None) => Ok(Metric::of_pods(&file.name, measure)),
+    }
+}
+
+/// Shows the first work of a workload, where the file does not say how, under every metric that its HPAs ask for and
+/// that no load shows.
+fn show_what_is_asked_for(
+    plan: &mut LoadPlan,
+    files: &[LoadFile],
+    workload: &WorkloadPlan,
+    workloads: &[WorkloadPlan],
+    hpas: &[HpaPlan],
+) {
+    let place = workloads.iter().position(|other| std::ptr::eq(other, workload));
+    let ours: Vec<_> =
+        files.iter().filter(|file| named(file.workload.as_deref(), workloads).ok() == place).collect();
+    let Some(first) = ours.iter().position(|file| file.metrics.is_none()) else { return };
+    let known: Vec<&str> = files
+        .iter()
+        .flat_map(|file| file.metrics.iter().flatten())
+        .map(|metric| metric.name.as_str())
+        .collect();
+    let wanted = hpas.iter().filter(|hpa| target(hpa, workloads) == place).flat_map(|hpa| &hpa.spec.metrics);
+    let Some(work) = plan.load.work.get_mut(first) else { return };
+    let measure = measure(None, work.excess == Excess::Waits);
+    for source in wanted {
+        let Some(metric) = asked(source, measure) else { continue };
+        if !known.contains(&metric.name.as_str()) && !work.metrics.contains(&metric) {
+            work.metrics.push(metric);
+        }
+    }
+}
+
+/// A metric as it is asked for.
+fn asked(source: &MetricSource, measure: Measure) -> Option<Metric> {
+    match source {
+        MetricSource::Pods { metric, .. } => Some(Metric::of_pods(&metric.name, measure)),
+        MetricSource::Object { described, metric, .. } => Some(Metric::of_object(
+            &metric.name,
+            measure,
+            &described.api_version,
+            &described.kind,
+            &described.name,
+        )),
+        MetricSource::External { metric, .. } => {
+            let mut shown = Metric::external(&metric.name, measure, []);
+            shown.shown = Shown::External { labels: labels(metric) };
+            Some(shown)
+        }
+        MetricSource::Resource { .. } | MetricSource::ContainerResource { .. } | MetricSource::Invalid(_) => {
+            None
+        }
+    }
+}
+
+/// Labels that satisfy the `matchLabels` of a metric's selector.
+fn labels(metric: &MetricIdentifier) -> BTreeMap<String, String> {
+    let selector = serde_json::to_value(metric).unwrap_or_default();
+    let labels = selector.pointer("/selector/matchLabels").cloned().unwrap_or_default();
+    serde_json::from_value(labels).unwrap_or_default()
+}
+
+fn curve(file: &CurveFile, field: &str, around: &Surroundings<'_>) -> Result<Curve, Problem> {
+    let file = match file {
+        CurveFile::Constant(amount) => return Ok(Curve::constant(amount.0)),
+        CurveFile::Shaped(file) => file,
+    };
+    let mut curve = shape(file, field, around)?;
+    if let Some(scale) = file.scale {
+        curve = curve.scaled_by(scale.0);
+    }
+    if let Some(offset) = file.offset {
+        curve = curve.starting_at(offset.0);
+    }
+    if let Some(period) = file.repeat {
+        curve = curve.repeating(period.0);
+    }
+    if let Some(noise) = file.noise {
+        curve = curve.with_noise(noise.0, file.noise_seed.unwrap_or(around.seed));
+    }
+    Ok(curve)
+}
+
+fn shape(file: &ShapedFile, field: &str, around: &Surroundings<'_>) -> Result<Curve, Problem> {
+    let wrong = |message: String| around.sources.problem(field, message);
+    let mut shapes: Vec<(&str, Curve)> = Vec::new();
+    let between = if file.steps { Between::Step } else { Between::Linear };
+    if let Some(amount) = file.constant {
+        shapes.push(("constant", Curve::constant(amount.0)));
+    }
+    if let Some(ramp) = &file.ramp {
+        let end = ramp.at.0.saturating_add(ramp.over.0);
+        let points = [(Duration::ZERO, ramp.from.0), (ramp.at.0, ramp.from.0), (end, ramp.to.0)];
+        let points = Points::new(points, Between::Linear).map_err(|error| wrong(error.to_string()))?;
+        shapes.push(("ramp", points.into()));
+    }
+    if let Some(step) = &file.step {
+        shapes.push(("step", Shape::Step { before: step.from.0, after: step.to.0, at: step.at.0 }.into()));
+    }
+    if let Some(sine) = &file.sine {
+        let shape = Shape::Sine { mean: sine.mean.0, amplitude: sine.amplitude.0, period: sine.period.0 };
+        shapes.push(("sine", shape.into()));
+    }
+    if let Some(day) = &file.business_day {
+        shapes.push(("businessDay", business_day(day, around.start)));
+    }
+    if let Some(spikes) = &file.spikes {
+        let (base, peak) = (spikes.base.0, spikes.peak.0);
+        let shape = Shape::Spikes { base, peak, every: spikes.every.0, width: spikes.width.0 };
+        shapes.push(("spikes", shape.into()));
+    }
+    if let Some(spikes) = &file.random_spikes {
+        let (base, peak) = (spikes.base.0, spikes.peak.0);
+        let (every, width) = (spikes.every.0, spikes.width.0);
+        let shape = Shape::RandomSpikes { base, peak, every, width, seed: around.seed };
+        shapes.push(("randomSpikes", shape.into()));
+    }
+    if let Some(points) = &file.points {
+        let points = points.iter().map(|point| (point.at.0, point.value.0));
+        let points = Points::new(points, between)
+            .map_err(|error| around.sources.problem(&format!("{field}.points"), error.to_string()))?;
+        shapes.push(("points", points.into()));
+    }
+    if let Some(name) = &file.csv {
+        let field = format!("{field}.csv");
+        let path = beside(&around.sources.place(&field), name);
+        let text = std::fs::read_to_string(&path).map_err(|error| {
+            around.sources.problem(&field, format!("{} cannot be read: {error}", path.display()))
+        })?;
+        let points = Points::from_csv(&text, between).map_err(|error| {
+            around.sources.problem(&field, format!("{} cannot be understood: {error}", path.display()))
+        })?;
+        shapes.push(("csv", points.into()));
+    }
+    if let Some(curves) = &file.sum {
+        let curves: Vec<_> = curves
+            .iter()
+            .enumerate()
+            .map(|(index, one)| {
+                let around =
+                    Surroundings { seed: around.seed.wrapping_add((index as u64 + 1) << 32), ..*around };
+                curve(one, &format!("{field}.sum[{index}]"), &around)
+            })
+            .collect::<Result<_, _>>()?;
+        shapes.push(("sum", Curve::sum(curves)));
+    }
+    match shapes.len() {
+        0 => Err(wrong(
+            "there is no shape; give a quantity or one of constant, ramp, step, sine, businessDay, spikes, \
+             randomSpikes, points, csv and sum"
+                .to_owned(),
+        )),
+        1 => Ok(shapes.remove(0).1),
+        _ => {
+            let names: Vec<_> = shapes.iter().map(|(name, _)| *name).collect();
+            Err(wrong(format!("{} are both given; put several shapes into sum", names.join(" and "))))
+        }
+    }
+}
+
+/// A real day follows the time of day and the day of the week, a compressed one begins with the scenario.
+fn business_day(file: &BusinessDayFile, start: Timestamp) -> Curve {
+    let hours = Duration::from_hours(24);
+    let day = file.day.map_or(hours, |day| day.0);
+    let shape = Shape::BusinessDay { night: file.night.0, peak: file.peak.0, day, weekend: file.weekend.0 };
+    if day != hours {
+        return shape.into();
+    }
+    let local = start.to_zoned(TimeZone::UTC);
+    let days = u32::try_from(local.weekday().to_monday_zero_offset()).unwrap_or(0);
+    let midnight = local.start_of_day().ok();
+    let since = midnight.and_then(|midnight| Duration::try_from(local.duration_since(&midnight)).ok());
+    Curve::from(shape).starting_at(hours * days + since.unwrap_or_default())
+}

@@ -1,0 +1,87 @@
+//! The way of metrics in a scenario.
+
+use std::time::Duration;
+
+use super::Sources;
+use super::format::{ApiFile, MetricsFile, OutageFile, OutageKindFile, ScrapingFile};
+use super::problem::Problem;
+use super::workloads::span;
+use crate::embedded::MetricsApi;
+use crate::embedded::load::{Outage, OutageKind, Pipeline, SCRAPE_INTERVAL, Scraping};
+
+/// What a proxy says before an adapter that is down.
+const DOWN: &str = "service unavailable";
+
+pub(super) fn read(file: &MetricsFile, sources: Sources<'_>) -> Result<Pipeline, Problem> {
+    let outages = file.outages.iter().enumerate();
+    Ok(Pipeline {
+        resource: scraping(file, &file.resource, "resource", sources)?,
+        custom: scraping(file, &file.custom, "custom", sources)?,
+        external: scraping(file, &file.external, "external", sources)?,
+        outages: outages
+            .map(|(index, outage)| read_outage(outage, &format!("metrics.outages[{index}]"), sources))
+            .collect::<Result<_, _>>()?,
+    })
+}
+
+fn scraping(
+    all: &MetricsFile,
+    own: &ScrapingFile,
+    api: &str,
+    sources: Sources<'_>,
+) -> Result<Scraping, Problem> {
+    let interval = own.scrape_interval.or(all.scrape_interval).map_or(SCRAPE_INTERVAL, |interval| interval.0);
+    let field = |name: &str, is_own: bool| {
+        if is_own { format!("metrics.{api}.{name}") } else { format!("metrics.{name}") }
+    };
+    if interval < Duration::from_secs(1) {
+        let field = field("scrapeInterval", own.scrape_interval.is_some());
+        return Err(sources.problem(&field, "is too short; give at least 1s"));
+    }
+    let window = own.window.or(all.window).map_or(interval, |window| window.0);
+    if window < interval {
+        let field = field("window", own.window.is_some());
+        return Err(sources.problem(&field, "is shorter than the scrape interval"));
+    }
+    let delay = own.delay.or(all.delay).map_or(Duration::ZERO, |delay| delay.0);
+    Ok(Scraping { window, delay, ..Scraping::every(interval) })
+}
+
+fn read_outage(file: &OutageFile, field: &str, sources: Sources<'_>) -> Result<Outage, Problem> {
+    let only_with = |name: &str, given: bool, kind: OutageKindFile| {
+        if given && file.kind != kind {
+            let kind = if kind == OutageKindFile::Error { "error" } else { "missing" };
+            return Err(sources.problem(&format!("{field}.{name}"), format!("only goes with kind: {kind}")));
+        }
+        Ok(())
+    };
+    only_with("code", file.code.is_some(), OutageKindFile::Error)?;
+    only_with("message", file.message.is_some(), OutageKindFile::Error)?;
+    only_with("fraction", file.fraction.is_some(), OutageKindFile::Missing)?;
+    let kind = match file.kind {
+        OutageKindFile::Error => {
+            let code = file.code.unwrap_or(503);
+            if !(400..600).contains(&code) {
+                return Err(
+                    sources.problem(&format!("{field}.code"), "is no HTTP error; give one from 400 to 599")
+                );
+            }
+            OutageKind::Error { code, message: file.message.clone().unwrap_or_else(|| DOWN.to_owned()) }
+        }
+        OutageKindFile::Timeout => OutageKind::Timeout,
+        OutageKindFile::Empty => OutageKind::Empty,
+        OutageKindFile::Missing => {
+            let fraction = file.fraction.ok_or_else(|| {
+                sources.problem(field, "how many samples are missing is not said; give fraction: 50%")
+            })?;
+            OutageKind::Missing { fraction: fraction.0 }
+        }
+        OutageKindFile::Stale => OutageKind::Stale,
+    };
+    let api = match file.api {
+        ApiFile::Resource => MetricsApi::Resource,
+        ApiFile::Custom => MetricsApi::Custom,
+        ApiFile::External => MetricsApi::External,
+    };
+    Ok(Outage { api, during: span(file.from, file.r#for), kind })
+}

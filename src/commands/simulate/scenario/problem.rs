@@ -1,0 +1,32 @@
+//! What is wrong with a scenario, and where.
+
+use std::fmt;
+
+use super::document::Place;
+
+/// Something in a scenario that cannot be followed: file and line, field, and what it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    place: Place,
+    /// The field; empty if the whole is meant.
+    field: String,
+    message: String,
+}
+
+impl Problem {
+    pub(crate) fn new(place: Place, field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { place, field: field.into(), message: message.into() }
+    }
+}
+
+impl std::error::Error for Problem {}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.place)?;
+        if !self.field.is_empty() {
+            write!(f, "{}: ", self.field)?;
+        }
+        f.write_str(&self.message)
+    }
+}

@@ -1,0 +1,269 @@
+//! The small values of a scenario file: lengths of time, amounts, shares, a time of day. Each knows how it is written and
+//! says so when it is written otherwise.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::time::Duration;
+
+use autoscaling::quantity::Quantity;
+use jiff::Timestamp;
+use jiff::civil::Time as TimeOfDay;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{self, Deserialize, Deserializer, Visitor};
+
+use crate::duration::GoDuration;
+
+/// Midnight of a Monday: when scenarios begin that do not say when.
+const MONDAY: &str = "2030-01-07T00:00:00Z";
+
+/// A length of time, as Go writes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) struct Length(pub(crate) Duration);
+
+/// An amount that is not negative, as a Kubernetes quantity.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default)]
+pub(crate) struct Amount(pub(crate) f64);
+
+/// A part of something, from 0 to 1.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default)]
+pub(crate) struct Share(pub(crate) f64);
+
+/// When a scenario begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Start(pub(crate) Timestamp);
+
+/// The value of a flag, as a command line would have it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FlagText(pub(crate) String);
+
+impl Default for Start {
+    fn default() -> Self {
+        Self(MONDAY.parse().unwrap_or(Timestamp::UNIX_EPOCH))
+    }
+}
+
+impl Length {
+    fn read(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is not a duration: give one such as 30s or 1h30m");
+        let duration: GoDuration = text.parse().map_err(|_| wrong())?;
+        duration
+            .unsigned()
+            .map(Self)
+            .ok_or_else(|| format!("{text:?} is negative: give a duration such as 30s or 1h30m"))
+    }
+}
+
+impl Amount {
+    fn read(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is not a quantity: give one such as 250m, 1.5 or 64Mi");
+        let amount = text.parse::<Quantity>().map_err(|_| wrong())?.as_f64();
+        if amount < 0.0 {
+            return Err(format!("{text:?} is negative: give a quantity such as 250m, 1.5 or 64Mi"));
+        }
+        Ok(Self(amount))
+    }
+}
+
+impl Share {
+    fn read(text: &str) -> Result<Self, String> {
+        let number = match text.strip_suffix('%') {
+            Some(percent) => percent.trim().parse::<f64>().map(|percent| percent / 100.0),
+            None => text.parse::<f64>(),
+        };
+        let number = number.ok().filter(|number| (0.0..=1.0).contains(number));
+        number
+            .map(Self)
+            .ok_or_else(|| format!("{text:?} is not a share: give one from 0 to 1, or from 0% to 100%"))
+    }
+}
+
+impl Start {
+    fn read(text: &str) -> Result<Self, String> {
+        if let Ok(start) = text.parse::<Timestamp>() {
+            return Ok(Self(start));
+        }
+        let at = ["%H:%M", "%H:%M:%S"].iter().find_map(|form| TimeOfDay::strptime(form, text).ok());
+        let since =
+            at.and_then(|at| Self::default().0.checked_add(at.duration_since(TimeOfDay::midnight())).ok());
+        since.map(Self).ok_or_else(|| {
+            format!("{text:?} is not a time: give one such as 08:00 (of a Monday, UTC) or {MONDAY}")
+        })
+    }
+}
+
+/// A value that is written as a text, and where that is natural as a number.
+trait Written: Sized {
+    /// What it is, for an error about something that is neither.
+    const WHAT: &'static str;
+    const NUMBERS: bool;
+
+    fn from_text(text: &str) -> Result<Self, String>;
+}
+
+macro_rules! written {
+    ($type:ty, $name:literal, $what:literal, numbers: $numbers:literal, schema: $schema:tt) => {
+        impl Written for $type {
+            const WHAT: &'static str = $what;
+            const NUMBERS: bool = $numbers;
+
+            fn from_text(text: &str) -> Result<Self, String> {
+                Self::read(text)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                from.deserialize_any(WrittenVisitor(std::marker::PhantomData))
+            }
+        }
+
+        impl JsonSchema for $type {
+            fn inline_schema() -> bool {
+                false
+            }
+
+            fn schema_name() -> Cow<'static, str> {
+                $name.into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!($schema)
+            }
+        }
+    };
+}
+
+written!(Length, "Duration", "a duration such as 30s or 1h30m", numbers: false, schema: {
+    "description": "A length of time as Go writes it, such as 90s, 1m30s or 250ms.",
+    "type": "string",
+    "pattern": r"^\+?(0|([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+$",
+});
+written!(Amount, "Quantity", "a quantity such as 250m, 1.5 or 64Mi", numbers: true, schema: {
+    "description": "An amount as a Kubernetes quantity, such as 250m, 1.5 or 64Mi.",
+    "type": ["string", "number"],
+    "minimum": 0,
+});
+written!(Share, "Share", "a share from 0 to 1, or from 0% to 100%", numbers: true, schema: {
+    "description": "A part of something: from 0 to 1, or from 0% to 100%.",
+    "type": ["string", "number"],
+    "minimum": 0,
+    "maximum": 1,
+});
+written!(Start, "Start", "a time such as 08:00 or 2030-01-07T00:00:00Z", numbers: false, schema: {
+    "description": "A time such as 2030-01-07T00:00:00Z, or a time of day such as 08:00, of Monday 2030-01-07 in UTC.",
+    "type": "string",
+});
+
+impl FlagText {
+    #[expect(clippy::unnecessary_wraps, reason = "as its siblings")]
+    fn read(text: &str) -> Result<Self, String> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
+written!(FlagText, "FlagValue", "the value of a flag", numbers: true, schema: {
+    "description": "The value of a flag, as a command line would have it.",
+    "type": ["string", "number", "boolean"],
+});
+
+struct WrittenVisitor<T>(std::marker::PhantomData<T>);
+
+impl<T: Written> WrittenVisitor<T> {
+    fn number<E: de::Error>(number: impl fmt::Display) -> Result<T, E> {
+        let text = number.to_string();
+        if T::NUMBERS {
+            T::from_text(&text).map_err(E::custom)
+        } else {
+            Err(E::custom(format!("{text} is not {}", T::WHAT)))
+        }
+    }
+}
+
+impl<T: Written> Visitor<'_> for WrittenVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(T::WHAT)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        T::from_text(text).map_err(E::custom)
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
+        Self::number(number)
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<T, E> {
+        Self::number(number)
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<T, E> {
+        Self::number(number)
+    }
+
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<T, E> {
+        Self::number(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read<T: for<'de> Deserialize<'de>>(value: serde_json::Value) -> Result<T, String> {
+        serde_json::from_value(value).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn lengths_of_time_are_those_of_go() {
+        assert_eq!(read(json!("1m30s")), Ok(Length(Duration::from_secs(90))));
+        assert_eq!(
+            read::<Length>(json!("fast")).unwrap_err(),
+            "\"fast\" is not a duration: give one such as 30s or 1h30m"
+        );
+        assert_eq!(read::<Length>(json!(30)).unwrap_err(), "30 is not a duration such as 30s or 1h30m");
+        assert!(read::<Length>(json!("-5s")).unwrap_err().contains("is negative"));
+        assert!(read::<Length>(json!([])).unwrap_err().contains("expected a duration such as 30s"));
+    }
+
+    #[test]
+    fn amounts_are_quantities() {
+        assert_eq!(read(json!("250m")), Ok(Amount(0.25)));
+        assert_eq!(read(json!(2.5)), Ok(Amount(2.5)));
+        assert_eq!(read(json!("1Ki")), Ok(Amount(1024.0)));
+        assert_eq!(
+            read::<Amount>(json!("many")).unwrap_err(),
+            "\"many\" is not a quantity: give one such as 250m, 1.5 or 64Mi"
+        );
+        assert!(read::<Amount>(json!(-1)).unwrap_err().contains("is negative"));
+    }
+
+    #[test]
+    fn shares_are_fractions_or_percent() {
+        assert_eq!(read(json!("25%")), Ok(Share(0.25)));
+        assert_eq!(read(json!(0.5)), Ok(Share(0.5)));
+        for wrong in [json!(2), json!("150%"), json!("half")] {
+            assert!(read::<Share>(wrong).unwrap_err().contains("give one from 0 to 1, or from 0% to 100%"));
+        }
+    }
+
+    #[test]
+    fn a_start_is_a_time_or_a_time_of_day() {
+        let at = |text: &str| Start(text.parse().unwrap());
+        assert_eq!(read(json!("08:30")), Ok(at("2030-01-07T08:30:00Z")));
+        assert_eq!(read(json!("2031-05-06T07:08:09Z")), Ok(at("2031-05-06T07:08:09Z")));
+        assert!(read::<Start>(json!("noon")).unwrap_err().contains("give one such as 08:00"));
+    }
+
+    #[test]
+    fn flags_have_values_of_any_kind() {
+        for (value, text) in
+            [(json!(0.2), "0.2"), (json!("1m"), "1m"), (json!(true), "true"), (json!(5), "5")]
+        {
+            assert_eq!(read(value), Ok(FlagText(text.to_owned())));
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Words and numbers as people read them.
+
+use std::time::Duration;
+
+use autoscaling::explanation::Span;
+use jiff::Timestamp;
+
+/// A number with four digits that count, without zeros at its end: `0.07251`, `3.142`, `1234`.
+pub(super) fn number(value: f64) -> String {
+    let magnitude = value.abs();
+    if !value.is_finite() {
+        return "?".to_owned();
+    }
+    let places = match magnitude {
+        0.0..1e-6 => 0,
+        _ if magnitude < 0.01 => 6,
+        _ if magnitude < 1.0 => 4,
+        _ if magnitude < 10.0 => 3,
+        _ if magnitude < 100.0 => 2,
+        _ if magnitude < 1000.0 => 1,
+        _ => 0,
+    };
+    let text = format!("{value:.places$}");
+    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    if text == "-0" { "0".to_owned() } else { text.to_owned() }
+}
+
+/// A number in few characters, with `k`, `M` or `G` from ten thousand on.
+pub(super) fn short(value: f64) -> String {
+    match value.abs() {
+        magnitude if magnitude >= 1e10 => format!("{}G", number(value / 1e9)),
+        magnitude if magnitude >= 1e7 => format!("{}M", number(value / 1e6)),
+        magnitude if magnitude >= 1e4 => format!("{}k", number(value / 1e3)),
+        _ => number(value),
+    }
+}
+
+/// A fraction as percent; what is not zero does not look like it.
+pub(super) fn percent(fraction: f64) -> String {
+    let percent = fraction * 100.0;
+    match percent.abs() {
+        magnitude if magnitude > 0.0 && magnitude < 0.01 => "< 0.01 %".to_owned(),
+        magnitude if magnitude < 1.0 => format!("{} %", number((percent * 100.0).round() / 100.0)),
+        _ => format!("{} %", number((percent * 10.0).round() / 10.0)),
+    }
+}
+
+/// A length of time: `2 min 10 s`.
+pub(super) fn span(length: Duration) -> String {
+    Span::seconds(i64::try_from(length.as_secs()).unwrap_or(i64::MAX)).to_string()
+}
+
+/// The time of day in UTC, so long after the start: `09:31:15`, with its date if the run lasts longer than a day.
+pub(super) fn time_of_day(start: Timestamp, after: Duration, with_date: bool) -> String {
+    let Some(at) = jiff::SignedDuration::try_from(after).ok().and_then(|after| start.checked_add(after).ok())
+    else {
+        return format!("+{}", span(after));
+    };
+    at.strftime(if with_date { "%Y-%m-%d %H:%M:%S" } else { "%H:%M:%S" }).to_string()
+}
+
+/// What a sentence says after `goes from 2 to 4: `, for places where the counts stand beside it.
+pub(super) fn reason(sentence: &str) -> &str {
+    match sentence.split_once(": ") {
+        Some((verdict, reason)) if verdict.starts_with("goes from ") => reason,
+        _ => sentence,
+    }
+}
+
+/// `1 pod`, `2 pods`.
+pub(super) fn counted(count: u64, one: &str, many: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_keep_four_digits_that_count() {
+        let texts = [0.0, 0.072_514, 3.234_56, 12.5, 80.0, 123.456, 54_321.9, -0.000_000_1].map(number);
+        assert_eq!(texts, ["0", "0.0725", "3.235", "12.5", "80", "123.5", "54322", "0"]);
+        assert_eq!([9_999.0, 12_000.0, 2.5e7, 3e10].map(short), ["9999", "12k", "25M", "30G"]);
+        assert_eq!([0.0, 0.000_01, 0.001_234, 0.25].map(percent), ["0 %", "< 0.01 %", "0.12 %", "25 %"]);
+    }
+}

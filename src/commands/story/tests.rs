@@ -1,0 +1,269 @@
+use autoscaling::condition::Limit;
+use autoscaling::explanation::{
+    Corrected, Held, LimitStep, Measure, MetricReading, PodCount, PodGroup, PodVerdict, ProposalReason,
+    StabilizationStep, Strangers,
+};
+use autoscaling::history::Recommendation;
+use jiff::SignedDuration;
+
+use super::*;
+
+fn now() -> Timestamp {
+    "2026-07-01T12:00:00Z".parse().unwrap()
+}
+
+fn ago(seconds: i64) -> Timestamp {
+    now() - SignedDuration::from_secs(seconds)
+}
+
+fn told(explanation: &Explanation) -> String {
+    terminal(&steps(explanation, now(), &Zone::utc()), Style::default())
+}
+
+fn cpu() -> Subject {
+    Subject { kind: "Resource".into(), name: "cpu".into(), container: None, object: None }
+}
+
+fn reading(target: Measure, value: Measure, ratio: f64) -> MetricReading {
+    MetricReading {
+        subject: cpu(),
+        name: "cpu".into(),
+        target,
+        value,
+        total: None,
+        ratio,
+        lowest_tolerated: 0.9,
+        highest_tolerated: 1.1,
+        pods: Vec::new(),
+        unlisted: Vec::new(),
+        strangers: None,
+        ready_pods: None,
+        corrected: None,
+        why: ProposalReason::WithinTolerance,
+        proposal: 5,
+    }
+}
+
+fn explained(reading: MetricReading) -> Explanation {
+    Explanation {
+        current: 5,
+        status_replicas: 5,
+        min: 2,
+        max: 10,
+        proposal: Some(reading.proposal),
+        desired: Some(reading.proposal),
+        metrics: vec![MetricExplanation::Valid(reading)],
+        winner: Some(0),
+        ..Explanation::default()
+    }
+}
+
+fn pod(name: &str, group: PodGroup, sample: i64) -> PodVerdict {
+    PodVerdict { name: name.into(), group, sample: Some(sample), request: Some(500) }
+}
+
+#[test]
+fn pods_that_do_not_count_are_named_up_to_ten() {
+    let mut reading = reading(Measure::Percent(80), Measure::Percent(86), 1.075);
+    reading.pods = vec![pod("web-1", PodGroup::Ready, 400), pod("web-2", PodGroup::Ready, 460)];
+    reading
+        .pods
+        .extend((10..25).map(|number| pod(&format!("web-{number}"), PodGroup::IgnoredTerminating, 0)));
+    let text = told(&explained(reading));
+    assert!(
+        text.contains("counted    2 pods: 430m of 500m on average, from 80 % (web-1) to 92 % (web-2)\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains(
+            "ignored    15 pods, being deleted: web-10, web-11, web-12, web-13, web-14, web-15, web-16, web-17, web-18, web-19 \
+             and 5 more\n"
+        ),
+        "{text}"
+    );
+}
+
+#[test]
+fn pods_that_a_record_only_counts_are_counted() {
+    let mut reading = reading(Measure::Percent(80), Measure::Percent(86), 1.075);
+    reading.pods = vec![pod("web-9", PodGroup::Missing, 0)];
+    reading.unlisted =
+        vec![PodCount { group: PodGroup::Ready, pods: 12 }, PodCount { group: PodGroup::Missing, pods: 3 }];
+    let text = told(&explained(reading));
+    assert!(text.contains("counted    12 pods\n"), "{text}");
+    assert!(
+        text.contains("missing    4 pods, no sample in the answer of the metrics API: web-9 and 3 more\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn each_group_of_pods_says_why() {
+    let groups = [
+        PodGroup::Missing,
+        PodGroup::UnreadyPending,
+        PodGroup::UnreadyNoCondition,
+        PodGroup::UnreadyNotStarted,
+        PodGroup::UnreadyInitializing,
+        PodGroup::UnreadySampleTooOld,
+        PodGroup::UnreadyNeverReady,
+        PodGroup::IgnoredTerminating,
+        PodGroup::IgnoredFailed,
+        PodGroup::IgnoredSucceeded,
+    ];
+    let mut reading = reading(Measure::Percent(80), Measure::Percent(86), 1.075);
+    reading.pods =
+        groups.iter().enumerate().map(|(number, group)| pod(&format!("p{number}"), *group, 0)).collect();
+    let text = told(&explained(reading));
+    for number in 0..groups.len() {
+        assert!(text.contains(&format!(": p{number}\n")), "p{number} in {text}");
+    }
+    assert!(text.contains("unready    1 pod, ready only since its sample began"), "{text}");
+}
+
+#[test]
+fn samples_of_unknown_pods_are_told_where_they_count() {
+    let strangers = Some(Strangers { samples: 3, sum: 1_500 });
+    let average =
+        MetricReading { strangers, ..reading(Measure::MilliPerPod(500), Measure::MilliPerPod(480), 0.96) };
+    let text = told(&explained(average));
+    assert!(
+        text.contains(
+            "others     3 samples of pods that are not known count in the average too, together 1.5\n"
+        ),
+        "{text}"
+    );
+    let percent = MetricReading { strangers, ..reading(Measure::Percent(80), Measure::Percent(86), 1.075) };
+    assert!(!told(&explained(percent.clone())).contains("others"));
+    let corrected = Some(Corrected { ratio: 1.0, values: 7, missing: None, unready: true });
+    let text = told(&explained(MetricReading { corrected, ..percent }));
+    assert!(text.contains("others     3 samples of pods that are not known: they have no request"), "{text}");
+}
+
+#[test]
+fn a_ratio_near_the_tolerance_is_not_rounded_onto_it() {
+    let mut near = reading(Measure::MilliPerPod(500_000), Measure::MilliPerPod(550_400), 1.1008);
+    (near.why, near.proposal) = (ProposalReason::Ratio, 6);
+    near.pods = (0..5).map(|number| pod(&format!("p{number}"), PodGroup::Ready, 550_400)).collect();
+    let text = told(&explained(near));
+    assert!(text.contains("ratio      1.1008: above the tolerance (0.9 to 1.1)\n"), "{text}");
+    assert!(text.contains("asks for   6: 1.1008 × 5 pods = 5.504, rounded up\n"), "{text}");
+}
+
+#[test]
+fn at_zero_replicas_there_is_no_ratio() {
+    for ratio in [f64::INFINITY, f64::NAN] {
+        let mut zero = reading(Measure::MilliPerPod(30_000), Measure::MilliPerPod(100_000), ratio);
+        (zero.total, zero.why, zero.proposal) = (Some(100_000), ProposalReason::PerPod, 4);
+        zero.subject = Subject { kind: "External".into(), name: "jobs".into(), ..Subject::default() };
+        let explanation = Explanation { current: 0, status_replicas: 0, ..explained(zero) };
+        let text = told(&explanation);
+        assert!(text.contains("value      100 in all; no replica exists to divide it by\n"), "{text}");
+        assert!(text.contains("ratio      none: there is nothing to divide by\n"), "{text}");
+    }
+}
+
+#[test]
+fn equal_recommendations_are_folded_and_old_ones_only_counted() {
+    let held = |seconds: i64, replicas| Held {
+        at: ago(seconds),
+        replicas,
+        leaves_up: None,
+        leaves_down: Some(ago(seconds - 300)),
+    };
+    let mut explanation = explained(reading(Measure::Percent(80), Measure::Percent(40), 0.5));
+    explanation.stabilization = Some(StabilizationStep {
+        before: 3,
+        after: 5,
+        up_window_seconds: None,
+        down_window_seconds: 300,
+        held_by: Some(Recommendation { at: ago(100), replicas: 5 }),
+        recommendations: vec![held(290, 4), held(100, 5), held(85, 5), held(70, 5), held(10, 3)],
+    });
+    let text = told(&explanation);
+    assert!(
+        text.contains("Stabilization: a window of 5 min for scaling down, no window for scaling up\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains(
+            "  wanted     5 from 11:58:20Z to 11:58:50Z (3 times); the last leaves the scale-down window at 12:03:50Z (in 3 min \
+             50 s)\n"
+        ),
+        "{text}"
+    );
+    let step = explanation.stabilization.as_mut().unwrap();
+    step.recommendations =
+        (0..20).map(|number| held(290 - number * 10, 4 + i32::try_from(number % 2).unwrap())).collect();
+    let text = told(&explanation);
+    assert!(text.contains("  earlier    12 earlier runs of recommendations\n"), "{text}");
+    assert_eq!(text.matches("  wanted ").count(), 8);
+}
+
+#[test]
+fn the_replicas_that_exist_are_told_where_they_differ() {
+    let mut explanation = explained(reading(Measure::Percent(80), Measure::Percent(86), 1.075));
+    assert!(told(&explanation).contains("replicas   5 in spec.replicas of the target, as many exist\n"));
+    explanation.status_replicas = 7;
+    let text = told(&explanation);
+    assert!(
+        text.contains("replicas   5 in spec.replicas of the target, 7 exist (status.replicas)\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn from_zero_straight_to_the_minimum() {
+    let mut explanation = explained(reading(Measure::Milli(100), Measure::Milli(30), 0.3));
+    (explanation.current, explanation.lifted_to_min, explanation.desired) = (0, Some(2), Some(2));
+    explanation.limit = Some(LimitStep {
+        before: 1,
+        after: 1,
+        limit: Limit::WithinRange,
+        direction: None,
+        select: None,
+        policies: Vec::new(),
+        rate_allows: None,
+    });
+    let text = told(&explanation);
+    assert!(
+        text.contains("Bounds       2: from zero straight to minReplicas\nResult       0 → 2\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_page_has_the_same_text_with_markup_that_nothing_can_break() {
+    let mut reading = reading(Measure::Percent(80), Measure::Percent(86), 1.075);
+    reading.subject.container = Some("<script>alert(1)</script>".into());
+    let text = page(&steps(&explained(reading), now(), &Zone::utc()));
+    assert!(
+        text.contains(
+            "<h4>Metric: cpu of container &lt;script&gt;alert(1)&lt;/script&gt; (Resource)</h4><dl>"
+        ),
+        "{text}"
+    );
+    assert!(
+        text.contains(
+            "<dt>ratio</dt><dd><span class=\"strong\">1.075</span>: <span class=\"good\">within</span>"
+        ),
+        "{text}"
+    );
+    assert!(!text.contains("<script"));
+}
+
+#[test]
+fn lines_are_broken_under_their_text_and_units_stay_with_their_numbers() {
+    let line =
+        Line::new("target").plain("nothing changes from ").strong("72 %").plain(" to 88 %, as it should");
+    let style = Style { colours: false, width: Some(40) };
+    assert_eq!(
+        style.line(&line, 2),
+        "  target     nothing changes from 72 %\n             to 88 %, as it should"
+    );
+    let coloured = Style { colours: true, width: None }.line(&line, 0);
+    assert_eq!(
+        coloured,
+        "\x1b[2mtarget    \x1b[0m nothing changes from \x1b[1m72 %\x1b[0m to 88 %, as it should"
+    );
+}

@@ -1,0 +1,53 @@
+//! Times of day as people read them.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+/// The time zone in which times are told, always with their offset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Zone(TimeZone);
+
+impl Zone {
+    /// UTC: `14:03:20Z`.
+    pub fn utc() -> Self {
+        Self(TimeZone::UTC)
+    }
+
+    /// Another: `14:03:20+02:00`.
+    pub fn new(zone: TimeZone) -> Self {
+        Self(zone)
+    }
+
+    /// The time of day, with the date unless it is that of `near`.
+    pub fn time(&self, at: Timestamp, near: Timestamp) -> String {
+        let same_day = at.to_zoned(self.0.clone()).date() == near.to_zoned(self.0.clone()).date();
+        self.format(at, if same_day { "%H:%M:%S" } else { "%Y-%m-%d %H:%M:%S" })
+    }
+
+    /// Date and time of day.
+    pub fn full(&self, at: Timestamp) -> String {
+        self.format(at, "%Y-%m-%d %H:%M:%S")
+    }
+
+    fn format(&self, at: Timestamp, format: &str) -> String {
+        let local = at.to_zoned(self.0.clone());
+        let offset = if self.0 == TimeZone::UTC { "Z".to_owned() } else { local.strftime("%:z").to_string() };
+        format!("{}{offset}", local.strftime(format))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_their_offset_and_a_date_only_on_another_day() {
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        let berlin = Zone::new(TimeZone::fixed(jiff::tz::offset(2)));
+        let now = at("2026-07-01T12:03:20Z");
+        assert_eq!(berlin.time(now, now), "14:03:20+02:00");
+        assert_eq!(Zone::utc().time(now, now), "12:03:20Z");
+        assert_eq!(berlin.time(at("2026-06-30T21:59:59Z"), now), "2026-06-30 23:59:59+02:00");
+        assert_eq!(Zone::utc().full(now), "2026-07-01 12:03:20Z");
+    }
+}

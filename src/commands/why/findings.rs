@@ -1,0 +1,122 @@
+//! What is worth knowing about an HPA beside its decision: each finding with what to do about it.
+//!
+//! A finding says what was seen; its advice does not pretend to know a cause that was not seen.
+
+mod access;
+mod limits;
+mod metrics;
+mod past;
+mod pods;
+mod target;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::Situation;
+
+/// Something worth knowing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Finding {
+    /// What it is, in kebab-case; does not change between versions.
+    pub code: &'static str,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What was seen, in one sentence.
+    pub message: String,
+    /// What to do, in one or two sentences.
+    pub advice: String,
+}
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Severity {
+    /// Nothing is scaled, or not in every direction.
+    Error,
+    /// It is scaled, but perhaps not as meant.
+    Warning,
+    /// Good to know.
+    Info,
+}
+
+impl Severity {
+    /// One word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+            Self::Info => "info",
+        }
+    }
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl Finding {
+    fn error(code: &'static str, message: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { code, severity: Severity::Error, message: message.into(), advice: advice.into() }
+    }
+
+    fn warning(code: &'static str, message: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, ..Self::error(code, message, advice) }
+    }
+
+    fn info(code: &'static str, message: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { severity: Severity::Info, ..Self::error(code, message, advice) }
+    }
+}
+
+/// All findings, the worst first.
+pub fn findings(situation: &Situation) -> Vec<Finding> {
+    let mut found = Vec::new();
+    found.extend(target::scale(situation));
+    found.extend(target::paused(situation));
+    found.extend(target::shared(situation));
+    found.extend(access::missing_apis(situation));
+    found.extend(access::refused(situation));
+    found.extend(metrics::requests(situation));
+    found.extend(metrics::failed(situation));
+    found.extend(metrics::stale(situation));
+    found.extend(pods::foreign(situation));
+    found.extend(pods::unready(situation));
+    found.extend(pods::missing(situation));
+    found.extend(limits::maximum(situation));
+    found.extend(limits::fixed(situation));
+    found.extend(limits::tolerance(situation));
+    found.extend(limits::behavior(situation));
+    found.extend(past::flapping(situation));
+    found.extend(target::field_managers(situation));
+    found.extend(access::skew(situation));
+    found.sort_by_key(|finding| finding.severity);
+    found
+}
+
+/// `Deployment/web`, or `the target` where it is not known.
+fn target_name(situation: &Situation) -> String {
+    situation
+        .target
+        .as_ref()
+        .map_or_else(|| "the target".to_owned(), |target| format!("{}/{}", target.kind, target.name))
+}
+
+/// `1 pod`, `2 pods`.
+fn counted(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
+/// `a, b, c and 4 more`.
+fn listed(names: &[&str], most: usize) -> String {
+    let first = names.get(..most).unwrap_or(names);
+    match names.len() - first.len() {
+        0 => first.join(", "),
+        more => format!("{} and {more} more", first.join(", ")),
+    }
+}

@@ -1,0 +1,139 @@
+//! Findings about bounds, tolerance and behavior.
+
+use autoscaling::condition::Limit;
+use autoscaling::explanation::{MetricExplanation, MetricReading, PodGroup, ProposalReason, amount, trimmed};
+use autoscaling::spec::{Behavior, PolicyKind, ScalingRules};
+use serde_json::Value;
+
+use super::{Finding, Situation};
+
+/// maxReplicas keeps the count below what the metrics ask for.
+pub(super) fn maximum(situation: &Situation) -> Option<Finding> {
+    let explanation = &situation.explanation;
+    let limit = explanation.limit.as_ref().filter(|limit| limit.limit == Limit::Maximum)?;
+    if limit.before <= limit.after || explanation.metrics.is_empty() {
+        return None;
+    }
+    let subject = explanation.winning_metric().map(|metric| metric.subject().to_string()).unwrap_or_default();
+    let wanted = explanation.proposal.unwrap_or(limit.before).max(limit.before);
+    Some(Finding::warning(
+        "max-replicas",
+        format!("{subject} asks for {wanted}, but maxReplicas is {}", explanation.max),
+        format!(
+            "Raise maxReplicas if the cluster, and what the pods depend on, can take more; else find out what drives {subject}."
+        ),
+    ))
+}
+
+/// There is nothing to choose from.
+pub(super) fn fixed(situation: &Situation) -> Option<Finding> {
+    let (min, max) = (situation.explanation.min, situation.explanation.max);
+    (situation.hpa.is_some() && min >= max).then(|| {
+        Finding::info(
+            "fixed-size",
+            format!("minReplicas {min} and maxReplicas {max} leave nothing to scale"),
+            "Set maxReplicas above minReplicas, or delete the HPA if a fixed size is meant.",
+        )
+    })
+}
+
+/// The tolerance hides a change that rounding would make.
+pub(super) fn tolerance(situation: &Situation) -> Option<Finding> {
+    let explanation = &situation.explanation;
+    let reading = explanation.winning_metric().and_then(MetricExplanation::reading)?;
+    let without = without_tolerance(reading, explanation.current)?;
+    let bounded = without.clamp(f64::from(explanation.min), f64::from(explanation.max));
+    let current = f64::from(explanation.current);
+    let hidden = (reading.ratio > 1.0 && bounded > current) || (reading.ratio < 1.0 && bounded < current);
+    if explanation.desired != Some(explanation.current) || !hidden {
+        return None;
+    }
+    let (subject, current) = (&reading.subject, explanation.current);
+    let (field, tolerance) = if bounded > f64::from(current) {
+        ("scaleUp", reading.highest_tolerated - 1.0)
+    } else {
+        ("scaleDown", 1.0 - reading.lowest_tolerated)
+    };
+    let percent = trimmed(tolerance * 100.0, 2);
+    Some(Finding::info(
+        "tolerance",
+        format!(
+            "{subject} is at {}, which is within {percent} % of its target of {}; without tolerance the count would be {} \
+             instead of {current}",
+            amount(reading.value, subject),
+            amount(reading.target, subject),
+            trimmed(bounded, 0),
+        ),
+        format!(
+            "Meant so that small changes do not scale. If this one matters, set behavior.{field}.tolerance below {}.",
+            trimmed(tolerance, 4)
+        ),
+    ))
+}
+
+/// The count that a metric within tolerance would ask for without it.
+fn without_tolerance(reading: &MetricReading, current: i32) -> Option<f64> {
+    let pods = |number: usize| i32::try_from(number).map(f64::from).ok();
+    match (reading.why, reading.corrected, reading.total) {
+        (ProposalReason::WithinTolerance, _, Some(_)) => {
+            Some((reading.ratio * f64::from(reading.proposal)).ceil())
+        }
+        (ProposalReason::WithinTolerance, ..) if reading.pods.is_empty() && reading.unlisted.is_empty() => {
+            Some((reading.ratio * f64::from(current)).ceil())
+        }
+        (ProposalReason::WithinTolerance, ..) => {
+            Some((reading.ratio * pods(reading.count(|group| group == PodGroup::Ready))?).ceil())
+        }
+        (ProposalReason::CorrectedWithinTolerance, Some(corrected), _) => {
+            Some((corrected.ratio * corrected.values as f64).ceil())
+        }
+        _ => None,
+    }
+}
+
+/// What the behavior says and no rule knows, or what is switched off.
+pub(super) fn behavior(situation: &Situation) -> Vec<Finding> {
+    let Some(hpa) = &situation.hpa else {
+        return Vec::new();
+    };
+    let Some(behavior) = &hpa.spec.behavior else {
+        return Vec::new();
+    };
+    // A typed spec has no place for words that nobody knows: they are looked up as written.
+    let raw: Value = serde_json::from_str(hpa.spec_raw.get()).unwrap_or_default();
+    let mut found = Vec::new();
+    for (field, rules) in [("scaleUp", &behavior.scale_up), ("scaleDown", &behavior.scale_down)] {
+        found.extend(unknown_words(field, rules, &raw));
+    }
+    if !situation.settings.configurable_tolerance && has_tolerance(behavior) {
+        found.push(Finding::warning(
+            "tolerance-ignored",
+            "behavior sets a tolerance, but the gate HPAConfigurableTolerance is off, so it does not count",
+            "Switch the gate on, or set --horizontal-pod-autoscaler-tolerance for the whole controller.",
+        ));
+    }
+    found
+}
+
+fn has_tolerance(behavior: &Behavior) -> bool {
+    behavior.scale_up.tolerance.is_some() || behavior.scale_down.tolerance.is_some()
+}
+
+fn unknown_words(field: &str, rules: &ScalingRules, raw: &Value) -> Option<Finding> {
+    let written = raw.get("behavior").and_then(|behavior| behavior.get(field))?;
+    let select = written.get("selectPolicy").and_then(Value::as_str);
+    if let Some(select) = select.filter(|select| !matches!(*select, "Max" | "Min" | "Disabled" | "")) {
+        return Some(Finding::warning(
+            "unknown-behavior",
+            format!("behavior.{field}.selectPolicy is {select:?}, which no rule knows; it counts as Max"),
+            "Write Max, Min or Disabled.",
+        ));
+    }
+    rules.policies.iter().any(|policy| policy.kind == PolicyKind::Unknown).then(|| {
+        Finding::warning(
+            "unknown-behavior",
+            format!("a policy of behavior.{field} has a type that no rule knows; it allows what the one before it allows"),
+            "Write Pods or Percent.",
+        )
+    })
+}

@@ -1,0 +1,272 @@
+//! The answer as documents for programs: a stable form, described in `docs/why.md`.
+
+use autoscaling::WriteOutcome;
+use autoscaling::explanation::Explanation;
+use autoscaling::status::Condition;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::counterfactual::{Counterfactual, counterfactual};
+use super::findings::Finding;
+use super::situation::{FlagOrigin, Memory, Origin, Situation, Source};
+use super::unknown::unknowns;
+
+const API_VERSION: &str = "concertina/v1";
+
+/// The answer about one HPA.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Document<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    metadata: Metadata<'a>,
+    /// When it was decided.
+    at: Timestamp,
+    /// The verdict.
+    sentence: String,
+    /// Whether everything that the decision needs could be read.
+    sound: bool,
+    current: i32,
+    desired: Option<i32>,
+    source: SourceDocument<'a>,
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+    explanation: &'a Explanation,
+    events: Vec<EventDocument<'a>>,
+    conditions: &'a [Condition],
+    findings: &'a [Finding],
+    /// What would have to change for another result; absent where the record has the steps alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    would_change: Option<Counterfactual>,
+    unknowns: Vec<UnknownDocument>,
+    history: Vec<Entry<'a>>,
+    flags: Vec<Flag<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<TargetDocument<'a>>,
+    /// The names of the other HPAs that control the same pods.
+    sharing: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status_writer: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server_version: Option<&'a str>,
+    /// The server's clock minus the local one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    clock_skew_seconds: Option<i64>,
+    refused: Vec<RefusedDocument<'a>>,
+}
+
+/// The answers about several HPAs.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct List<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    items: Vec<Document<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Metadata<'a> {
+    namespace: &'a str,
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uid: Option<&'a str>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
+enum SourceDocument<'a> {
+    Cluster {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        watching_since: Option<Timestamp>,
+    },
+    Record {
+        url: &'a str,
+        read_at: Timestamp,
+        since: Timestamp,
+        syncs: u32,
+        version: &'a str,
+    },
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct TargetDocument<'a> {
+    api_version: &'a str,
+    kind: &'a str,
+    name: &'a str,
+}
+
+#[derive(Debug, Serialize)]
+struct EventDocument<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    reason: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    message: &'a str,
+}
+
+#[derive(Debug, Serialize)]
+struct UnknownDocument {
+    code: &'static str,
+    message: String,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Entry<'a> {
+    at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    earliest: Option<Timestamp>,
+    #[serde(flatten)]
+    what: What,
+    origin: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "camelCase")]
+enum What {
+    Recommendation { replicas: i32 },
+    Rescale { from: Option<i32>, to: i32 },
+}
+
+#[derive(Debug, Serialize)]
+struct Flag<'a> {
+    name: &'a str,
+    value: &'a str,
+    origin: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RefusedDocument<'a> {
+    verb: &'a str,
+    group: &'a str,
+    resource: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    message: &'a str,
+    decides: bool,
+}
+
+/// The answer about one HPA, or about all that were asked for.
+pub(super) fn document<'a>(
+    told: impl Iterator<Item = (&'a Situation, &'a [Finding])>,
+    one: bool,
+) -> Result<serde_json::Value, serde_json::Error> {
+    let mut items: Vec<_> = told.map(|(situation, findings)| Document::new(situation, findings)).collect();
+    match items.pop() {
+        Some(only) if one => serde_json::to_value(only),
+        last => {
+            items.extend(last);
+            serde_json::to_value(List { api_version: API_VERSION, kind: "WhyList", items })
+        }
+    }
+}
+
+impl<'a> Document<'a> {
+    fn new(situation: &'a Situation, findings: &'a [Finding]) -> Self {
+        let explanation = &situation.explanation;
+        let (outcome, error) = match &situation.outcome {
+            WriteOutcome::NotNeeded => ("notNeeded", None),
+            WriteOutcome::Done => ("done", None),
+            WriteOutcome::Failed(error) => ("failed", Some(error.as_str())),
+            WriteOutcome::Withheld => ("withheld", None),
+        };
+        let events = situation.events.iter().map(|event| EventDocument {
+            kind: event.kind.as_str(),
+            reason: &event.reason,
+            message: &event.message,
+        });
+        let unknowns = unknowns(situation).into_iter();
+        let flags = situation.flags.iter().map(|flag| Flag {
+            name: flag.name,
+            value: &flag.value,
+            origin: match flag.origin {
+                FlagOrigin::Given => "given",
+                FlagOrigin::Assumed => "assumed",
+                FlagOrigin::Server => "server",
+                FlagOrigin::Record => "record",
+            },
+        });
+        let refused = situation.refused.iter().map(|refused| RefusedDocument {
+            verb: refused.verb,
+            group: &refused.group,
+            resource: &refused.resource,
+            namespace: refused.namespace.as_deref(),
+            name: refused.name.as_deref(),
+            message: &refused.text,
+            decides: refused.decides,
+        });
+        Self {
+            api_version: API_VERSION,
+            kind: "Why",
+            metadata: Metadata {
+                namespace: &situation.key.namespace,
+                name: &situation.key.name,
+                uid: situation.hpa.as_ref().map(|hpa| &*hpa.uid),
+            },
+            at: situation.at,
+            sentence: situation.sentence(),
+            sound: situation.blind().next().is_none(),
+            current: explanation.current,
+            desired: explanation.desired,
+            source: SourceDocument::new(&situation.source),
+            outcome,
+            error,
+            explanation,
+            events: events.collect(),
+            conditions: &situation.conditions,
+            findings,
+            unknowns: unknowns
+                .map(|unknown| UnknownDocument { code: unknown.code(), message: unknown.to_string() })
+                .collect(),
+            would_change: counterfactual(situation),
+            history: history(situation),
+            flags: flags.collect(),
+            target: situation.target.as_ref().map(|target| TargetDocument {
+                api_version: &target.api_version,
+                kind: &target.kind,
+                name: &target.name,
+            }),
+            sharing: situation.sharing.iter().map(|other| &*other.name).collect(),
+            status_writer: situation.status_writer.as_ref().map(|writer| writer.manager.as_str()),
+            server_version: situation.server_version.as_deref(),
+            clock_skew_seconds: situation.skew.map(|skew| skew.as_secs()),
+            refused: refused.collect(),
+        }
+    }
+}
+
+impl<'a> SourceDocument<'a> {
+    fn new(source: &'a Source) -> Self {
+        match source {
+            Source::Cluster { watching_since } => Self::Cluster { watching_since: *watching_since },
+            Source::Record { url, read_at, since, syncs, version } => {
+                Self::Record { url, read_at: *read_at, since: *since, syncs: *syncs, version }
+            }
+        }
+    }
+}
+
+fn history(situation: &Situation) -> Vec<Entry<'_>> {
+    let entries = situation.past.entries.iter().map(|entry| {
+        let (origin, reason) = match &entry.origin {
+            Origin::LastScaleTime => ("lastScaleTime", None),
+            Origin::Event => ("event", None),
+            Origin::Condition(reason) => ("condition", Some(reason.as_str())),
+            Origin::Record => ("record", None),
+            Origin::Here => ("here", None),
+        };
+        let what = match entry.what {
+            Memory::Recommendation { replicas } => What::Recommendation { replicas },
+            Memory::Rescale { from, to } => What::Rescale { from, to },
+        };
+        Entry { at: entry.at, earliest: entry.earliest, what, origin, reason }
+    });
+    entries.collect()
+}

@@ -1,0 +1,146 @@
+//! What the user may not read, taken from the server's own answers: nothing is asked for permission beforehand.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use autoscaling::spec::MetricSource;
+use http::Method;
+use percent_encoding::percent_decode_str;
+
+use super::situation::Refused;
+use crate::api::call::Call;
+use crate::api::client::RequestObserver;
+use crate::api::error::ApiError;
+use crate::store::{HpaRecord, Key};
+
+pub(super) const RESOURCE_METRICS: &str = "metrics.k8s.io";
+pub(super) const CUSTOM_METRICS: &str = "custom.metrics.k8s.io";
+pub(super) const EXTERNAL_METRICS: &str = "external.metrics.k8s.io";
+
+/// Collects the reads that end with 403.
+#[derive(Debug, Default)]
+pub struct Refusals {
+    refused: Mutex<Vec<Refused>>,
+}
+
+impl RequestObserver for Refusals {
+    fn observe(&self, _: &Method, _: &str, _: Option<u16>, _: Duration) {}
+
+    fn failed(&self, call: &Call, error: &ApiError) {
+        if !error.is_forbidden() {
+            return;
+        }
+        let refused = refused(call.path(), error.to_string());
+        let mut all = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        if !all.contains(&refused) {
+            all.push(refused);
+        }
+    }
+}
+
+impl Refusals {
+    /// None yet.
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self::default())
+    }
+
+    /// Forgets all so far: a permission may have been granted since.
+    pub(super) fn clear(&self) {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Those that concern one HPA, in the order in which they came.
+    pub(super) fn about(&self, record: &HpaRecord) -> Vec<Refused> {
+        let all = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().filter(|refused| concerns(refused, record)).cloned().collect()
+    }
+}
+
+/// What a path asks for, as RBAC names it.
+fn refused(path: &str, text: String) -> Refused {
+    let path = path.split('?').next().unwrap_or_default();
+    let segments = path.split('/').skip(1);
+    let mut segments =
+        segments.map(|segment| percent_decode_str(segment).decode_utf8_lossy().into_owned()).peekable();
+    let group = match segments.next().as_deref() {
+        Some("apis") => segments.next().unwrap_or_default(),
+        _ => String::new(),
+    };
+    segments.next(); // the version
+    let mut namespace = None;
+    if segments.next_if(|segment| segment == "namespaces").is_some() {
+        namespace = segments.next();
+    }
+    let mut resource = segments.next().unwrap_or_default();
+    let name = segments.next();
+    if let Some(subresource) = segments.next() {
+        resource = format!("{resource}/{subresource}");
+    }
+    let decides = match group.as_str() {
+        RESOURCE_METRICS | CUSTOM_METRICS | EXTERNAL_METRICS => true,
+        "" => resource == "pods",
+        _ => resource.ends_with("/scale"),
+    };
+    let verb = if name.is_some() { "get" } else { "list" };
+    Refused { verb, group, resource, namespace, name, text, decides }
+}
+
+/// Whether a read was made for this HPA, or for all of its namespace.
+fn concerns(refused: &Refused, record: &HpaRecord) -> bool {
+    let Refused { group, resource, namespace, name, .. } = refused;
+    let Key { namespace: of, .. } = &record.key;
+    if namespace.as_deref().is_some_and(|namespace| namespace != &**of) {
+        return false;
+    }
+    let wants = |wanted: fn(&MetricSource) -> bool| record.spec.metrics.iter().any(wanted);
+    match group.as_str() {
+        RESOURCE_METRICS => wants(|metric| {
+            matches!(metric, MetricSource::Resource { .. } | MetricSource::ContainerResource { .. })
+        }),
+        CUSTOM_METRICS => {
+            wants(|metric| matches!(metric, MetricSource::Pods { .. } | MetricSource::Object { .. }))
+        }
+        EXTERNAL_METRICS => record.spec.metrics.iter().any(
+            |metric| matches!(metric, MetricSource::External { metric, .. } if metric.name == *resource),
+        ),
+        // The Scale of another HPA's target only decides whether that one shares pods.
+        _ if resource.ends_with("/scale") => name.as_deref() == Some(&*record.spec.target.name),
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(path: &str) -> (&'static str, String, String, Option<String>, Option<String>, bool) {
+        let Refused { verb, group, resource, namespace, name, decides, .. } = refused(path, String::new());
+        (verb, group, resource, namespace, name, decides)
+    }
+
+    #[test]
+    fn a_path_is_told_as_rbac_names_it() {
+        let text = |text: &str| text.to_owned();
+        let shop = || Some(text("shop"));
+        assert_eq!(
+            of("/api/v1/namespaces/shop/pods?limit=500"),
+            ("list", text(""), text("pods"), shop(), None, true)
+        );
+        assert_eq!(
+            of("/apis/apps/v1/namespaces/shop/deployments/web/scale"),
+            ("get", text("apps"), text("deployments/scale"), shop(), Some(text("web")), true)
+        );
+        assert_eq!(
+            of("/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/pods/*/queue%2Fdepth"),
+            ("get", text("custom.metrics.k8s.io"), text("pods/queue/depth"), shop(), Some(text("*")), true)
+        );
+        assert_eq!(
+            of("/apis/autoscaling/v2/horizontalpodautoscalers"),
+            ("list", text("autoscaling"), text("horizontalpodautoscalers"), None, None, false)
+        );
+        assert_eq!(
+            of("/api/v1/namespaces/shop/events"),
+            ("list", text(""), text("events"), shop(), None, false)
+        );
+    }
+}

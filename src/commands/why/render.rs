@@ -1,0 +1,216 @@
+//! The answer as text for a terminal: the whole story of one HPA, or one line for each of many.
+//!
+//! Whatever comes from the cluster passes [`story::escape`] on its way through [`Style`].
+
+use autoscaling::explanation::Span;
+
+use super::Situation;
+use super::counterfactual::counterfactual;
+use super::findings::{Finding, Severity};
+use super::situation::{FlagOrigin, Memory, Origin, Remembered, Source};
+use super::unknown::unknowns;
+use crate::commands::story::{self, Line, Role, Step, Style, Zone};
+
+/// So many things of the past are listed, the newest.
+const PAST: usize = 6;
+
+/// The whole story: verdict, steps, what would have to change, findings, and what is not known.
+pub fn whole(situation: &Situation, findings: &[Finding], style: Style, zone: &Zone) -> String {
+    let mut text = String::new();
+    for line in [verdict(situation), context(situation, zone)] {
+        text.push_str(&style.line(&line, 0));
+        text.push('\n');
+    }
+    let mut steps = story::steps(&situation.explanation, situation.at, zone);
+    if let Some(found) = counterfactual(situation) {
+        steps.extend(found.step(&situation.explanation, situation.at, zone));
+    }
+    steps.push(found(findings));
+    steps.extend(not_known(situation, zone));
+    text.push('\n');
+    text.push_str(&story::terminal(&steps, style));
+    text
+}
+
+/// `shop/web stays at 5: ...`
+fn verdict(situation: &Situation) -> Line {
+    let mut line = Line::new("").strong(situation.key.to_string()).plain(" ");
+    if situation.blind().next().is_some() {
+        line = line.warn("as far as it can be seen ");
+    }
+    let sentence = situation.sentence();
+    match sentence.split_once(": ") {
+        Some((what, why)) => line.strong(what).plain(format!(": {why}.")),
+        None => line.strong(format!("{sentence}.")),
+    }
+}
+
+/// When this was decided, from what, for whom.
+fn context(situation: &Situation, zone: &Zone) -> Line {
+    let mut parts = Vec::new();
+    if let Some(target) = &situation.target {
+        parts.push(format!("{}/{}", target.kind, target.name));
+    }
+    let at = zone.full(situation.at);
+    match &situation.source {
+        Source::Cluster { .. } => parts.push(format!("decided here at {at} as a controller would")),
+        Source::Record { url, since, syncs, version, .. } => {
+            parts.push(format!("decided by Concertina {version} at {at}"));
+            if *syncs > 1 {
+                parts.push(format!("the same for {syncs} syncs since {}", zone.time(*since, situation.at)));
+            }
+            parts.push(format!("record of {url}"));
+        }
+    }
+    if let Some(writer) = &situation.status_writer {
+        let ago =
+            writer.time.map(|time| format!(" {} ago", Span::between(time, situation.at))).unwrap_or_default();
+        parts.push(format!("status written by {}{ago}", writer.manager));
+    }
+    Line::new("").dim(parts.join(", "))
+}
+
+fn found(findings: &[Finding]) -> Step {
+    let mut step = Step::new("Findings");
+    if findings.is_empty() {
+        step.push(Line::new("").good("none"));
+    }
+    for finding in findings {
+        let role = role(finding.severity);
+        step.push(
+            Line::new(finding.severity.as_str())
+                .with(role, finding.message.as_str())
+                .dim(format!(" [{}]", finding.code)),
+        );
+        step.push(Line::new("advice").plain(finding.advice.as_str()));
+    }
+    step
+}
+
+fn role(severity: Severity) -> Role {
+    match severity {
+        Severity::Error => Role::Bad,
+        Severity::Warning => Role::Warn,
+        Severity::Info => Role::Plain,
+    }
+}
+
+/// What nobody outside of the controller knows, and what was assumed instead.
+fn not_known(situation: &Situation, zone: &Zone) -> Option<Step> {
+    let unknown = unknowns(situation);
+    if unknown.is_empty() {
+        return None;
+    }
+    let mut step = Step::new("What cannot be known from outside of the controller");
+    step.lines.extend(unknown.iter().map(|unknown| Line::new("not known").plain(unknown.to_string())));
+    let assumed: Vec<String> = situation
+        .flags
+        .iter()
+        .filter(|flag| matches!(flag.origin, FlagOrigin::Assumed | FlagOrigin::Server))
+        .map(|flag| format!("--{}={}", flag.name, flag.value))
+        .collect();
+    if !assumed.is_empty() {
+        step.push(Line::new("assumed").dim(assumed.join(" ")));
+    }
+    let entries = &situation.past.entries;
+    for entry in entries.get(entries.len().saturating_sub(PAST)..).unwrap_or(entries) {
+        step.push(Line::new("remembered").dim(remembered(entry, situation, zone)));
+    }
+    Some(step)
+}
+
+fn remembered(entry: &Remembered, situation: &Situation, zone: &Zone) -> String {
+    let what = match entry.what {
+        Memory::Recommendation { replicas } => format!("{replicas} wanted"),
+        Memory::Rescale { from: Some(from), to } => format!("{from} → {to}"),
+        Memory::Rescale { from: None, to } => format!("scaled to {to}"),
+    };
+    let at = zone.time(entry.at, situation.at);
+    let when = match entry.earliest {
+        Some(earliest) => format!("between {} and {at}", zone.time(earliest, situation.at)),
+        None => format!("at {at}"),
+    };
+    let origin = match &entry.origin {
+        Origin::LastScaleTime => "by status.lastScaleTime".to_owned(),
+        Origin::Event => "by an event".to_owned(),
+        Origin::Condition(reason) => format!("by the condition {reason}"),
+        Origin::Record => "by the controller's record".to_owned(),
+        Origin::Here => "decided here".to_owned(),
+    };
+    format!("{what} {when}, {origin}")
+}
+
+/// One line per HPA, those that need attention first.
+pub fn table<'a>(told: impl Iterator<Item = (&'a Situation, &'a [Finding])>, style: Style) -> String {
+    let mut rows: Vec<(Option<Severity>, &Situation, &[Finding])> =
+        told.map(|(situation, findings)| (attention(findings), situation, findings)).collect();
+    rows.sort_by(|(a, one, _), (b, other, _)| {
+        // None needs the least.
+        (a.is_none(), a, &one.key).cmp(&(b.is_none(), b, &other.key))
+    });
+    let namespace = column("NAMESPACE", rows.iter().map(|(_, situation, _)| &*situation.key.namespace));
+    let name = column("NAME", rows.iter().map(|(_, situation, _)| &*situation.key.name));
+    let counts: Vec<String> = rows.iter().map(|(_, situation, _)| counts(situation)).collect();
+    let count = column("REPLICAS", counts.iter().map(String::as_str));
+    let head = Line::new("").strong(format!(
+        "{:8} {:namespace$} {:name$} {:count$} WHY",
+        "STATE", "NAMESPACE", "NAME", "REPLICAS"
+    ));
+    let mut lines = vec![head];
+    for ((severity, situation, findings), counts) in rows.iter().zip(&counts) {
+        let (state, role) = match severity {
+            Some(severity) => (severity.as_str(), role(*severity)),
+            None => ("ok", Role::Good),
+        };
+        let sentence = situation.sentence();
+        let why = sentence.split_once(": ").map_or(sentence.as_str(), |(_, why)| why);
+        let codes: Vec<&str> = findings
+            .iter()
+            .filter(|finding| finding.severity < Severity::Info)
+            .map(|finding| finding.code)
+            .collect();
+        let codes = if codes.is_empty() { String::new() } else { format!(" [{}]", codes.join(", ")) };
+        let line = Line::new("")
+            .with(role, format!("{state:8}"))
+            .plain(format!(" {} ", padded(&situation.key.namespace, namespace)))
+            .strong(padded(&situation.key.name, name))
+            .plain(format!(" {} {why}", padded(counts, count)))
+            .dim(codes);
+        lines.push(line);
+    }
+    let mut text = String::new();
+    for line in lines {
+        text.push_str(&style.cut(&line));
+        text.push('\n');
+    }
+    text
+}
+
+/// The worst that needs attention.
+fn attention(findings: &[Finding]) -> Option<Severity> {
+    findings.iter().map(|finding| finding.severity).filter(|severity| *severity < Severity::Info).min()
+}
+
+/// `5`, or `5 → 8`.
+fn counts(situation: &Situation) -> String {
+    let current = situation.explanation.current;
+    match situation.explanation.desired {
+        Some(desired) if desired != current => format!("{current} → {desired}"),
+        _ => current.to_string(),
+    }
+}
+
+/// How wide a column is: as its widest cell, escaped.
+fn column<'a>(head: &str, cells: impl Iterator<Item = &'a str>) -> usize {
+    let widest = cells.map(|cell| story::escape::terminal(cell).chars().count()).max().unwrap_or(0);
+    widest.max(head.len())
+}
+
+/// A cell, padded to what it takes when it is escaped.
+fn padded(cell: &str, width: usize) -> String {
+    let taken = story::escape::terminal(cell).chars().count();
+    format!("{cell}{}", " ".repeat(width.saturating_sub(taken)))
+}
+
+#[cfg(test)]
+mod tests;

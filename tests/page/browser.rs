@@ -1,0 +1,160 @@
+//! A headless Chromium, driven through its DevTools pipe: messages of JSON on descriptors 3 and 4, each ended by a zero byte.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+
+/// How long an answer may take; a machine under load is slow.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// One page in one browser.
+pub(crate) struct Browser {
+    child: Child,
+    commands: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    session: Option<String>,
+    last: u64,
+    /// What the browser told unasked since the page was opened: method and parameters.
+    pub(crate) events: Vec<(String, Value)>,
+    profile: PathBuf,
+}
+
+impl Browser {
+    /// Starts the browser, which `CHROMIUM` may name, with an empty page of this size.
+    pub(crate) async fn start(name: &str, width: u32, height: u32) -> Self {
+        let program = std::env::var("CHROMIUM").unwrap_or_else(|_| "chromium".to_owned());
+        let profile = std::env::temp_dir().join(format!("concertina-browser-{}-{name}", std::process::id()));
+        let mut child = Command::new("sh")
+            // The shell puts its own input and output where the browser looks for its pipe.
+            .args(["-c", r#"exec "$0" "$@" 3<&0 4>&1 >/dev/null 2>&1 </dev/null"#, &program])
+            .args([
+                "--headless=new",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--remote-debugging-pipe",
+                "--no-first-run",
+            ])
+            .args(["--disable-dev-shm-usage", "--disable-extensions", "--disable-background-networking"])
+            .arg(format!("--user-data-dir={}", profile.display()))
+            .arg(format!("--window-size={width},{height}"))
+            .arg("about:blank")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let (commands, answers) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let mut browser =
+            Self { child, commands, answers, session: None, last: 0, events: Vec::new(), profile };
+        let target = browser.call("Target.createTarget", json!({"url": "about:blank"})).await;
+        let attach = json!({"targetId": target["targetId"], "flatten": true});
+        let session = browser.call("Target.attachToTarget", attach).await;
+        browser.session = session["sessionId"].as_str().map(str::to_owned);
+        for domain in ["Page", "Runtime", "Log", "Network"] {
+            browser.call(&format!("{domain}.enable"), json!({})).await;
+        }
+        browser.resize(width, height).await;
+        browser
+    }
+
+    /// Opens a file and waits until it is loaded.
+    pub(crate) async fn open(&mut self, file: &Path) {
+        self.events.clear();
+        self.call("Page.navigate", json!({"url": format!("file://{}", file.display())})).await;
+        while !self.events.iter().any(|(method, _)| method == "Page.loadEventFired") {
+            let message = self.read().await;
+            self.note(message);
+        }
+    }
+
+    /// The value of an expression in the page.
+    pub(crate) async fn evaluate(&mut self, expression: &str) -> Value {
+        let parameters = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
+        let answer = self.call("Runtime.evaluate", parameters).await;
+        assert!(answer.get("exceptionDetails").is_none(), "{expression}: {answer}");
+        answer["result"]["value"].clone()
+    }
+
+    /// Moves the pointer.
+    pub(crate) async fn point(&mut self, x: f64, y: f64) {
+        self.call("Input.dispatchMouseEvent", json!({"type": "mouseMoved", "x": x, "y": y})).await;
+    }
+
+    /// Clicks.
+    pub(crate) async fn click(&mut self, x: f64, y: f64) {
+        self.point(x, y).await;
+        for kind in ["mousePressed", "mouseReleased"] {
+            let parameters = json!({"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1});
+            self.call("Input.dispatchMouseEvent", parameters).await;
+        }
+    }
+
+    /// Presses a key that has a name.
+    pub(crate) async fn press(&mut self, key: &str) {
+        for kind in ["rawKeyDown", "keyUp"] {
+            self.call("Input.dispatchKeyEvent", json!({"type": kind, "key": key, "code": key})).await;
+        }
+    }
+
+    /// Gives the page another size.
+    pub(crate) async fn resize(&mut self, width: u32, height: u32) {
+        let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
+        self.call("Emulation.setDeviceMetricsOverride", metrics).await;
+    }
+
+    /// What the page takes itself to be shown on: `screen` or `print`, `light` or `dark`.
+    pub(crate) async fn emulate(&mut self, media: &str, scheme: &str) {
+        let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
+        self.call("Emulation.setEmulatedMedia", json!({"media": media, "features": features})).await;
+    }
+
+    /// A command of the DevTools protocol and its result.
+    pub(crate) async fn call(&mut self, method: &str, parameters: Value) -> Value {
+        self.last += 1;
+        let id = self.last;
+        let mut command = json!({"id": id, "method": method, "params": parameters});
+        if let Some(session) = &self.session {
+            command["sessionId"] = session.as_str().into();
+        }
+        let mut bytes = command.to_string().into_bytes();
+        bytes.push(0);
+        self.commands.write_all(&bytes).await.unwrap();
+        loop {
+            let message = self.read().await;
+            if message["id"] == id {
+                assert!(message.get("error").is_none(), "{method}: {message}");
+                return message["result"].clone();
+            }
+            self.note(message);
+        }
+    }
+
+    async fn read(&mut self) -> Value {
+        let mut bytes = Vec::new();
+        let length = tokio::time::timeout(PATIENCE, self.answers.read_until(0, &mut bytes));
+        let length = length.await.expect("the browser does not answer").unwrap();
+        assert!(length > 0, "the browser ended: is it installed? {:?}", self.child.try_wait());
+        bytes.pop();
+        serde_json::from_slice(&bytes).unwrap()
+    }
+
+    fn note(&mut self, mut message: Value) {
+        if let Some(method) = message["method"].as_str() {
+            let method = method.to_owned();
+            self.events.push((method, message["params"].take()));
+        }
+    }
+
+    /// Ends the browser.
+    pub(crate) async fn end(mut self) {
+        self.session = None;
+        self.call("Browser.close", json!({})).await;
+        self.child.wait().await.unwrap();
+        let _ = std::fs::remove_dir_all(&self.profile);
+    }
+}

@@ -1,0 +1,83 @@
+//! `concertina simulate`: scenario files and what is wrong with them, runs that repeat, examples that show what they claim,
+//! and the recordings of the reference that can be expressed as scenarios.
+
+#![cfg(feature = "tools")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+#[path = "simulate/cluster.rs"]
+mod cluster;
+#[path = "simulate/course.rs"]
+mod course;
+#[path = "simulate/errors.rs"]
+mod errors;
+#[path = "simulate/examples.rs"]
+mod examples;
+#[path = "simulate/manifests.rs"]
+mod manifests;
+#[path = "simulate/recordings.rs"]
+mod recordings;
+
+use std::path::{Path, PathBuf};
+
+use concertina::cli::{SimulateOptions, SimulateSource};
+use concertina::commands::simulate::run::{Comparison, HpaRun};
+use concertina::commands::simulate::{schema, simulate};
+
+/// Writes a file for one test; its path.
+fn file(name: &str, text: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+fn options(path: &Path) -> SimulateOptions {
+    SimulateOptions { source: SimulateSource::File(path.to_owned()), ..SimulateOptions::default() }
+}
+
+/// Plays a scenario.
+fn play(name: &str, text: &str) -> Comparison {
+    simulate(&options(&file(name, text))).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The only HPA of the only run.
+fn only(comparison: &Comparison) -> &HpaRun {
+    assert_eq!((comparison.runs.len(), comparison.runs[0].hpas.len()), (1, 1));
+    &comparison.runs[0].hpas[0]
+}
+
+#[test]
+fn the_stored_schema_is_that_of_the_format() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/simulate.schema.json");
+    let stored = std::fs::read_to_string(&path).unwrap_or_default();
+    let is_same = stored.trim_end() == schema().trim_end();
+    assert!(is_same, "concertina simulate --schema > docs/simulate.schema.json");
+}
+
+#[test]
+fn the_program_ends_with_0_or_tells_where_the_scenario_is_wrong() {
+    let run = |words: &[&str]| {
+        std::process::Command::new(env!("CARGO_BIN_EXE_concertina"))
+            .arg("simulate")
+            .args(words)
+            .output()
+            .unwrap()
+    };
+    let text = format!("{}load: [{{cpu: 1}}]\nduration: 1m\n", course::WEB);
+    let path = file("program.yaml", &text);
+    let output = run(&[path.to_str().unwrap(), "--csv", "-"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8(output.stdout).unwrap().lines().count(), 6, "a heading and five samples");
+
+    let wrong = file("program-wrong.yaml", &text.replace("1m", "soon"));
+    let output = run(&[wrong.to_str().unwrap()]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said.contains("program-wrong.yaml:12: duration: \"soon\" is not a duration"), "{said}");
+
+    assert_eq!(run(&["--speed"]).status.code(), Some(2));
+}

@@ -1,0 +1,107 @@
+//! What a run is: a warm start, samples in step with syncs, the same bytes each time.
+
+use std::time::Duration;
+
+use crate::{file, only, options, play};
+use concertina::commands::simulate::simulate;
+
+/// An HPA on cpu for a Deployment of that name.
+pub(crate) const WEB: &str = "
+hpas:
+  - metadata: {name: web}
+    spec:
+      scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+      minReplicas: 2
+      maxReplicas: 10
+      metrics:
+        - type: Resource
+          resource: {name: cpu, target: {type: Utilization, averageUtilization: 60}}
+";
+
+#[test]
+fn a_run_begins_with_pods_that_are_ready_and_measured() {
+    let comparison = play(
+        "warm.yaml",
+        &format!("{WEB}workloads: [{{name: web, replicas: 4}}]\nload: [{{cpu: 1200m}}]\nduration: 2m\n"),
+    );
+    let web = only(&comparison);
+    let first = &web.samples[0];
+    assert_eq!((first.at, first.wanted, first.running, first.ready), (Duration::ZERO, 4, 4, 4));
+    assert_eq!((first.demand, first.capacity, first.proposal), (1_200.0, 4_000.0, Some(4)));
+    assert_eq!((web.metrics[0].unit, web.metrics[0].target), ("%", 60.0));
+    assert!(web.metrics[0].values.iter().all(|value| *value == Some(60.0)), "{:?}", web.metrics[0].values);
+    assert_eq!((web.samples.len(), web.decisions.len(), web.events.len()), (9, 1, 0));
+    assert_eq!((web.unit.as_str(), web.scores.rescales, web.scores.peak), ("millicores", 0, 4));
+}
+
+#[test]
+fn a_step_of_load_is_followed_up_at_once_and_down_behind_the_window() {
+    let load = "load: [{cpu: {points: [{at: 1m, value: 600m}, {at: 1m, value: 1800m}, {at: 5m, value: 1800m}, {at: 5m, value: 600m}]}}]";
+    let comparison = play("step.yaml", &format!("{WEB}{load}\nduration: 15m\n"));
+    let web = only(&comparison);
+    let wanted = |minute: usize| web.samples[minute * 4].wanted;
+    assert_eq!((wanted(1), wanted(2), wanted(9), wanted(12)), (2, 6, 6, 2));
+    let rescaled: Vec<_> =
+        web.events.iter().filter(|event| event.reason == "SuccessfulRescale").map(|event| event.at).collect();
+    assert_eq!(rescaled.len(), usize::try_from(web.scores.rescales).unwrap());
+    assert_eq!(web.scores.direction_changes, 1);
+    assert!(
+        web.decisions.iter().any(|decision| decision.sentence.contains("scale-down window still holds 6"))
+    );
+}
+
+#[test]
+fn the_same_scenario_and_seed_give_the_same_run() {
+    let text = format!(
+        "{WEB}workloads: [{{name: web, startup: {{normal: {{mean: 20s, deviation: 8s}}}}, failures: \
+         [{{crashLoop: {{from: 5m, for: 5m, fraction: 40%, runsFor: 30s}}}}]}}]\n\
+         load: [{{cpu: {{randomSpikes: {{base: 500m, peak: 3, every: 5m, width: 90s}}, noise: 10%}}}}]\nduration: 20m\n"
+    );
+    let path = file("same.yaml", &text);
+    let runs = |seed: u64, sweep: &str| {
+        let mut options = options(&path);
+        options.seed = Some(seed);
+        options.sweep = vec![sweep.parse().unwrap()];
+        format!("{:?}", simulate(&options).unwrap().runs)
+    };
+    // Two variants at once, and in another company: neither depends on the other.
+    let both = runs(3, "title=one,two");
+    assert_eq!(both, runs(3, "title=one,two"));
+    assert!(both.starts_with(runs(3, "title=one").trim_end_matches(']')));
+    assert_ne!(both, runs(4, "title=one,two"));
+}
+
+#[test]
+fn an_outage_and_a_rollout_are_told_as_happenings() {
+    let comparison = play(
+        "happenings.yaml",
+        &format!(
+            "{WEB}load: [{{cpu: 600m}}]\nrollouts: [{{at: 2m}}]\nduration: 5m\n\
+             metrics: {{outages: [{{api: resource, from: 1m, for: 1m}}]}}\n"
+        ),
+    );
+    let told: Vec<_> = comparison.runs[0]
+        .happenings
+        .iter()
+        .map(|one| (one.from.as_secs(), one.to.as_secs(), &*one.what))
+        .collect();
+    assert_eq!(told, [(60, 120, "resource metrics API answers 503"), (120, 120, "rollout of web")]);
+    let web = only(&comparison);
+    let unknown: Vec<_> = (0..8).filter(|place| web.metrics[0].values[*place].is_none()).collect();
+    assert_eq!(unknown, [4, 5, 6, 7], "at 60, 75, 90 and 105 s");
+    assert!(web.scores.peak > 2, "the new pod came before an old one went");
+}
+
+#[test]
+fn variants_stand_side_by_side_the_scenario_as_it_is_first() {
+    let path = file("variants.yaml", &format!("{WEB}load: [{{cpu: 1}}]\nduration: 1m\n"));
+    let names = |set: &[&str], sweep: &[&str]| -> Vec<String> {
+        let mut options = options(&path);
+        options.set = set.iter().map(|text| text.parse().unwrap()).collect();
+        options.sweep = sweep.iter().map(|text| text.parse().unwrap()).collect();
+        simulate(&options).unwrap().runs.into_iter().map(|run| run.variant).collect()
+    };
+    assert_eq!(names(&[], &[]), [""]);
+    assert_eq!(names(&["spec.maxReplicas=5", "seed=3"], &[]), ["as it is", "maxReplicas=5 seed=3"]);
+    assert_eq!(names(&["seed=3"], &["spec.maxReplicas=5,6"]), ["maxReplicas=5", "maxReplicas=6"]);
+}

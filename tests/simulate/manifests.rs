@@ -1,0 +1,62 @@
+//! The simple case: manifests and a load, without a scenario file.
+
+use std::time::Duration;
+
+use concertina::cli::{SimulateOptions, SimulateSource};
+use concertina::commands::simulate::simulate;
+
+use crate::file;
+
+#[test]
+fn a_manifest_and_a_csv_are_enough() {
+    let hpa = file(
+        "simple-web.yaml",
+        "apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: web, namespace: shop}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+  minReplicas: 2
+  maxReplicas: 10
+  metrics:
+    - type: Resource
+      resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}
+",
+    );
+    let load = file("simple-load.csv", "time,cores\n0s,0.5\n5m,0.5\n5m,1.5\n10m,1.5\n");
+    let options = SimulateOptions {
+        source: SimulateSource::Manifests(vec![(hpa, load)]),
+        ..SimulateOptions::default()
+    };
+    let comparison = simulate(&options).unwrap();
+    let run = &comparison.runs[0];
+    assert_eq!(run.duration, Duration::from_mins(10), "as long as the load");
+    let web = &run.hpas[0];
+    assert_eq!((web.namespace.as_str(), web.target.as_str()), ("shop", "Deployment/web"));
+    assert_eq!((web.samples[4].wanted, web.samples[40].wanted), (2, 6));
+}
+
+#[test]
+fn of_a_custom_metric_a_pod_can_do_a_quarter_more_than_the_target() {
+    let hpa = file(
+        "custom-api.yaml",
+        "kind: HorizontalPodAutoscaler
+metadata: {name: api}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: StatefulSet, name: api}
+  maxReplicas: 10
+  metrics:
+    - type: Pods
+      pods: {metric: {name: requests}, target: {type: AverageValue, averageValue: 40}}
+",
+    );
+    let load = file("custom-load.csv", "0,30\n300,100\n600,100\n");
+    let options = SimulateOptions {
+        source: SimulateSource::Manifests(vec![(hpa, load)]),
+        ..SimulateOptions::default()
+    };
+    let comparison = simulate(&options).unwrap();
+    let api = &comparison.runs[0].hpas[0];
+    let last = api.samples.last().unwrap();
+    assert_eq!((last.wanted, last.ready, last.capacity), (3, 3, 150.0));
+}

@@ -1,0 +1,29 @@
+//! `why` against the embedded cluster: what it tells, what a controller then does, what it asks the server for.
+
+#![cfg(feature = "tools")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+#[allow(dead_code, unused_imports, reason = "shared with the tests of the whole loop, which use all of it")]
+mod support;
+
+#[path = "why/answers.rs"]
+mod answers;
+#[path = "why/ask.rs"]
+mod ask;
+#[path = "why/past.rs"]
+mod past;
+#[path = "why/permissions.rs"]
+mod permissions;
+#[path = "why/process.rs"]
+mod process;
+#[path = "why/records.rs"]
+mod records;
+#[path = "why/surroundings.rs"]
+mod surroundings;
+#[path = "why/watches.rs"]
+mod watches;

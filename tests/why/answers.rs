@@ -1,0 +1,209 @@
+//! Each way a sync can take: what is told is what a controller then does.
+
+use concertina::commands::why::Found;
+use serde_json::{Value, json};
+
+use super::ask::{ask, codes, document, sentence};
+use crate::support::objects::{cpu, external, hpa, pod};
+use crate::support::{Rig, Stage};
+
+/// A queue of `items` for 4 workers that take 10 each.
+fn queue(items: &str) -> Stage {
+    let stage = Stage::new();
+    stage.target("web", 4);
+    stage.external("queue", items);
+    stage.create(hpa("web", &[external("queue", "10")]));
+    stage
+}
+
+fn with(stage: Stage, change: impl FnOnce(&mut Value)) -> Stage {
+    stage.edit("web", change);
+    stage
+}
+
+/// Ready pods that use so many millicores of 100 each.
+fn pods(millicores: &[u32]) -> Stage {
+    let stage = Stage::new();
+    stage.target("web", i64::try_from(millicores.len()).unwrap());
+    for index in 0..millicores.len() {
+        stage.cluster.put_raw(pod("web", index));
+    }
+    stage.cpu("web", millicores);
+    stage.create(hpa("web", &[cpu(50)]));
+    stage
+}
+
+fn condition(document: &Value, kind: &str) -> String {
+    let found = document["conditions"].as_array().unwrap().iter().find(|found| found["type"] == kind);
+    found.map_or_else(String::new, |found| {
+        ["status", "reason", "message"].map(|field| found[field].as_str().unwrap()).join(" ")
+    })
+}
+
+/// Asks, then lets a controller loose on the same cluster: it must do what was told.
+async fn told_and_done(stage: Stage, course: &str, verdict: &str, reason: &str) {
+    let told = document(&stage, &["web"]).await;
+    let said = told["sentence"].as_str().unwrap();
+    assert_eq!(told["explanation"]["course"], course, "{said}");
+    assert!(said.starts_with(verdict) && said.ends_with(reason), "{said}");
+    let rig = Rig::start(stage);
+    rig.pass(1.0).await;
+    for kind in ["AbleToScale", "ScalingActive", "ScalingLimited", "ScaledToZero"] {
+        assert_eq!(condition(&told, kind), rig.condition("web", kind), "{said}");
+    }
+    let events: Vec<_> = told["events"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|event| format!("{} {}", event["reason"].as_str().unwrap(), event["message"].as_str().unwrap()))
+        .collect();
+    assert_eq!(rig.events("web"), events, "{said}");
+    let known = rig.condition("web", "AbleToScale").starts_with("True");
+    if let (Some(desired), true) = (told["desired"].as_i64(), known) {
+        assert_eq!(rig.replicas("web"), desired, "{said}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_told_is_what_the_controller_then_does() {
+    told_and_done(queue("80"), "metrics", "goes from 4 to 8: ", "above its target of 10 per pod").await;
+    told_and_done(queue("40"), "metrics", "stays at 4: ", "queue is at its target of 10 per pod").await;
+    told_and_done(queue("400"), "metrics", "goes from 4 to 8: ", "at most doubles the count, to 8").await;
+    told_and_done(
+        queue("5"),
+        "metrics",
+        "stays at 4: ",
+        "asks for 1, but the 5 min scale-down window still holds 4, for another 5 min",
+    )
+    .await;
+    told_and_done(pods(&[100, 100]), "metrics", "goes from 2 to 4: ", "above its target of 50 %").await;
+    told_and_done(
+        with(queue("40"), |hpa| hpa["spec"]["maxReplicas"] = json!(3)),
+        "aboveMax",
+        "goes from 4 to 3: ",
+        "maxReplicas is 3",
+    )
+    .await;
+    told_and_done(
+        with(queue("40"), |hpa| hpa["spec"]["minReplicas"] = json!(6)),
+        "belowMin",
+        "goes from 4 to 6: ",
+        "minReplicas is 6",
+    )
+    .await;
+    let policy = json!({"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]}});
+    told_and_done(
+        with(queue("80"), |hpa| hpa["spec"]["behavior"] = policy),
+        "metrics",
+        "goes from 4 to 5: ",
+        "asks for 8, but the scale-up policies allow 5",
+    )
+    .await;
+    let stage = queue("40");
+    stage.target("web", 0);
+    told_and_done(stage, "disabled", "stays at 0: ", "switches autoscaling off").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_that_is_not_there_is_told_in_the_servers_words() {
+    let stage = queue("40");
+    stage.remove_target("web");
+    let told = document(&stage, &["web"]).await;
+    assert_eq!(told["explanation"]["course"], "noScale");
+    assert!(told["sentence"].as_str().unwrap().contains("deployments.apps \"web\" not found"), "{told}");
+    assert_eq!(told["explanation"]["failure"], told["events"][0]["message"]);
+    told_and_done(stage, "noScale", "does nothing", "").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_metric_that_fails_is_told_in_the_servers_words() {
+    let stage = queue("40");
+    stage.edit("web", |hpa| hpa["spec"]["metrics"] = json!([external("absent", "10")]));
+    let told = document(&stage, &["web"]).await;
+    assert!(told["desired"].is_null());
+    told_and_done(stage, "metrics", "stays at 4", "").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_hpas_on_the_same_pods_are_told_and_so_is_the_other_one() {
+    let stage = pods(&[40, 40]);
+    let mut other = hpa("other", &[cpu(50)]);
+    other["spec"]["scaleTargetRef"]["name"] = json!("web");
+    stage.create(other);
+    let told = document(&stage, &["web"]).await;
+    assert_eq!(told["explanation"]["course"], "ambiguous");
+    assert_eq!(
+        told["sentence"],
+        "stays at 2: pods by selector app=web are controlled by more than one HPA (e.g. [shop/other shop/web])"
+    );
+    assert!(!codes(&told).is_empty());
+    // Asked of all, too.
+    let (_, table) = ask(&stage, &[]).await;
+    assert_eq!(table.matches("controlled by more than one HPA").count(), 2, "{table}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_hpa_that_is_not_there_is_named_with_those_that_are() {
+    let stage = queue("40");
+    stage.create(hpa("api", &[external("queue", "10")]));
+    let (found, text) = ask(&stage, &["wbe"]).await;
+    assert_eq!(found.unwrap_err().to_string(), "there is no HPA wbe in namespace shop (there are: api, web)");
+    assert_eq!(text, "");
+    let (found, text) = ask(&stage, &["web"]).await;
+    assert!(text.contains("stays at 4: queue is at its target of 10 per pod"), "{text}");
+    assert_eq!(found.unwrap(), Found::Healthy, "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_of_a_namespace_are_told_in_one_line_each_with_trouble_first() {
+    let stage = queue("40");
+    stage.create(hpa("absent", &[external("queue", "10")]));
+    stage.target("busy", 3);
+    stage.create(hpa("busy", &[external("queue", "1")]));
+    let (found, table) = ask(&stage, &[]).await;
+    assert_eq!(found.unwrap(), Found::Findings);
+    let names: Vec<_> =
+        table.lines().map(|line| line.split_whitespace().nth(2).unwrap().to_owned()).collect();
+    assert_eq!(names, ["NAME", "absent", "busy", "web"], "{table}");
+    let elsewhere = ask(&stage, &["-A"]).await.1;
+    assert_eq!(elsewhere, table);
+    // Nothing but the two lists is read of the whole cluster, and only if all of it is asked for.
+    ask(&stage, &[]).await.0.unwrap();
+    let entries = stage.cluster.requests().entries();
+    let outside: Vec<_> = entries
+        .iter()
+        .filter(|request| request.verb == "list" && !request.path.contains("/namespaces/shop/"))
+        .collect();
+    assert!(outside.is_empty(), "{outside:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_there_is_an_answer_too() {
+    let stage = Stage::new();
+    let (found, text) = ask(&stage, &[]).await;
+    assert_eq!((found.unwrap(), text.as_str()), (Found::Healthy, "no HPAs\n"));
+    let list = document(&stage, &[]).await;
+    assert_eq!((list["kind"].as_str(), list["items"].as_array().unwrap().len()), (Some("WhyList"), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn yaml_says_the_same_as_json() {
+    let stage = queue("80");
+    let json = document(&stage, &["web"]).await;
+    let (_, yaml) = ask(&stage, &["web", "-o", "yaml"]).await;
+    let yaml: Value = serde_saphyr::from_str(&yaml).unwrap();
+    assert_eq!(yaml, json);
+}
+
+#[tokio::test(start_paused = true)]
+async fn flags_of_the_controller_change_what_it_decides() {
+    let stage = queue("48");
+    assert!(sentence(&stage, "web").await.starts_with("goes from 4 to 5"));
+    let told = document(&stage, &["web", "--horizontal-pod-autoscaler-tolerance=0.3"]).await;
+    assert_eq!(told["desired"], 4);
+    let flags = told["flags"].as_array().unwrap();
+    let tolerance = &flags.iter().find(|flag| flag["name"] == "horizontal-pod-autoscaler-tolerance").unwrap();
+    assert_eq!((tolerance["value"].as_str(), tolerance["origin"].as_str()), (Some("0.3"), Some("given")));
+    let version = &flags.iter().find(|flag| flag["name"] == "emulated-version").unwrap();
+    assert_eq!(version["origin"], "server");
+}

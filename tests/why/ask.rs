@@ -1,0 +1,72 @@
+//! Asks as the command line does, over a connection within the process.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use concertina::cli::{Invocation, WhyOptions};
+use concertina::clock::SharedClock;
+use concertina::commands::why::{self, Found, Refusals, Way, WhyError};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{Stage, link};
+
+/// The options of `why` with these words behind it.
+pub(crate) fn options(words: &[&str]) -> WhyOptions {
+    let words = ["why"].iter().chain(words).map(OsString::from);
+    match Invocation::from_args(words) {
+        Ok(Invocation::Why(options)) => *options,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Asks until `stop`, with this clock.
+pub(crate) async fn ask_until(
+    stage: &Stage,
+    words: &[&str],
+    clock: SharedClock,
+    stop: CancellationToken,
+) -> (Result<Found, WhyError>, String) {
+    let refusals = Refusals::new();
+    let clients = link::clients(&stage.cluster, &why::client_options(&refusals));
+    let mut out = Vec::new();
+    let way = Way::Cluster { clients: &clients, refusals };
+    let found = why::run_with(&options(words), way, clock, &mut out, stop).await;
+    (found, String::from_utf8(out).unwrap())
+}
+
+/// Asks in namespace `shop`; nothing but reads may reach the server.
+pub(crate) async fn ask(stage: &Stage, words: &[&str]) -> (Result<Found, WhyError>, String) {
+    stage.cluster.requests().clear();
+    let words: Vec<_> = ["-n", "shop"].iter().chain(words).copied().collect();
+    let answer = ask_until(stage, &words, Arc::clone(&stage.clock), CancellationToken::new()).await;
+    only_reads(stage);
+    answer
+}
+
+/// Asks for one HPA as a document.
+pub(crate) async fn document(stage: &Stage, words: &[&str]) -> Value {
+    let words: Vec<_> = words.iter().chain(&["-o", "json"]).copied().collect();
+    let (found, text) = ask(stage, &words).await;
+    found.unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+/// The sentence about an HPA.
+pub(crate) async fn sentence(stage: &Stage, name: &str) -> String {
+    document(stage, &[name]).await["sentence"].as_str().unwrap().to_owned()
+}
+
+/// Nothing but reads was asked of the server since the log was cleared.
+pub(crate) fn only_reads(stage: &Stage) {
+    let entries = stage.cluster.requests().entries();
+    assert!(!entries.is_empty());
+    let others: Vec<_> = entries.iter().filter(|request| !matches!(request.verb, "get" | "list")).collect();
+    assert!(others.is_empty(), "{others:?}");
+}
+
+/// The codes of the findings of a document.
+pub(crate) fn codes(document: &Value) -> Vec<&str> {
+    let findings = document["findings"].as_array().unwrap();
+    findings.iter().map(|finding| finding["code"].as_str().unwrap()).collect()
+}

@@ -1,0 +1,148 @@
+//! The built program: exit codes, the kubeconfig, the name of a plugin.
+
+#![allow(clippy::disallowed_methods, reason = "another process is waited for, which follows no virtual time")]
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+use concertina::clock::SystemClock;
+use concertina::embedded::metrics::StaticMetrics;
+use concertina::embedded::{BareScale, Cluster, ScalePath};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::objects::{external, hpa};
+
+/// A cluster that is served over TCP, with a kubeconfig that leads to it.
+struct Served {
+    cluster: Cluster,
+    folder: PathBuf,
+    stop: CancellationToken,
+}
+
+impl Served {
+    async fn start(test: &str) -> Self {
+        let cluster = Cluster::new(Arc::new(SystemClock));
+        let metrics = StaticMetrics::new();
+        let now = cluster.now();
+        let item = json!({"metricName": "queue", "metricLabels": {}, "timestamp": now, "value": "40"});
+        metrics.set_external(json!({"queue": {"items": [item]}}));
+        cluster.set_metrics(Arc::new(metrics));
+        cluster
+            .create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}))
+            .unwrap();
+        let path = ScalePath {
+            group: "apps".to_owned(),
+            version: "v1".to_owned(),
+            resource: "deployments".to_owned(),
+            namespace: "shop".to_owned(),
+            name: "web".to_owned(),
+        };
+        let scale = BareScale { spec_replicas: 4, status_replicas: 4, selector: "app=web".to_owned() };
+        cluster.put_scale(&path, scale);
+        cluster.create(hpa("web", &[external("queue", "10")])).unwrap();
+        cluster.create(hpa("lost", &[external("queue", "10")])).unwrap();
+
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let server = format!("http://{}", listener.local_addr().unwrap());
+        let stop = CancellationToken::new();
+        let (serving, stopped) = (cluster.clone(), stop.clone());
+        tokio::spawn(async move { serving.serve(listener, stopped).await });
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("why-{test}"));
+        fs::create_dir_all(&folder).unwrap();
+        let kubeconfig = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": server}}],
+            "users": [{"name": "u", "user": {}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "shop"}}],
+        });
+        fs::write(folder.join("config"), kubeconfig.to_string()).unwrap();
+        Self { cluster, folder, stop }
+    }
+
+    /// Exit code, standard output and standard error.
+    async fn run(&self, program: &Path, words: &[&str]) -> (i32, String, String) {
+        let mut command = Command::new(program);
+        command.args(words).env("KUBECONFIG", self.folder.join("config"));
+        for variable in ["KUBERNETES_SERVICE_HOST", "HTTPS_PROXY", "HTTP_PROXY", "NO_COLOR"] {
+            command.env_remove(variable);
+        }
+        let Output { status, stdout, stderr } =
+            tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (status.code().unwrap(), text(stdout), text(stderr))
+    }
+
+    async fn concertina(&self, words: &[&str]) -> (i32, String, String) {
+        self.run(Path::new(env!("CARGO_BIN_EXE_concertina")), words).await
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_exit_code_says_whether_there_is_something_to_look_at() {
+    let served = Served::start("codes").await;
+    let (code, stdout, stderr) = served.concertina(&["why", "web", "-o", "json"]).await;
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    let told: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(told["sentence"], "stays at 4: queue is at its target of 10 per pod");
+    // A server's Date is cut to whole seconds; both clocks are the same here.
+    assert!(told["clockSkewSeconds"].as_i64().unwrap().abs() <= 1, "{told}");
+
+    let (code, stdout, _) = served.concertina(&["why", "hpa/lost", "--utc"]).await;
+    assert_eq!(code, 3, "{stdout}");
+    assert!(stdout.contains("lost") && !stdout.contains('\u{1b}'), "{stdout}");
+
+    let (code, stdout, stderr) = served.concertina(&["why", "absent"]).await;
+    assert_eq!((code, stdout.as_str()), (1, ""));
+    assert_eq!(stderr, "Error: there is no HPA absent in namespace shop (there are: lost, web)\n");
+
+    let (code, stdout, stderr) = served.concertina(&["why", "--outputs"]).await;
+    assert_eq!((code, stdout.as_str()), (2, ""));
+    assert!(stderr.contains("--outputs"), "{stderr}");
+
+    let nobody = ["why", "web", "--server", "http://127.0.0.1:1"];
+    let (code, _, stderr) = served.concertina(&nobody).await;
+    assert_eq!(code, 1);
+    assert!(stderr.starts_with("Error: cannot read the API server's version: "), "{stderr}");
+    let nobody = ["why", "web", "--from", "http://127.0.0.1:1"];
+    let (code, _, stderr) = served.concertina(&nobody).await;
+    assert_eq!(code, 1);
+    assert!(stderr.contains("gives no record of default/web: "), "{stderr}");
+    let requests = served.cluster.requests().entries();
+    assert!(requests.iter().all(|request| matches!(request.verb, "get" | "list")), "{requests:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn colours_are_for_those_who_ask() {
+    let served = Served::start("colours").await;
+    let (_, stdout, _) = served.concertina(&["why", "--color=always"]).await;
+    assert!(stdout.contains("\u{1b}["), "{stdout}");
+    let (_, stdout, _) = served.concertina(&["why"]).await;
+    assert!(!stdout.contains("\u{1b}["), "{stdout}");
+    assert!(stdout.lines().next().unwrap().starts_with("STATE"), "{stdout}");
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_a_plugin_of_kubectl_it_calls_itself_so() {
+    let served = Served::start("plugin").await;
+    let plugin = served.folder.join("kubectl-concertina");
+    let _ = fs::remove_file(&plugin);
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_concertina"), &plugin).unwrap();
+    let (code, stdout, _) = served.run(&plugin, &["why", "--help"]).await;
+    assert_eq!(code, 0);
+    assert!(stdout.contains("Usage: kubectl concertina why [OPTIONS] [NAME]"), "{stdout}");
+    let (code, stdout, _) = served.run(&plugin, &["why", "web"]).await;
+    assert_eq!(code, 0, "{stdout}");
+    assert!(stdout.contains("stays at 4"), "{stdout}");
+}

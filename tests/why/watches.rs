@@ -1,0 +1,131 @@
+//! `--watch`, in virtual time.
+
+use std::sync::Arc;
+
+use concertina::commands::why::{Found, WhyError};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::ask::{ask_until, only_reads};
+use crate::support::objects::{external, hpa};
+use crate::support::{HPAS, Stage};
+
+fn queue(items: &str) -> Stage {
+    let stage = Stage::new();
+    stage.target("web", 4);
+    stage.external("queue", items);
+    stage.create(hpa("web", &[external("queue", "10")]));
+    stage
+}
+
+/// Watches while `meanwhile` happens.
+async fn watch(
+    stage: &Stage,
+    words: &[&str],
+    meanwhile: impl AsyncFnOnce(&Stage),
+) -> (Result<Found, WhyError>, String) {
+    let stop = CancellationToken::new();
+    let words: Vec<_> = ["-n", "shop", "--watch"].iter().chain(words).copied().collect();
+    let watching = ask_until(stage, &words, Arc::clone(&stage.clock), stop.clone());
+    let happening = async {
+        meanwhile(stage).await;
+        stop.cancel();
+    };
+    let (answer, ()) = tokio::join!(watching, happening);
+    only_reads(stage);
+    answer
+}
+
+fn documents(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn text_comes_again_only_when_something_changes() {
+    let (found, text) = watch(&queue("40"), &["web"], async |stage| {
+        stage.pass(16.0).await;
+        stage.external("queue", "41");
+        stage.pass(15.0).await;
+        stage.external("queue", "80");
+        stage.pass(25.0).await;
+    })
+    .await;
+    assert_eq!(found.unwrap(), Found::Healthy, "{text}");
+    let (stays, goes) = (text.find("stays at 4: "), text.find("goes from 4 to 8: "));
+    assert!(stays < goes && goes.is_some(), "{text}");
+    assert_eq!(text.matches("shop/web").count(), 2, "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn from_the_first_round_on_it_remembers_by_itself() {
+    let (_, text) = watch(&queue("40"), &["web", "-o", "json"], async |stage| {
+        stage.pass(61.0).await;
+        stage.external("queue", "10");
+        stage.pass(330.0).await;
+    })
+    .await;
+    let documents = documents(&text);
+    let sentence = |document: &Value| document["sentence"].as_str().unwrap().to_owned();
+    assert_eq!(documents.len(), 27);
+    assert!(sentence(&documents[5]).contains("still holds 4"), "{}", sentence(&documents[5]));
+    // The last of the recommendations of 4 was made after 60 s.
+    assert!(sentence(&documents[24]).contains("still holds 4"), "{}", sentence(&documents[24]));
+    assert!(sentence(&documents[25]).starts_with("goes from 4 to 1"), "{}", sentence(&documents[25]));
+    let codes = |document: &Value| document["unknowns"].to_string();
+    assert!(codes(&documents[0]).contains("recommendations"));
+    assert!(!codes(&documents[26]).contains("recommendations"), "{}", codes(&documents[26]));
+    assert_eq!(documents[26]["source"]["watchingSince"], documents[0]["at"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_looks_as_often_as_it_is_told() {
+    let (_, text) = watch(&queue("40"), &["web", "-o", "json", "--interval=5s"], async |stage| {
+        stage.pass(21.0).await;
+    })
+    .await;
+    assert_eq!(documents(&text).len(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_several_only_those_that_changed_are_told_again() {
+    let stage = queue("40");
+    stage.target("api", 2);
+    stage.external("calls", "20");
+    stage.create(hpa("api", &[external("calls", "10")]));
+    let (_, text) = watch(&stage, &[], async |stage| {
+        stage.pass(31.0).await;
+        stage.external("calls", "40");
+        stage.pass(31.0).await;
+    })
+    .await;
+    assert_eq!(text.matches(" web ").count(), 1, "{text}");
+    assert_eq!(text.matches(" api ").count(), 2, "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_hpa_that_goes_ends_it() {
+    let (found, _) = watch(&queue("40"), &["web"], async |stage| {
+        stage.pass(20.0).await;
+        stage.cluster.delete(HPAS, "shop", "web").unwrap();
+        stage.pass(20.0).await;
+    })
+    .await;
+    assert!(matches!(found, Err(WhyError::NotFound { .. })), "{found:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_away_for_a_while_does_not_end_it() {
+    use concertina::embedded::FaultAction;
+    let (found, text) = watch(&queue("40"), &["web", "-o", "json"], async |stage| {
+        stage.pass(20.0).await;
+        let fault = stage.fault("/horizontalpodautoscalers", FaultAction::Close);
+        stage.pass(40.0).await;
+        stage.cluster.faults().remove(fault);
+        stage.pass(31.0).await;
+    })
+    .await;
+    found.unwrap();
+    let times: Vec<_> = documents(&text).iter().map(|document| document["at"].clone()).collect();
+    assert_eq!(times.len(), 5, "{times:?}");
+    assert_eq!(times[2], "2030-01-01T00:01:00Z");
+}
