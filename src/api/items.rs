@@ -96,24 +96,14 @@ impl ItemScanner {
                         }
                     }
                 },
-                Place::Item => {
-                    if self.in_string && !self.escaped {
-                        // Most bytes are within strings, where only these two mean anything.
-                        let rest = piece.get(at..).unwrap_or_default();
-                        match rest.iter().position(|byte| matches!(byte, b'"' | b'\\')) {
-                            Some(0) => {}
-                            Some(plain) => {
-                                at += plain;
-                                continue;
-                            }
-                            None => break,
-                        }
-                    }
-                    if self.step_item(byte) {
+                Place::Item => match self.end_of_item(piece.get(at..).unwrap_or_default()) {
+                    Some(more) => {
+                        at += more;
                         self.place = Place::Between;
                         self.complete(piece.get(start..=at).unwrap_or_default(), &mut item)?;
                     }
-                }
+                    None => break,
+                },
                 Place::Scalar => {
                     if matches!(byte, b',' | b']' | b' ' | b'\t' | b'\r' | b'\n') {
                         self.complete(piece.get(start..at).unwrap_or_default(), &mut item)?;
@@ -161,21 +151,40 @@ impl ItemScanner {
         result
     }
 
-    /// Whether the item ends with this byte.
-    fn step_item(&mut self, byte: u8) -> bool {
-        if self.in_string {
-            return self.step_string(byte) && self.depth == 0;
-        }
-        match byte {
-            b'"' => self.in_string = true,
-            b'{' | b'[' => self.depth += 1,
-            b'}' | b']' => {
-                self.depth = self.depth.saturating_sub(1);
-                return self.depth == 0;
+    /// Which of these bytes is the last of the item; all of them are of it if none is. The first byte of an item has
+    /// been counted already.
+    fn end_of_item(&mut self, bytes: &[u8]) -> Option<usize> {
+        let Self { mut depth, mut in_string, mut escaped, .. } = *self;
+        let mut at = 0;
+        let end = loop {
+            let Some(&byte) = bytes.get(at) else { break None };
+            if escaped {
+                escaped = false;
+            } else if in_string {
+                // Most bytes are within strings, where only these two mean anything.
+                let rest = bytes.get(at..).unwrap_or_default();
+                let plain = rest.iter().position(|byte| matches!(byte, b'"' | b'\\'));
+                let Some(plain) = plain else { break None };
+                at += plain;
+                escaped = bytes.get(at) == Some(&b'\\');
+                in_string = escaped;
+                if !in_string && depth == 0 {
+                    break Some(at);
+                }
+            } else {
+                match byte {
+                    b'"' => in_string = true,
+                    b'{' | b'[' => depth += 1,
+                    b'}' | b']' if depth <= 1 => break Some(at),
+                    b'}' | b']' => depth -= 1,
+                    _ => {}
+                }
             }
-            _ => {}
-        }
-        false
+            at += 1;
+        };
+        (self.depth, self.in_string, self.escaped) =
+            if end.is_some() { (0, false, false) } else { (depth, in_string, escaped) };
+        end
     }
 
     /// Whether the string ends with this byte.

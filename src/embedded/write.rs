@@ -122,23 +122,20 @@ pub(crate) fn update_status(
     check_name(name, &object)?;
     let stored = existing(state, ty, namespace, name)?;
     check_version(ty, &stored, &object)?;
-    let mut old = Value::Object(Map::new());
-    object::map(&mut old).insert("metadata".to_owned(), stored.metadata());
-    // Metadata and status alone: the rest stays the text that it is.
+    let mut old = stored.metadata();
+    let old = object::map(&mut old);
+    // Metadata and status alone: the rest stays the text that it is. What clients cannot change moves over at the end.
+    let kept: Map<String, Value> = SYSTEM_FIELDS.iter().filter_map(|key| old.remove_entry(*key)).collect();
     let mut new = Value::Object(Map::new());
     object::put(object::map(&mut new), "status", object.get_mut("status").map(Value::take));
-    match (rule, object.get_mut("metadata")) {
-        (StatusMetadata::Taken | StatusMetadata::LabelsKept, Some(taken)) => {
-            object::map(&mut new).insert("metadata".to_owned(), taken.take());
-            if rule == StatusMetadata::LabelsKept {
-                let labels = object::at(&old, &["metadata", "labels"]).cloned();
-                object::put(object::section(&mut new, "metadata"), "labels", labels);
-            }
-            keep_system_fields(&mut new, &old);
-            drop_empty_metadata(&mut new);
-        }
-        _ => object::put(object::map(&mut new), "metadata", old.get("metadata").cloned()),
+    let mut metadata = match rule {
+        StatusMetadata::Taken | StatusMetadata::LabelsKept => taken_metadata(&mut object),
+        StatusMetadata::Kept => Value::Object(old.clone()),
+    };
+    if rule == StatusMetadata::LabelsKept {
+        object::put(object::map(&mut metadata), "labels", old.get("labels").cloned());
     }
+    object::map(&mut new).insert("metadata".to_owned(), metadata);
     if !ty.custom {
         object::drop_nulls(&mut new);
     }
@@ -148,12 +145,14 @@ pub(crate) fn update_status(
     }
     fail_if(ty, name, &validation::update_status(ty, &new))?;
     let status = new.get("status").map(object::encode).unwrap_or_default();
-    if status == stored.status_text() && new.get("metadata") == old.get("metadata") {
+    let metadata = object::section(&mut new, "metadata");
+    if status == stored.status_text() && metadata == old {
         return Ok(stored);
     }
+    metadata.extend(kept);
     let write = Write { subresource: "status", ..write.clone() };
     record_manager(ty, &mut new, &write);
-    let goes = lets_go(&new, &old);
+    let goes = lets_go(&new, old);
     let updated =
         if write.dry_run { State::preview_status(&stored, new) } else { state.store_status(&stored, new) };
     Ok(if goes && !write.dry_run { remove(state, &updated, false, &write) } else { updated })
@@ -358,24 +357,37 @@ fn check_version(ty: &ResourceType, stored: &Stored, object: &Value) -> Result<(
     }
 }
 
-/// What clients cannot change.
+/// Metadata that clients cannot change.
+const SYSTEM_FIELDS: [&str; 10] = [
+    "namespace",
+    "name",
+    "generateName",
+    "uid",
+    "creationTimestamp",
+    "generation",
+    "resourceVersion",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "managedFields",
+];
+
 fn keep_system_fields(object: &mut Value, old: &Value) {
     let metadata = object::section(object, "metadata");
     metadata.remove("selfLink");
-    for key in [
-        "namespace",
-        "name",
-        "generateName",
-        "uid",
-        "creationTimestamp",
-        "generation",
-        "resourceVersion",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "managedFields",
-    ] {
+    for key in SYSTEM_FIELDS {
         object::put(metadata, key, object::at(old, &["metadata", key]).cloned());
     }
+}
+
+/// The metadata of an object without what clients cannot change.
+fn taken_metadata(object: &mut Value) -> Value {
+    let metadata = object::section(object, "metadata");
+    metadata.remove("selfLink");
+    for key in SYSTEM_FIELDS {
+        metadata.remove(key);
+    }
+    drop_empty_metadata(object);
+    object.get_mut("metadata").map(Value::take).unwrap_or_default()
 }
 
 /// What decoding and defaulting do to an object of the type.
@@ -432,16 +444,17 @@ fn finish_update(
         return Arc::clone(stored);
     }
     record_manager(ty, &mut object, write);
-    let goes = lets_go(&object, old);
+    let goes =
+        object::at(old, &["metadata"]).and_then(Value::as_object).is_some_and(|old| lets_go(&object, old));
     let updated = commit(state, ty, object, write);
     if goes && !write.dry_run { remove(state, &updated, false, write) } else { updated }
 }
 
-/// Whether an update takes the last finalizer of an object that only waited for that.
-fn lets_go(object: &Value, old: &Value) -> bool {
+/// Whether an update takes the last finalizer of an object that only waited for that. `old`: its metadata before.
+fn lets_go(object: &Value, old: &Map<String, Value>) -> bool {
     let ends = object::at(object, &["metadata", "deletionTimestamp"]).is_some();
     let released = object::list(object, &["metadata", "finalizers"]).is_empty()
-        && !object::list(old, &["metadata", "finalizers"]).is_empty();
+        && old.get("finalizers").and_then(Value::as_array).is_some_and(|finalizers| !finalizers.is_empty());
     let grace = object::int(object, &["metadata", "deletionGracePeriodSeconds"]).unwrap_or(0);
     ends && released && grace == 0
 }
@@ -502,25 +515,30 @@ fn drop_all(
 /// A short `managedFields` record: who wrote through which subresource, without the fields.
 fn record_manager(ty: &ResourceType, object: &mut Value, write: &Write<'_>) {
     let Some(manager) = write.manager else { return };
-    let mut entry = json!({
-        "manager": manager,
-        "operation": "Update",
-        "apiVersion": ty.api_version(),
-        "time": object::time_text(write.now),
-        "fieldsType": "FieldsV1",
-        "fieldsV1": {},
-    });
-    if !write.subresource.is_empty() {
-        object::map(&mut entry).insert("subresource".to_owned(), write.subresource.into());
-    }
     let metadata = object::section(object, "metadata");
     let slot = metadata.entry("managedFields").or_insert_with(|| json!([]));
     let Some(entries) = slot.as_array_mut() else {
         return;
     };
-    entries.retain(|other| {
-        object::text(other, &["manager"]) != manager
-            || object::text(other, &["subresource"]) != write.subresource
+    let mut known = None;
+    entries.retain_mut(|entry| {
+        let same = object::text(entry, &["manager"]) == manager
+            && object::text(entry, &["subresource"]) == write.subresource;
+        if same {
+            known = Some(entry.take());
+        }
+        !same
     });
+    let mut entry = known.unwrap_or_else(|| json!({ "manager": manager }));
+    let fields = object::map(&mut entry);
+    let time = object::time_text(write.now);
+    for (key, value) in [("operation", "Update"), ("fieldsType", "FieldsV1"), ("time", &time)] {
+        fields.insert(key.to_owned(), value.into());
+    }
+    fields.insert("apiVersion".to_owned(), ty.api_version().into());
+    fields.insert("fieldsV1".to_owned(), Value::Object(Map::new()));
+    if !write.subresource.is_empty() {
+        fields.insert("subresource".to_owned(), write.subresource.into());
+    }
     entries.push(entry);
 }
