@@ -104,11 +104,10 @@ impl Windows {
 /// before it is known.
 fn rescales(evidence: &Evidence<'_>) -> Vec<Rescale> {
     let mut points = Vec::new();
-    for event in evidence.events.iter().filter(|event| event.told.reason == "SuccessfulRescale") {
-        let Some((to, combined)) = new_size(&event.told.message) else { continue };
+    for event in evidence.events {
+        let Some((to, combined)) = event.new_size() else { continue };
         let forced = event.told.message.contains("Current number of replicas");
         let way = direction(&event.told.message);
-        // A combined event tells of several rescales, and only the last one's size.
         if event.count > 1 && !combined {
             points.push((event.first, to, forced, way));
         }
@@ -130,14 +129,6 @@ fn rescales(evidence: &Evidence<'_>) -> Vec<Rescale> {
         found.push(Rescale { at, from, to, told: false, direction: None, forced: false });
     }
     found
-}
-
-/// The size in `New size: 8; reason: ...`, and whether the event is a combined one.
-fn new_size(message: &str) -> Option<(i32, bool)> {
-    let single = message.strip_prefix("(combined from similar events): ");
-    let text = single.unwrap_or(message).strip_prefix("New size: ")?;
-    let size = text.split(';').next()?.trim().parse().ok()?;
-    Some((size, single.is_some()))
 }
 
 /// Which way a rescale went, by the reason that its event gives.

@@ -175,6 +175,18 @@ pub struct RecentEvent {
     pub reporter: String,
 }
 
+impl RecentEvent {
+    /// Of a rescale, the size in `New size: 8; reason: ...`, and whether the event is a combined one: that tells of several
+    /// rescales, and only the last one's size.
+    pub(super) fn new_size(&self) -> Option<(i32, bool)> {
+        let message = Some(&*self.told.message).filter(|_| self.told.reason == "SuccessfulRescale")?;
+        let single = message.strip_prefix("(combined from similar events): ");
+        let text = single.unwrap_or(message).strip_prefix("New size: ")?;
+        let size = text.split(';').next()?.trim().parse().ok()?;
+        Some((size, single.is_some()))
+    }
+}
+
 /// What is known of the past, and what is not.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Past {

@@ -22,7 +22,6 @@ pub(super) fn flapping(situation: &Situation) -> Option<Finding> {
     let mut sizes: Vec<(Timestamp, i32)> = situation
         .recent_events
         .iter()
-        .filter(|event| event.told.reason == "SuccessfulRescale")
         .flat_map(occurrences)
         .filter(|(at, _)| *at >= since && *at <= situation.at)
         .collect();
@@ -56,7 +55,8 @@ pub(super) fn flapping(situation: &Situation) -> Option<Finding> {
 /// When an event was seen and what size it tells. Of one that was seen more often only the first and the last time are
 /// known; the others are taken to lie evenly between.
 fn occurrences(event: &RecentEvent) -> Vec<(Timestamp, i32)> {
-    let Some(size) = size(&event.told.message) else {
+    // What a combined event repeats is not one size.
+    let Some((size, false)) = event.new_size() else {
         return Vec::new();
     };
     let count = event.count.clamp(1, OCCURRENCES);
@@ -69,10 +69,4 @@ fn occurrences(event: &RecentEvent) -> Vec<(Timestamp, i32)> {
             Some((at, size))
         })
         .collect()
-}
-
-/// The count in `New size: 5; reason: cpu resource utilization above target`.
-fn size(message: &str) -> Option<i32> {
-    let rest = message.strip_prefix("New size: ")?;
-    rest.split(';').next()?.trim().parse().ok()
 }
