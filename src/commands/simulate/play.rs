@@ -18,6 +18,7 @@ use super::scenario::{HpaPlan, LoadPlan, Problem, Scenario};
 use super::scores::{Unserved, scores};
 use crate::api::client::{ClientError, ClientOptions, Clients};
 use crate::app::{Assembly, Parts, client_options};
+use crate::cli::Config;
 use crate::clock::{SharedClock, VirtualClock};
 use crate::embedded::load::{Excess, Load, LoadId, LoadMetrics, Outage, Pipeline, Scraping, WorkState};
 use crate::embedded::workload::{Failure, Span, WorkloadModel, Workloads};
@@ -102,6 +103,7 @@ impl Stage {
         let epoch = scenario.start.checked_sub(prelude).unwrap_or(scenario.start);
         let clock: SharedClock = Arc::new(VirtualClock::starting_at(epoch));
         let cluster = Cluster::new(Arc::clone(&clock));
+        cluster.requests().keep(0);
         let workloads =
             Arc::new(Workloads::new(cluster.clone(), Arc::clone(&clock)).with_seed(scenario.seed));
         for workload in &scenario.workloads {
@@ -141,10 +143,12 @@ impl Stage {
         stop: &CancellationToken,
     ) -> Result<(), PlayError> {
         let telemetry = Telemetry::new();
-        let clients = clients(&self.cluster, &client_options(&scenario.config, &telemetry))?;
+        // The observer keeps what the record would keep a second time.
+        let config = Config { decisions_per_hpa: 0, ..scenario.config.clone() };
+        let clients = clients(&self.cluster, &client_options(&config, &telemetry))?;
         let parts = Parts {
             clients: &clients,
-            config: &scenario.config,
+            config: &config,
             clock: Arc::clone(&self.clock),
             telemetry,
             observers: vec![Arc::clone(observer) as _],
