@@ -165,19 +165,20 @@ async fn statuses_of_a_run(stage: &Stage, worlds: &[World]) -> Outcome<Vec<Value
 
 /// Count and conditions as foretold.
 fn compare(situation: &Situation, document: &Value, seen: &Value) -> Outcome {
-    if situation.is_seen_at_once() {
-        same_conditions(document, seen)?;
-    } else {
-        // An earlier sync may have left conditions that this decision does not touch.
-        let (foretold, seen) = (essence(&document["conditions"]), essence(&seen["conditions"]));
-        ensure(foretold.iter().all(|condition| seen.contains(condition)), || {
-            format!("conditions\n  foretold {foretold:#?}\n  seen     {seen:#?}")
-        })?;
-    }
     let desired = &document["explanation"]["desired"];
-    if desired.is_null() && !situation.is_seen_at_once() {
-        return Ok(());
+    if !situation.is_seen_at_once() {
+        // An earlier sync may have left a count, and conditions that this decision does not touch.
+        let (foretold, seen) = (essence(&document["conditions"]), essence(&seen["conditions"]));
+        return ensure(
+            desired.is_null() && foretold.iter().all(|condition| seen.contains(condition)),
+            || {
+                format!(
+                    "conditions\n  foretold {foretold:#?}\n  seen     {seen:#?}\n  with {desired} replicas"
+                )
+            },
+        );
     }
+    same_conditions(document, seen)?;
     // Without a count the status keeps the one of before: none.
     let expected = if desired.is_null() { json!(0) } else { desired.clone() };
     ensure(seen["desiredReplicas"] == expected, || {
