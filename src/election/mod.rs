@@ -1,0 +1,4 @@
+//! Leader election on a Lease, by client-go's rules.
+
+pub mod machine;
+pub mod record;
