@@ -32,6 +32,7 @@ pub mod gate;
 mod items;
 pub mod jitter;
 pub mod kubeconfig;
+pub mod leases;
 pub mod limit;
 pub mod mapper;
 pub mod metrics;

@@ -64,8 +64,8 @@ pub enum Action {
     Read,
     /// Create the Lease.
     Create(Record),
-    /// Replace the Lease, if it still has this version.
-    Replace(Record, String),
+    /// Write this in place of the Lease, if it still has this version.
+    Replace(Lease),
     /// Nothing more: this is how it ended.
     End(Outcome),
 }
@@ -115,7 +115,7 @@ impl Elector {
             Some(observed) if self.leads() && observed.is_valid(now) => {
                 let held = &observed.lease.record;
                 let record = self.record(held.acquire_time.unwrap_or(wall), wall, held.transitions);
-                (Phase::Renewing, Action::Replace(record, observed.lease.version.clone()))
+                (Phase::Renewing, Action::Replace(Lease { record, ..observed.lease.clone() }))
             }
             _ => (Phase::Reading, Action::Read),
         }
@@ -124,7 +124,7 @@ impl Elector {
     fn found(&mut self, lease: Lease, now: Instant, wall: Timestamp) -> (Phase, Action) {
         self.observe(lease.clone(), now);
         let is_valid = self.observed.as_ref().is_some_and(|observed| observed.is_valid(now));
-        let Lease { record: held, version } = lease;
+        let held = &lease.record;
         if held.is_held() && is_valid && !self.leads() {
             return (Phase::Idle, Action::End(Outcome::Held));
         }
@@ -133,14 +133,14 @@ impl Elector {
         } else {
             self.record(wall, wall, held.transitions.saturating_add(1))
         };
-        (Phase::Writing, Action::Replace(record, version))
+        (Phase::Writing, Action::Replace(Lease { record, ..lease }))
     }
 
     /// Takes in the Lease as it was seen, by a read or by a watch. Only another record counts as a change: what else is
     /// written to the object does not make a lease last longer.
     pub fn observe(&mut self, lease: Lease, now: Instant) {
         match &mut self.observed {
-            Some(observed) if observed.lease.record == lease.record => observed.lease.version = lease.version,
+            Some(observed) if observed.lease.record == lease.record => observed.lease = lease,
             _ => self.observed = Some(Observed { lease, at: now }),
         }
     }
@@ -163,7 +163,7 @@ impl Elector {
     }
 
     /// What gives the Lease back: a record without holder that is over at once. `None` if this candidate does not lead.
-    pub fn release(&self, wall: Timestamp) -> Option<(Record, String)> {
+    pub fn release(&self, wall: Timestamp) -> Option<Lease> {
         let observed = self.observed.as_ref().filter(|_| self.leads())?;
         let record = Record {
             holder: String::new(),
@@ -172,7 +172,7 @@ impl Elector {
             renew_time: Some(wall),
             transitions: observed.lease.record.transitions,
         };
-        Some((record, observed.lease.version.clone()))
+        Some(Lease { record, ..observed.lease.clone() })
     }
 
     fn record(&self, acquired: Timestamp, renewed: Timestamp, transitions: i32) -> Record {

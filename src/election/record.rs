@@ -1,5 +1,6 @@
 //! The record of a Lease: who holds it, since when, until when.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -44,6 +45,8 @@ pub struct Lease {
     pub record: Record,
     /// `metadata.resourceVersion`: a write names the version that it replaces, so that of two only one succeeds.
     pub version: String,
+    /// `metadata` as it was received, version included, to be sent back.
+    pub metadata: Arc<str>,
 }
 
 /// `MicroTime`: RFC 3339 with six digits.

@@ -14,7 +14,7 @@ fn lease(holder: &str, renewed: i64, version: &str) -> Lease {
         renew_time: Some(wall(renewed)),
         transitions: 3,
     };
-    Lease { record, version: version.to_owned() }
+    Lease { record, version: version.to_owned(), ..Lease::default() }
 }
 
 /// A server with one Lease, that answers an elector.
@@ -37,12 +37,12 @@ impl Server {
                 Action::End(outcome) => return outcome,
                 Action::Read => self.lease.clone().map_or(Input::Absent, Input::Found),
                 Action::Create(record) if self.lease.is_none() => self.write(record),
-                Action::Replace(record, version)
-                    if self.lease.as_ref().is_some_and(|lease| lease.version == version) =>
+                Action::Replace(next)
+                    if self.lease.as_ref().is_some_and(|lease| lease.version == next.version) =>
                 {
-                    self.write(record)
+                    self.write(next.record)
                 }
-                Action::Create(_) | Action::Replace(..) => Input::Failed,
+                Action::Create(_) | Action::Replace(_) => Input::Failed,
             };
         }
     }
@@ -53,7 +53,7 @@ impl Server {
             return Input::Failed;
         }
         self.writes += 1;
-        let written = Lease { record, version: format!("w{}", self.writes) };
+        let written = Lease { record, version: format!("w{}", self.writes), ..Lease::default() };
         self.lease = Some(written.clone());
         Input::Written(written)
     }
@@ -118,7 +118,7 @@ async fn a_leader_renews_with_one_write_and_keeps_when_it_acquired_and_how_often
     let (mut server, mut me) = (Server::with(Some(lease("", 0, "1"))), elector());
     let start = Instant::now();
     server.attempt(&mut me, start, 7);
-    assert!(matches!(me.step(Input::Begin, start, wall(9)), Action::Replace(..)));
+    assert!(matches!(me.step(Input::Begin, start, wall(9)), Action::Replace(_)));
     assert_eq!(server.attempt(&mut me, start + Duration::from_secs(2), 9), Outcome::Leads);
     let record = server.record();
     assert_eq!(
@@ -166,7 +166,7 @@ async fn of_two_who_see_it_expire_one_gets_it() {
     for elector in [&mut a, &mut b] {
         assert_eq!(elector.step(Input::Begin, later, wall(15)), Action::Read);
         assert!(
-            matches!(elector.step(read.clone(), later, wall(15)), Action::Replace(_, version) if version == "1")
+            matches!(elector.step(read.clone(), later, wall(15)), Action::Replace(next) if next.version == "1")
         );
     }
     let Input::Written(written) = server.write(a.record(wall(15), wall(15), 4)) else { panic!() };
@@ -181,7 +181,7 @@ async fn a_release_leaves_a_lease_that_anybody_may_take_at_once() {
     let start = Instant::now();
     assert_eq!(me.release(wall(0)), None);
     server.attempt(&mut me, start, 0);
-    let (record, version) = me.release(wall(5)).unwrap();
+    let Lease { record, version, .. } = me.release(wall(5)).unwrap();
     assert_eq!((record.holder.as_str(), record.lease_duration_seconds), ("", 1));
     assert_eq!(version, server.lease.as_ref().unwrap().version);
     server.write(record);
