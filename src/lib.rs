@@ -10,6 +10,7 @@ pub mod clock;
 pub mod commands;
 pub mod controller;
 pub mod duration;
+pub mod election;
 #[cfg(feature = "tools")]
 pub mod embedded;
 mod platform;

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use http::{Method, Request};
+use tokio::time::Instant;
 use tower::{BoxError, Layer, Service};
 
 /// Why writes are refused. Its `Display` ends up in logs, never in a condition: a refused write is not an answer.
@@ -47,6 +48,8 @@ pub struct Gate {
 #[derive(Debug, Default)]
 struct State {
     refusal: Option<Refusal>,
+    /// With leader election: when the right to write ends unless it is renewed.
+    leads_until: Option<Instant>,
     refused: BTreeMap<VerbAndResource, u64>,
 }
 
@@ -69,9 +72,14 @@ impl Gate {
         self.lock().refusal = refusal;
     }
 
+    /// Lets writes begin until `deadline` and none from then on; an instant that has passed closes the gate.
+    pub fn leads_until(&self, deadline: Instant) {
+        self.lock().leads_until = Some(deadline);
+    }
+
     /// Why writes are refused now, if they are.
     pub fn refusal(&self) -> Option<Refusal> {
-        self.lock().refusal
+        self.lock().refusal()
     }
 
     /// How many requests were refused so far, by verb and resource.
@@ -85,7 +93,7 @@ impl Gate {
             return Ok(());
         }
         let mut state = self.lock();
-        let Some(refusal) = state.refusal else { return Ok(()) };
+        let Some(refusal) = state.refusal() else { return Ok(()) };
         let key = (verb(request.method()), resource(request.uri().path()));
         *state.refused.entry(key).or_default() += 1;
         Err(refusal)
@@ -93,6 +101,13 @@ impl Gate {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn refusal(&self) -> Option<Refusal> {
+        let fenced = self.leads_until.is_some_and(|deadline| Instant::now() >= deadline);
+        self.refusal.or_else(|| fenced.then_some(Refusal::NotLeader))
     }
 }
 

@@ -35,6 +35,7 @@ pub mod gate;
 mod items;
 pub mod jitter;
 pub mod kubeconfig;
+pub mod leases;
 pub mod limit;
 pub mod list;
 pub mod mapper;

@@ -1,0 +1,203 @@
+use hyper_util::rt::TokioIo;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::io::DuplexStream;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::api::client::{ClientOptions, Clients};
+use crate::clock::{Clock, VirtualClock};
+use crate::embedded::{Cluster, FaultAction, FaultRule};
+
+/// A candidate that runs, with its own clock and gate.
+struct Running {
+    standing: watch::Receiver<Standing>,
+    gate: Arc<Gate>,
+    release: CancellationToken,
+    task: JoinHandle<End>,
+}
+
+struct Rig {
+    cluster: Cluster,
+    clock: SharedClock,
+}
+
+/// A clock that is wrong by some hours.
+#[derive(Debug)]
+struct Off(SharedClock, jiff::SignedDuration);
+
+impl Clock for Off {
+    fn now(&self) -> Timestamp {
+        self.0.now().checked_add(self.1).unwrap()
+    }
+}
+
+impl Rig {
+    fn new() -> Self {
+        let clock: SharedClock = Arc::new(VirtualClock::starting_at("2026-01-01T00:00:00Z".parse().unwrap()));
+        Self { cluster: Cluster::new(Arc::clone(&clock)), clock }
+    }
+
+    fn start(&self, identity: &str) -> Running {
+        self.start_off(identity, 0)
+    }
+
+    fn start_off(&self, identity: &str, hours: i64) -> Running {
+        let cluster = self.cluster.clone();
+        let connector = tower::service_fn(move |_: http::Uri| {
+            let connection = TokioIo::new(cluster.dial());
+            async move { Ok::<TokioIo<DuplexStream>, std::io::Error>(connection) }
+        });
+        let options = ClientOptions { user_agent: identity.to_owned(), ..ClientOptions::default() };
+        let clients = Clients::over(connector, &options).unwrap();
+        let timing = Timing::default();
+        let gate = Gate::open();
+        let seed = identity.bytes().map(u64::from).sum();
+        let (candidate, standing) = Candidate::new(Parts {
+            leases: Leases::new(clients.core, "kube-system", "concertina", timing.request()),
+            identity: identity.to_owned(),
+            timing,
+            clock: Arc::new(Off(Arc::clone(&self.clock), jiff::SignedDuration::from_hours(hours))),
+            jitter: Jitter::seeded(seed),
+            gate: Arc::clone(&gate),
+        });
+        let release = CancellationToken::new();
+        let task = tokio::spawn(candidate.run(release.clone()));
+        Running { standing, gate, release, task }
+    }
+
+    fn lease(&self) -> Value {
+        self.cluster.get("coordination.k8s.io/leases", "kube-system", "concertina").unwrap_or_default()
+    }
+
+    fn holder(&self) -> String {
+        self.lease()["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+impl Running {
+    async fn leads(&mut self) -> Duration {
+        let begun = Instant::now();
+        self.standing.wait_for(|standing| matches!(standing, Standing::Leads { .. })).await.unwrap();
+        assert_eq!(self.gate.refusal(), None);
+        begun.elapsed()
+    }
+}
+
+async fn pass(seconds: u64) {
+    sleep(Duration::from_secs(seconds)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_leads_at_once_and_the_second_stands_by() {
+    let rig = Rig::new();
+    let mut a = rig.start("a");
+    assert_eq!(a.leads().await, Duration::ZERO);
+    let b = rig.start("b");
+    pass(120).await;
+    assert_eq!(*b.standing.borrow(), Standing::Follows(Some("a".to_owned())));
+    assert!(b.gate.refusal().is_some());
+    assert_eq!(rig.holder(), "a");
+    assert_eq!(rig.lease()["spec"]["leaseTransitions"], json!(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_given_back_is_taken_at_once() {
+    let rig = Rig::new();
+    let mut a = rig.start("a");
+    a.leads().await;
+    let mut b = rig.start("b");
+    pass(33).await;
+    a.release.cancel();
+    assert_eq!(a.task.await.unwrap(), End::Released);
+    assert!(b.leads().await < Duration::from_millis(100));
+    assert_eq!(*b.standing.borrow(), Standing::Leads { after: None });
+    assert_eq!(rig.lease()["spec"]["leaseTransitions"], json!(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_dies_is_followed_when_its_lease_has_run_out_whatever_the_clocks_say() {
+    for hours in [-1, 0, 1] {
+        let rig = Rig::new();
+        let mut a = rig.start("a");
+        a.leads().await;
+        let mut b = rig.start_off("b", hours);
+        pass(31).await;
+        a.task.abort();
+        let waited = b.leads().await;
+        assert!(waited > Duration::from_secs(12) && waited <= Duration::from_secs(15), "{waited:?}");
+        assert_eq!(*b.standing.borrow(), Standing::Leads { after: Some("a".to_owned()) });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_without_a_server_stops_before_another_may_begin() {
+    let rig = Rig::new();
+    let mut a = rig.start("a");
+    a.leads().await;
+    pass(20).await;
+    let down =
+        rig.cluster.faults().add(FaultRule::new(FaultAction::Text { code: 503, body: "away".to_owned() }));
+    let begun = Instant::now();
+    let ended = a.task.await.unwrap();
+    assert!(
+        matches!(&ended, End::Lost(reason) if reason.contains("could not be renewed for 10s")),
+        "{ended:?}"
+    );
+    assert!(begun.elapsed() <= Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert!(a.gate.refusal().is_some());
+    rig.cluster.faults().remove(down);
+    let mut b = rig.start("b");
+    b.leads().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_sleeps_finds_the_gate_closed_when_it_wakes() {
+    let rig = Rig::new();
+    let mut a = rig.start("a");
+    a.leads().await;
+    // Not one of its tasks runs any more, as after SIGSTOP; its clock goes on.
+    a.task.abort();
+    pass(9).await;
+    assert_eq!(a.gate.refusal(), None);
+    pass(2).await;
+    assert!(a.gate.refusal().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_whose_lease_is_stolen_ends_and_one_whose_lease_is_deleted_makes_it_anew() {
+    let rig = Rig::new();
+    let mut a = rig.start("a");
+    a.leads().await;
+    rig.cluster.delete_now("coordination.k8s.io/leases", "kube-system", "concertina").unwrap();
+    pass(5).await;
+    assert_eq!(rig.holder(), "a");
+    let mut stolen = rig.lease();
+    stolen["spec"]["holderIdentity"] = json!("thief");
+    rig.cluster.update(stolen).unwrap();
+    let ended = a.task.await.unwrap();
+    assert!(matches!(&ended, End::Lost(reason) if reason.starts_with("thief holds the Lease")), "{ended:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_others_wrote_into_the_lease_stays() {
+    let rig = Rig::new();
+    let mut a = rig.start("a");
+    a.leads().await;
+    let mut noted = rig.lease();
+    noted["metadata"]["annotations"] = json!({"note": "keep me"});
+    rig.cluster.update(noted).unwrap();
+    pass(10).await;
+    assert_eq!(rig.lease()["metadata"]["annotations"]["note"], json!("keep me"));
+    assert!(!a.task.is_finished());
+}
+
+#[test]
+fn times_that_would_let_two_lead_are_refused() {
+    let seconds = Duration::from_secs;
+    let of = |lease, renew_deadline, retry| Timing { lease, renew_deadline, retry }.validate();
+    assert_eq!(Timing::default().validate(), Ok(()));
+    assert_eq!(of(seconds(10), seconds(10), seconds(2)), Err(TimingError::Lease));
+    assert_eq!(of(seconds(15), seconds(2), seconds(2)), Err(TimingError::RenewDeadline));
+    assert_eq!(of(seconds(15), seconds(10), seconds(0)), Err(TimingError::Zero));
+}
