@@ -25,7 +25,7 @@ use super::call::Call;
 use super::connect::{self, CredentialError, HttpService, Plugin, PluginError, PluginLimits, ProxyError};
 use super::decode::DecodeError;
 use super::error::ApiError;
-use super::gate::{Gate, GateLayer};
+use super::gate::{Gate, GateLayer, Writes};
 use super::items::{Envelope, ItemScanner};
 use super::limit::TokenBucket;
 
@@ -121,6 +121,12 @@ pub struct Clients {
     pub discovery: Client,
     /// Lists and watches; no bucket.
     pub watch: Client,
+    /// The Lease; no bucket and connections of its own, so that nothing else can hold up a renewal.
+    pub lease: Client,
+    /// Reviews: who asks us, and what we may do; no bucket.
+    pub reviews: Client,
+    /// Events that tell people that this replica holds back because of another controller.
+    pub notices: Client,
     plugin: Option<Arc<Plugin>>,
 }
 
@@ -128,7 +134,8 @@ impl Clients {
     /// Clients to the server of a configuration, with its TLS settings and credentials.
     pub fn new(config: &kube::Config, options: &ClientOptions) -> Result<Self, ClientError> {
         let (http, plugin) = connect::over_network(config, options.plugin_limits)?;
-        let clients = Self::on(http, config.cluster_url.clone(), options)?;
+        let (lease, _) = connect::over_network(config, options.plugin_limits)?;
+        let clients = Self::on(http, lease, config.cluster_url.clone(), options)?;
         Ok(Self { plugin, ..clients })
     }
 
@@ -150,14 +157,22 @@ impl Clients {
         C::Future: Send + 'static,
     {
         let base = Uri::from_static("http://embedded/");
-        Self::on(connect::over(connector, base.clone()), base, options)
+        let lease = connect::over(connector.clone(), base.clone());
+        Self::on(connect::over(connector, base.clone()), lease, base, options)
     }
 
-    fn on(http: HttpService, base: Uri, options: &ClientOptions) -> Result<Self, ClientError> {
+    fn on(
+        http: HttpService,
+        lease: HttpService,
+        base: Uri,
+        options: &ClientOptions,
+    ) -> Result<Self, ClientError> {
         let user_agent = HeaderValue::from_str(&options.user_agent)
             .map_err(|_| ClientError::UserAgent(options.user_agent.clone()))?;
+        let gated =
+            |http, writes| BoxCloneSyncService::new(GateLayer(Arc::clone(&options.gate), writes).layer(http));
         let unlimited = Client {
-            http: BoxCloneSyncService::new(GateLayer(Arc::clone(&options.gate)).layer(http)),
+            http: gated(http.clone(), Writes::Autoscaling),
             base,
             bucket: None,
             user_agent,
@@ -174,6 +189,9 @@ impl Clients {
             core: client(),
             discovery: limited(options.qps, options.burst.max(DISCOVERY_BURST)),
             watch: unlimited.clone(),
+            lease: Client { http: gated(lease, Writes::Lease), ..unlimited.clone() },
+            reviews: unlimited.clone(),
+            notices: Client { http: gated(http, Writes::Notices), ..unlimited },
             plugin: None,
         })
     }

@@ -1,9 +1,10 @@
 //! The write gate: every request that could change the cluster passes it right before it is sent.
 //!
 //! It sits below the token buckets, at the last moment before authentication and the wire, so that closing it stops
-//! also what was already waiting. Its first user is `--dry-run`.
+//! also what was already waiting. Three things close it, each on its own: `--dry-run`, another controller that acts on
+//! the same objects, and a Lease that is not ours or not known to be ours any more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,14 +15,35 @@ use tokio::time::Instant;
 use tower::{BoxError, Layer, Service};
 
 /// Why writes are refused. Its `Display` ends up in logs, never in a condition: a refused write is not an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Refusal {
     /// `--dry-run`: everything is computed, nothing written.
     DryRun,
-    /// Another replica leads.
+    /// Another replica leads, or may.
     NotLeader,
-    /// Another controller still acts on the same objects.
+    /// Another controller still acts on the same objects, or may.
     TakeOver,
+}
+
+/// What a client writes; not everything is stopped by every reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writes {
+    /// Scales, statuses and events of HPAs.
+    Autoscaling,
+    /// What tells people that this replica holds back because of another controller.
+    Notices,
+    /// The Lease itself.
+    Lease,
+}
+
+impl Writes {
+    fn are_stopped_by(self, refusal: Refusal) -> bool {
+        match self {
+            Self::Autoscaling => true,
+            Self::Notices => refusal != Refusal::TakeOver,
+            Self::Lease => refusal == Refusal::DryRun,
+        }
+    }
 }
 
 impl fmt::Display for Refusal {
@@ -47,7 +69,7 @@ pub struct Gate {
 
 #[derive(Debug, Default)]
 struct State {
-    refusal: Option<Refusal>,
+    closed: BTreeSet<Refusal>,
     /// With leader election: when the right to write ends unless it is renewed.
     leads_until: Option<Instant>,
     refused: BTreeMap<VerbAndResource, u64>,
@@ -62,14 +84,18 @@ impl Gate {
     /// A gate that refuses every write.
     pub fn refusing(reason: Refusal) -> Arc<Self> {
         let gate = Self::open();
-        gate.set(Some(reason));
+        gate.close(reason);
         gate
     }
 
-    /// Closes the gate with a reason, or opens it. Holds for every request that has not been handed to the
-    /// connection yet.
-    pub fn set(&self, refusal: Option<Refusal>) {
-        self.lock().refusal = refusal;
+    /// Closes the gate for a reason. Holds for every request that has not been handed to the connection yet.
+    pub fn close(&self, reason: Refusal) {
+        self.lock().closed.insert(reason);
+    }
+
+    /// Takes a reason away. The gate is open when none is left.
+    pub fn open_for(&self, reason: Refusal) {
+        self.lock().closed.remove(&reason);
     }
 
     /// Lets writes begin until `deadline` and none from then on; an instant that has passed closes the gate.
@@ -77,9 +103,9 @@ impl Gate {
         self.lock().leads_until = Some(deadline);
     }
 
-    /// Why writes are refused now, if they are.
+    /// Why writes about HPAs are refused now, if they are.
     pub fn refusal(&self) -> Option<Refusal> {
-        self.lock().refusal()
+        self.lock().refusal(Writes::Autoscaling)
     }
 
     /// How many requests were refused so far, by verb and resource.
@@ -88,12 +114,12 @@ impl Gate {
     }
 
     /// Asks for one request.
-    fn pass<B>(&self, request: &Request<B>) -> Result<(), Refusal> {
+    fn pass<B>(&self, request: &Request<B>, writes: Writes) -> Result<(), Refusal> {
         if harmless(request.method(), request.uri().path()) {
             return Ok(());
         }
         let mut state = self.lock();
-        let Some(refusal) = state.refusal() else { return Ok(()) };
+        let Some(refusal) = state.refusal(writes) else { return Ok(()) };
         let key = (verb(request.method()), resource(request.uri().path()));
         *state.refused.entry(key).or_default() += 1;
         Err(refusal)
@@ -105,9 +131,10 @@ impl Gate {
 }
 
 impl State {
-    fn refusal(&self) -> Option<Refusal> {
+    fn refusal(&self, writes: Writes) -> Option<Refusal> {
         let fenced = self.leads_until.is_some_and(|deadline| Instant::now() >= deadline);
-        self.refusal.or_else(|| fenced.then_some(Refusal::NotLeader))
+        let reasons = self.closed.iter().copied().chain(fenced.then_some(Refusal::NotLeader));
+        reasons.filter(|refusal| writes.are_stopped_by(*refusal)).min()
     }
 }
 
@@ -154,15 +181,15 @@ fn resource(path: &str) -> String {
     }
 }
 
-/// Puts a [`Gate`] in front of a service.
+/// Puts a [`Gate`] in front of a service that writes such things.
 #[derive(Debug, Clone)]
-pub struct GateLayer(pub Arc<Gate>);
+pub struct GateLayer(pub Arc<Gate>, pub Writes);
 
 impl<S> Layer<S> for GateLayer {
     type Service = GateService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        GateService { gate: Arc::clone(&self.0), inner }
+        GateService { gate: Arc::clone(&self.0), writes: self.1, inner }
     }
 }
 
@@ -170,6 +197,7 @@ impl<S> Layer<S> for GateLayer {
 #[derive(Debug, Clone)]
 pub struct GateService<S> {
     gate: Arc<Gate>,
+    writes: Writes,
     inner: S,
 }
 
@@ -188,7 +216,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        if let Err(refusal) = self.gate.pass(&request) {
+        if let Err(refusal) = self.gate.pass(&request, self.writes) {
             return Box::pin(async move { Err(refusal.into()) });
         }
         let sent = self.inner.call(request);
@@ -204,30 +232,33 @@ mod tests {
         Request::builder().method(method).uri(path).body(()).unwrap()
     }
 
+    fn passes(gate: &Gate, method: Method, path: &str) -> Result<(), Refusal> {
+        gate.pass(&request(method, path), Writes::Autoscaling)
+    }
+
     const SCALE: &str = "/apis/apps/v1/namespaces/shop/deployments/web/scale";
 
     #[test]
     fn a_closed_gate_lets_reads_and_reviews_through_and_nothing_else() {
         let gate = Gate::refusing(Refusal::DryRun);
-        assert!(gate.pass(&request(Method::GET, SCALE)).is_ok());
-        assert!(gate.pass(&request(Method::HEAD, SCALE)).is_ok());
+        assert!(passes(&gate, Method::GET, SCALE).is_ok());
+        assert!(passes(&gate, Method::HEAD, SCALE).is_ok());
         assert!(
-            gate.pass(&request(Method::POST, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"))
-                .is_ok()
+            passes(&gate, Method::POST, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews").is_ok()
         );
         for method in [Method::PUT, Method::POST, Method::PATCH, Method::DELETE, Method::OPTIONS] {
-            assert_eq!(gate.pass(&request(method, SCALE)), Err(Refusal::DryRun));
+            assert_eq!(passes(&gate, method, SCALE), Err(Refusal::DryRun));
         }
     }
 
     #[test]
     fn it_counts_what_it_refused_by_verb_and_resource() {
         let gate = Gate::refusing(Refusal::DryRun);
-        let _ = gate.pass(&request(Method::PUT, SCALE));
-        let _ = gate.pass(&request(Method::PUT, SCALE));
-        let _ = gate.pass(&request(Method::POST, "/api/v1/namespaces/shop/events"));
-        let _ = gate.pass(&request(Method::PATCH, "/api/v1/namespaces/shop/events/web.1"));
-        let _ = gate.pass(&request(Method::PUT, "/api/v1/namespaces/shop/replicationcontrollers/web/scale"));
+        let _ = passes(&gate, Method::PUT, SCALE);
+        let _ = passes(&gate, Method::PUT, SCALE);
+        let _ = passes(&gate, Method::POST, "/api/v1/namespaces/shop/events");
+        let _ = passes(&gate, Method::PATCH, "/api/v1/namespaces/shop/events/web.1");
+        let _ = passes(&gate, Method::PUT, "/api/v1/namespaces/shop/replicationcontrollers/web/scale");
         let counts: Vec<_> = gate.refused().into_iter().map(|((v, r), n)| format!("{v} {r} {n}")).collect();
         assert_eq!(
             counts,
@@ -243,10 +274,33 @@ mod tests {
     #[test]
     fn it_can_be_switched_at_run_time() {
         let gate = Gate::open();
-        assert!(gate.pass(&request(Method::PUT, SCALE)).is_ok());
-        gate.set(Some(Refusal::NotLeader));
-        assert_eq!(gate.pass(&request(Method::PUT, SCALE)), Err(Refusal::NotLeader));
-        gate.set(None);
-        assert!(gate.pass(&request(Method::PUT, SCALE)).is_ok());
+        assert!(passes(&gate, Method::PUT, SCALE).is_ok());
+        gate.close(Refusal::NotLeader);
+        assert_eq!(passes(&gate, Method::PUT, SCALE), Err(Refusal::NotLeader));
+        gate.open_for(Refusal::NotLeader);
+        assert!(passes(&gate, Method::PUT, SCALE).is_ok());
+    }
+
+    #[test]
+    fn each_reason_is_taken_away_on_its_own() {
+        let gate = Gate::refusing(Refusal::DryRun);
+        gate.close(Refusal::TakeOver);
+        gate.open_for(Refusal::DryRun);
+        assert_eq!(gate.refusal(), Some(Refusal::TakeOver));
+        gate.open_for(Refusal::TakeOver);
+        assert_eq!(gate.refusal(), None);
+    }
+
+    #[test]
+    fn a_lease_is_written_by_who_does_not_lead_and_a_notice_by_who_holds_back() {
+        const EVENTS: &str = "/api/v1/namespaces/shop/events";
+        let stopped = |reason| {
+            let gate = Gate::refusing(reason);
+            [Writes::Autoscaling, Writes::Notices, Writes::Lease]
+                .map(|writes| gate.pass(&request(Method::POST, EVENTS), writes).is_err())
+        };
+        assert_eq!(stopped(Refusal::DryRun), [true, true, true]);
+        assert_eq!(stopped(Refusal::NotLeader), [true, true, false]);
+        assert_eq!(stopped(Refusal::TakeOver), [true, false, false]);
     }
 }

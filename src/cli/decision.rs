@@ -1,9 +1,9 @@
 //! The controller's flags that change a decision, for those who decide without being the controller: the same names, the
 //! same rules, the same errors.
 
-use super::config::{Config, OWN};
+use super::config::Config;
 use super::flags::{Flag, FlagError, Raw, Table};
-use super::kcm;
+use super::{kcm, own};
 
 /// `--horizontal-pod-autoscaler-tolerance`
 pub const TOLERANCE: &str = "horizontal-pod-autoscaler-tolerance";
@@ -44,7 +44,7 @@ pub fn all() -> impl Iterator<Item = &'static Flag> {
 }
 
 fn table() -> Table {
-    Table::new(&[kcm::FLAGS, OWN])
+    Table::new(&[kcm::FLAGS, own::FLAGS])
 }
 
 impl DecisionFlags {

@@ -55,13 +55,16 @@ pub enum Group {
     Cluster,
     /// The way to the metrics APIs.
     Metrics,
+    /// Which replica acts.
+    Election,
     /// Logs, health, metrics of our own.
     Operation,
 }
 
 impl Group {
     /// All of them, in order.
-    pub const ALL: [Self; 4] = [Self::Autoscaling, Self::Cluster, Self::Metrics, Self::Operation];
+    pub const ALL: [Self; 5] =
+        [Self::Autoscaling, Self::Cluster, Self::Metrics, Self::Election, Self::Operation];
 
     /// The heading.
     pub fn title(self) -> &'static str {
@@ -69,6 +72,7 @@ impl Group {
             Self::Autoscaling => "Autoscaling",
             Self::Cluster => "Cluster",
             Self::Metrics => "Metrics APIs",
+            Self::Election => "Leader election",
             Self::Operation => "Operation",
         }
     }

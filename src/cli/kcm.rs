@@ -8,7 +8,7 @@ use super::values::Kind;
 const OTHER: &str = "meant for other controllers of kube-controller-manager";
 const SERVING: &str = "health and metrics are served over plain HTTP at --health-address";
 const PROFILING: &str = "there is no profiling endpoint";
-const ELECTION: &str = "there is no leader election, run one replica";
+const MIGRATION: &str = "there is one controller, nothing migrates";
 const CONTROLLERS: &str = "the HPA controller is the only one and always runs";
 const MANAGER: &str = "there is one controller, which starts at once and stops when its writes are done";
 const RESYNC: &str = "every HPA is synced once per --horizontal-pod-autoscaler-sync-period anyway";
@@ -118,13 +118,49 @@ pub static FLAGS: &[Flag] = &[
         Group::Cluster,
         "Requests per second to the API server, for each client; negative is unlimited.",
     ),
-    ignored("leader-elect", Kind::Bool, "true", ELECTION),
-    ignored("leader-elect-lease-duration", Kind::Duration, "15s", ELECTION),
-    ignored("leader-elect-renew-deadline", Kind::Duration, "10s", ELECTION),
-    ignored("leader-elect-resource-lock", Kind::String, "leases", ELECTION),
-    ignored("leader-elect-resource-name", Kind::String, "kube-controller-manager", ELECTION),
-    ignored("leader-elect-resource-namespace", Kind::String, "kube-system", ELECTION),
-    ignored("leader-elect-retry-period", Kind::Duration, "2s", ELECTION),
+    here(
+        "leader-elect",
+        Kind::Bool,
+        "true",
+        Group::Election,
+        "Have one of several replicas act, the others stand by.",
+    ),
+    here(
+        "leader-elect-lease-duration",
+        Kind::Duration,
+        "15s",
+        Group::Election,
+        "How long a replica that stands by waits after the last renewal that it saw.",
+    ),
+    here(
+        "leader-elect-renew-deadline",
+        Kind::Duration,
+        "10s",
+        Group::Election,
+        "How long the leader goes on without a renewal.",
+    ),
+    here(
+        "leader-elect-resource-lock",
+        Kind::String,
+        "leases",
+        Group::Election,
+        "The kind of object that tells who leads; only leases.",
+    ),
+    here(
+        "leader-elect-resource-name",
+        Kind::String,
+        "kube-controller-manager",
+        Group::Election,
+        "Its name; kube-controller-manager's is never used, concertina is.",
+    ),
+    here("leader-elect-resource-namespace", Kind::String, "kube-system", Group::Election, "Its namespace."),
+    here(
+        "leader-elect-retry-period",
+        Kind::Duration,
+        "2s",
+        Group::Election,
+        "How long to wait between two attempts to acquire or renew it.",
+    ),
     ignored("min-compatibility-version", Kind::Strings, "", COMPATIBILITY),
     ignored("min-resync-period", Kind::Duration, "12h0m0s", RESYNC),
     ignored("route-reconciliation-period", Kind::Duration, "10s", OTHER),
@@ -177,8 +213,8 @@ pub static FLAGS: &[Flag] = &[
     // Job-controller
     ignored("concurrent-job-syncs", Kind::Int32, "5", OTHER),
     // Leader-migration
-    ignored("enable-leader-migration", Kind::Bool, "false", ELECTION),
-    ignored("leader-migration-config", Kind::String, "", ELECTION),
+    ignored("enable-leader-migration", Kind::Bool, "false", MIGRATION),
+    ignored("leader-migration-config", Kind::String, "", MIGRATION),
     // Legacy-serviceaccount-token-cleaner-controller
     ignored("legacy-service-account-token-clean-up-period", Kind::Duration, "8760h0m0s", OTHER),
     // Logs

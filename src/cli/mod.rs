@@ -1,7 +1,7 @@
 //! The command line of kube-controller-manager, read by its own rules.
 //!
 //! Two layers: [`flags`] reads words into values by pflag's rules, knowing nothing of their meaning; [`config`] makes of
-//! them a [`Config`] that cannot be invalid. [`kcm`] is the list of kube-controller-manager's flags, [`config::OWN`] that
+//! them a [`Config`] that cannot be invalid. [`kcm`] is the list of kube-controller-manager's flags, [`own`] that
 //! of ours. Without a subcommand it is the controller.
 
 use std::ffi::{OsStr, OsString};
@@ -19,6 +19,7 @@ pub mod flags;
 pub mod gates;
 mod help;
 pub mod kcm;
+pub mod own;
 #[cfg(feature = "tools")]
 mod simulate;
 pub mod values;
@@ -137,7 +138,7 @@ impl Invocation {
         }
         #[cfg(not(feature = "tools"))]
         let _ = program;
-        let table = Table::new(&[kcm::FLAGS, kcm::REMOVED_FLAGS, config::OWN]);
+        let table = Table::new(&[kcm::FLAGS, kcm::REMOVED_FLAGS, own::FLAGS]);
         let raw = Raw::parse(words, &table)?;
         if wants_help(&raw) {
             return Ok(Self::Help(help::controller(&table)));

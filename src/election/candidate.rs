@@ -39,20 +39,21 @@ impl Default for Timing {
     }
 }
 
-/// Times that do not keep two from leading at once.
+/// Times that do not keep two from leading at once, in client-go's terms; continues the name of the flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TimingError {
     /// A leader must stop before others may begin.
-    #[error("--leader-elect-lease-duration must be greater than --leader-elect-renew-deadline")]
+    #[error("must be greater than --leader-elect-renew-deadline")]
     Lease,
+    /// A Lease counts whole seconds.
+    #[error("must be at least 1s")]
+    TooShort,
     /// There must be time for more than one attempt.
-    #[error("--leader-elect-renew-deadline must be greater than --leader-elect-retry-period times 1.2")]
+    #[error("must be greater than --leader-elect-retry-period times 1.2")]
     RenewDeadline,
-    /// A Lease counts whole seconds, and no time may be zero.
-    #[error(
-        "--leader-elect-lease-duration must be at least 1s and --leader-elect-retry-period greater than zero"
-    )]
-    Zero,
+    /// Attempts need a pause.
+    #[error("must be greater than 0s")]
+    Retry,
 }
 
 impl Timing {
@@ -64,8 +65,11 @@ impl Timing {
         if self.renew_deadline <= self.retry.mul_f64(JITTER) {
             return Err(TimingError::RenewDeadline);
         }
-        if self.lease < Duration::from_secs(1) || self.retry.is_zero() {
-            return Err(TimingError::Zero);
+        if self.lease < Duration::from_secs(1) {
+            return Err(TimingError::TooShort);
+        }
+        if self.retry.is_zero() {
+            return Err(TimingError::Retry);
         }
         Ok(())
     }

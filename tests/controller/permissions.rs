@@ -1,5 +1,6 @@
 //! What the controller may not do: by RBAC, or because it was told so.
 
+use concertina::api::gate::Refusal;
 use concertina::cli::Config;
 use concertina::embedded::{FaultAction, FaultRule, LoggedRequest, Status};
 
@@ -111,7 +112,7 @@ async fn a_gate_that_opens_lets_the_next_period_write() {
     let rig = Rig::with(one(), &Config { dry_run: true, ..Config::default() });
     rig.pass(20.0).await;
     assert_eq!(rig.replicas("web"), 4);
-    rig.gate.set(None);
+    rig.gate.open_for(Refusal::DryRun);
     rig.until("it writes", 15.1, |stage| stage.replicas("web") == 8).await;
     rig.pass(1.0).await;
     assert_eq!(rig.hpa("web")["status"]["desiredReplicas"], 8);

@@ -106,7 +106,7 @@ async fn a_closed_gate_refuses_writes_before_they_are_sent() {
     assert_eq!(error, ApiError::Refused(Refusal::DryRun));
     assert!(error.is_refused() && !error.outcome_unknown());
     assert_eq!(cluster.requests().len(), 1);
-    gate.set(None);
+    gate.open_for(Refusal::DryRun);
     scales.put(&deployments(), "default", "web", &scale).await.unwrap();
     assert_eq!(
         gate.refused().into_iter().collect::<Vec<_>>(),

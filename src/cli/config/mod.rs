@@ -1,5 +1,8 @@
 //! What the operator chose, resolved and validated. An error names the flag and what it may be.
 
+mod election;
+mod reader;
+
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -8,11 +11,12 @@ use std::time::Duration;
 use autoscaling::quantity::Quantity;
 use autoscaling::settings::Settings;
 
-use super::flags::{Flag, FlagError, Group, Purpose, Raw, Table};
+pub use self::election::{Election, TakeOver};
+use self::reader::{Reader, WRONG_TYPE};
+use super::flags::{FlagError, Purpose, Raw, Table};
 use super::gates::{self, Gates};
 use super::kcm;
-use super::values::{Kind, Value};
-use crate::duration::GoDuration;
+use super::values::Value;
 use crate::telemetry::logging::{LogFormat, LogOptions};
 
 /// Everything that the controller can be told. It cannot be invalid.
@@ -36,6 +40,10 @@ pub struct Config {
     pub burst: u32,
     /// `--dry-run`: decide everything, write nothing.
     pub dry_run: bool,
+    /// `--takeover`: what to do about another controller that acts on the same HPAs.
+    pub takeover: TakeOver,
+    /// `--leader-elect*`; none: this is the only replica, as far as it knows.
+    pub election: Option<Election>,
     /// `--field-manager`: the owner under which `spec.replicas` is written.
     pub field_manager: String,
     /// `--metrics-timeout` of one request to a metrics API, above zero.
@@ -56,95 +64,12 @@ pub struct Config {
     pub warnings: Vec<String>,
 }
 
-/// The flags that kube-controller-manager does not have.
-pub static OWN: &[Flag] = &[
-    own(
-        "dry-run",
-        Kind::Bool,
-        "false",
-        Group::Autoscaling,
-        "Decide and log everything, write nothing to the cluster.",
-    ),
-    own(
-        "field-manager",
-        Kind::String,
-        "kube-controller-manager",
-        Group::Cluster,
-        "The field manager of replica counts; the default keeps their owner.",
-    ),
-    own(
-        "metrics-timeout",
-        Kind::Duration,
-        "30s",
-        Group::Metrics,
-        "How long a request to a metrics API may take.",
-    ),
-    own(
-        "max-metrics-response",
-        Kind::Quantity,
-        "64Mi",
-        Group::Metrics,
-        "How many bytes an answer of a metrics API may have.",
-    ),
-    own(
-        "max-concurrent-metric-requests",
-        Kind::Int,
-        "512",
-        Group::Metrics,
-        "How many requests to metrics APIs may wait for their answers at once.",
-    ),
-    own(
-        "max-concurrent-metric-requests-per-api",
-        Kind::Int,
-        "256",
-        Group::Metrics,
-        "How many of them may go to one API.",
-    ),
-    own(
-        "health-address",
-        Kind::String,
-        "127.0.0.1:10257",
-        Group::Operation,
-        "Where health, metrics and decisions are served over HTTP.",
-    ),
-    own(
-        "decisions-per-hpa",
-        Kind::Int,
-        "40",
-        Group::Operation,
-        "How many of its last decisions are recorded for each HPA and served at /decisions; 0 records none.",
-    ),
-    own(
-        "version",
-        Kind::Version,
-        "false",
-        Group::Operation,
-        "Print the version; --version=raw prints more of it.",
-    ),
-];
-
-const fn own(
-    name: &'static str,
-    kind: Kind,
-    default: &'static str,
-    group: Group,
-    usage: &'static str,
-) -> Flag {
-    Flag { name, shorthand: None, kind, default, purpose: Purpose::Here { group, usage } }
-}
-
 /// What client-go takes for a rate and a burst of 0.
 const CLIENT_GO_QPS: f64 = 5.0;
 const CLIENT_GO_BURST: u32 = 10;
 
 /// An HPA's record is read as a whole at each request.
 const MOST_DECISIONS: usize = 1000;
-
-/// Reads flags that are known to be in the table, each with its default.
-struct Reader<'a> {
-    raw: &'a Raw,
-    table: &'a Table,
-}
 
 impl Default for Config {
     fn default() -> Self {
@@ -158,6 +83,8 @@ impl Default for Config {
             qps: Some(20.0),
             burst: 30,
             dry_run: false,
+            takeover: TakeOver::Wait,
+            election: Some(Election::default()),
             field_manager: "kube-controller-manager".to_owned(),
             metrics_timeout: Duration::from_secs(30),
             max_metrics_response: 64 << 20,
@@ -230,6 +157,11 @@ impl Config {
                 _ => Err(WRONG_TYPE.to_owned()),
             })?,
             dry_run: read.checked("dry-run", |value| Ok(*value == Value::Bool(true)))?,
+            takeover: read.checked("takeover", |value| match value {
+                Value::Text(word) => word.parse(),
+                _ => Err(WRONG_TYPE.to_owned()),
+            })?,
+            election: Election::read(&read, &mut warnings)?,
             field_manager: read.checked("field-manager", |value| match value {
                 // The rule of the API server.
                 Value::Text(name)
@@ -261,87 +193,24 @@ impl Config {
                     .ok_or_else(|| format!("must be 0 to {MOST_DECISIONS}")),
                 _ => Err(WRONG_TYPE.to_owned()),
             })?,
-            logging: read.logging()?,
+            logging: logging(&read)?,
             warnings,
         })
     }
 }
 
-/// Cannot be seen: a flag's value has the type that the table gives it.
-const WRONG_TYPE: &str = "has another type";
-
-impl Reader<'_> {
-    /// The value that was given, or the default, as `check` reads it.
-    fn checked<T>(
-        &self,
-        name: &'static str,
-        check: impl FnOnce(&Value) -> Result<T, String>,
-    ) -> Result<T, FlagError> {
-        let flag = self.table.named(name).ok_or_else(|| FlagError::Unknown(name.to_owned()))?;
-        let default = flag.kind.parse_default(flag.default);
-        let value = self
-            .raw
-            .value(name)
-            .or(default.as_ref())
-            .ok_or_else(|| flag.invalid(flag.default, WRONG_TYPE))?;
-        check(value).map_err(|reason| flag.invalid(self.raw.text(name), reason))
-    }
-
-    fn float<T>(
-        &self,
-        name: &'static str,
-        check: impl FnOnce(f64) -> Result<T, &'static str>,
-    ) -> Result<T, FlagError> {
-        self.checked(name, |value| match value {
-            Value::Float(number) => check(*number).map_err(str::to_owned),
+fn logging(read: &Reader<'_>) -> Result<LogOptions, FlagError> {
+    Ok(LogOptions {
+        format: read.checked("logging-format", |value| match value {
+            Value::Text(format) if format == "text" => Ok(LogFormat::Text),
+            Value::Text(format) if format == "json" => Ok(LogFormat::Json),
+            _ => Err("must be text or json".to_owned()),
+        })?,
+        verbosity: read.checked("v", |value| match value {
+            Value::Int(level) => Ok(u32::try_from(*level).unwrap_or(u32::MAX)),
             _ => Err(WRONG_TYPE.to_owned()),
-        })
-    }
-
-    fn duration(&self, name: &'static str) -> Result<Duration, FlagError> {
-        self.checked(name, |value| match value {
-            Value::Duration(duration) => duration.unsigned().ok_or_else(|| "must be at least 0s".to_owned()),
-            _ => Err(WRONG_TYPE.to_owned()),
-        })
-    }
-
-    fn duration_above_zero(&self, name: &'static str) -> Result<Duration, FlagError> {
-        self.checked(name, |value| match value {
-            Value::Duration(duration) if *duration > GoDuration(0) => {
-                duration.unsigned().ok_or_else(|| WRONG_TYPE.to_owned())
-            }
-            _ => Err("must be greater than 0s".to_owned()),
-        })
-    }
-
-    fn count(&self, name: &'static str) -> Result<usize, FlagError> {
-        self.checked(name, |value| match value {
-            Value::Int(count) if *count >= 1 => Ok(usize::try_from(*count).unwrap_or(usize::MAX)),
-            _ => Err("must be at least 1".to_owned()),
-        })
-    }
-
-    /// A text; an empty one is as if it were not given.
-    fn text(&self, name: &'static str) -> Option<String> {
-        match self.raw.value(name) {
-            Some(Value::Text(text)) if !text.is_empty() => Some(text.clone()),
-            _ => None,
-        }
-    }
-
-    fn logging(&self) -> Result<LogOptions, FlagError> {
-        Ok(LogOptions {
-            format: self.checked("logging-format", |value| match value {
-                Value::Text(format) if format == "text" => Ok(LogFormat::Text),
-                Value::Text(format) if format == "json" => Ok(LogFormat::Json),
-                _ => Err("must be text or json".to_owned()),
-            })?,
-            verbosity: self.checked("v", |value| match value {
-                Value::Int(level) => Ok(u32::try_from(*level).unwrap_or(u32::MAX)),
-                _ => Err(WRONG_TYPE.to_owned()),
-            })?,
-        })
-    }
+        })?,
+    })
 }
 
 fn refuse_arguments(raw: &Raw) -> Result<(), FlagError> {
@@ -355,8 +224,7 @@ fn refuse_arguments(raw: &Raw) -> Result<(), FlagError> {
 
 /// One warning for each reason why flags that were given have no effect, in the order of the flags' names.
 ///
-/// A flag that is set to its default asks for nothing, so it is not mentioned. Two exceptions: the flags that Kubernetes
-/// has removed, and `--leader-elect`, whose default asks for something that does not happen.
+/// A flag that is set to its default asks for nothing, so it is not mentioned; but those that Kubernetes has removed are.
 fn ignored_flags(raw: &Raw, table: &Table) -> Vec<String> {
     let mut by_reason: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for flag in raw.names().filter_map(|name| table.named(name)) {
@@ -364,12 +232,7 @@ fn ignored_flags(raw: &Raw, table: &Table) -> Vec<String> {
             continue;
         };
         let removed = kcm::REMOVED_FLAGS.iter().any(|removed| removed.name == flag.name);
-        let tells = if flag.name == "leader-elect" {
-            raw.value(flag.name) == Some(&Value::Bool(true))
-        } else {
-            removed || raw.value(flag.name) != flag.kind.parse_default(flag.default).as_ref()
-        };
-        if tells {
+        if removed || raw.value(flag.name) != flag.kind.parse_default(flag.default).as_ref() {
             by_reason.entry(reason).or_default().push(format!("--{}", flag.name));
         }
     }

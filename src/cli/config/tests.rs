@@ -1,10 +1,10 @@
 use autoscaling::settings::Version;
 
 use super::*;
-use crate::cli::config::OWN;
+use crate::cli::own;
 
 fn read(words: &[&str]) -> Result<Config, String> {
-    let table = Table::new(&[kcm::FLAGS, kcm::REMOVED_FLAGS, OWN]);
+    let table = Table::new(&[kcm::FLAGS, kcm::REMOVED_FLAGS, own::FLAGS]);
     Raw::parse(words.iter().map(ToString::to_string), &table)
         .and_then(|raw| Config::resolve(&raw, &table))
         .map_err(|error| error.to_string())
@@ -156,9 +156,37 @@ fn a_command_line_of_kubeadm_starts_with_a_warning_for_each_reason() {
              --health-address",
             "--allocate-node-cidrs, --cluster-cidr have no effect: meant for other controllers of kube-controller-manager",
             "--controllers has no effect: the HPA controller is the only one and always runs",
-            "--leader-elect has no effect: there is no leader election, run one replica",
         ]
     );
+}
+
+#[test]
+fn the_lease_of_kube_controller_manager_is_never_used() {
+    let given = read(&["--leader-elect-resource-name=kube-controller-manager"]).unwrap();
+    assert_eq!(given.election, Some(Election::default()));
+    assert_eq!(
+        given.warnings,
+        ["--leader-elect-resource-name=kube-controller-manager is not used: that Lease belongs to \
+          kube-controller-manager; kube-system/concertina is used instead"]
+    );
+    let named = config("--leader-elect-resource-name=hpa");
+    assert_eq!(named.election.map(|election| election.name).as_deref(), Some("hpa"));
+    assert_eq!(config("--leader-elect=false").election, None);
+}
+
+#[test]
+fn times_that_would_let_two_lead_are_refused_by_their_flag() {
+    assert_eq!(
+        reason("--leader-elect-lease-duration", "10s"),
+        "must be greater than --leader-elect-renew-deadline"
+    );
+    assert_eq!(
+        reason("--leader-elect-renew-deadline", "2.4s"),
+        "must be greater than --leader-elect-retry-period times 1.2"
+    );
+    assert_eq!(reason("--leader-elect-retry-period", "0s"), "must be greater than 0s");
+    assert_eq!(reason("--leader-elect-resource-lock", "endpoints"), "must be leases");
+    assert_eq!(reason("--takeover", "later"), "must be wait, warn or off");
 }
 
 #[test]

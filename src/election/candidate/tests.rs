@@ -199,5 +199,5 @@ fn times_that_would_let_two_lead_are_refused() {
     assert_eq!(Timing::default().validate(), Ok(()));
     assert_eq!(of(seconds(10), seconds(10), seconds(2)), Err(TimingError::Lease));
     assert_eq!(of(seconds(15), seconds(2), seconds(2)), Err(TimingError::RenewDeadline));
-    assert_eq!(of(seconds(15), seconds(10), seconds(0)), Err(TimingError::Zero));
+    assert_eq!(of(seconds(15), seconds(10), seconds(0)), Err(TimingError::Retry));
 }

@@ -6,13 +6,13 @@ use super::Sources;
 use super::problem::Problem;
 use super::reading::suggestion;
 use super::values::FlagText;
-use crate::cli::config::{self, Config};
+use crate::cli::config::Config;
 use crate::cli::flags::{FlagError, Purpose, Raw, Table};
-use crate::cli::kcm;
+use crate::cli::{kcm, own};
 
 /// The configuration that the flags ask for.
 pub(super) fn read(flags: &BTreeMap<String, FlagText>, sources: Sources<'_>) -> Result<Config, Problem> {
-    let table = Table::new(&[kcm::FLAGS, kcm::REMOVED_FLAGS, config::OWN]);
+    let table = Table::new(&[kcm::FLAGS, kcm::REMOVED_FLAGS, own::FLAGS]);
     let word = |name: &str, value: &FlagText| format!("--{name}={}", value.0);
     // One by one first, so that an error knows its line.
     for (name, value) in flags {

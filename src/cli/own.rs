@@ -1,0 +1,88 @@
+//! The flags that kube-controller-manager does not have.
+
+use super::flags::{Flag, Group, Purpose};
+use super::values::Kind;
+
+/// In the order of their headings.
+pub static FLAGS: &[Flag] = &[
+    own(
+        "dry-run",
+        Kind::Bool,
+        "false",
+        Group::Autoscaling,
+        "Decide and log everything, write nothing to the cluster.",
+    ),
+    own(
+        "takeover",
+        Kind::String,
+        "wait",
+        Group::Autoscaling,
+        "What to do about another controller that acts on the same HPAs: wait, warn or off.",
+    ),
+    own(
+        "field-manager",
+        Kind::String,
+        "kube-controller-manager",
+        Group::Cluster,
+        "The field manager of replica counts; the default keeps their owner.",
+    ),
+    own(
+        "metrics-timeout",
+        Kind::Duration,
+        "30s",
+        Group::Metrics,
+        "How long a request to a metrics API may take.",
+    ),
+    own(
+        "max-metrics-response",
+        Kind::Quantity,
+        "64Mi",
+        Group::Metrics,
+        "How many bytes an answer of a metrics API may have.",
+    ),
+    own(
+        "max-concurrent-metric-requests",
+        Kind::Int,
+        "512",
+        Group::Metrics,
+        "How many requests to metrics APIs may wait for their answers at once.",
+    ),
+    own(
+        "max-concurrent-metric-requests-per-api",
+        Kind::Int,
+        "256",
+        Group::Metrics,
+        "How many of them may go to one API.",
+    ),
+    own(
+        "health-address",
+        Kind::String,
+        "127.0.0.1:10257",
+        Group::Operation,
+        "Where health, metrics and decisions are served over HTTP.",
+    ),
+    own(
+        "decisions-per-hpa",
+        Kind::Int,
+        "40",
+        Group::Operation,
+        "How many of its last decisions are recorded for each HPA and served at /decisions; 0 records none.",
+    ),
+    own(
+        "version",
+        Kind::Version,
+        "false",
+        Group::Operation,
+        "Print the version; --version=raw prints more of it.",
+    ),
+];
+
+const fn own(
+    name: &'static str,
+    kind: Kind,
+    default: &'static str,
+    group: Group,
+    usage: &'static str,
+) -> Flag {
+    Flag { name, shorthand: None, kind, default, purpose: Purpose::Here { group, usage } }
+}
