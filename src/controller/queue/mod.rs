@@ -38,6 +38,8 @@ struct State {
     dirty: BTreeMap<Key, Instant>,
     /// Being worked on since when.
     processing: BTreeMap<Key, Instant>,
+    /// Since when there are workers; what was due before waited for them, not for its turn.
+    opened: Option<Instant>,
     shut_down: bool,
 }
 
@@ -95,6 +97,12 @@ impl Queue {
         }
     }
 
+    /// There are workers from now on: time before does not count as lateness. A replica that stands by has its keys due
+    /// for as long as it does.
+    pub fn open(&self) {
+        self.lock().opened.get_or_insert_with(Instant::now);
+    }
+
     /// Waits until a key is due and hands it out; `None` once the queue is shut down.
     pub async fn get(&self) -> Option<Due> {
         while self.wait().await {
@@ -140,6 +148,7 @@ impl Queue {
         }
         let key = state.ready.pop_front()?;
         let since = state.dirty.remove(&key).unwrap_or(now);
+        let since = state.opened.map_or(since, |opened| since.max(opened));
         state.processing.insert(key.clone(), now);
         let lateness = now.duration_since(since);
         self.metrics.depth(state.dirty.len());
