@@ -197,7 +197,9 @@ impl Controller {
         for answer in answers.metrics.iter().filter_map(|answer| answer.as_ref()?.as_ref().ok()) {
             let (api, oldest) = match answer {
                 Answer::Resource(pods) => (Api::Resource, pods.iter().filter_map(|pod| pod.timestamp).min()),
-                Answer::Custom(values) => (Api::Custom, values.iter().filter_map(|value| value.timestamp).min()),
+                Answer::Custom(values) => {
+                    (Api::Custom, values.iter().filter_map(|value| value.timestamp).min())
+                }
                 Answer::External(values) => {
                     (Api::External, values.iter().filter_map(|value| value.timestamp).min())
                 }

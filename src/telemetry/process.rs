@@ -17,7 +17,10 @@ pub(super) fn families() -> Vec<Family> {
         (&declarations::PROCESS_VIRTUAL, facts.virtual_bytes),
         (&declarations::PROCESS_VIRTUAL_MAX, facts.max_virtual_bytes),
     ];
-    metrics.into_iter().filter_map(|(metric, value)| value.map(|value| Family::single(metric, value))).collect()
+    metrics
+        .into_iter()
+        .filter_map(|(metric, value)| value.map(|value| Family::single(metric, value)))
+        .collect()
 }
 
 #[cfg(test)]

@@ -56,7 +56,8 @@ impl RequestObserver for RequestMetrics {
 fn skew(date: &str, received: Timestamp, elapsed: Duration) -> Option<SignedDuration> {
     let date = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(date).ok()?;
     let sent = received.checked_sub(elapsed).ok()?;
-    let (least, most) = (date.duration_since(received), date.duration_since(sent) + SignedDuration::from_secs(1));
+    let (least, most) =
+        (date.duration_since(received), date.duration_since(sent) + SignedDuration::from_secs(1));
     let skew = SignedDuration::ZERO.clamp(least.min(most), most);
     Some(if skew.abs() < SignedDuration::from_secs(1) { SignedDuration::ZERO } else { skew })
 }
@@ -90,7 +91,8 @@ mod tests {
                 let server = at("2026-11-21T10:00:00Z") + SignedDuration::from_millis(fraction);
                 let written = server.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
                 // Here it was earlier, if the server's clock is ahead; the answer took 40 ms, half of it to us.
-                let received = server - SignedDuration::from_millis(skew_ms) + SignedDuration::from_millis(20);
+                let received =
+                    server - SignedDuration::from_millis(skew_ms) + SignedDuration::from_millis(20);
                 let read = skew(&written, received, Duration::from_millis(40)).unwrap();
                 let (read, truth) = (read.as_secs_f64(), skew_ms as f64 / 1_000.0);
                 assert!(read * truth >= 0.0 && read.abs() <= truth.abs() + 1e-9, "{read} for {truth}");

@@ -84,7 +84,10 @@ fn scrape(text: &str, format: Format) -> BTreeMap<String, Scraped> {
                 (kind, _) => panic!("{kind} of {current}"),
             };
             assert!(suffixes.contains(&suffix), "{line}");
-            assert!(name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_'), "{line}");
+            assert!(
+                name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_'),
+                "{line}"
+            );
             family.samples.push((name.to_owned(), labels, value.parse().unwrap()));
         }
     }
@@ -141,7 +144,8 @@ fn histograms_rise_to_their_count_in_both_formats_and_both_say_the_same() {
     assert_eq!(text.len(), open.len());
     for (name, family) in text.iter().filter(|(name, _)| !name.starts_with("process_")) {
         let other = name.strip_suffix("_total").filter(|_| family.kind == "counter").unwrap_or(name);
-        let values = |family: &Scraped| -> Vec<f64> { family.samples.iter().map(|sample| sample.2).collect() };
+        let values =
+            |family: &Scraped| -> Vec<f64> { family.samples.iter().map(|sample| sample.2).collect() };
         assert_eq!((&family.kind, values(family)), (&open[other].kind, values(&open[other])), "{name}");
         let mut last = 0.0;
         for (sample, labels, value) in &family.samples {
@@ -155,8 +159,8 @@ fn histograms_rise_to_their_count_in_both_formats_and_both_say_the_same() {
 
 #[test]
 fn buckets_are_those_that_upstream_computes() {
-    let exponential = |mut start: f64, factor: f64, count| -> Vec<f64> {
-        std::iter::repeat_with(|| std::mem::replace(&mut start, start * factor)).take(count).collect()
+    let exponential = |start: f64, factor: f64, count| -> Vec<f64> {
+        std::iter::successors(Some(start), |bound| Some(bound * factor)).take(count).collect()
     };
     assert_eq!(declared::RECONCILIATION_SECONDS.buckets, exponential(0.001, 2.0, 15));
     assert_eq!(declared::COMPUTATION_SECONDS.buckets, exponential(0.001, 2.0, 15));
