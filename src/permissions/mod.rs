@@ -4,6 +4,7 @@
 //! A row is here because a request is made (the table of [`crate::api`]), not because another role has it: the
 //! end-to-end tests run under exactly these rules and look for one that no request needed.
 
+pub mod check;
 mod manifest;
 
 pub use self::manifest::{Account, manifest};
@@ -250,7 +251,7 @@ impl Permission {
 
     /// `horizontalpodautoscalers.autoscaling/status`, as errors of the API server and kubectl call it.
     pub fn full_resource(&self) -> String {
-        let group = if self.group.is_empty() { String::new() } else { format!(".{}", self.group) };
+        let group = if matches!(&*self.group, "" | "*") { String::new() } else { format!(".{}", self.group) };
         let subresource =
             if self.subresource.is_empty() { String::new() } else { format!("/{}", self.subresource) };
         format!("{}{group}{subresource}", self.resource)
