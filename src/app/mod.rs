@@ -20,12 +20,14 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::assembly::{Assembly, Parts};
 use self::leading::Leading;
-use crate::api::client::{ClientError, ClientOptions, Clients, RequestObserver};
+use crate::api::client::{ClientError, ClientOptions, Clients, RequestObserver, ServiceAccount};
 use crate::api::gate::{Gate, Refusal};
+use crate::api::jitter::Jitter;
 use crate::api::kubeconfig::{self, KubeconfigError};
 use crate::cli::Config;
 use crate::clock::SharedClock;
 use crate::election;
+use crate::permissions;
 use crate::serve::{self, Endpoints, Health};
 use crate::telemetry::metrics::Metrics as Telemetry;
 
@@ -204,6 +206,11 @@ pub fn client_options(config: &Config, telemetry: &Telemetry) -> ClientOptions {
         burst: config.burst,
         gate: if config.dry_run { Gate::refusing(Refusal::DryRun) } else { Gate::open() },
         observer: Some(Arc::new(RequestMetrics(telemetry.clone()))),
+        service_account: config.service_account_credentials.then(|| ServiceAccount {
+            namespace: permissions::ACCOUNT_NAMESPACE.to_owned(),
+            name: permissions::ACCOUNT_NAME.to_owned(),
+            jitter: Jitter::seeded(u64::from(std::process::id())),
+        }),
         ..ClientOptions::default()
     }
 }

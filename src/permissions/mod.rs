@@ -212,26 +212,18 @@ fn of_the_server() -> Vec<Permission> {
 }
 
 fn of_the_tokens(config: &Config) -> Vec<Permission> {
-    let mut rows = vec![
-        Permission {
-            subresource: "token",
-            name: Some(ACCOUNT_NAME.to_owned()),
-            why: "to ask for the tokens to act with",
-            without: "no HPA is acted on",
-            essential: true,
-            ..row("", "serviceaccounts", &["create"])
-        },
-        Permission {
-            name: Some(ACCOUNT_NAME.to_owned()),
-            why: "to see whether that account is there",
-            without: "it is not made if it is missing",
-            ..row("", "serviceaccounts", &["get"])
-        },
-    ];
+    let mut rows = vec![Permission {
+        subresource: "token",
+        name: Some(ACCOUNT_NAME.to_owned()),
+        why: "to ask for the tokens to act with",
+        without: "no HPA is acted on",
+        essential: true,
+        ..row("", "serviceaccounts", &["create"])
+    }];
     if !config.dry_run {
         rows.push(Permission {
-            why: "to make it if it is missing, as kube-controller-manager does",
-            without: "it is not made if it is missing",
+            why: "to make that account if it is missing, as kube-controller-manager does",
+            without: "somebody else has to make it",
             ..row("", "serviceaccounts", &["create"])
         });
     }
