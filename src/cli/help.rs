@@ -72,3 +72,6 @@ fn list(text: &mut String, table: &Table) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
