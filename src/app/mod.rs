@@ -130,8 +130,11 @@ pub async fn run_with(
         seed,
     };
     let assembly = Assembly::start(parts, &watches);
+    let findings = permissions::check::Findings::default();
+    let checking = permissions::check::run(clients.clone(), permissions::needed(config), findings.clone());
+    tokio::spawn(watches.clone().run_until_cancelled_owned(checking));
     let leading = Leading::prepare(config, clients, identity, clock, seed);
-    checks::add(&health, &assembly, leading.as_ref(), &stop);
+    checks::add(&health, &assembly, leading.as_ref(), findings, &stop);
     let endpoints = Endpoints { health, metrics, decisions: assembly.decisions.clone() };
     let server_task = tokio::spawn(serve::serve(listener, endpoints, serving.clone()));
     tracing::info!(
