@@ -57,14 +57,22 @@ pub enum Group {
     Metrics,
     /// Which replica acts.
     Election,
+    /// What is served, and to whom.
+    Serving,
     /// Logs, health, metrics of our own.
     Operation,
 }
 
 impl Group {
     /// All of them, in order.
-    pub const ALL: [Self; 5] =
-        [Self::Autoscaling, Self::Cluster, Self::Metrics, Self::Election, Self::Operation];
+    pub const ALL: [Self; 6] = [
+        Self::Autoscaling,
+        Self::Cluster,
+        Self::Metrics,
+        Self::Election,
+        Self::Serving,
+        Self::Operation,
+    ];
 
     /// The heading.
     pub fn title(self) -> &'static str {
@@ -73,6 +81,7 @@ impl Group {
             Self::Cluster => "Cluster",
             Self::Metrics => "Metrics APIs",
             Self::Election => "Leader election",
+            Self::Serving => "Secure serving",
             Self::Operation => "Operation",
         }
     }
