@@ -65,14 +65,8 @@ pub enum Group {
 
 impl Group {
     /// All of them, in order.
-    pub const ALL: [Self; 6] = [
-        Self::Autoscaling,
-        Self::Cluster,
-        Self::Metrics,
-        Self::Election,
-        Self::Serving,
-        Self::Operation,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::Autoscaling, Self::Cluster, Self::Metrics, Self::Election, Self::Serving, Self::Operation];
 
     /// The heading.
     pub fn title(self) -> &'static str {

@@ -14,8 +14,8 @@ use autoscaling::settings::Settings;
 pub use self::election::{Election, TakeOver};
 use self::reader::{Reader, WRONG_TYPE};
 pub use self::serving::{
-    Authentication, Authorization, CERTIFICATE_NAME, CertificateFiles, FrontProxy, FrontProxyHeaders, NamedCertificate,
-    OpenPaths, Serving,
+    Authentication, Authorization, CERTIFICATE_NAME, CertificateFiles, FrontProxy, FrontProxyHeaders,
+    NamedCertificate, OpenPaths, Serving,
 };
 use super::flags::{FlagError, Purpose, Raw, Table};
 use super::gates::{self, Gates};

@@ -181,8 +181,9 @@ impl Serving {
                 _ => Err(WRONG_TYPE.to_owned()),
             })?,
             port: read.checked("secure-port", |value| match value {
-                Value::Int(port) => u16::try_from(*port)
-                    .map_err(|_| "must be between 0 and 65535, 0 turns it off".to_owned()),
+                Value::Int(port) => {
+                    u16::try_from(*port).map_err(|_| "must be between 0 and 65535, 0 turns it off".to_owned())
+                }
                 _ => Err(WRONG_TYPE.to_owned()),
             })?,
             share_port: switch(read, "permit-port-sharing")?,
@@ -233,7 +234,8 @@ fn plain_address(address: &str) -> Result<SocketAddr, String> {
     if address.ip().to_canonical().is_loopback() {
         Ok(address)
     } else {
-        Err("must be a loopback address, as nobody is asked who he is there; --secure-port is for the rest".to_owned())
+        Err("must be a loopback address, as nobody is asked who he is there; --secure-port is for the rest"
+            .to_owned())
     }
 }
 
@@ -288,7 +290,8 @@ fn tls(read: &Reader<'_>, warnings: &mut Vec<String>) -> Result<TlsOptions, Flag
 
 fn kept<T>(flag: &str, supported: Supported<T>, warnings: &mut Vec<String>) -> Vec<T> {
     if !supported.left_out.is_empty() {
-        warnings.push(format!("--{flag}: {} left out: rustls has no such thing", supported.left_out.join(", ")));
+        warnings
+            .push(format!("--{flag}: {} left out: rustls has no such thing", supported.left_out.join(", ")));
     }
     supported.kept
 }
@@ -298,7 +301,11 @@ fn authentication(read: &Reader<'_>) -> Result<Authentication, FlagError> {
         read.checked(name, |value| match value {
             Value::List(items) => {
                 let items: Vec<String> = items.iter().map(|item| item.trim().to_ascii_lowercase()).collect();
-                if items.iter().any(String::is_empty) { Err("empty header \"\"".to_owned()) } else { Ok(items) }
+                if items.iter().any(String::is_empty) {
+                    Err("empty header \"\"".to_owned())
+                } else {
+                    Ok(items)
+                }
             }
             _ => Err(WRONG_TYPE.to_owned()),
         })
@@ -356,7 +363,10 @@ mod tests {
     fn only_loopback_addresses_are_served_without_a_check() {
         assert!(plain_address("127.0.0.1:0").is_ok() && plain_address("[::1]:8080").is_ok());
         for outside in ["0.0.0.0:80", "[::]:80", "10.0.0.1:80"] {
-            assert!(plain_address(outside).unwrap_err().starts_with("must be a loopback address"), "{outside}");
+            assert!(
+                plain_address(outside).unwrap_err().starts_with("must be a loopback address"),
+                "{outside}"
+            );
         }
     }
 

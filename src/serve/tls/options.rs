@@ -45,6 +45,8 @@ const ONLY_GO: &[&str] = &[
     "TLS_RSA_WITH_RC4_128_SHA",
 ];
 
+const NEWEST: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13];
+
 /// Reads `--tls-min-version`: whether only TLS 1.3 is left, and what to warn of.
 pub fn minimum(version: &str) -> Result<(bool, Option<String>), String> {
     match version {
@@ -120,15 +122,10 @@ impl TlsOptions {
     /// The versions of the protocol that are offered.
     pub fn versions(&self) -> &'static [&'static rustls::SupportedProtocolVersion] {
         // A list without any suite of TLS 1.2 rules that version out.
-        let old = default_provider()
-            .cipher_suites
-            .iter()
-            .any(|suite| suite.version().version == ProtocolVersion::TLSv1_2 && self.suites.contains(&suite.suite()));
-        if self.only_tls13 || !(self.suites.is_empty() || old) {
-            &[&rustls::version::TLS13]
-        } else {
-            rustls::ALL_VERSIONS
-        }
+        let old = default_provider().cipher_suites.iter().any(|suite| {
+            suite.version().version == ProtocolVersion::TLSv1_2 && self.suites.contains(&suite.suite())
+        });
+        if self.only_tls13 || !(self.suites.is_empty() || old) { NEWEST } else { rustls::ALL_VERSIONS }
     }
 }
 
