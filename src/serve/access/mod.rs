@@ -72,6 +72,8 @@ impl Access {
         let serving = &config.serving;
         let client = |flag: &'static str, path: Option<&Path>| match path {
             None => Ok(clients.reviews.clone()),
+            // Nobody will ask.
+            Some(_) if serving.port == 0 => Ok(clients.reviews.clone()),
             // The same file, the same rights: a copied command line names it three times.
             Some(path) if config.kubeconfig.as_deref() == Some(path) && config.master.is_none() => {
                 Ok(clients.reviews.clone())
@@ -90,6 +92,9 @@ impl Access {
             client("--authorization-kubeconfig", serving.authorization.kubeconfig.as_deref())?;
         let trust =
             Trust::new(serving.authentication.clone(), authentication.clone(), Arc::new(default_provider()));
+        if serving.port != 0 {
+            trust.check_files()?;
+        }
         Ok(Self(Arc::new(Inner {
             trust,
             authentication,

@@ -16,6 +16,7 @@ use crate::api::call::Call;
 use crate::api::client::Client;
 use crate::api::reviews::User;
 use crate::cli::config::{Authentication, FrontProxyHeaders};
+use crate::serve::error::ServeError;
 
 /// How long what was read is believed without a look.
 const REREAD: Duration = Duration::from_mins(1);
@@ -66,6 +67,28 @@ struct ConfigMap {
 impl Trust {
     pub(super) fn new(options: Authentication, client: Client, provider: Arc<CryptoProvider>) -> Self {
         Self { options, client, provider, now: RwLock::default() }
+    }
+
+    /// Whether the files that flags name can be used: a mistake is told at the start.
+    pub(super) fn check_files(&self) -> Result<(), ServeError> {
+        let named = [
+            ("--client-ca-file", self.options.client_ca.as_ref()),
+            ("--requestheader-client-ca-file", self.options.front_proxy.as_ref().map(|proxy| &proxy.ca)),
+        ];
+        for (flag, path) in named {
+            let Some(path) = path.cloned() else { continue };
+            match std::fs::read(&path) {
+                Err(source) => return Err(ServeError::Read { flag, path, source }),
+                Ok(pem) => {
+                    Authorities::of_pem(&pem, &self.provider).map_err(|reason| ServeError::Unusable {
+                        flag,
+                        path,
+                        reason,
+                    })?;
+                }
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn now(&self) -> Trusted {
