@@ -127,6 +127,8 @@ pub struct Clients {
     pub reviews: Client,
     /// Events that tell people that this replica holds back because of another controller.
     pub notices: Client,
+    /// What all writes pass.
+    pub gate: Arc<Gate>,
     plugin: Option<Arc<Plugin>>,
 }
 
@@ -192,6 +194,7 @@ impl Clients {
             lease: Client { http: gated(lease, Writes::Lease), ..unlimited.clone() },
             reviews: unlimited.clone(),
             notices: Client { http: gated(http, Writes::Notices), ..unlimited },
+            gate: Arc::clone(&options.gate),
             plugin: None,
         })
     }
