@@ -29,7 +29,7 @@ subjects:
 {{- end }}
 
 {{/* Where the Lease is: one for the cluster, whatever the release is called, so that two releases never both act. */}}
-{{- define "concertina.leaseNamespace" -}}
+{{- define "concertina.homeNamespace" -}}
 {{- if .Values.watchNamespaces }}{{ .Release.Namespace }}{{ else }}kube-system{{ end }}
 {{- end }}
 

@@ -2,15 +2,18 @@
 {{- define "concertina.rules" -}}
 - apiGroups: [autoscaling]
   resources: [horizontalpodautoscalers]
-  verbs: [get, list, watch]
+  verbs: [list, watch]
 {{- if not .Values.shadow }}
 - apiGroups: [autoscaling]
   resources: [horizontalpodautoscalers/status]
   verbs: [update]
 {{- end }}
-- apiGroups: ["*"]
-  resources: ["*/scale"]
-  verbs: {{ if .Values.shadow }}[get]{{ else }}[get, update]{{ end }}
+{{- range .Values.scaleTargets | default (list "*.*") }}
+{{- $parts := splitn "." 2 . }}
+- apiGroups: [{{ $parts._1 | default "" | quote }}]
+  resources: [{{ printf "%s/scale" $parts._0 | quote }}]
+  verbs: {{ if $.Values.shadow }}[get]{{ else }}[get, update]{{ end }}
+{{- end }}
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, watch]
