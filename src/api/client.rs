@@ -127,6 +127,8 @@ pub struct Clients {
     pub reviews: Client,
     /// Events that tell people that this replica holds back because of another controller.
     pub notices: Client,
+    /// What all writes pass.
+    pub gate: Arc<Gate>,
     source: Option<Arc<Source>>,
     /// As whom a controller is asked; none where requests show nobody.
     #[cfg(feature = "tools")]
@@ -200,6 +202,7 @@ impl Clients {
             lease: Client { http: gated(lease, Writes::Lease), ..unlimited.clone() },
             reviews: unlimited.clone(),
             notices: Client { http: gated(http, Writes::Notices), ..unlimited },
+            gate: Arc::clone(&options.gate),
             source: None,
             #[cfg(feature = "tools")]
             user: None,
@@ -241,6 +244,12 @@ impl Client {
     pub async fn json<T: DeserializeOwned>(&self, call: &Call) -> Result<T, ApiError> {
         let body = self.bytes(call).await?;
         serde_json::from_slice(&body).map_err(|error| ApiError::Decode(error.into()))
+    }
+
+    /// The same client, of whose requests nobody is told.
+    #[cfg(feature = "tools")]
+    pub(super) fn unobserved(&self) -> Self {
+        Self { observer: None, ..self.clone() }
     }
 
     /// Sends a request and reads the answer, up to the limit of the request.

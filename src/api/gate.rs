@@ -103,6 +103,11 @@ impl Gate {
         self.lock().leads_until = Some(deadline);
     }
 
+    /// When the right to write ends unless it is renewed; none without leader election.
+    pub fn leading_until(&self) -> Option<Instant> {
+        self.lock().leads_until
+    }
+
     /// Why writes about HPAs are refused now, if they are.
     pub fn refusal(&self) -> Option<Refusal> {
         self.lock().refusal(Writes::Autoscaling)

@@ -1,6 +1,13 @@
 //! The process: the only place that knows everything. Builds, starts, supervises, stops in order.
+//!
+//! Start: everything is served, the watches fill the stores, then this replica becomes a candidate for the Lease; while
+//! another leads it stands by with the same view. End: not ready, no new syncs, syncs in hand, events, the Lease, and
+//! serving last.
 
 mod assembly;
+mod checks;
+mod leading;
+mod start;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,30 +15,29 @@ use std::time::Duration;
 
 use http::Method;
 use tokio::net::TcpListener;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 pub use self::assembly::{Assembly, Parts};
+use self::leading::Leading;
 use crate::api::client::{ClientError, ClientOptions, Clients, RequestObserver};
-use crate::api::error::ApiError;
 use crate::api::gate::{Gate, Refusal};
 use crate::api::kubeconfig::{self, KubeconfigError};
-use crate::api::watch::Handle;
 use crate::cli::Config;
 use crate::clock::SharedClock;
-use crate::serve::{self, Endpoints, Health, Scope};
+use crate::election;
+use crate::serve::{self, Endpoints, Health};
 use crate::telemetry::metrics::Metrics as Telemetry;
 
+/// How long syncs that have begun may take to end on the way down. With the two times below it fits into the half
+/// minute that a pod is given.
+const DRAIN: Duration = Duration::from_secs(15);
 /// How long events may take to be sent on the way down.
 const FLUSH: Duration = Duration::from_secs(5);
-/// How long syncs that have begun may take to end on the way down.
-const DRAIN: Duration = Duration::from_secs(30);
-/// How often it is looked for a certificate that is refused, before the first list.
-const LOOK: Duration = Duration::from_millis(500);
-/// How often it is told that there is no API server.
-const REMINDER: Duration = Duration::from_mins(1);
+/// How long giving the Lease back may take.
+const RELEASE: Duration = Duration::from_secs(5);
 
-/// Why the controller cannot run. Exit code 1.
+/// Why the controller cannot run, or cannot go on. Exit code 1.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
     /// The configuration of the cluster cannot be had.
@@ -59,35 +65,53 @@ pub enum AppError {
         /// What the system says.
         source: std::io::Error,
     },
+    /// Another replica may lead now.
+    #[error("this replica does not lead any more: {0}")]
+    LeaseLost(String),
+    /// The next leader has to wait until the Lease runs out.
+    #[error("the Lease {0} could not be given back; the next leader has to wait until it runs out")]
+    LeaseNotReleased(String),
 }
 
-/// Runs the controller until `stop`, then ends in order: no new syncs, syncs in hand, events, health last.
+/// What a process is placed in.
+#[derive(Debug, Clone)]
+pub struct Surroundings {
+    /// How logs call the API server.
+    pub server: String,
+    /// The time of day.
+    pub clock: SharedClock,
+    /// Who this process is among the candidates for the Lease.
+    pub identity: String,
+}
+
+/// Runs the controller until `stop`, then ends in order.
 ///
 /// # Errors
-/// Only before the first sync: what [`AppError`] lists.
+/// What [`AppError`] lists: before the first sync, and when the Lease is lost.
 pub async fn run(config: &Config, clock: SharedClock, stop: CancellationToken) -> Result<(), AppError> {
     let cluster = kubeconfig::load(config.kubeconfig.as_deref(), config.master.as_deref())?;
     let telemetry = Telemetry::new();
     let clients = Clients::new(&cluster, &client_options(config, &telemetry))?;
     let server = cluster.cluster_url.to_string();
-    run_with(config, &clients, &server, clock, telemetry, stop).await
+    let surroundings = Surroundings { server, clock, identity: election::identity() };
+    run_with(config, &clients, surroundings, telemetry, stop).await
 }
 
-/// The same with clients that exist already. `server` is how logs call the API server.
+/// The same with clients that exist already.
 ///
 /// # Errors
-/// Only before the first sync: what [`AppError`] lists.
+/// What [`AppError`] lists: before the first sync, and when the Lease is lost.
 pub async fn run_with(
     config: &Config,
     clients: &Clients,
-    server: &str,
-    clock: SharedClock,
+    surroundings: Surroundings,
     telemetry: Telemetry,
     stop: CancellationToken,
 ) -> Result<(), AppError> {
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
+    let Surroundings { server, clock, identity } = surroundings;
     let address = config.health_address;
     let listener = TcpListener::bind(address).await.map_err(|source| AppError::Listen { address, source })?;
     let health = Health::new();
@@ -95,9 +119,17 @@ pub async fn run_with(
     let watches = CancellationToken::new();
     let seed = u64::try_from(clock.now().as_nanosecond().unsigned_abs() % u128::from(u64::MAX)).unwrap_or(0);
     let metrics = telemetry.clone();
-    let parts = Parts { clients, config, clock, telemetry, observers: Vec::new(), seed };
+    let parts = Parts {
+        clients,
+        config,
+        clock: Arc::clone(&clock),
+        telemetry: telemetry.clone(),
+        observers: Vec::new(),
+        seed,
+    };
     let assembly = Assembly::start(parts, &watches);
-    add_checks(&health, &assembly);
+    let leading = Leading::prepare(config, clients, identity, clock, seed);
+    checks::add(&health, &assembly, leading.as_ref(), &stop);
     let endpoints = Endpoints { health, metrics, decisions: assembly.decisions.clone() };
     let server_task = tokio::spawn(serve::serve(listener, endpoints, serving.clone()));
     tracing::info!(
@@ -108,38 +140,61 @@ pub async fn run_with(
         dry_run = config.dry_run,
         "concertina starts"
     );
-    let running = async {
-        match stop.run_until_cancelled(await_sync(&assembly, server)).await {
-            None => return Ok(()),
-            Some(Err(error)) => return Err(error),
-            Some(Ok(())) => {}
-        }
-        tracing::info!(
-            hpas = assembly.controller.hpas.len(),
-            pods = assembly.controller.pods.len(),
-            "in sync"
-        );
-        Arc::clone(&assembly.controller).run(stop.clone()).await;
-        Ok(())
-    };
-    let result = tokio::select! {
-        biased;
-        result = running => result,
-        () = async { stop.cancelled().await; tokio::time::sleep(DRAIN).await } => {
-            tracing::warn!("syncs that have begun did not end within {DRAIN:?}; they are abandoned");
-            Ok(())
-        }
-    };
+
+    let result = work(&assembly, leading, &server, &telemetry, &stop).await;
+
     watches.cancel();
-    if timeout(FLUSH, assembly.controller.events.flush()).await.is_err() {
-        tracing::warn!("not all events could be sent within {FLUSH:?}");
-    }
     serving.cancel();
     if let Err(error) = server_task.await {
         tracing::debug!(%error, "the health server ended badly");
     }
     tracing::info!("concertina ends");
     result
+}
+
+/// From the first list to the release of the Lease.
+async fn work(
+    assembly: &Assembly,
+    leading: Option<Leading>,
+    server: &str,
+    telemetry: &Telemetry,
+    stop: &CancellationToken,
+) -> Result<(), AppError> {
+    let Some(synced) = stop.run_until_cancelled(start::synced(assembly, server)).await else {
+        return Ok(());
+    };
+    synced?;
+    let controller = &assembly.controller;
+    tracing::info!(hpas = controller.hpas.len(), pods = controller.pods.len(), "in sync");
+    let Some(leading) = leading else {
+        sync_until(assembly, stop).await;
+        return Ok(());
+    };
+    let mut candidacy = leading.start(telemetry);
+    if candidacy.leads(stop).await {
+        // A leader that is none any more ends as it stands: whatever it still did could be somebody else's by now.
+        tokio::select! {
+            biased;
+            lost = candidacy.lost() => return Err(lost),
+            () = sync_until(assembly, stop) => {}
+        }
+    }
+    candidacy.release().await
+}
+
+/// Syncs until `stop`, then finishes what has begun, within bounds.
+async fn sync_until(assembly: &Assembly, stop: &CancellationToken) {
+    let running = Arc::clone(&assembly.controller).run(stop.clone());
+    tokio::select! {
+        biased;
+        () = running => {}
+        () = async { stop.cancelled().await; tokio::time::sleep(DRAIN).await } => {
+            tracing::warn!("syncs that have begun did not end within {DRAIN:?}; they are abandoned");
+        }
+    }
+    if timeout(FLUSH, assembly.controller.events.flush()).await.is_err() {
+        tracing::warn!("not all events could be sent within {FLUSH:?}");
+    }
 }
 
 /// What requests are made with: limits, gate, metrics.
@@ -168,51 +223,5 @@ impl RequestObserver for RequestMetrics {
         let code = code.map_or_else(|| "<error>".to_owned(), |code| code.to_string());
         self.0.rest_request(&code, host, method.as_str());
         self.0.rest_duration(method.as_str(), host, elapsed);
-    }
-}
-
-fn add_checks(health: &Health, assembly: &Assembly) {
-    let informer = |handle: &Handle| {
-        let handle = handle.clone();
-        move || {
-            let status = handle.status();
-            match (status.synced, status.error) {
-                (true, _) => Ok(()),
-                (false, Some(error)) => Err(format!("{} cannot be listed: {error}", status.resource)),
-                (false, None) => Err(format!("{} are not listed yet", status.resource)),
-            }
-        }
-    };
-    health.add("ping", Scope::Live, || Ok(()));
-    health.add("hpa-informer", Scope::Ready, informer(&assembly.hpas));
-    health.add("pod-informer", Scope::Ready, informer(&assembly.pods));
-}
-
-/// Waits for the first view of the cluster. Without an API server: one line a minute. A certificate that is refused
-/// will be refused again, so that ends it.
-async fn await_sync(assembly: &Assembly, server: &str) -> Result<(), AppError> {
-    let mut looks = interval_at(Instant::now() + LOOK, LOOK);
-    let mut reminder = interval_at(Instant::now() + REMINDER / 6, REMINDER);
-    reminder.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let synced = assembly.synced();
-    tokio::pin!(synced);
-    loop {
-        tokio::select! {
-            biased;
-            () = &mut synced => return Ok(()),
-            _ = looks.tick() => {
-                if let Some(ApiError::Certificate { message, .. }) = assembly.hpas.status().error {
-                    return Err(AppError::Certificate { server: server.to_owned(), message });
-                }
-            }
-            _ = reminder.tick() => {
-                let waiting = [assembly.hpas.status(), assembly.pods.status()];
-                let waiting: Vec<_> = waiting.into_iter().filter(|status| !status.synced).collect();
-                if let Some(error) = waiting.iter().find_map(|status| status.error.as_ref()) {
-                    let resources: Vec<_> = waiting.iter().map(|status| status.resource).collect();
-                    tracing::warn!(resources = resources.join(","), %server, %error, "waiting for the API server");
-                }
-            }
-        }
     }
 }

@@ -19,8 +19,14 @@ impl HpaIntake {
         Self { controller }
     }
 
-    fn changed(&self, key: &Key, change: &Change) {
+    fn changed(&self, key: &Key, change: &Change, old: Option<&HpaRecord>) {
         let controller = &self.controller;
+        if let Some(new) = controller.hpas.get(key) {
+            let old = old.filter(|old| old.uid == new.uid);
+            for observer in &controller.observers {
+                observer.seen(old, &new);
+            }
+        }
         match change {
             Change::New | Change::SpecChanged => controller.queue.add(key),
             Change::Recreated { old_uid } => {
@@ -55,21 +61,23 @@ impl Sink<HpaObject> for HpaIntake {
             spec: Arc::new(object.spec),
             status: Arc::new(object.status),
         };
+        let old = self.controller.hpas.get(&key);
         if let Some(change) = self.controller.hpas.apply(record) {
-            self.changed(&key, &change);
+            self.changed(&key, &change, old.as_deref());
         }
     }
 
     fn delete(&mut self, object: Deleted) {
         let key = Key::new(object.namespace, object.name);
         if let Some(record) = self.controller.hpas.delete(&key) {
-            self.changed(&key, &Change::Deleted { uid: Arc::clone(&record.uid) });
+            self.changed(&key, &Change::Deleted { uid: Arc::clone(&record.uid) }, None);
         }
     }
 
     fn done(&mut self) {
+        let before = self.controller.hpas.all();
         for (key, change) in self.controller.hpas.finish() {
-            self.changed(&key, &change);
+            self.changed(&key, &change, before.get(&key).map(AsRef::as_ref));
         }
         self.controller.telemetry.hpas(self.controller.hpas.len());
     }

@@ -1,4 +1,4 @@
-//! Who is told of concluded syncs: the record of decisions, a simulation, `why`.
+//! Who is told of concluded syncs and of what the watch shows: the record of decisions, a simulation, `why`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,6 +12,12 @@ use crate::store::{HpaRecord, Key};
 pub trait Observer: fmt::Debug + Send + Sync + 'static {
     /// A sync was concluded.
     fn concluded(&self, sync: &Concluded<'_>);
+
+    /// The watch, or a list, showed an HPA. `old` is the same object as it was known before; none if it is new. Called
+    /// in the order of the watch, before anything else is done with it: it must not wait.
+    fn seen(&self, old: Option<&HpaRecord>, new: &HpaRecord) {
+        let _ = (old, new);
+    }
 
     /// An HPA is gone, or was replaced by another of its name.
     fn forgotten(&self, key: &Key, uid: &str) {

@@ -10,3 +10,46 @@ pub mod machine;
 pub mod record;
 
 pub use self::candidate::{Candidate, End, Parts, Standing, Timing, TimingError};
+use crate::platform;
+
+/// A name for this process that no other has, in the form of client-go's: the host's name, which for a pod is the pod's,
+/// and a random part.
+pub fn identity() -> String {
+    let host = platform::host_name().unwrap_or_else(|| "unknown".to_owned());
+    format!("{host}_{}", random_uuid())
+}
+
+/// A version 4 UUID; one of zeros if the system has no random numbers, where the host's name has to tell apart.
+fn random_uuid() -> String {
+    let mut bytes = [0_u8; 16];
+    if rustls::crypto::ring::default_provider().secure_random.fill(&mut bytes).is_err() {
+        bytes = [0; 16];
+    }
+    let number = u128::from_be_bytes(bytes) & !(0xf000 << 64 | 0xc000 << 48) | 0x4000 << 64 | 0x8000 << 48;
+    let hex = format!("{number:032x}");
+    let mut text = String::with_capacity(36);
+    for (at, digit) in hex.chars().enumerate() {
+        if matches!(at, 8 | 12 | 16 | 20) {
+            text.push('-');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identities_are_a_host_and_a_uuid_that_differs_each_time() {
+        let (one, other) = (identity(), identity());
+        assert_ne!(one, other);
+        let (host, uuid) = one.rsplit_once('_').unwrap();
+        assert!(!host.is_empty());
+        let lengths: Vec<_> = uuid.split('-').map(str::len).collect();
+        assert_eq!(lengths, [8, 4, 4, 4, 12], "{uuid}");
+        assert_eq!(uuid.as_bytes()[14], b'4');
+        assert!(matches!(uuid.as_bytes()[19], b'8' | b'9' | b'a' | b'b'), "{uuid}");
+    }
+}

@@ -84,6 +84,18 @@ pub(crate) fn home(variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf>
     with_config.or_else(|| candidates.first()).cloned()
 }
 
+/// The name of this machine; of a pod, unless it uses the host's network, the name of the pod.
+pub(crate) fn host_name() -> Option<String> {
+    let known = if cfg!(target_os = "linux") {
+        std::fs::read_to_string("/proc/sys/kernel/hostname").ok()
+    } else {
+        None
+    };
+    let variable = || ["HOSTNAME", "COMPUTERNAME"].iter().find_map(|name| std::env::var(name).ok());
+    let name = known.or_else(variable)?.trim().to_lowercase();
+    (!name.is_empty()).then_some(name)
+}
+
 /// Makes a directory that only this user can enter.
 #[cfg(all(unix, feature = "tools"))]
 pub(crate) fn create_private_directory(path: &std::path::Path) -> io::Result<()> {

@@ -135,6 +135,11 @@ impl Hpas {
         read(&self.state).known.keys().cloned().collect()
     }
 
+    /// All HPAs by key, as they are now.
+    pub fn all(&self) -> BTreeMap<Key, Arc<HpaRecord>> {
+        read(&self.state).known.iter().map(|(key, known)| (key.clone(), Arc::clone(&known.record))).collect()
+    }
+
     /// How many HPAs there are.
     pub fn len(&self) -> usize {
         read(&self.state).known.len()

@@ -33,7 +33,7 @@ use self::socket::{Key, PortStream};
 pub use self::user::User;
 use super::body;
 use super::call::Call;
-use super::client::{Clients, WebSocket};
+use super::client::{Client, Clients, WebSocket};
 use super::error::ApiError;
 
 /// How long an answer may take, from the first question to its last byte.
@@ -195,10 +195,12 @@ impl Connection {
     /// Finds the pod and goes there.
     pub async fn open(clients: &Clients, which: &Which, deadline: Instant) -> Result<Self, ForwardError> {
         let opening = async {
-            // What cannot be asked as anybody needs no pod.
-            let mut credentials = clients.user.as_ref().ok_or(ForwardError::NoUser)?.credentials().await?;
-            let peer = find::find(&clients.core, which).await?;
-            let port = forward(clients, &peer).await?;
+            // What may not be read here says nothing about the HPAs, about which an observer collects what is refused.
+            let client = clients.core.unobserved();
+            let user = clients.user.as_ref().ok_or(ForwardError::NoUser)?;
+            let peer = find::find(&client, which).await?;
+            let mut credentials = user.credentials().await?;
+            let port = forward(&client, &peer).await?;
             let tls = credentials.connect(port).await?;
             let (sender, connection) =
                 handshake(TokioIo::new(tls)).await.map_err(|error| ForwardError::Http(error.to_string()))?;
@@ -212,6 +214,11 @@ impl Connection {
             Ok(Self { peer, sender, authorization, _connection: connection })
         };
         timeout_at(deadline, opening).await.unwrap_or(Err(ForwardError::TooLate(WITHIN)))
+    }
+
+    /// Whether these clients have a user as whom a controller could be asked.
+    pub fn is_possible(clients: &Clients) -> bool {
+        clients.user.is_some()
     }
 
     /// Whether another question can be asked here.
@@ -268,7 +275,7 @@ fn said(body: &[u8]) -> Option<String> {
 
 /// Opens the way to the port.
 async fn forward(
-    clients: &Clients,
+    client: &Client,
     peer: &Peer,
 ) -> Result<PortStream<TokioIo<hyper::upgrade::Upgraded>>, ForwardError> {
     let failed = |reason: String| ForwardError::Forward { peer: peer.clone(), reason };
@@ -276,18 +283,17 @@ async fn forward(
     let call = Call::get(["api", "v1", "namespaces", &peer.namespace, "pods", &peer.pod, "portforward"])
         .query("ports", &peer.port.to_string())
         .about("pods/portforward", &peer.pod);
-    let answer =
-        match clients.core.upgrade(&call, &WebSocket { key: &key.0, protocol: socket::PROTOCOL }).await {
-            Ok(answer) => answer,
-            Err(error) if error.is_forbidden() => {
-                return Err(ForwardError::Forbidden {
-                    verbs: vec!["get", "create"],
-                    resource: "pods/portforward",
-                    namespace: peer.namespace.clone(),
-                });
-            }
-            Err(error) => return Err(failed(error.to_string())),
-        };
+    let answer = match client.upgrade(&call, &WebSocket { key: &key.0, protocol: socket::PROTOCOL }).await {
+        Ok(answer) => answer,
+        Err(error) if error.is_forbidden() => {
+            return Err(ForwardError::Forbidden {
+                verbs: vec!["get", "create"],
+                resource: "pods/portforward",
+                namespace: peer.namespace.clone(),
+            });
+        }
+        Err(error) => return Err(failed(error.to_string())),
+    };
     key.check(&answer).map_err(failed)?;
     let upgraded = hyper::upgrade::on(answer).await.map_err(|error| failed(deepest(&error)))?;
     Ok(PortStream::over(upgraded, peer.port).await)

@@ -73,6 +73,7 @@ pub(super) fn controller_config(files: &Files) -> Config {
         kubeconfig: Some(files.kubeconfig.clone()),
         sync_period: Duration::from_secs(1),
         health_address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        election: None,
         ..Config::default()
     };
     config.settings.downscale_stabilization = Duration::from_secs(6);
