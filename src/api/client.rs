@@ -149,6 +149,13 @@ impl Clients {
         })
     }
 
+    /// The same clients, which ask controllers as the user of a configuration.
+    #[cfg(feature = "tools")]
+    pub fn asking_as(self, config: &kube::Config) -> Result<Self, ClientError> {
+        let source = Arc::new(connect::source(config, PluginLimits::default())?);
+        Ok(Self { user: Some(Arc::new(super::forward::User::new(config.auth_info.clone(), source))), ..self })
+    }
+
     /// Asks the credential plugin, if there is one, for credentials. The first request does so too, but within its own
     /// time limit; here somebody has the time to log in.
     pub async fn log_in(&self) -> Result<(), PluginError> {

@@ -66,9 +66,7 @@ pub(super) fn over_network(
         None => Proxy::from_environment(&config.cluster_url, |name| std::env::var(name).ok())?,
     };
     let proxy = proxy.map(Arc::new);
-    let exec = config.auth_info.exec.clone().unwrap_or_default();
-    let source = Source::of(config, || Plugin::new(exec, limits, Arc::new(SystemClock)))?;
-    let source = Arc::new(source);
+    let source = Arc::new(source(config, limits)?);
 
     let mut config = config.clone();
     // What the plugin gives is put into a request, or into the certificate, when it is there.
@@ -82,6 +80,12 @@ pub(super) fn over_network(
     }));
     let authorized = Authorized { source: Arc::clone(&source), http, certified };
     Ok((BoxCloneSyncService::new(authorized), source))
+}
+
+/// Where the credentials of a configuration come from.
+pub(super) fn source(config: &kube::Config, limits: PluginLimits) -> Result<Source, CredentialError> {
+    let exec = config.auth_info.exec.clone().unwrap_or_default();
+    Source::of(config, || Plugin::new(exec, limits, Arc::new(SystemClock)))
 }
 
 /// Connections and what is the same for all requests on them.

@@ -98,6 +98,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> PortStream<S> {
         Self { socket, port, begun: [false; 2], rest: Bytes::new() }
     }
 
+    /// Why nothing can be written any more, if the kubelet has said so before it hung up.
+    fn reason(&mut self, cx: &mut Context<'_>) -> Option<io::Error> {
+        while let Poll::Ready(Some(Ok(message))) = Pin::new(&mut self.socket).poll_next(cx) {
+            if let Message::Binary(message) = message
+                && let Err(error) = self.take(message)
+            {
+                return Some(error);
+            }
+        }
+        None
+    }
+
     /// Takes in one message: bytes of the port are left in `rest`.
     fn take(&mut self, mut message: Bytes) -> io::Result<()> {
         let wrong = |text: String| Err(io::Error::new(io::ErrorKind::InvalidData, text));
@@ -156,14 +168,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for PortStream<S> {
             return Poll::Ready(Ok(0));
         }
         let mut socket = Pin::new(&mut self.socket);
-        ready!(socket.as_mut().poll_ready(cx)).map_err(into_io)?;
-        let message: Vec<u8> = std::iter::once(DATA).chain(piece.iter().copied()).collect();
-        socket.start_send(Message::binary(message)).map_err(into_io)?;
-        Poll::Ready(Ok(piece.len()))
+        let sent = ready!(socket.as_mut().poll_ready(cx)).and_then(|()| {
+            let message: Vec<u8> = std::iter::once(DATA).chain(piece.iter().copied()).collect();
+            socket.start_send(Message::binary(message))
+        });
+        Poll::Ready(match sent {
+            Ok(()) => Ok(piece.len()),
+            Err(error) => Err(self.reason(cx).unwrap_or_else(|| into_io(error))),
+        })
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(cx).map_err(into_io)
+        match ready!(Pin::new(&mut self.socket).poll_flush(cx)) {
+            Ok(()) => Poll::Ready(Ok(())),
+            Err(error) => Poll::Ready(Err(self.reason(cx).unwrap_or_else(|| into_io(error)))),
+        }
     }
 
     /// Ends both directions: the channel has no end of its own.
@@ -227,6 +246,17 @@ mod tests {
         say(&mut kubelet, &BEGIN).await;
         say(&mut kubelet, &[b"\x01connection refused"]).await;
         let error = port.read_u8().await.unwrap_err().to_string();
+        assert_eq!(error, "connection refused");
+    }
+
+    #[tokio::test]
+    async fn it_is_also_the_error_of_a_write_that_comes_too_late() {
+        let (mut port, mut kubelet) = pair().await;
+        say(&mut kubelet, &BEGIN).await;
+        say(&mut kubelet, &[b"\x01connection refused"]).await;
+        kubelet.close(None).await.unwrap();
+        drop(kubelet);
+        let error = port.write_all(b"hello").await.unwrap_err().to_string();
         assert_eq!(error, "connection refused");
     }
 
