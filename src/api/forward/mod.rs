@@ -229,7 +229,12 @@ impl Connection {
     /// Asks one question: a GET of this path (with its query, encoded).
     pub async fn get(&mut self, path: &str, deadline: Instant) -> Result<Bytes, ForwardError> {
         let asking = async {
-            let broken = |error: hyper::Error| ForwardError::Http(deepest(&error));
+            let broken = |error: hyper::Error| match error {
+                error if error.is_canceled() || error.is_closed() || error.is_incomplete_message() => {
+                    ForwardError::Http("it hung up".to_owned())
+                }
+                error => ForwardError::Http(deepest(&error)),
+            };
             let mut request = Request::get(path)
                 .header(HOST, "localhost")
                 .header(ACCEPT, "application/json")
