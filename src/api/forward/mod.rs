@@ -188,7 +188,7 @@ pub struct Connection {
     pub peer: Peer,
     sender: SendRequest<Empty<Bytes>>,
     authorization: Option<HeaderValue>,
-    _connection: AbortOnDropHandle<()>,
+    _driver: AbortOnDropHandle<()>,
 }
 
 impl Connection {
@@ -204,14 +204,13 @@ impl Connection {
             let tls = credentials.connect(port).await?;
             let (sender, connection) =
                 handshake(TokioIo::new(tls)).await.map_err(|error| ForwardError::Http(error.to_string()))?;
-            let connection = tokio::spawn(async move {
+            let driver = AbortOnDropHandle::new(tokio::spawn(async move {
                 if let Err(error) = connection.await {
                     tracing::debug!(%error, "the connection to the controller's pod ended");
                 }
-            });
-            let connection = AbortOnDropHandle::new(connection);
+            }));
             let authorization = credentials.authorization.take();
-            Ok(Self { peer, sender, authorization, _connection: connection })
+            Ok(Self { peer, sender, authorization, _driver: driver })
         };
         timeout_at(deadline, opening).await.unwrap_or(Err(ForwardError::TooLate(WITHIN)))
     }
