@@ -3,12 +3,19 @@
 use tokio_util::sync::CancellationToken;
 
 use super::Assembly;
+use super::guard::Guard;
 use super::leading::Leading;
 use crate::api::watch::Handle;
 use crate::serve::{Health, Scope};
 
 /// Adds the checks. A replica that stands by is ready: it sees what the leader sees.
-pub(super) fn add(health: &Health, assembly: &Assembly, leading: Option<&Leading>, stop: &CancellationToken) {
+pub(super) fn add(
+    health: &Health,
+    assembly: &Assembly,
+    leading: Option<&Leading>,
+    guard: Option<&Guard>,
+    stop: &CancellationToken,
+) {
     if let Some(leading) = leading {
         let renewal = leading.renewal();
         health.add("leader-election", Scope::Live, move || renewal.check());
@@ -23,6 +30,11 @@ pub(super) fn add(health: &Health, assembly: &Assembly, leading: Option<&Leading
             _ => Ok(()),
         }
     });
+    // Whoever holds back is ready: it sees and decides everything.
+    if let Some(guard) = guard {
+        let takeover = guard.takeover();
+        health.note("takeover", Scope::Ready, move || Ok(takeover.detail()));
+    }
     let stop = stop.clone();
     health.add("shutdown", Scope::Ready, move || {
         if stop.is_cancelled() { Err("the process is ending".to_owned()) } else { Ok(()) }

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
-
 use super::Controller;
 use crate::api::decode::{HpaObject, WireContainer, WirePod};
 use crate::api::watch::{Deleted, Sink};
@@ -62,7 +60,7 @@ impl Sink<HpaObject> for HpaIntake {
             spec_raw: object.spec_raw,
             spec: Arc::new(object.spec),
             status: Arc::new(object.status),
-            status_writers: writers(object.status_writers),
+            status_writers: object.status_writers.into_iter().map(StatusWriter::from).collect(),
         };
         let old = self.controller.hpas.get(&key);
         if let Some(change) = self.controller.hpas.apply(record) {
@@ -84,10 +82,6 @@ impl Sink<HpaObject> for HpaIntake {
         }
         self.controller.telemetry.hpas(self.controller.hpas.len());
     }
-}
-
-fn writers(managers: Vec<(String, Timestamp)>) -> Vec<StatusWriter> {
-    managers.into_iter().map(|(manager, at)| StatusWriter { manager: manager.into(), at }).collect()
 }
 
 /// Takes in pods: from the wire bytes straight into the store, no owned copy in between.

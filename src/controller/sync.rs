@@ -64,7 +64,7 @@ impl Controller {
         for observer in &self.observers {
             observer.concluded(&concluded);
         }
-        self.finish(&record, &conclusion).await;
+        self.finish(&record, &outcome, &conclusion).await;
         if !self.is_there(&record) {
             // It went meanwhile: what was remembered after that would stay for good.
             self.forget(&record.key, &record.uid);
@@ -158,23 +158,10 @@ impl Controller {
     }
 
     /// Sends events and status, and commits the history, unless the HPA went or was replaced meanwhile.
-    async fn finish(&self, record: &HpaRecord, conclusion: &Conclusion) {
-        let about = event_target(record);
-        for event in &conclusion.events {
-            self.events.record(about.clone(), event.clone());
-        }
-        if let Some(status) = &conclusion.status {
-            match self.statuses.put(status_target(record), status).await {
-                Ok(version) => self.hpas.wrote(&record.key, &record.uid, &version),
-                Err(error) if error.is_refused() => {}
-                Err(error) => {
-                    tracing::warn!(hpa = %record.key, %error, "the status could not be written");
-                    self.events.record(about.clone(), failed_update_status(&error.to_string()));
-                }
-            }
-        }
-        if let Some(event) = &conclusion.last_event {
-            self.events.record(about, event.clone());
+    async fn finish(&self, record: &HpaRecord, outcome: &WriteOutcome, conclusion: &Conclusion) {
+        // Writing may have been allowed since: a status must not tell of a rescale that was withheld.
+        if *outcome != WriteOutcome::Withheld {
+            self.tell(record, conclusion).await;
         }
         if self.is_there(record) {
             self.histories.commit(&record.uid, &conclusion.changes);
@@ -184,13 +171,39 @@ impl Controller {
         }
     }
 
+    /// Sends events and status.
+    async fn tell(&self, record: &HpaRecord, conclusion: &Conclusion) {
+        let about = event_target(record);
+        for event in &conclusion.events {
+            self.events.record(about.clone(), event.clone());
+        }
+        if let Some(status) = &conclusion.status {
+            match self.statuses.put(status_target(record), status).await {
+                Ok(version) => self.hpas.wrote(&record.key, &record.uid, &version),
+                Err(error) if error.is_refused() => {}
+                Err(error) => {
+                    if error.is_conflict() {
+                        for observer in &self.observers {
+                            observer.conflicted(&record.key);
+                        }
+                    }
+                    tracing::warn!(hpa = %record.key, %error, "the status could not be written");
+                    self.events.record(about.clone(), failed_update_status(&error.to_string()));
+                }
+            }
+        }
+        if let Some(event) = &conclusion.last_event {
+            self.events.record(about, event.clone());
+        }
+    }
+
     /// Whether an HPA is still known, and has not been replaced by another of its name.
     fn is_there(&self, record: &HpaRecord) -> bool {
         self.hpas.get(&record.key).is_some_and(|known| known.uid == record.uid)
     }
 }
 
-/// One line for a decision that changes the target, or would but for a dry run. A write that failed has a line of its
+/// One line for a decision that changes the target, or would if writing were allowed. A write that failed has a line of its
 /// own; what users live with stands out only on demand, as the warnings that are sent as events.
 fn log(key: &Key, conclusion: &Conclusion, outcome: &WriteOutcome, at: Timestamp) {
     if matches!(outcome, WriteOutcome::Done | WriteOutcome::Withheld) {
@@ -202,7 +215,7 @@ fn log(key: &Key, conclusion: &Conclusion, outcome: &WriteOutcome, at: Timestamp
             to = explanation.desired,
             metric = metric.as_deref(),
             limited_by = explanation.limiting_step().map(LimitingStep::as_str),
-            dry_run = (*outcome == WriteOutcome::Withheld).then_some(true),
+            withheld = (*outcome == WriteOutcome::Withheld).then_some(true),
             "{}",
             explanation.sentence(at)
         );

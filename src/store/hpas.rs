@@ -42,6 +42,12 @@ pub struct StatusWriter {
     pub at: Timestamp,
 }
 
+impl From<(String, Timestamp)> for StatusWriter {
+    fn from((manager, at): (String, Timestamp)) -> Self {
+        Self { manager: manager.into(), at }
+    }
+}
+
 /// What a new record, or a list, changed for one HPA.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {

@@ -174,8 +174,8 @@ impl Machine {
         *newest = (*newest).max(Some(at));
     }
 
-    /// A foreign write of an HPA was seen. Answers whether this ends acting or observing.
-    pub fn foreign_write(&mut self, key: &Key, now: Instant) -> bool {
+    /// A foreign write of an HPA was seen.
+    pub fn foreign_write(&mut self, key: &Key, now: Instant) {
         if let Some((since, proof)) = self.acting.take() {
             let too_early = proof != Proof::HandOver && now.duration_since(since) <= self.period * RELAPSE;
             self.quiet = if too_early {
@@ -189,9 +189,7 @@ impl Machine {
         *trail = Trail { last: trail.last.take(), answered: Some(now), ..Trail::default() };
         self.silent_since = Some(now);
         self.look_at = Some(now);
-        let held = self.state == State::Holding;
         self.state = State::Holding;
-        !held
     }
 
     /// This replica leads, after another that led until a moment ago. It goes on where that one was: acting if the last

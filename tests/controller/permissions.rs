@@ -103,7 +103,7 @@ async fn a_dry_run_decides_everything_and_writes_nothing() {
     let desired = r#"horizontal_pod_autoscaler_controller_desired_replicas{hpa_name="web",namespace="shop"}"#;
     assert!(rig.series(desired) > 1.0);
     let told = logs::with("goes from 4 to 8: ");
-    assert!(told.iter().all(|line| line.contains("dry_run=true") && line.contains("shop/web")), "{told:?}");
+    assert!(told.iter().all(|line| line.contains("withheld=true") && line.contains("shop/web")), "{told:?}");
     assert!(!told.is_empty());
 }
 

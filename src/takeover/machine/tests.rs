@@ -43,9 +43,7 @@ fn play(story: &[(u64, Do)], end: u64) -> Vec<(u64, State)> {
                 New(hpa, found) => {
                     machine.concluded(&key(hpa), Turn { untouched: true, ..turn(found, 0) }, now);
                 }
-                Foreign(hpa) => {
-                    machine.foreign_write(&key(hpa), now);
-                }
+                Foreign(hpa) => machine.foreign_write(&key(hpa), now),
                 Delete(hpa) => machine.forget(&key(hpa)),
                 Wrote(is_own, at) => machine.wrote(is_own, Timestamp::from_second(at).unwrap()),
                 HandOver => {
