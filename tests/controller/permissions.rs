@@ -94,7 +94,7 @@ async fn a_dry_run_decides_everything_and_writes_nothing() {
     let count = |verb, resource: &str| refused.get(&(verb, resource.to_owned())).copied().unwrap_or(0);
     assert!(count("update", "deployments/scale") >= 10, "{refused:?}");
     assert!(count("update", "horizontalpodautoscalers/status") >= 40, "{refused:?}");
-    assert!(count("create", "events") >= 3, "{refused:?}");
+    assert!(count("create", "events") >= 1, "{refused:?}");
     assert!(rig.assembly.controller.events.stats().refused >= 3);
     assert_eq!(rig.assembly.controller.events.stats().failed, 0);
 
