@@ -14,7 +14,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Method;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -22,13 +21,16 @@ use tokio_util::sync::CancellationToken;
 pub use self::assembly::{Assembly, Parts};
 use self::guard::Guard;
 use self::leading::Leading;
-use crate::api::client::{ClientError, ClientOptions, Clients, RequestObserver};
+use crate::api::client::{ClientError, ClientOptions, Clients, ServiceAccount};
 use crate::api::gate::{Gate, Refusal};
+use crate::api::jitter::Jitter;
 use crate::api::kubeconfig::{self, KubeconfigError};
 use crate::cli::Config;
 use crate::clock::SharedClock;
 use crate::election;
+use crate::permissions;
 use crate::serve::{self, Endpoints, Health};
+use crate::telemetry::RequestMetrics;
 use crate::telemetry::metrics::Metrics as Telemetry;
 
 /// How long syncs that have begun may take to end on the way down. With the two times below it fits into the half
@@ -93,7 +95,9 @@ pub struct Surroundings {
 pub async fn run(config: &Config, clock: SharedClock, stop: CancellationToken) -> Result<(), AppError> {
     let cluster = kubeconfig::load(config.kubeconfig.as_deref(), config.master.as_deref())?;
     let telemetry = Telemetry::new();
-    let clients = Clients::new(&cluster, &client_options(config, &telemetry))?;
+    let counted = RequestMetrics::with_skew(telemetry.clone(), Arc::clone(&clock));
+    let options = ClientOptions { observer: Some(Arc::new(counted)), ..client_options(config, &telemetry) };
+    let clients = Clients::new(&cluster, &options)?;
     let server = cluster.cluster_url.to_string();
     let surroundings = Surroundings { server, clock, identity: election::identity() };
     run_with(config, &clients, surroundings, telemetry, stop).await
@@ -131,8 +135,11 @@ pub async fn run_with(
         seed,
     };
     let assembly = Assembly::start(parts, &watches);
+    let findings = permissions::check::Findings::default();
+    let checking = permissions::check::run(clients.clone(), permissions::needed(config), findings.clone());
+    tokio::spawn(watches.clone().run_until_cancelled_owned(checking));
     let leading = Leading::prepare(config, clients, identity, clock, seed);
-    checks::add(&health, &assembly, leading.as_ref(), guard.as_ref(), &stop);
+    checks::add(&health, &assembly, leading.as_ref(), guard.as_ref(), findings, &stop);
     let endpoints = Endpoints { health, metrics, decisions: assembly.decisions.clone() };
     let server_task = tokio::spawn(serve::serve(listener, endpoints, serving.clone()));
     tracing::info!(
@@ -214,7 +221,12 @@ pub fn client_options(config: &Config, telemetry: &Telemetry) -> ClientOptions {
         qps: config.qps.map_or(0.0, narrow),
         burst: config.burst,
         gate: if config.dry_run { Gate::refusing(Refusal::DryRun) } else { Gate::open() },
-        observer: Some(Arc::new(RequestMetrics(telemetry.clone()))),
+        observer: Some(Arc::new(RequestMetrics::new(telemetry.clone()))),
+        service_account: config.service_account_credentials.then(|| ServiceAccount {
+            namespace: permissions::ACCOUNT_NAMESPACE.to_owned(),
+            name: permissions::ACCOUNT_NAME.to_owned(),
+            jitter: Jitter::seeded(u64::from(std::process::id())),
+        }),
         ..ClientOptions::default()
     }
 }
@@ -223,16 +235,4 @@ pub fn client_options(config: &Config, telemetry: &Telemetry) -> ClientOptions {
 #[expect(clippy::cast_possible_truncation, reason = "a rate needs no more digits than a 32-bit float has")]
 fn narrow(rate: f64) -> f32 {
     rate as f32
-}
-
-/// Counts requests.
-#[derive(Debug)]
-struct RequestMetrics(Telemetry);
-
-impl RequestObserver for RequestMetrics {
-    fn observe(&self, method: &Method, host: &str, code: Option<u16>, elapsed: Duration) {
-        let code = code.map_or_else(|| "<error>".to_owned(), |code| code.to_string());
-        self.0.rest_request(&code, host, method.as_str());
-        self.0.rest_duration(method.as_str(), host, elapsed);
-    }
 }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::server::conn::http1;
@@ -38,7 +38,6 @@ use tokio_util::task::TaskTracker;
 pub use self::health::{Condition, Health, Scope};
 use self::health::{all_checks, one_check};
 use crate::record::{Answer, Decisions};
-use crate::telemetry::exposition;
 use crate::telemetry::metrics::Metrics;
 
 /// A client that has not sent its header by then is gone or means no good. Also ends idle connections.
@@ -112,7 +111,7 @@ pub async fn serve_connection(
     stop: CancellationToken,
 ) {
     let service = service_fn(|request: Request<hyper::body::Incoming>| {
-        let response = answer(&endpoints, request.method(), request.uri());
+        let response = answer(&endpoints, request.method(), request.uri(), &accept(&request));
         async { Ok::<_, Infallible>(response) }
     });
     let connection = http1::Builder::new()
@@ -163,7 +162,13 @@ impl<'a> Page<'a> {
     }
 }
 
-fn answer(endpoints: &Endpoints, method: &Method, uri: &http::Uri) -> Response<Full<Bytes>> {
+/// What the client wants to read; several headers are one list.
+fn accept<B>(request: &Request<B>) -> String {
+    let all = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    all.collect::<Vec<_>>().join(",")
+}
+
+fn answer(endpoints: &Endpoints, method: &Method, uri: &http::Uri, accept: &str) -> Response<Full<Bytes>> {
     let Some(page) = Page::of(uri.path()) else {
         return plain(StatusCode::NOT_FOUND, "404 page not found\n".to_owned());
     };
@@ -177,7 +182,10 @@ fn answer(endpoints: &Endpoints, method: &Method, uri: &http::Uri) -> Response<F
         return response;
     }
     match page {
-        Page::Metrics => typed(StatusCode::OK, exposition::CONTENT_TYPE, endpoints.metrics.render()),
+        Page::Metrics => {
+            let (content_type, text) = endpoints.metrics.answer(accept);
+            typed(StatusCode::OK, content_type, text)
+        }
         Page::Health { scope, group, check: "" } => {
             all_checks(group, &endpoints.health.states(scope), uri.query())
         }
