@@ -343,7 +343,10 @@ async fn a_conflict_of_a_status_write_makes_us_look_at_the_hpa() {
     let stage = three();
     let process = ours(&stage);
     move_for(&stage, 100).await;
-    let reads = |stage: &Stage| stage.count("get", "/horizontalpodautoscalers/a");
+    let reads = |stage: &Stage| {
+        let looks = |request: &LoggedRequest| request.query.contains("fieldSelector=metadata.name%3Da");
+        stage.cluster.requests().count(looks)
+    };
     let before = reads(&stage);
     let conflict = concertina::embedded::Status::new(409, "Conflict", "the object has been modified");
     let fault = concertina::embedded::FaultRule::new(concertina::embedded::FaultAction::Status(conflict));
