@@ -61,6 +61,8 @@ mod rule_scenarios;
 mod side_by_side;
 #[path = "e2e/stage.rs"]
 mod stage;
+#[path = "e2e/takeover.rs"]
+mod takeover;
 #[path = "e2e/upgrade.rs"]
 mod upgrade;
 #[path = "e2e/why.rs"]
@@ -221,6 +223,12 @@ async fn why_asks_the_leader_by_port_forward() -> Outcome {
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn a_rolling_update_and_back_writes_nothing_wrong() -> Outcome {
     upgrade::rolls(&Stage::set().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn the_built_in_loop_is_waited_for_and_taken_over_from() -> Outcome {
+    takeover::waits_and_takes_over(&Stage::set().await?).await
 }
 
 async fn scenario(stage: &Stage, name: &str, which: Autoscaler, play: Play) -> Outcome {
