@@ -75,7 +75,7 @@ struct Inner {
 struct Seen {
     about: EventTarget,
     writer: StatusWriter,
-    seen: Instant,
+    since: Instant,
 }
 
 impl TakeOver {
@@ -133,7 +133,7 @@ impl TakeOver {
         let quiet = inner.machine.quiet();
         let who = inner.last.as_ref().map_or_else(String::new, |last| {
             let EventTarget { namespace, name, .. } = &last.about;
-            let (manager, ago) = (&last.writer.manager, last.seen.elapsed().as_secs());
+            let (manager, ago) = (&last.writer.manager, last.since.elapsed().as_secs());
             format!("{manager} wrote the status of {namespace}/{name} {ago}s ago")
         });
         match inner.machine.state() {
@@ -261,7 +261,7 @@ impl TakeOver {
             );
         }
         let about = crate::controller::event_target(hpa);
-        inner.last = Some(Seen { about, writer: writer.clone(), seen: now });
+        inner.last = Some(Seen { about, writer: writer.clone(), since: now });
         self.changed.notify_one();
     }
 
@@ -272,7 +272,7 @@ impl TakeOver {
             return;
         }
         self.parts.gate.open_for(Refusal::TakeOver);
-        let silent = inner.last.as_ref().map(|last| last.seen.elapsed());
+        let silent = inner.last.as_ref().map(|last| last.since.elapsed());
         match &begun.proof {
             Proof::HandOver => tracing::info!("this replica goes on where another one was: it acts at once"),
             Proof::Change(hpa) => tracing::info!(
@@ -294,7 +294,7 @@ impl TakeOver {
     fn notice(&self, notices: &Recorder) {
         let mut inner = self.lock();
         let is_due = inner.noticed.is_none_or(|noticed| noticed.elapsed() >= REMIND);
-        let new = inner.last.clone().filter(|last| inner.noticed.is_none_or(|noticed| last.seen > noticed));
+        let new = inner.last.clone().filter(|last| inner.noticed.is_none_or(|noticed| last.since > noticed));
         let Some(last) = new.filter(|_| is_due && inner.leads) else { return };
         inner.noticed = Some(Instant::now());
         drop(inner);

@@ -215,7 +215,9 @@ impl Machine {
         trail.last = Some((spec, found));
         if is_wrong {
             trail.wrong = trail.wrong.or(Some(now));
-            trail.changed = trail.changed.or(has_moved.then_some(now));
+            if has_moved {
+                trail.changed = trail.changed.or(Some(now));
+            }
         } else {
             (trail.wrong, trail.changed) = (None, None);
         }

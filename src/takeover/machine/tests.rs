@@ -224,7 +224,8 @@ fn nothing_is_known_before_the_watch_has_shown_everything() {
 
 #[test]
 fn a_hand_over_goes_on_where_the_other_replica_was() {
-    let cases: [(&str, &[(u64, Do)], &[(u64, State)]); 6] = [
+    type Case<'a> = (&'a str, &'a [(u64, Do)], &'a [(u64, State)]);
+    let cases: [Case<'_>; 6] = [
         ("it acted", &[(1, Wrote(false, 100)), (1, Wrote(true, 101))], &[(2, ACTING)]),
         ("it held", &[(1, Wrote(true, 100)), (1, Wrote(false, 101))], &[]),
         ("in doubt", &[(1, Wrote(true, 100)), (1, Wrote(false, 100))], &[]),
