@@ -39,6 +39,8 @@ mod controlplane;
 mod election;
 #[path = "e2e/fault_scenarios.rs"]
 mod fault_scenarios;
+#[path = "e2e/identity.rs"]
+mod identity;
 #[path = "e2e/kubelet.rs"]
 mod kubelet;
 #[path = "e2e/looks.rs"]
@@ -213,6 +215,12 @@ async fn one_of_several_replicas_writes_whatever_happens() -> Outcome {
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn a_rolling_update_and_back_writes_nothing_wrong() -> Outcome {
     upgrade::rolls(&Stage::set().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn the_roles_that_are_printed_are_enough_and_not_too_much() -> Outcome {
+    identity::roles(&Stage::set().await?).await
 }
 
 async fn scenario(stage: &Stage, name: &str, which: Autoscaler, play: Play) -> Outcome {
