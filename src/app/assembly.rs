@@ -77,8 +77,6 @@ impl Parts<'_> {
         // It outlives the watches: what was recorded on the way down is still sent.
         tokio::spawn(sender);
         let queue = Arc::new(Queue::new(telemetry.workqueue("horizontalpodautoscaler")));
-        let levels = Arc::clone(&queue);
-        telemetry.before_render(move || levels.publish());
         Arc::new(Controller {
             hpas: Arc::new(Hpas::new()),
             pods: Arc::new(Pods::new()),
@@ -149,6 +147,7 @@ impl Assembly {
             pods.push(pod_watch);
         }
         let (hpas, pods) = (Informer::new(hpas), Informer::new(pods));
+        controller.publish_levels(vec![hpas.clone(), pods.clone()]);
         Self { controller, hpas, pods, decisions }
     }
 
