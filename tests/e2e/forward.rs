@@ -75,10 +75,6 @@ pub(crate) async fn tells_what_the_leader_remembers(stage: &Stage) -> Outcome {
     let own = shown.iter().filter(|head| head.contains("authorization: Bearer ey")).count();
     ensure(own == shown.len() && own > 0, || format!("shown: {shown:?}"))?;
 
-    let mut text = Command::new(binary());
-    text.args(["why", "-n", "forward", "web", "--utc"]).env("KUBECONFIG", &user);
-    eprintln!("{}", String::from_utf8_lossy(&text.output()?.stdout));
-
     // Each right that is missing is named, and the rest of the answer comes all the same.
     for (number, missing) in [
         "get leases.coordination.k8s.io",
