@@ -231,6 +231,10 @@ async fn a_rolling_update_and_back_writes_nothing_wrong() -> Outcome {
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn the_built_in_loop_is_waited_for_and_taken_over_from() -> Outcome {
     takeover::waits_and_takes_over(&Stage::set().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn the_roles_that_are_printed_are_enough_and_not_too_much() -> Outcome {
     identity::roles(&Stage::set().await?).await
 }

@@ -94,7 +94,8 @@ async fn tokens(stage: &Stage) -> Outcome {
     every_kind_acts(&world).await.context(process.tail(30))?;
     end(process).await?;
     Requests::of(stage, from)?.none_is_refused()?;
-    eventually(SOON, "every rule is used", async || Requests::of(stage, from)?.every_rule_is_used(&rules)).await?;
+    eventually(SOON, "every rule is used", async || Requests::of(stage, from)?.every_rule_is_used(&rules))
+        .await?;
     revoke(stage, &rules).await?;
     world.close().await
 }
@@ -119,7 +120,8 @@ async fn namespaces(stage: &Stage) -> Outcome {
     }
     end(process).await?;
     Requests::of(stage, from)?.none_is_refused()?;
-    eventually(SOON, "every rule is used", async || Requests::of(stage, from)?.every_rule_is_used(&rules)).await?;
+    eventually(SOON, "every rule is used", async || Requests::of(stage, from)?.every_rule_is_used(&rules))
+        .await?;
     if let Some(third) = worlds.get(2) {
         let untouched = third.api.get(&third.hpas("cpu")).await?;
         ensure(untouched["status"]["conditions"].is_null(), || format!("touched: {untouched}"))?;

@@ -117,7 +117,7 @@ impl Source {
     #[cfg(feature = "tools")]
     pub(in crate::api) async fn shown(&self) -> Result<Shown, CredentialError> {
         Ok(match self {
-            // A ServiceAccount that the controller acts as is nobody who asks others.
+            // Whoever acts as an account is a controller, which asks no other.
             Self::Nothing | Self::Account(_) => Shown::default(),
             Self::Header(header) => Shown { header: Some(header.clone()), identity: None },
             Self::File(file) => Shown { header: Some(file.header()), identity: None },
