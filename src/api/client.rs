@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
+use http::header::{ACCEPT, CONTENT_TYPE, DATE, HeaderValue, RETRY_AFTER, USER_AGENT};
 use http::{Method, Request, Response, Uri};
 use hyper::body::Incoming;
 use hyper::rt::{Read, Write};
@@ -59,15 +59,38 @@ pub enum ClientError {
     UserAgent(String),
 }
 
-/// Told about every request that was answered or failed, for the `rest_client_*` metrics.
+/// Told about every request that was sent.
 pub trait RequestObserver: fmt::Debug + Send + Sync + 'static {
-    /// `code` is absent if there was no answer; `elapsed` ends with the answer's head.
-    fn observe(&self, method: &Method, host: &str, code: Option<u16>, elapsed: Duration);
+    /// A request was sent and answered, or failed. One that is repeated is told of every time.
+    fn attempted(&self, attempt: &Attempt<'_>) {
+        let _ = attempt;
+    }
 
-    /// A request, other than a watch, ended without the answer that was asked for. After [`Self::observe`].
+    /// A request, other than a watch, ended with all its repetitions. `elapsed` begins with the wait for a token and
+    /// ends with the answer's body, as client-go counts it.
+    fn ended(&self, call: &Call, host: &Arc<str>, elapsed: Duration) {
+        let _ = (call, host, elapsed);
+    }
+
+    /// A request, other than a watch, ended without the answer that was asked for. After [`Self::attempted`].
     fn failed(&self, call: &Call, error: &ApiError) {
         let _ = (call, error);
     }
+}
+
+/// One request that was sent.
+#[derive(Debug, Clone, Copy)]
+pub struct Attempt<'a> {
+    /// The request.
+    pub call: &'a Call,
+    /// The server, with its port.
+    pub host: &'a Arc<str>,
+    /// The HTTP code; absent if there was no answer.
+    pub code: Option<u16>,
+    /// The answer's `Date` header.
+    pub date: Option<&'a str>,
+    /// From sending it to the head of the answer.
+    pub elapsed: Duration,
 }
 
 /// How requests are made.
@@ -175,6 +198,7 @@ impl Clients {
             |http, writes| BoxCloneSyncService::new(GateLayer(Arc::clone(&options.gate), writes).layer(http));
         let unlimited = Client {
             http: gated(http.clone(), Writes::Autoscaling),
+            host: base.authority().map_or("", |authority| authority.as_str()).into(),
             base,
             bucket: None,
             user_agent,
@@ -205,6 +229,8 @@ impl Clients {
 pub struct Client {
     http: HttpService,
     base: Uri,
+    /// The server, with its port.
+    host: Arc<str>,
     bucket: Option<TokenBucket>,
     user_agent: HeaderValue,
     timeout: Duration,
@@ -272,16 +298,23 @@ impl Client {
         call: &Call,
         read: impl AsyncFnOnce(Response<Incoming>) -> Result<T, ApiError>,
     ) -> Result<T, ApiError> {
+        let started = Instant::now();
         self.take_token().await;
         let deadline = self.deadline(call);
         let answered = async {
             let answer = self.repeat(call, deadline).await?;
             read(answer).await
         };
-        match timeout_at(deadline, answered).await {
+        let result = match timeout_at(deadline, answered).await {
             Ok(result) => result,
             Err(_) => Err(ApiError::timed_out(call, &self.base)),
+        };
+        if let Some(observer) = &self.observer
+            && !matches!(result, Err(ApiError::Refused(_)))
+        {
+            observer.ended(call, &self.host, started.elapsed());
         }
+        result
     }
 
     fn deadline(&self, call: &Call) -> Instant {
@@ -334,12 +367,12 @@ impl Client {
             Err(error) => {
                 let error = ApiError::from_stack(call, &self.base, error.as_ref());
                 if !error.is_refused() {
-                    self.observe(call, None, started);
+                    self.observe(call, None, None, started);
                 }
                 return Err(error.into());
             }
         };
-        self.observe(call, code, started);
+        self.observe(call, code, answer.headers().get(DATE), started);
         if answer.status().is_success() {
             return Ok(answer);
         }
@@ -364,10 +397,11 @@ impl Client {
         request.body(if call.body.is_empty() { Body::empty() } else { Body::from(call.body.clone()) })
     }
 
-    fn observe(&self, call: &Call, code: Option<u16>, started: Instant) {
+    fn observe(&self, call: &Call, code: Option<u16>, date: Option<&HeaderValue>, started: Instant) {
         if let Some(observer) = &self.observer {
-            let host = self.base.authority().map_or("", |authority| authority.as_str());
-            observer.observe(&call.method, host, code, started.elapsed());
+            let date = date.and_then(|date| date.to_str().ok());
+            let elapsed = started.elapsed();
+            observer.attempted(&Attempt { call, host: &self.host, code, date, elapsed });
         }
     }
 }

@@ -73,8 +73,6 @@ impl Parts<'_> {
         // It outlives the watches: what was recorded on the way down is still sent.
         tokio::spawn(sender);
         let queue = Arc::new(Queue::new(telemetry.workqueue("horizontalpodautoscaler")));
-        let levels = Arc::clone(&queue);
-        telemetry.before_render(move || levels.publish());
         Arc::new(Controller {
             hpas: Arc::new(Hpas::new()),
             pods: Arc::new(Pods::new()),
@@ -123,6 +121,7 @@ impl Assembly {
         for task in [watching_hpas, watching_pods] {
             tasks.spawn(stop.clone().run_until_cancelled_owned(task));
         }
+        controller.publish_levels(vec![hpas.clone(), pods.clone()]);
         Self { controller, hpas, pods, decisions }
     }
 

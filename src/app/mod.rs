@@ -12,19 +12,19 @@ mod start;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Method;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 pub use self::assembly::{Assembly, Parts};
 use self::leading::Leading;
-use crate::api::client::{ClientError, ClientOptions, Clients, RequestObserver};
+use crate::api::client::{ClientError, ClientOptions, Clients};
 use crate::api::gate::{Gate, Refusal};
 use crate::api::kubeconfig::{self, KubeconfigError};
 use crate::cli::Config;
 use crate::clock::SharedClock;
 use crate::election;
 use crate::serve::{Access, Component, Endpoints, Health, ServeError, Server};
+use crate::telemetry::RequestMetrics;
 use crate::telemetry::metrics::Metrics as Telemetry;
 
 /// How long syncs that have begun may take to end on the way down. With the two times below it fits into the half
@@ -84,7 +84,9 @@ pub struct Surroundings {
 pub async fn run(config: &Config, clock: SharedClock, stop: CancellationToken) -> Result<(), AppError> {
     let cluster = kubeconfig::load(config.kubeconfig.as_deref(), config.master.as_deref())?;
     let telemetry = Telemetry::new();
-    let clients = Clients::new(&cluster, &client_options(config, &telemetry))?;
+    let counted = RequestMetrics::with_skew(telemetry.clone(), Arc::clone(&clock));
+    let options = ClientOptions { observer: Some(Arc::new(counted)), ..client_options(config, &telemetry) };
+    let clients = Clients::new(&cluster, &options)?;
     let server = cluster.cluster_url.to_string();
     let surroundings = Surroundings { server, clock, identity: election::identity() };
     run_with(config, &clients, surroundings, telemetry, stop).await
@@ -106,7 +108,7 @@ pub async fn run_with(
     }
     let Surroundings { server, clock, identity } = surroundings;
     let access = Access::new(config, clients, &client_options(config, &telemetry), Arc::clone(&clock))?;
-    let ports = Server::bind(&config.serving)?;
+    let listening = Server::bind(&config.serving)?;
     let health = Health::new();
     let serving = CancellationToken::new();
     let watches = CancellationToken::new();
@@ -125,8 +127,8 @@ pub async fn run_with(
     let leading = Leading::prepare(config, clients, identity, clock, seed);
     checks::add(&health, &assembly, leading.as_ref(), &stop);
     let endpoints = Endpoints::new(health, metrics, assembly.decisions.clone()).with_component(component);
-    let (secure, plain) = (ports.secure_address(), ports.plain_address());
-    let server_task = tokio::spawn(ports.run(endpoints, access, serving.clone()));
+    let (secure, plain) = (listening.secure_address(), listening.plain_address());
+    let server_task = tokio::spawn(listening.run(endpoints, access, serving.clone()));
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         %server,
@@ -199,7 +201,7 @@ pub fn client_options(config: &Config, telemetry: &Telemetry) -> ClientOptions {
         qps: config.qps.map_or(0.0, narrow),
         burst: config.burst,
         gate: if config.dry_run { Gate::refusing(Refusal::DryRun) } else { Gate::open() },
-        observer: Some(Arc::new(RequestMetrics(telemetry.clone()))),
+        observer: Some(Arc::new(RequestMetrics::new(telemetry.clone()))),
         ..ClientOptions::default()
     }
 }
@@ -208,16 +210,4 @@ pub fn client_options(config: &Config, telemetry: &Telemetry) -> ClientOptions {
 #[expect(clippy::cast_possible_truncation, reason = "a rate needs no more digits than a 32-bit float has")]
 fn narrow(rate: f64) -> f32 {
     rate as f32
-}
-
-/// Counts requests.
-#[derive(Debug)]
-struct RequestMetrics(Telemetry);
-
-impl RequestObserver for RequestMetrics {
-    fn observe(&self, method: &Method, host: &str, code: Option<u16>, elapsed: Duration) {
-        let code = code.map_or_else(|| "<error>".to_owned(), |code| code.to_string());
-        self.0.rest_request(&code, host, method.as_str());
-        self.0.rest_duration(method.as_str(), host, elapsed);
-    }
 }

@@ -6,6 +6,7 @@
 mod gather;
 mod histories;
 mod intake;
+mod levels;
 mod observe;
 mod permit;
 pub mod queue;
@@ -28,7 +29,7 @@ pub use self::histories::Histories;
 pub use self::intake::{HpaIntake, PodIntake};
 pub use self::observe::{Concluded, Observer, Observers};
 pub use self::permit::WorkerPermit;
-use self::queue::Queue;
+use self::queue::{Due, Queue};
 pub use self::sync::Next;
 use crate::api::events::{EventTarget, Recorder};
 use crate::api::mapper::Mapper;
@@ -82,6 +83,7 @@ impl Controller {
     /// Works until `stop`, then waits for the syncs that have begun.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let syncs = TaskTracker::new();
+        self.queue.begin();
         loop {
             // A key first, a worker second: a worker held while nothing is due would be missing to the syncs whose
             // metrics have come. The key stays in the queue until there is a worker.
@@ -89,12 +91,12 @@ impl Controller {
                 while self.queue.wait().await {
                     let permit = WorkerPermit::new(&self.workers).await;
                     if let Some(due) = self.queue.take() {
-                        return Some((due.key, permit));
+                        return Some((due, Instant::now(), permit));
                     }
                 }
                 None
             };
-            let (key, permit) = tokio::select! {
+            let (due, taken, permit) = tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
                 next = next => match next {
@@ -102,7 +104,7 @@ impl Controller {
                     None => break,
                 },
             };
-            syncs.spawn(Arc::clone(&self).work(key, permit));
+            syncs.spawn(Arc::clone(&self).work(due, taken, permit));
         }
         self.queue.shut_down();
         syncs.close();
@@ -110,12 +112,15 @@ impl Controller {
     }
 
     /// One sync, with what follows for the queue.
-    async fn work(self: Arc<Self>, key: Key, mut permit: WorkerPermit) {
+    async fn work(self: Arc<Self>, due: Due, taken: Instant, mut permit: WorkerPermit) {
         let started = Instant::now();
+        let Due { key, lateness } = due;
+        self.telemetry.sync_began(lateness + started.duration_since(taken));
         let sync = AssertUnwindSafe(self.sync(&key, &mut permit)).catch_unwind();
         let next = sync.await.unwrap_or_else(|_| {
             tracing::error!(hpa = %key, "the sync of this HPA panicked; others go on, and it is tried again");
             self.telemetry.reconciled(Action::None, ErrorLabel::Internal, started.elapsed());
+            self.telemetry.sync_failed("Panic");
             Next::Period
         });
         if next == Next::Period {

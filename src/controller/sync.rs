@@ -1,9 +1,11 @@
 //! One sync of one HPA: plan, gather, decide, write, conclude, in the reference's order.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use autoscaling::event::EventKind;
 use autoscaling::explanation::LimitingStep;
+use autoscaling::query::{Answer, Api};
 use autoscaling::{
     Answers, Conclusion, Decision, Hpa, Overlap, Plan, Scale, ScaleFailure, Verdict, WriteOutcome, conclude,
     decide, failed_update_status, plan, target_group,
@@ -55,6 +57,7 @@ impl Controller {
         let history = self.histories.get(&record.uid);
         let answers = Answers { metrics: gathered.answers, pods: &pods };
         let at = self.clock.now();
+        self.count_ages(&answers, at);
         let decision = decide(&hpa, &plan, &answers, &history, &self.settings, at);
         let outcome = self.rescale(key, &decision, target).await;
         let conclusion = conclude(&hpa, decision, &outcome, &history, &self.settings, self.clock.now());
@@ -64,7 +67,7 @@ impl Controller {
         for observer in &self.observers {
             observer.concluded(&concluded);
         }
-        self.finish(&record, &conclusion).await;
+        self.finish(&record, &conclusion, &outcome).await;
         if !self.is_there(&record) {
             // It went meanwhile: what was remembered after that would stay for good.
             self.forget(&record.key, &record.uid);
@@ -72,6 +75,7 @@ impl Controller {
         for (computation, took) in conclusion.computations.iter().zip(&gathered.took) {
             self.telemetry.computed(&computation.metric_type, computation.action, computation.error, *took);
         }
+        self.count_failures(&conclusion);
         self.telemetry.reconciled(conclusion.action, conclusion.error, started.elapsed());
         Next::Period
     }
@@ -158,7 +162,7 @@ impl Controller {
     }
 
     /// Sends events and status, and commits the history, unless the HPA went or was replaced meanwhile.
-    async fn finish(&self, record: &HpaRecord, conclusion: &Conclusion) {
+    async fn finish(&self, record: &HpaRecord, conclusion: &Conclusion, outcome: &WriteOutcome) {
         let about = event_target(record);
         for event in &conclusion.events {
             self.events.record(about.clone(), event.clone());
@@ -169,7 +173,9 @@ impl Controller {
                 Err(error) if error.is_refused() => {}
                 Err(error) => {
                     tracing::warn!(hpa = %record.key, %error, "the status could not be written");
-                    self.events.record(about.clone(), failed_update_status(&error.to_string()));
+                    let event = failed_update_status(&error.to_string());
+                    self.telemetry.sync_failed(event.reason);
+                    self.events.record(about.clone(), event);
                 }
             }
         }
@@ -178,8 +184,43 @@ impl Controller {
         }
         if self.is_there(record) {
             self.histories.commit(&record.uid, &conclusion.changes);
-            if let Some(desired) = conclusion.desired {
+            // A sync that came to no count, or could not write it, leaves the series as it is, as the reference does.
+            let decided = conclusion.explanation.desired.is_some();
+            if let (Some(desired), true) = (conclusion.desired, decided && !failed(outcome)) {
                 self.telemetry.desired(&record.key.namespace, &record.key.name, desired);
+            }
+        }
+    }
+
+    /// How old what the metrics APIs answered is, each by its oldest sample. A sample from the future is not old.
+    fn count_ages(&self, answers: &Answers<'_>, now: Timestamp) {
+        for answer in answers.metrics.iter().filter_map(|answer| answer.as_ref()?.as_ref().ok()) {
+            let (api, oldest) = match answer {
+                Answer::Resource(pods) => (Api::Resource, pods.iter().filter_map(|pod| pod.timestamp).min()),
+                Answer::Custom(values) => {
+                    (Api::Custom, values.iter().filter_map(|value| value.timestamp).min())
+                }
+                Answer::External(values) => {
+                    (Api::External, values.iter().filter_map(|value| value.timestamp).min())
+                }
+            };
+            if let Some(oldest) = oldest {
+                let age = Duration::try_from(now.duration_since(oldest)).unwrap_or_default();
+                self.telemetry.metrics_age(api, age);
+            }
+        }
+    }
+
+    /// What went wrong, by the reasons of the events that tell it, but for the one that only sums up the others.
+    fn count_failures(&self, conclusion: &Conclusion) {
+        let events = conclusion.events.iter().chain(&conclusion.last_event);
+        for event in events.filter(|event| event.kind == EventKind::Warning) {
+            match event.reason {
+                "FailedComputeMetricsReplicas" => {}
+                // As the condition calls it.
+                "FailedRescale" => self.telemetry.sync_failed("FailedUpdateScale"),
+                "SelectorRequired" => self.telemetry.sync_failed("InvalidSelector"),
+                reason => self.telemetry.sync_failed(reason),
             }
         }
     }
@@ -212,6 +253,11 @@ fn log(key: &Key, conclusion: &Conclusion, outcome: &WriteOutcome, at: Timestamp
             tracing::debug!(hpa = %key, reason = event.reason, "{}", event.message);
         }
     }
+}
+
+/// Whether the write that was decided failed.
+fn failed(outcome: &WriteOutcome) -> bool {
+    matches!(outcome, WriteOutcome::Failed(_))
 }
 
 /// The HPA whose status is written.

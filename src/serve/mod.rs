@@ -201,9 +201,7 @@ async fn serve_with(
                 Some(guard) => guard.refuses(&request).await,
                 None => None,
             };
-            Ok::<_, Infallible>(
-                refusal.unwrap_or_else(|| pages::answer(endpoints, request.method(), request.uri())),
-            )
+            Ok::<_, Infallible>(refusal.unwrap_or_else(|| pages::answer(endpoints, &request)))
         }
     });
     let connection = http1::Builder::new()

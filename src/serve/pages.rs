@@ -5,15 +5,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
-use http::{Method, Response, StatusCode};
+use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 
 use super::component::Component;
 use super::health::{Health, Scope, all_checks, one_check};
 use crate::api::reviews::{Action, ResourceAction};
 use crate::record::{Answer, Asked, Decisions};
-use crate::telemetry::exposition;
 use crate::telemetry::metrics::Metrics;
 
 /// A page of JSON, made anew for each request from its query.
@@ -121,8 +120,15 @@ pub(super) fn action(method: &Method, uri: &http::Uri) -> Option<Action> {
     }))
 }
 
+/// What the client wants to read; several headers are one list.
+fn accept<B>(request: &Request<B>) -> String {
+    let all = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    all.collect::<Vec<_>>().join(",")
+}
+
 /// The answer to somebody who may see it.
-pub(super) fn answer(endpoints: &Endpoints, method: &Method, uri: &http::Uri) -> Response<Full<Bytes>> {
+pub(super) fn answer<B>(endpoints: &Endpoints, request: &Request<B>) -> Response<Full<Bytes>> {
+    let (method, uri) = (request.method(), request.uri());
     let not_found = || plain(StatusCode::NOT_FOUND, "404 page not found\n");
     let component = endpoints.component.as_ref();
     let Some(page) = Page::of(uri.path()).filter(|page| match page {
@@ -145,7 +151,10 @@ pub(super) fn answer(endpoints: &Endpoints, method: &Method, uri: &http::Uri) ->
         component.map_or_else(not_found, |component| page(component))
     };
     match page {
-        Page::Metrics => typed(StatusCode::OK, exposition::CONTENT_TYPE, endpoints.metrics.render()),
+        Page::Metrics => {
+            let (content_type, text) = endpoints.metrics.answer(&accept(request));
+            typed(StatusCode::OK, content_type, text)
+        }
         Page::Health { scope, group, check: "" } => {
             all_checks(group, &endpoints.health.states(scope), uri.query())
         }

@@ -2,13 +2,13 @@
 //! server's audit log tells who wrote when.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 use concertina::cli::{Config, Invocation};
-use concertina::clock::{ShiftedClock, SystemClock};
+use concertina::clock::{Clock as _, ShiftedClock, SystemClock};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -60,14 +60,14 @@ pub(crate) async fn one_writes(mut stage: Stage) -> Outcome {
 /// Gives the time at which the API server was taken away.
 async fn play(stage: &mut Stage) -> Outcome<Timestamp> {
     grant(stage).await?;
-    let mut replicas = Replicas { all: BTreeMap::new(), told: Vec::new() };
+    let mut replicas = Replicas::default();
     replicas.start(stage, "a").await?;
     replicas.acts(stage, "a", None).await?;
     replicas.start(stage, "b").await?;
     sleep(Duration::from_secs(3)).await;
 
     for (from, to) in [("a", "b"), ("b", "a")] {
-        let asked = Timestamp::now();
+        let asked = now();
         replicas.get(from)?.signal("TERM")?;
         let took = replicas.acts(stage, to, Some(asked)).await?;
         replicas.told.push(format!("planned hand-over: {took:.1?}"));
@@ -79,7 +79,7 @@ async fn play(stage: &mut Stage) -> Outcome<Timestamp> {
     }
 
     for (from, to) in [("a", "b"), ("b", "a"), ("a", "b")] {
-        let killed = Timestamp::now();
+        let killed = now();
         replicas.get(from)?.signal("KILL")?;
         let took = replicas.acts(stage, to, Some(killed)).await?;
         replicas.told.push(format!("kill -9: {took:.1?}"));
@@ -91,7 +91,7 @@ async fn play(stage: &mut Stage) -> Outcome<Timestamp> {
     let ahead = Ahead::start(stage).await?;
     sleep(Duration::from_secs(3)).await;
 
-    let stopped = Timestamp::now();
+    let stopped = now();
     replicas.get("b")?.signal("STOP")?;
     let (next, took) = replicas.another_acts(stage, "b", stopped).await?;
     replicas.told.push(format!("SIGSTOP: {took:.1?}, then {next} acts"));
@@ -101,23 +101,23 @@ async fn play(stage: &mut Stage) -> Outcome<Timestamp> {
     ensure(code == Some(1), || format!("a leader that slept ended with {code:?}"))?;
     replicas.start(stage, "b").await?;
 
-    let deleted = Timestamp::now();
+    let deleted = now();
     stage.plane.admin.delete(LEASE).await?;
     let (next, took) = replicas.another_acts(stage, "nobody", deleted).await?;
     replicas.told.push(format!("lease deleted: {next} acts after {took:.1?}"));
 
-    let stolen = Timestamp::now();
+    let stolen = now();
     let patch = json!({"spec": {"holderIdentity": "thief", "leaseDurationSeconds": 15}});
     stage.plane.admin.merge(LEASE, &patch).await?;
     let (next, took) = replicas.another_acts(stage, "nobody", stolen + Duration::from_secs(1)).await?;
     replicas.told.push(format!("lease stolen: {next} acts after {:.1?}", took + Duration::from_secs(1)));
     replicas.revive(stage).await?;
 
-    let restart = Timestamp::now();
+    let restart = now();
     stage.plane.stop_apiserver();
     sleep(Duration::from_secs(20)).await;
     stage.plane.start_apiserver_again().await?;
-    let back = Timestamp::now();
+    let back = now();
     replicas.revive(stage).await?;
     let (next, took) = replicas.another_acts(stage, "nobody", back).await?;
     replicas.told.push(format!("API server away for 20 s: {next} acts {took:.1?} after its return"));
@@ -127,8 +127,12 @@ async fn play(stage: &mut Stage) -> Outcome<Timestamp> {
     Ok(restart)
 }
 
+pub(crate) fn now() -> Timestamp {
+    SystemClock.now()
+}
+
 /// Each replica has an account of its own, bound to the built-in role and to one for the Lease.
-async fn grant(stage: &Stage) -> Outcome {
+pub(crate) async fn grant(stage: &Stage) -> Outcome {
     let admin = &stage.plane.admin;
     admin.create("/api/v1/namespaces", &json!({"metadata": {"name": ACCOUNTS}})).await?;
     let subjects = json!([{"kind": "Group", "apiGroup": "rbac.authorization.k8s.io",
@@ -154,7 +158,7 @@ async fn grant(stage: &Stage) -> Outcome {
     admin.create(&format!("{rbac}/clusterrolebindings"), &bind(built_in, "ClusterRole")).await.map(drop)
 }
 
-fn flags(kubeconfig: &PathBuf) -> Vec<String> {
+fn flags(kubeconfig: &Path) -> Vec<String> {
     let mut flags = vec![
         format!("--kubeconfig={}", kubeconfig.display()),
         "--horizontal-pod-autoscaler-sync-period=1s".to_owned(),
@@ -169,7 +173,8 @@ fn flags(kubeconfig: &PathBuf) -> Vec<String> {
 }
 
 /// The processes, by their accounts.
-struct Replicas {
+#[derive(Default)]
+pub(crate) struct Replicas {
     all: BTreeMap<&'static str, Process>,
     /// What was measured.
     told: Vec<String>,
@@ -177,15 +182,20 @@ struct Replicas {
 
 impl Replicas {
     async fn start(&mut self, stage: &Stage, name: &'static str) -> Outcome {
+        self.start_with(stage, name, &[]).await
+    }
+
+    /// With more flags than the usual.
+    pub(crate) async fn start_with(&mut self, stage: &Stage, name: &'static str, more: &[&str]) -> Outcome {
         let kubeconfig = stage.plane.service_account(ACCOUNTS, name).await?;
         let mut command = Command::new(stage::binary());
-        command.args(flags(&kubeconfig));
-        let log = format!("replica-{name}-{}", Timestamp::now().as_second());
+        command.args(flags(&kubeconfig)).args(more);
+        let log = format!("replica-{name}-{}", now().as_second());
         self.all.insert(name, Process::start(&log, command, stage.plane.folder())?);
         Ok(())
     }
 
-    fn get(&mut self, name: &str) -> Outcome<&mut Process> {
+    pub(crate) fn get(&mut self, name: &str) -> Outcome<&mut Process> {
         self.all.get_mut(name).ok_or_else(|| Failure(format!("there is no replica {name}")))
     }
 
@@ -229,7 +239,7 @@ impl Replicas {
         Ok((by, at.duration_since(since).unsigned_abs()))
     }
 
-    fn tails(&self) -> String {
+    pub(crate) fn tails(&self) -> String {
         self.all.values().map(|process| process.tail(15)).collect()
     }
 }
@@ -264,19 +274,20 @@ impl Ahead {
 }
 
 /// The replicas' requests that change anything but the Lease, and what was refused.
-struct Log {
-    writes: Vec<Write>,
+pub(crate) struct Log {
+    pub(crate) writes: Vec<Write>,
     refused: Vec<(Timestamp, String)>,
 }
 
-struct Write {
-    at: Timestamp,
-    by: String,
-    what: String,
+pub(crate) struct Write {
+    pub(crate) at: Timestamp,
+    pub(crate) by: String,
+    /// Verb, resource and subresource.
+    pub(crate) what: String,
 }
 
 impl Log {
-    fn read(stage: &Stage) -> Outcome<Self> {
+    pub(crate) fn read(stage: &Stage) -> Outcome<Self> {
         let prefix = format!("system:serviceaccount:{ACCOUNTS}:");
         let (mut writes, mut refused) = (Vec::new(), Vec::new());
         for entry in stage.plane.audit_log()?.lines() {
@@ -301,7 +312,7 @@ impl Log {
 
     /// Whoever writes after somebody else did has taken over from them: they do not write again before they have
     /// taken over in turn, which takes at least as long as a start.
-    fn no_two_write_at_once(&self) -> Outcome {
+    pub(crate) fn no_two_write_at_once(&self) -> Outcome {
         let terms = self.writes.chunk_by(|one, other| one.by == other.by).collect::<Vec<_>>();
         let text = terms.iter().filter_map(|term| {
             let (first, last) = (term.first()?, term.last()?);
@@ -331,7 +342,7 @@ impl Log {
     }
 
     /// A server that has just started knows no roles for a moment, so only what was before that counts.
-    fn nothing_is_refused_before(&self, restart: Timestamp) -> Outcome {
+    pub(crate) fn nothing_is_refused_before(&self, restart: Timestamp) -> Outcome {
         let refused: Vec<_> =
             self.refused.iter().filter(|(at, _)| *at < restart).map(|(_, what)| what.as_str()).collect();
         ensure(refused.is_empty(), || format!("refused:\n{}", refused.join("\n")))

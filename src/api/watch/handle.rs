@@ -1,5 +1,6 @@
 //! What others may know of a watch: whether it is synced, how old its last event is, what went wrong last.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ pub struct Handle {
 #[derive(Debug)]
 struct Shared {
     resource: &'static str,
+    begun: Instant,
     synced: watch::Sender<bool>,
     inner: Mutex<Inner>,
 }
@@ -27,10 +29,54 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Inner {
     last_event: Option<Instant>,
-    restarts: u64,
+    restarts: BTreeMap<Restart, u64>,
     skipped: u64,
     last_error: Option<ApiError>,
     logged: Option<Instant>,
+}
+
+/// Why a watch or a list was begun anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Restart {
+    /// The server ended the watch, as it does every few minutes.
+    Ended,
+    /// The server did not end the watch when its time was up: the connection is dead.
+    Silent,
+    /// The version is no longer known, or not yet: everything is listed again.
+    Expired,
+    /// The permission is missing.
+    Forbidden,
+    /// The server answered with another error.
+    Refused,
+    /// No connection, a broken one, or no answer in time.
+    Unreachable,
+    /// The answer is not what it should be.
+    Unreadable,
+}
+
+impl Restart {
+    /// As the label `reason` names it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ended => "ended",
+            Self::Silent => "silent",
+            Self::Expired => "expired",
+            Self::Forbidden => "forbidden",
+            Self::Refused => "refused",
+            Self::Unreachable => "unreachable",
+            Self::Unreadable => "unreadable",
+        }
+    }
+
+    fn after(error: &ApiError) -> Self {
+        match error {
+            _ if super::expired(error) => Self::Expired,
+            _ if error.is_forbidden() => Self::Forbidden,
+            ApiError::Status { .. } => Self::Refused,
+            ApiError::Decode(_) | ApiError::TooLarge { .. } => Self::Unreadable,
+            _ => Self::Unreachable,
+        }
+    }
 }
 
 /// A snapshot of a watch's state.
@@ -42,8 +88,10 @@ pub struct WatchStatus {
     pub synced: bool,
     /// Time since the last event, bookmark or complete list.
     pub since_last_event: Option<Duration>,
-    /// How often the watch was opened anew.
-    pub restarts: u64,
+    /// The same; since the watch began if there was none yet.
+    pub age: Duration,
+    /// How often the watch was begun anew, and why.
+    pub restarts: BTreeMap<Restart, u64>,
     /// Objects that could not be decoded.
     pub skipped: u64,
     /// What is wrong now; gone as soon as something arrives.
@@ -52,7 +100,8 @@ pub struct WatchStatus {
 
 impl Handle {
     pub(super) fn new(resource: &'static str) -> Self {
-        let shared = Shared { resource, synced: watch::Sender::new(false), inner: Mutex::default() };
+        let (begun, synced) = (Instant::now(), watch::Sender::new(false));
+        let shared = Shared { resource, begun, synced, inner: Mutex::default() };
         Self { shared: Arc::new(shared) }
     }
 
@@ -74,7 +123,8 @@ impl Handle {
             resource: self.shared.resource,
             synced: self.is_synced(),
             since_last_event: inner.last_event.map(|at| at.elapsed()),
-            restarts: inner.restarts,
+            age: inner.last_event.unwrap_or(self.shared.begun).elapsed(),
+            restarts: inner.restarts.clone(),
             skipped: inner.skipped,
             error: inner.last_error.clone(),
         }
@@ -93,8 +143,8 @@ impl Handle {
         }
     }
 
-    pub(super) fn restarted(&self) {
-        self.lock().restarts += 1;
+    pub(super) fn restarted(&self, why: Restart) {
+        *self.lock().restarts.entry(why).or_default() += 1;
     }
 
     pub(super) fn skipped(&self) {
@@ -106,7 +156,7 @@ impl Handle {
     pub(super) fn failed(&self, error: &ApiError) {
         let resource = self.shared.resource;
         let mut inner = self.lock();
-        inner.restarts += 1;
+        *inner.restarts.entry(Restart::after(error)).or_default() += 1;
         let known = inner.last_error.as_ref().is_some_and(|last| last.same_trouble(error));
         let silent = known && inner.logged.is_some_and(|at| !self.is_synced() || at.elapsed() < REMIND);
         inner.last_error = Some(error.clone());

@@ -21,7 +21,7 @@ use super::decode::{self, DecodeError, HpaObject, WirePod};
 use super::error::{ApiError, Status};
 use super::jitter::Jitter;
 
-pub use handle::{Handle, WatchStatus};
+pub use handle::{Handle, Restart, WatchStatus};
 
 /// Objects per page of a list.
 pub(super) const PAGE: &str = "500";
@@ -236,7 +236,7 @@ where
             let line = match timeout_at(opened + STREAMING_LIST_TIMEOUT, lines.next()).await {
                 Ok(Ok(Some(line))) => line,
                 Ok(Ok(None)) => {
-                    self.handle.restarted();
+                    self.handle.restarted(Restart::Ended);
                     return Outcome::Ended { lasted: opened.elapsed(), events: 0 };
                 }
                 Ok(Err(error)) => return self.failed(&error),
@@ -284,8 +284,8 @@ where
             let line = match timeout_at(opened + length + GRACE, lines.next()).await {
                 Ok(Ok(Some(line))) => line,
                 // The server's time is up, or ours, should the connection be dead: both resume where they were.
-                Ok(Ok(None)) | Err(_) => {
-                    self.handle.restarted();
+                ended @ (Ok(Ok(None)) | Err(_)) => {
+                    self.handle.restarted(if ended.is_ok() { Restart::Ended } else { Restart::Silent });
                     return Outcome::Ended { lasted: opened.elapsed(), events };
                 }
                 Ok(Err(error)) => return self.failed(&error),
