@@ -55,6 +55,8 @@ mod process;
 mod rest;
 #[path = "e2e/rule_scenarios.rs"]
 mod rule_scenarios;
+#[path = "e2e/serving.rs"]
+mod serving;
 #[path = "e2e/side_by_side.rs"]
 mod side_by_side;
 #[path = "e2e/stage.rs"]
@@ -213,6 +215,12 @@ async fn one_of_several_replicas_writes_whatever_happens() -> Outcome {
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn a_rolling_update_and_back_writes_nothing_wrong() -> Outcome {
     upgrade::rolls(&Stage::set().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn everybody_sees_what_he_may_of_the_secure_port() -> Outcome {
+    serving::everybody_sees_his_own(&Stage::set().await?).await
 }
 
 async fn scenario(stage: &Stage, name: &str, which: Autoscaler, play: Play) -> Outcome {
