@@ -61,12 +61,21 @@ pub enum Group {
     Serving,
     /// Logs, health, metrics of our own.
     Operation,
+    /// Whom a manifest of roles is for.
+    Rbac,
 }
 
 impl Group {
     /// All of them, in order.
-    pub const ALL: [Self; 6] =
-        [Self::Autoscaling, Self::Cluster, Self::Metrics, Self::Election, Self::Serving, Self::Operation];
+    pub const ALL: [Self; 7] = [
+        Self::Rbac,
+        Self::Autoscaling,
+        Self::Cluster,
+        Self::Metrics,
+        Self::Election,
+        Self::Serving,
+        Self::Operation,
+    ];
 
     /// The heading.
     pub fn title(self) -> &'static str {
@@ -77,6 +86,7 @@ impl Group {
             Self::Election => "Leader election",
             Self::Serving => "Secure serving",
             Self::Operation => "Operation",
+            Self::Rbac => "Roles",
         }
     }
 }

@@ -19,7 +19,8 @@ use tokio::time::Instant;
 use tower::{BoxError, Service, ServiceExt};
 
 use super::HttpService;
-use super::exec::{Identity, Plugin, PluginError};
+use super::account::{Account, AccountError, Token};
+use super::exec::{Identity, Issued, Plugin, PluginError};
 use super::proxy::basic;
 use crate::api::client::ClientError;
 
@@ -49,15 +50,19 @@ pub enum CredentialError {
     /// The credential plugin gave none.
     #[error(transparent)]
     Plugin(#[from] PluginError),
+    /// There is no token of the ServiceAccount to act as.
+    #[error(transparent)]
+    Account(AccountError),
 }
 
 /// Where the credentials of requests come from.
 #[derive(Debug)]
-pub(super) enum Source {
+pub(in crate::api) enum Source {
     Nothing,
     Header(HeaderValue),
     File(TokenFile),
     Plugin(Arc<Plugin>),
+    Account(Arc<Account>),
 }
 
 impl Source {
@@ -89,7 +94,46 @@ impl Source {
     }
 }
 
-fn bearer(token: &str) -> Result<HeaderValue, CredentialError> {
+/// What a request to another server than the API server shows, beside the certificate of the configuration.
+#[cfg(feature = "tools")]
+#[derive(Default)]
+pub(in crate::api) struct Shown {
+    /// The `Authorization` header.
+    pub(in crate::api) header: Option<HeaderValue>,
+    /// Certificate and key that the plugin gave, as PEM.
+    pub(in crate::api) identity: Option<(String, String)>,
+}
+
+impl Source {
+    /// Asks the plugin, if there is one, for credentials.
+    pub(in crate::api) async fn log_in(&self) -> Result<(), PluginError> {
+        match self {
+            Self::Plugin(plugin) => plugin.current().await.map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    /// What a request would show now.
+    #[cfg(feature = "tools")]
+    pub(in crate::api) async fn shown(&self) -> Result<Shown, CredentialError> {
+        Ok(match self {
+            // A ServiceAccount that the controller acts as is nobody who asks others.
+            Self::Nothing | Self::Account(_) => Shown::default(),
+            Self::Header(header) => Shown { header: Some(header.clone()), identity: None },
+            Self::File(file) => Shown { header: Some(file.header()), identity: None },
+            Self::Plugin(plugin) => {
+                let now = plugin.current().await?;
+                let identity = now.identity.as_ref();
+                Shown {
+                    header: now.token.as_deref().map(bearer).transpose()?,
+                    identity: identity.map(|identity| (identity.certificate.clone(), identity.key.clone())),
+                }
+            }
+        })
+    }
+}
+
+pub(super) fn bearer(token: &str) -> Result<HeaderValue, CredentialError> {
     let mut value =
         HeaderValue::try_from(format!("Bearer {}", token.trim())).map_err(|_| CredentialError::Token)?;
     value.set_sensitive(true);
@@ -98,7 +142,7 @@ fn bearer(token: &str) -> Result<HeaderValue, CredentialError> {
 
 /// A token in a file that is read again from time to time, because such tokens are replaced before they expire.
 #[derive(Debug)]
-pub(super) struct TokenFile {
+pub(in crate::api) struct TokenFile {
     path: PathBuf,
     last: Mutex<(HeaderValue, Instant)>,
 }
@@ -179,6 +223,12 @@ impl Certified {
     }
 }
 
+/// What was given for one request, to be named if the server refuses it.
+enum Given {
+    Plugin(Arc<Issued>),
+    Token(Arc<Token>),
+}
+
 impl Authorized {
     async fn send(self, mut request: Request<Body>) -> Result<Response<Incoming>, BoxError> {
         let (mut header, mut http, mut issued) = (None, self.http, None);
@@ -192,7 +242,12 @@ impl Authorized {
                 if let Some(identity) = &now.identity {
                     http = self.certified.http(identity)?;
                 }
-                issued = Some(now);
+                issued = Some(Given::Plugin(now));
+            }
+            Source::Account(account) => {
+                let token = account.current().await?;
+                header = Some(token.header.clone());
+                issued = Some(Given::Token(token));
             }
         }
         if let Some(header) = header {
@@ -202,7 +257,8 @@ impl Authorized {
         if answer.status() == StatusCode::UNAUTHORIZED {
             match (&*self.source, issued) {
                 (Source::File(file), _) => file.refused(),
-                (Source::Plugin(plugin), Some(issued)) => plugin.refused(&issued),
+                (Source::Plugin(plugin), Some(Given::Plugin(issued))) => plugin.refused(&issued),
+                (Source::Account(account), Some(Given::Token(token))) => account.refused(&token),
                 _ => {}
             }
         }

@@ -80,9 +80,9 @@ impl Access {
             }
             Some(path) => {
                 let cluster = kubeconfig::load(Some(path), None)
-                    .map_err(|source| ServeError::Kubeconfig { flag, source })?;
-                let own =
-                    Clients::new(&cluster, options).map_err(|source| ServeError::Client { flag, source })?;
+                    .map_err(|source| ServeError::Kubeconfig { flag, source: Box::new(source) })?;
+                let own = Clients::new(&cluster, options)
+                    .map_err(|source| ServeError::Client { flag, source: Box::new(source) })?;
                 Ok(own.reviews)
             }
         };
