@@ -59,6 +59,8 @@ mod process;
 mod rest;
 #[path = "e2e/rule_scenarios.rs"]
 mod rule_scenarios;
+#[path = "e2e/serving.rs"]
+mod serving;
 #[path = "e2e/side_by_side.rs"]
 mod side_by_side;
 #[path = "e2e/stage.rs"]
@@ -237,6 +239,12 @@ async fn the_built_in_loop_is_waited_for_and_taken_over_from() -> Outcome {
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn the_roles_that_are_printed_are_enough_and_not_too_much() -> Outcome {
     identity::roles(&Stage::set().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn everybody_sees_what_he_may_of_the_secure_port() -> Outcome {
+    serving::everybody_sees_his_own(&Stage::set().await?).await
 }
 
 async fn scenario(stage: &Stage, name: &str, which: Autoscaler, play: Play) -> Outcome {

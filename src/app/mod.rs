@@ -112,7 +112,7 @@ pub async fn run_with(
     }
     let Surroundings { server, clock, identity } = surroundings;
     let access = Access::new(config, clients, &client_options(config, &telemetry), Arc::clone(&clock))?;
-    let ports = Server::bind(&config.serving)?;
+    let listening = Server::bind(&config.serving)?;
     let health = Health::new();
     let serving = CancellationToken::new();
     let watches = CancellationToken::new();
@@ -135,8 +135,8 @@ pub async fn run_with(
     let leading = Leading::prepare(config, clients, identity, clock, seed);
     checks::add(&health, &assembly, leading.as_ref(), guard.as_ref(), findings, &stop);
     let endpoints = Endpoints::new(health, metrics, assembly.decisions.clone()).with_component(component);
-    let (secure, plain) = (ports.secure_address(), ports.plain_address());
-    let server_task = tokio::spawn(ports.run(endpoints, access, serving.clone()));
+    let (secure, plain) = (listening.secure_address(), listening.plain_address());
+    let server_task = tokio::spawn(listening.run(endpoints, access, serving.clone()));
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         %server,

@@ -135,6 +135,10 @@ async fn all_hpas_are_listed_page_by_page() {
     }
     let expected = ["api", "jobs", "mail", "shop", "web"];
     assert_eq!(names.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), expected);
+    let own: DecisionSummaryList = get(&rig, "/decisions?namespace=shop").await;
+    assert_eq!(own.items.len(), 5);
+    let other: DecisionSummaryList = get(&rig, "/decisions?namespace=sho&continue=a%2Fb").await;
+    assert_eq!((other.items.len(), other.metadata.next), (0, None));
     assert!(names.iter().all(|(_, sentence)| sentence.starts_with("stays at 4: ")));
 }
 
@@ -152,6 +156,7 @@ async fn what_cannot_be_is_refused_with_a_reason() {
         ("/decisions/Shop/web", 400, "namespace \"Shop\" cannot be"),
         ("/decisions/shop/%ff", 400, "name \"%ff\" cannot be"),
         ("/decisions//web", 400, "namespace \"\" cannot be"),
+        ("/decisions?namespace=Shop", 400, "namespace \"Shop\" cannot be"),
         ("/decisions?limit=many", 400, "limit \"many\" is not a count"),
         ("/decisions?continue=x", 400, "continue \"x\" was not given by this server"),
     ] {
