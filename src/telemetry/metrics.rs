@@ -45,6 +45,33 @@ struct Inner {
     request_seconds: Histograms<HostLabels>,
     leader: Family<WorkqueueLabels, Gauge>,
     events_dropped: Counter,
+    takeover: Family<StateLabels, Gauge>,
+    foreign_writes: Counter,
+    shadow: Family<ShadowLabels, Counter>,
+}
+
+/// What a leader does while another controller may be at work on the same HPAs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TakeOverState {
+    /// It decides and records, and waits until nobody else has written for long enough.
+    Observing,
+    /// It writes.
+    Acting,
+    /// Another controller writes: it decides and records, and writes nothing.
+    Holding,
+}
+
+impl TakeOverState {
+    const ALL: [Self; 3] = [Self::Observing, Self::Acting, Self::Holding];
+
+    /// As the label `state` names it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Observing => "observing",
+            Self::Acting => "acting",
+            Self::Holding => "holding",
+        }
+    }
 }
 
 // Fields are labels, in the order in which Go's registry writes them: sorted.
@@ -90,6 +117,16 @@ struct RequestLabels {
 struct HostLabels {
     host: String,
     verb: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabels {
+    state: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ShadowLabels {
+    result: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -178,6 +215,24 @@ impl Metrics {
         self.0.leader.get_or_create(&WorkqueueLabels { name: lease.to_owned() }).set(leads.into());
     }
 
+    /// What this process does about another controller: one of the states is 1, the others are 0.
+    pub fn takeover(&self, now: TakeOverState) {
+        for state in TakeOverState::ALL {
+            let labels = StateLabels { state: state.as_str() };
+            self.0.takeover.get_or_create(&labels).set((state == now).into());
+        }
+    }
+
+    /// A write of another controller was seen: to an HPA's status, or to a scale that an HPA controls.
+    pub fn foreign_write(&self) {
+        self.0.foreign_writes.inc();
+    }
+
+    /// A change that another controller made was compared with the own decision. `result`: one of a fixed few.
+    pub fn shadow_decision(&self, result: &'static str) {
+        self.0.shadow.get_or_create(&ShadowLabels { result }).inc();
+    }
+
     /// An event was not sent: too many, or the namespace is ending.
     pub fn event_dropped(&self) {
         self.0.events_dropped.inc();
@@ -237,6 +292,9 @@ impl Inner {
             request_seconds: add(to, "rest_client_request_duration_seconds", "[ALPHA] Request latency in seconds. Broken down by verb, and host.", Family::new_with_constructor(request_buckets)),
             leader: add(to, "leader_election_master_status", "[ALPHA] Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. 'name' is the string used to identify the lease. Please make sure to group by name.", Family::default()),
             events_dropped: add(to, "concertina_events_dropped_total", "Number of events that were not sent.", Counter::default()),
+            takeover: add(to, "concertina_takeover_state", "What this process does about another controller of the same HPAs: 1 for the state it is in (observing, acting, holding), 0 for the others.", Family::default()),
+            foreign_writes: add(to, "concertina_foreign_writes_total", "Writes of another controller to the status of an HPA or to a scale that one controls.", Counter::default()),
+            shadow: add(to, "concertina_shadow_decisions_total", "Changes made by another controller, compared with the own decision of that period, by result.", Family::default()),
         }
     }
 }
@@ -344,6 +402,9 @@ mod tests {
         metrics.rest_duration("GET", "10.0.0.1:443", Duration::from_millis(30));
         metrics.leader("kube-controller-manager", true);
         metrics.event_dropped();
+        metrics.takeover(TakeOverState::Observing);
+        metrics.foreign_write();
+        metrics.shadow_decision("same");
         metrics
     }
 
@@ -358,6 +419,9 @@ mod tests {
         let expected = [
             "concertina_build_info gauge",
             "concertina_events_dropped_total counter",
+            "concertina_foreign_writes_total counter",
+            "concertina_shadow_decisions_total counter",
+            "concertina_takeover_state gauge",
             "horizontal_pod_autoscaler_controller_desired_replicas gauge",
             "horizontal_pod_autoscaler_controller_metric_computation_duration_seconds histogram",
             "horizontal_pod_autoscaler_controller_metric_computation_total counter",
@@ -397,6 +461,9 @@ mod tests {
             "rest_client_requests_total{code=\"200\",host=\"10.0.0.1:443\",method=\"GET\"} 1\n",
             "rest_client_request_duration_seconds_bucket{host=\"10.0.0.1:443\",verb=\"GET\",le=\"0.1\"} 1\n",
             "leader_election_master_status{name=\"kube-controller-manager\"} 1\n",
+            "concertina_takeover_state{state=\"acting\"} 0\n",
+            "concertina_takeover_state{state=\"observing\"} 1\n",
+            "concertina_shadow_decisions_total{result=\"same\"} 1\n",
         ];
         for lines in expected {
             assert!(text.contains(lines), "{lines} in {text}");
