@@ -17,5 +17,6 @@ mod platform;
 pub mod process;
 pub mod record;
 pub mod serve;
+pub mod shadow;
 pub mod store;
 pub mod telemetry;

@@ -130,7 +130,8 @@ pub async fn run_with(
     let assembly = Assembly::start(parts, &watches);
     let leading = Leading::prepare(config, clients, identity, clock, seed);
     checks::add(&health, &assembly, leading.as_ref(), &stop);
-    let endpoints = Endpoints { health, metrics, decisions: assembly.decisions.clone() };
+    let (decisions, parity) = (assembly.decisions.clone(), assembly.parity.clone());
+    let endpoints = Endpoints { health, metrics, decisions, parity };
     let server_task = tokio::spawn(serve::serve(listener, endpoints, serving.clone()));
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),

@@ -3,6 +3,7 @@
 //! Workers bound the syncs that decide or write. A sync that waits for metrics holds none, and a sync that panics
 //! takes nobody with it: its HPA comes back a period later like any other.
 
+mod beside;
 mod gather;
 mod histories;
 mod intake;
@@ -24,6 +25,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use self::beside::{Before, Beside, Compared};
 pub use self::histories::Histories;
 pub use self::intake::{HpaIntake, PodIntake};
 pub use self::observe::{Concluded, Observer, Observers};
@@ -62,6 +64,8 @@ pub struct Controller {
     pub histories: Histories,
     /// Who is told of concluded syncs.
     pub observers: Observers,
+    /// Who compares the decisions with those of another controller that is at work.
+    pub beside: Option<Arc<dyn Beside>>,
     /// Which HPA is due.
     pub queue: Arc<Queue>,
     /// What is counted.

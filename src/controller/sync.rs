@@ -11,6 +11,7 @@ use autoscaling::{
 use jiff::Timestamp;
 use tokio::time::Instant;
 
+use super::beside::{Before, Compared};
 use super::gather::{Gathered, gather};
 use super::observe::Concluded;
 use super::permit::WorkerPermit;
@@ -41,15 +42,24 @@ impl Controller {
         }
         let started = Instant::now();
         let hpa = view(&record);
-        let (target, scale) = self.read_scale(&hpa).await;
+        let before = self.beside.as_ref().and_then(|beside| beside.before(&record));
+        let (target, scale) = match &before {
+            None => self.read_scale(&hpa).await,
+            Some(Before { scale: Some(scale), .. }) => (None, Ok(scale.clone())),
+            Some(Before { from, .. }) => {
+                let (_, now) = self.read_scale(&hpa).await;
+                (None, now.map(|scale| Scale { replicas: *from, ..scale }))
+            }
+        };
         let plan = plan(&hpa, scale, |selector| self.overlap(key, selector), &self.settings);
         let gathered = self.gather(&plan, &record, permit).await;
         if !self.is_there(&record) {
             // Gone, or replaced by one that is due by itself: what was decided for it concerns nobody any more.
             return Next::Gone;
         }
-        let pods = match plan.scale() {
-            Some(scale) if plan.reads_metrics() => self.pods.select(&key.namespace, &scale.selector),
+        let pods = match (plan.scale(), &before) {
+            (Some(_), Some(Before { pods: Some(pods), .. })) => pods.clone(),
+            (Some(scale), _) if plan.reads_metrics() => self.pods.select(&key.namespace, &scale.selector),
             _ => Vec::new(),
         };
         let history = self.histories.get(&record.uid);
@@ -57,12 +67,20 @@ impl Controller {
         let at = self.clock.now();
         let decision = decide(&hpa, &plan, &answers, &history, &self.settings, at);
         let outcome = self.rescale(key, &decision, target).await;
-        let conclusion = conclude(&hpa, decision, &outcome, &history, &self.settings, self.clock.now());
+        let concluded_at = self.clock.now();
+        let mut conclusion = conclude(&hpa, decision, &outcome, &history, &self.settings, concluded_at);
+        if let Some(before) = &before {
+            before.remember(&record.spec, &history, &mut conclusion.changes);
+        }
         log(key, &conclusion, &outcome, at);
         let concluded =
             Concluded { hpa: &record, at, answers: &answers, outcome: &outcome, conclusion: &conclusion };
         for observer in &self.observers {
             observer.concluded(&concluded);
+        }
+        if let Some(beside) = &self.beside {
+            let (scale, before) = (plan.scale(), before.as_ref());
+            beside.compared(&Compared { sync: &concluded, scale, history: &history, before });
         }
         self.finish(&record, &conclusion).await;
         if !self.is_there(&record) {
@@ -153,6 +171,8 @@ impl Controller {
             (Verdict::Rescale { to, .. }, Some(target)) => {
                 super::rescale::rescale(&self.scales, key, target, *to).await
             }
+            // Somebody else has.
+            (Verdict::Rescale { .. }, None) => WriteOutcome::Withheld,
             _ => WriteOutcome::NotNeeded,
         }
     }

@@ -9,6 +9,7 @@
 //! | `/readyz` | `ok` once the caches are filled and the API server answers |
 //! | `/metrics` | Prometheus' text format |
 //! | `/decisions`, `/decisions/{namespace}/{name}` | the record of decisions, as JSON (`docs/decisions.md`) |
+//! | `/parity` | what a dry run has compared, as JSON (`docs/shadow.md`) |
 //!
 //! The health paths take `?verbose` and `?exclude=name`, and have a page per check (`/readyz/ping`), in the format of
 //! Kubernetes' components. Unlike there, a failed check names its reason.
@@ -38,6 +39,7 @@ use tokio_util::task::TaskTracker;
 pub use self::health::{Condition, Health, Scope};
 use self::health::{all_checks, one_check};
 use crate::record::{Answer, Decisions};
+use crate::shadow::Parity;
 use crate::telemetry::exposition;
 use crate::telemetry::metrics::Metrics;
 
@@ -62,6 +64,8 @@ pub struct Endpoints {
     pub metrics: Metrics,
     /// The record behind `/decisions`; `None` if none is kept.
     pub decisions: Option<Decisions>,
+    /// The comparison behind `/parity`; `None` if this is no dry run.
+    pub parity: Option<Parity>,
 }
 
 /// Serves connections until `stop`; then ends after the requests under way, or five seconds.
@@ -147,6 +151,7 @@ enum Page<'a> {
     Metrics,
     /// What follows `/decisions`.
     Decisions(&'a str),
+    Parity,
 }
 
 impl<'a> Page<'a> {
@@ -157,6 +162,7 @@ impl<'a> Page<'a> {
             "healthz" | "livez" => Some(Self::Health { scope: Scope::Live, group, check }),
             "readyz" => Some(Self::Health { scope: Scope::Ready, group, check }),
             "metrics" if page == group => Some(Self::Metrics),
+            "parity" if page == group => Some(Self::Parity),
             "decisions" => page.strip_prefix(group).map(Self::Decisions),
             _ => None,
         }
@@ -170,7 +176,7 @@ fn answer(endpoints: &Endpoints, method: &Method, uri: &http::Uri) -> Response<F
     if !matches!(*method, Method::GET | Method::HEAD) {
         let (status, message) = (StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered");
         let mut response = match page {
-            Page::Decisions(_) => json(Answer::failure(status, message.to_owned())),
+            Page::Decisions(_) | Page::Parity => json(Answer::failure(status, message.to_owned())),
             Page::Health { .. } | Page::Metrics => plain(status, format!("405 {message}\n")),
         };
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -182,6 +188,13 @@ fn answer(endpoints: &Endpoints, method: &Method, uri: &http::Uri) -> Response<F
             all_checks(group, &endpoints.health.states(scope), uri.query())
         }
         Page::Health { scope, check, .. } => one_check(check, endpoints.health.states(scope)),
+        Page::Parity => json(endpoints.parity.as_ref().map_or_else(
+            || {
+                let message = "nothing is compared: this controller was started without --dry-run";
+                Answer::failure(StatusCode::NOT_FOUND, message.to_owned())
+            },
+            Parity::answer,
+        )),
         Page::Decisions(rest) => json(endpoints.decisions.as_ref().map_or_else(
             || {
                 let message = "no decisions are recorded: --decisions-per-hpa is 0";

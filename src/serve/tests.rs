@@ -4,7 +4,7 @@ use tokio::net::TcpStream;
 use super::*;
 
 fn endpoints() -> Endpoints {
-    Endpoints { health: Health::new(), metrics: Metrics::new(), decisions: None }
+    Endpoints { health: Health::new(), metrics: Metrics::new(), decisions: None, parity: None }
 }
 
 /// Status line's code, header text and body of one request on a connection of its own.

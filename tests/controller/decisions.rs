@@ -21,6 +21,7 @@ async fn ask(rig: &Rig, request_line: &str) -> (u16, String, String) {
         health: Health::new(),
         metrics: rig.telemetry.clone(),
         decisions: rig.assembly.decisions.clone(),
+        parity: None,
     };
     let (mut client, server) = tokio::io::duplex(1 << 20);
     let server = tokio::spawn(serve_connection(server, endpoints, CancellationToken::new()));

@@ -16,6 +16,7 @@ async fn ask(rig: &Rig, words: &[&str]) -> (Result<Found, WhyError>, String) {
         health: Health::new(),
         metrics: rig.telemetry.clone(),
         decisions: rig.assembly.decisions.clone(),
+        parity: None,
     };
     let connector = tower::service_fn(move |_: http::Uri| {
         let (client, server) = tokio::io::duplex(1 << 20);
