@@ -32,8 +32,6 @@ pub struct Before {
     pub from: i32,
     /// `spec.replicas` after it.
     pub to: i32,
-    /// The Scale as it was; `None` if it was never read.
-    pub scale: Option<Scale>,
     /// The pods when the rescale was seen; `None` if the selector is not known.
     pub pods: Option<Vec<Arc<Pod>>>,
 }

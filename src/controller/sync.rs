@@ -43,14 +43,11 @@ impl Controller {
         let started = Instant::now();
         let hpa = view(&record);
         let before = self.beside.as_ref().and_then(|beside| beside.before(&record));
-        let (target, scale) = match &before {
-            None => self.read_scale(&hpa).await,
-            Some(Before { scale: Some(scale), .. }) => (None, Ok(scale.clone())),
-            Some(Before { from, .. }) => {
-                let (_, now) = self.read_scale(&hpa).await;
-                (None, now.map(|scale| Scale { replicas: *from, ..scale }))
-            }
-        };
+        let (mut target, mut scale) = self.read_scale(&hpa).await;
+        if let (Some(before), Ok(scale)) = (&before, &mut scale) {
+            scale.replicas = before.from;
+            target = None;
+        }
         let plan = plan(&hpa, scale, |selector| self.overlap(key, selector), &self.settings);
         let gathered = self.gather(&plan, &record, permit).await;
         if !self.is_there(&record) {

@@ -8,6 +8,8 @@ use super::wire::{Doubt, Ours, Outcome, Verdict};
 
 /// How many own decisions are kept, at most; those of two periods are, unless syncs come as fast as statuses change.
 const DECISIONS: usize = 16;
+/// Syncs that are less apart saw the same, as a part of the period.
+pub(super) const JUST_BEFORE: i32 = 20;
 /// How many periods a wish of ours may stay alone, if the other controller was seen to have looked meanwhile.
 const PATIENCE: i32 = 2;
 /// How many, if it was not seen.
@@ -109,7 +111,8 @@ impl Machine {
             want => want.insert(Want { since: own.at, from: own.from, up, judged: false }),
         };
         let waited = own.at.duration_since(want.since);
-        let looked = self.sign.is_some_and(|sign| sign > want.since);
+        // What it wrote right before our wish is what it saw of the same metrics.
+        let looked = self.sign.is_some_and(|sign| want.since.duration_since(sign) <= period / JUST_BEFORE);
         let patience = if looked { PATIENCE } else { LONG_PATIENCE };
         if want.judged || waited < period.saturating_mul(patience) {
             return None;

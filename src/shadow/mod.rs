@@ -18,13 +18,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use autoscaling::Scale;
 use autoscaling::settings::Settings;
 use autoscaling::status::Status;
 use jiff::{SignedDuration, Timestamp};
 
 use self::ledger::Ledger;
-use self::machine::{Case, Machine, Own};
+use self::machine::{Case, JUST_BEFORE, Machine, Own};
 pub use self::pages::Parity;
 use self::trial::{Inputs, Memory, Trial};
 use self::wire::{Builtin, Change, Outcome, Verdict};
@@ -36,8 +35,6 @@ use crate::telemetry::metrics::Metrics as Telemetry;
 
 /// How many rescales of one HPA may wait for their sync; more come only where none is made.
 const WAITING: usize = 8;
-/// A status is not answered by a sync if there was one that shortly before, as a part of the period.
-const JUST_NOW: i32 = 20;
 /// Statuses have whole seconds, and clocks differ a little: what a change may seem late by without being so.
 const CLOCKS: SignedDuration = SignedDuration::from_secs(3);
 
@@ -110,14 +107,9 @@ impl Shadow {
     }
 
     fn before(&self, watched: &Watched, key: &Key, builtin: Builtin, seen: Timestamp) -> Before {
-        let scale = watched.last.as_ref().map(|last| &last.scale);
-        let pods = scale.map(|scale| self.parts.pods.select(&key.namespace, &scale.selector));
-        let scale = scale.map(|scale| {
-            let same = scale.replicas == builtin.from;
-            let status_replicas = if same { scale.status_replicas } else { builtin.from };
-            Scale { replicas: builtin.from, status_replicas, ..scale.clone() }
-        });
-        Before { seen, from: builtin.from, to: builtin.to, scale, pods }
+        let selector = watched.last.as_ref().map(|last| &last.scale.selector);
+        let pods = selector.map(|selector| self.parts.pods.select(&key.namespace, selector));
+        Before { seen, from: builtin.from, to: builtin.to, pods }
     }
 
     /// Compares a rescale that was seen with the sync that saw the target as it was before.
@@ -224,7 +216,7 @@ impl Observer for Shadow {
             }
             let status = Arc::clone(&new.status);
             watched.waiting.push_back(Waiting { before, builtin, status, taken: false });
-        } else if watched.machine.last_at().is_some_and(|at| now.duration_since(at) < self.period / JUST_NOW) {
+        } else if watched.machine.last_at().is_some_and(|at| now.duration_since(at) < self.period / JUST_BEFORE) {
             return;
         }
         drop(state);
