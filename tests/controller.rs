@@ -14,6 +14,8 @@ mod support;
 mod bad_objects;
 #[path = "controller/decisions.rs"]
 mod decisions;
+#[path = "controller/election.rs"]
+mod election;
 #[path = "controller/identity.rs"]
 mod identity;
 #[path = "controller/metadata.rs"]

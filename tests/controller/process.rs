@@ -1,49 +1,17 @@
 //! The process around the loop: how it starts without a server, and how it ends.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use concertina::app::{AppError, Surroundings, client_options, run_with};
 use concertina::cli::Config;
 use concertina::embedded::{FaultAction, FaultRule};
-use concertina::telemetry::metrics::Metrics;
-use tokio::task::JoinHandle;
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
-use crate::support::logs;
 use crate::support::objects::{external, hpa};
-use crate::support::{Stage, link};
+use crate::support::process::Process;
+use crate::support::{Stage, logs};
 
-type Ended = JoinHandle<Result<(), AppError>>;
-
-/// The whole process but for its command line, alone; health is served on a free port.
-fn process(stage: &Stage) -> (CancellationToken, Ended) {
-    process_of(stage, "alone", Config { election: None, ..Config::default() })
-}
-
-fn process_of(stage: &Stage, identity: &str, config: Config) -> (CancellationToken, Ended) {
-    let config = Config { health_address: "127.0.0.1:0".parse().unwrap(), ..config };
-    let telemetry = Metrics::new();
-    let clients = link::clients(&stage.cluster, &client_options(&config, &telemetry));
-    let stop = CancellationToken::new();
-    let surroundings = Surroundings {
-        server: "http://embedded/".to_owned(),
-        clock: Arc::clone(&stage.clock),
-        identity: identity.to_owned(),
-    };
-    let stopped = stop.clone();
-    let running =
-        tokio::spawn(async move { run_with(&config, &clients, surroundings, telemetry, stopped).await });
-    (stop, running)
-}
-
-/// Ends the process; how long it took.
-async fn end(stop: &CancellationToken, running: Ended) -> Duration {
-    let start = Instant::now();
-    stop.cancel();
-    running.await.unwrap().unwrap();
-    start.elapsed()
+/// The whole process but for its command line, alone.
+fn process(stage: &Stage) -> Process {
+    Process::start(stage, "alone", Config { election: None, ..Config::default() })
 }
 
 /// One HPA that wants 8 instead of 4 replicas, if it gets its metric.
@@ -59,11 +27,11 @@ fn one() -> Stage {
 async fn without_a_server_it_says_so_once_a_minute_and_ends_at_once_when_told() {
     let stage = one();
     stage.cluster.faults().add(FaultRule::new(FaultAction::Close));
-    let (stop, running) = process(&stage);
+    let process = process(&stage);
     stage.pass(600.0).await;
     assert_eq!(logs::with("waiting for the API server").len(), 10, "{:?}", logs::with(""));
     assert!(logs::with("").len() <= 13, "{:?}", logs::with(""));
-    assert_eq!(end(&stop, running).await, Duration::ZERO);
+    assert_eq!(process.end().await, Duration::ZERO);
 
     // What the server says when it comes concerns nobody any more.
     stage.cluster.faults().clear();
@@ -74,7 +42,7 @@ async fn without_a_server_it_says_so_once_a_minute_and_ends_at_once_when_told() 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_goes_later_is_told_of_once_a_minute_and_so_is_its_return() {
     let stage = one();
-    let (stop, running) = process(&stage);
+    let process = process(&stage);
     stage.pass(20.0).await;
     let before = logs::with("cannot list and watch").len();
     stage.cluster.faults().add(FaultRule::new(FaultAction::Close).path_suffix("/pods"));
@@ -85,16 +53,16 @@ async fn a_server_that_goes_later_is_told_of_once_a_minute_and_so_is_its_return(
     stage.cluster.faults().clear();
     stage.pass(80.0).await;
     assert_eq!(logs::with("the watch works again").len(), 1);
-    end(&stop, running).await;
+    process.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn at_the_end_a_sync_that_has_begun_is_finished_and_its_events_are_sent() {
     let stage = one();
     stage.fault("/queue", FaultAction::DelayAnswer(Duration::from_secs(10)));
-    let (stop, running) = process(&stage);
+    let process = process(&stage);
     stage.pass(4.0).await;
-    let took = end(&stop, running).await;
+    let took = process.end().await;
     assert!(took >= Duration::from_secs(5) && took < Duration::from_secs(7), "{took:?}");
     assert_eq!(stage.replicas("web"), 8);
     assert_eq!(stage.hpa("web")["status"]["desiredReplicas"], 8);
@@ -107,8 +75,8 @@ async fn at_the_end_a_sync_that_has_begun_is_finished_and_its_events_are_sent() 
 async fn at_the_end_nothing_is_waited_for_longer_than_a_pod_is_given() {
     let stage = one();
     stage.cluster.faults().add(FaultRule::new(FaultAction::Silence).verb("update"));
-    let (stop, running) = process(&stage);
+    let process = process(&stage);
     stage.pass(4.0).await;
-    let took = end(&stop, running).await;
+    let took = process.end().await;
     assert!(took <= Duration::from_secs(25), "{took:?}");
 }

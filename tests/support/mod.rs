@@ -4,6 +4,7 @@
 pub(crate) mod link;
 pub(crate) mod logs;
 pub(crate) mod objects;
+pub(crate) mod process;
 mod stage;
 
 use std::ops::Deref;

@@ -3,6 +3,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::io::DuplexStream;
 use tokio::task::JoinHandle;
+use tokio::time::sleep;
 
 use super::*;
 use crate::api::client::{ClientOptions, Clients};
@@ -169,14 +170,22 @@ async fn a_leader_whose_lease_is_stolen_ends_and_one_whose_lease_is_deleted_make
     let rig = Rig::new();
     let mut a = rig.start("a");
     a.leads().await;
+    // One that saw whose it was does not take what lies there for nobody's.
+    let b = rig.start("b");
+    pass(1).await;
     rig.cluster.delete_now("coordination.k8s.io/leases", "kube-system", "concertina").unwrap();
+    sleep_until(Instant::now() + Duration::from_millis(100)).await;
+    assert_eq!(rig.holder(), "a");
     pass(5).await;
     assert_eq!(rig.holder(), "a");
+    b.release.cancel();
     let mut stolen = rig.lease();
     stolen["spec"]["holderIdentity"] = json!("thief");
     rig.cluster.update(stolen).unwrap();
+    let begun = Instant::now();
     let ended = a.task.await.unwrap();
     assert!(matches!(&ended, End::Lost(reason) if reason.starts_with("thief holds the Lease")), "{ended:?}");
+    assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,109 @@
+//! Several replicas: one acts, the others see what it sees and go on when it ends.
+
+use std::time::Duration;
+
+use concertina::cli::Config;
+use concertina::embedded::LoggedRequest;
+
+use crate::support::Stage;
+use crate::support::objects::{external, hpa};
+use crate::support::process::Process;
+
+/// One HPA that wants 8 instead of 4 replicas.
+fn one() -> Stage {
+    let stage = Stage::new();
+    stage.target("web", 4);
+    stage.external("queue", "80");
+    stage.create(hpa("web", &[external("queue", "10")]));
+    stage
+}
+
+fn start(stage: &Stage, identity: &str) -> Process {
+    Process::start(stage, identity, config())
+}
+
+fn config() -> Config {
+    Config { takeover: concertina::cli::config::TakeOver::Off, ..Config::default() }
+}
+
+fn is_write(request: &LoggedRequest) -> bool {
+    !matches!(&*request.verb, "get" | "list" | "watch") && !request.path.contains("/leases")
+}
+
+fn holder(stage: &Stage) -> String {
+    let lease = stage.cluster.get("coordination.k8s.io/leases", "kube-system", "concertina");
+    lease.unwrap_or_default()["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_stands_by_sees_everything_and_does_nothing() {
+    let stage = one();
+    let leader = start(&stage, "a");
+    stage.until("a leads", 5.0, |stage| stage.replicas("web") == 8).await;
+    let before = stage.count("get", "/scale");
+    let standby = start(&stage, "b");
+    stage.pass(10.0).await;
+    // The leader's own sync comes every 15 s.
+    assert!(stage.count("get", "/scale") <= before + 1);
+    let master = r#"leader_election_master_status{name="concertina"}"#;
+    assert!(leader.telemetry.render().contains(&format!("{master} 1")));
+    assert!(standby.telemetry.render().contains(&format!("{master} 0")));
+    let hpas = "horizontal_pod_autoscaler_controller_num_horizontal_pod_autoscalers 1";
+    assert!(standby.telemetry.render().contains(hpas));
+    standby.end().await;
+    assert_eq!(holder(&stage), "a");
+    leader.end().await;
+    assert_eq!(holder(&stage), "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_planned_hand_over_takes_less_than_two_seconds() {
+    let stage = one();
+    let leader = start(&stage, "a");
+    stage.until("a leads", 5.0, |stage| stage.replicas("web") == 8).await;
+    let standby = start(&stage, "b");
+    stage.pass(7.0).await;
+    let asked = stage.now();
+    leader.end().await;
+    stage.until("b leads", 2.0, |stage| stage.syncs("web").last().is_some_and(|at| *at >= asked)).await;
+    assert_eq!(holder(&stage), "b");
+    standby.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_crash_the_next_decision_comes_within_seventeen_seconds_and_nobody_else_writes() {
+    let mut waits = Vec::new();
+    for round in 0..40_u32 {
+        let stage = one();
+        let leader = start(&stage, "a");
+        stage.until("a leads", 5.0, |stage| stage.replicas("web") == 8).await;
+        let standby = start(&stage, "b");
+        stage.pass(20.0 + f64::from(round) * 0.37).await;
+        leader.cut_off();
+        let cut = stage.now();
+        // There is something to do for whoever acts.
+        stage.external("queue", "100");
+        let dies = tokio::spawn(leader.dies());
+        stage.until("b decides", 20.0, |stage| stage.replicas("web") == 10).await;
+        waits.push(stage.now() - cut);
+        let writes = stage.times(is_write);
+        assert!(!writes.iter().any(|at| *at > cut && *at < cut + Duration::from_secs(10)), "{writes:?}");
+        let (error, took) = dies.await.unwrap();
+        assert!(error.contains("does not lead any more"), "{error}");
+        assert!(took <= Duration::from_secs(10), "{took:?}");
+        standby.end().await;
+    }
+    waits.sort();
+    assert!(waits[37] <= Duration::from_secs(17), "{waits:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_that_start_together_one_writes() {
+    let stage = one();
+    let (a, b) = (start(&stage, "a"), start(&stage, "b"));
+    stage.pass(100.0).await;
+    // One sync per period, and the one at once.
+    assert!((6..=8).contains(&stage.syncs("web").len()), "{:?}", stage.syncs("web"));
+    a.end().await;
+    b.end().await;
+}
