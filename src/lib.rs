@@ -19,4 +19,5 @@ pub mod record;
 pub mod serve;
 pub mod shadow;
 pub mod store;
+pub mod takeover;
 pub mod telemetry;

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use super::Controller;
 use crate::api::decode::{HpaObject, WireContainer, WirePod};
 use crate::api::watch::{Deleted, Sink};
-use crate::store::{Change, ContainerInput, HpaRecord, Key, PodInput, Pods};
+use crate::store::{Change, ContainerInput, HpaRecord, Key, PodInput, Pods, StatusWriter};
 
 /// Takes in HPAs: a new one and a changed spec are due at once, one that is gone is forgotten.
 #[derive(Debug)]
@@ -60,6 +62,7 @@ impl Sink<HpaObject> for HpaIntake {
             spec_raw: object.spec_raw,
             spec: Arc::new(object.spec),
             status: Arc::new(object.status),
+            status_writers: writers(object.status_writers),
         };
         let old = self.controller.hpas.get(&key);
         if let Some(change) = self.controller.hpas.apply(record) {
@@ -81,6 +84,10 @@ impl Sink<HpaObject> for HpaIntake {
         }
         self.controller.telemetry.hpas(self.controller.hpas.len());
     }
+}
+
+fn writers(managers: Vec<(String, Timestamp)>) -> Vec<StatusWriter> {
+    managers.into_iter().map(|(manager, at)| StatusWriter { manager: manager.into(), at }).collect()
 }
 
 /// Takes in pods: from the wire bytes straight into the store, no owned copy in between.
