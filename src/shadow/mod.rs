@@ -9,7 +9,6 @@
 mod ledger;
 mod machine;
 mod pages;
-mod rescale;
 mod said;
 mod trial;
 pub mod wire;
@@ -31,6 +30,7 @@ use crate::clock::SharedClock;
 use crate::controller::queue::Queue;
 use crate::controller::{Before, Beside, Compared, Observer};
 use crate::store::{HpaRecord, Key, Pods};
+use crate::takeover::foreign;
 use crate::telemetry::metrics::Metrics as Telemetry;
 
 /// How many rescales of one HPA may wait for their sync; more come only where none is made.
@@ -208,7 +208,7 @@ impl Observer for Shadow {
             return;
         }
         *last_sign = Some(now);
-        if let Some(rescale) = rescale::rescale(old, new) {
+        if let Some(rescale) = foreign::rescale(&old.status, &new.status) {
             let builtin = Builtin { at: rescale.at, from: rescale.from, to: rescale.to };
             let before = self.before(watched, &new.key, builtin, now);
             if watched.waiting.len() >= WAITING {
