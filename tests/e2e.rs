@@ -55,6 +55,8 @@ mod process;
 mod rest;
 #[path = "e2e/rule_scenarios.rs"]
 mod rule_scenarios;
+#[path = "e2e/shadow.rs"]
+mod shadow;
 #[path = "e2e/side_by_side.rs"]
 mod side_by_side;
 #[path = "e2e/stage.rs"]
@@ -205,6 +207,18 @@ async fn why_explains_what_depends_on_the_past() -> Outcome {
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn one_of_several_replicas_writes_whatever_happens() -> Outcome {
     election::one_writes(Stage::set().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn a_shadow_of_the_built_in_loop_finds_no_difference() -> Outcome {
+    shadow::finds_no_difference(&Stage::set().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn a_shadow_of_the_built_in_loop_finds_a_planted_difference() -> Outcome {
+    shadow::finds_a_planted_difference(&Stage::set().await?).await
 }
 
 async fn scenario(stage: &Stage, name: &str, which: Autoscaler, play: Play) -> Outcome {
