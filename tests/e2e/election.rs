@@ -2,13 +2,13 @@
 //! server's audit log tells who wrote when.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 use concertina::cli::{Config, Invocation};
-use concertina::clock::{ShiftedClock, SystemClock};
+use concertina::clock::{Clock as _, ShiftedClock, SystemClock};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -67,7 +67,7 @@ async fn play(stage: &mut Stage) -> Outcome<Timestamp> {
     sleep(Duration::from_secs(3)).await;
 
     for (from, to) in [("a", "b"), ("b", "a")] {
-        let asked = Timestamp::now();
+        let asked = now();
         replicas.get(from)?.signal("TERM")?;
         let took = replicas.acts(stage, to, Some(asked)).await?;
         replicas.told.push(format!("planned hand-over: {took:.1?}"));
@@ -79,7 +79,7 @@ async fn play(stage: &mut Stage) -> Outcome<Timestamp> {
     }
 
     for (from, to) in [("a", "b"), ("b", "a"), ("a", "b")] {
-        let killed = Timestamp::now();
+        let killed = now();
         replicas.get(from)?.signal("KILL")?;
         let took = replicas.acts(stage, to, Some(killed)).await?;
         replicas.told.push(format!("kill -9: {took:.1?}"));
@@ -91,7 +91,7 @@ async fn play(stage: &mut Stage) -> Outcome<Timestamp> {
     let ahead = Ahead::start(stage).await?;
     sleep(Duration::from_secs(3)).await;
 
-    let stopped = Timestamp::now();
+    let stopped = now();
     replicas.get("b")?.signal("STOP")?;
     let (next, took) = replicas.another_acts(stage, "b", stopped).await?;
     replicas.told.push(format!("SIGSTOP: {took:.1?}, then {next} acts"));
@@ -101,23 +101,23 @@ async fn play(stage: &mut Stage) -> Outcome<Timestamp> {
     ensure(code == Some(1), || format!("a leader that slept ended with {code:?}"))?;
     replicas.start(stage, "b").await?;
 
-    let deleted = Timestamp::now();
+    let deleted = now();
     stage.plane.admin.delete(LEASE).await?;
     let (next, took) = replicas.another_acts(stage, "nobody", deleted).await?;
     replicas.told.push(format!("lease deleted: {next} acts after {took:.1?}"));
 
-    let stolen = Timestamp::now();
+    let stolen = now();
     let patch = json!({"spec": {"holderIdentity": "thief", "leaseDurationSeconds": 15}});
     stage.plane.admin.merge(LEASE, &patch).await?;
     let (next, took) = replicas.another_acts(stage, "nobody", stolen + Duration::from_secs(1)).await?;
     replicas.told.push(format!("lease stolen: {next} acts after {:.1?}", took + Duration::from_secs(1)));
     replicas.revive(stage).await?;
 
-    let restart = Timestamp::now();
+    let restart = now();
     stage.plane.stop_apiserver();
     sleep(Duration::from_secs(20)).await;
     stage.plane.start_apiserver_again().await?;
-    let back = Timestamp::now();
+    let back = now();
     replicas.revive(stage).await?;
     let (next, took) = replicas.another_acts(stage, "nobody", back).await?;
     replicas.told.push(format!("API server away for 20 s: {next} acts {took:.1?} after its return"));
@@ -125,6 +125,10 @@ async fn play(stage: &mut Stage) -> Outcome<Timestamp> {
     ahead.stop.cancel();
     eprintln!("{}", replicas.told.join("\n"));
     Ok(restart)
+}
+
+fn now() -> Timestamp {
+    SystemClock.now()
 }
 
 /// Each replica has an account of its own, bound to the built-in role and to one for the Lease.
@@ -154,7 +158,7 @@ async fn grant(stage: &Stage) -> Outcome {
     admin.create(&format!("{rbac}/clusterrolebindings"), &bind(built_in, "ClusterRole")).await.map(drop)
 }
 
-fn flags(kubeconfig: &PathBuf) -> Vec<String> {
+fn flags(kubeconfig: &Path) -> Vec<String> {
     let mut flags = vec![
         format!("--kubeconfig={}", kubeconfig.display()),
         "--horizontal-pod-autoscaler-sync-period=1s".to_owned(),
@@ -180,7 +184,7 @@ impl Replicas {
         let kubeconfig = stage.plane.service_account(ACCOUNTS, name).await?;
         let mut command = Command::new(stage::binary());
         command.args(flags(&kubeconfig));
-        let log = format!("replica-{name}-{}", Timestamp::now().as_second());
+        let log = format!("replica-{name}-{}", now().as_second());
         self.all.insert(name, Process::start(&log, command, stage.plane.folder())?);
         Ok(())
     }

@@ -151,6 +151,15 @@ impl Queue {
         Some(Due { key, lateness })
     }
 
+    /// Takes all that is due as due from now on: the work begins, after a time in which somebody else did it.
+    pub fn begin(&self) {
+        let now = Instant::now();
+        let mut state = self.up_to(now);
+        for since in state.dirty.values_mut() {
+            *since = now;
+        }
+    }
+
     /// Ends the work on a key. If it was added in the meantime it is handed out again.
     pub fn done(&self, key: &Key) {
         let now = Instant::now();

@@ -1,5 +1,7 @@
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
 use hyper_util::rt::TokioIo;
-use jiff::Timestamp;
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 use tokio::io::DuplexStream;
 use tokio::task::JoinHandle;
@@ -7,7 +9,7 @@ use tokio::time::sleep;
 
 use super::*;
 use crate::api::client::{ClientOptions, Clients};
-use crate::clock::{Clock, VirtualClock};
+use crate::clock::{ShiftedClock, VirtualClock};
 use crate::embedded::{Cluster, FaultAction, FaultRule};
 
 /// A candidate that runs, with its own clock and gate.
@@ -21,16 +23,6 @@ struct Running {
 struct Rig {
     cluster: Cluster,
     clock: SharedClock,
-}
-
-/// A clock that is wrong by some hours.
-#[derive(Debug)]
-struct Off(SharedClock, jiff::SignedDuration);
-
-impl Clock for Off {
-    fn now(&self) -> Timestamp {
-        self.0.now().checked_add(self.1).unwrap()
-    }
 }
 
 impl Rig {
@@ -58,7 +50,10 @@ impl Rig {
             leases: Leases::new(clients.core, "kube-system", "concertina", timing.request()),
             identity: identity.to_owned(),
             timing,
-            clock: Arc::new(Off(Arc::clone(&self.clock), jiff::SignedDuration::from_hours(hours))),
+            clock: Arc::new(ShiftedClock {
+                clock: Arc::clone(&self.clock),
+                ahead: SignedDuration::from_hours(hours),
+            }),
             jitter: Jitter::seeded(seed),
             gate: Arc::clone(&gate),
         });

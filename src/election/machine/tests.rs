@@ -1,3 +1,5 @@
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
 use super::*;
 
 const LENGTH: Duration = Duration::from_secs(15);
