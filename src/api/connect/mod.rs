@@ -25,8 +25,8 @@ use kube::client::{Body, ConfigExt};
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Layer, Service, ServiceExt};
 
-use self::credentials::{Authorized, Certified, Source};
-use self::exec::Identity;
+use self::credentials::{Authorized, Certified};
+use self::exec::{Identity, Plugin};
 use self::proxy::Proxy;
 use self::stream::Stream;
 use self::tunnel::Tunnel;
@@ -35,7 +35,9 @@ use crate::clock::SystemClock;
 use crate::platform;
 
 pub use self::credentials::CredentialError;
-pub(super) use self::exec::Plugin;
+#[cfg(feature = "tools")]
+pub(super) use self::credentials::Shown;
+pub(super) use self::credentials::Source;
 pub use self::exec::{PluginError, PluginLimits};
 pub use self::proxy::ProxyError;
 pub(super) use self::tunnel::TunnelError;
@@ -51,12 +53,12 @@ pub(super) type HttpService = BoxCloneSyncService<Request<Body>, Response<Incomi
 /// How long a connection may wait unused before it is closed.
 const IDLE: Duration = Duration::from_mins(1);
 
-/// The stack over TLS and TCP, by way of a proxy if there is one, with the credentials of the configuration. And the
-/// plugin that gives them, if one does.
+/// The stack over TLS and TCP, by way of a proxy if there is one, with the credentials of the configuration. And where
+/// those come from.
 pub(super) fn over_network(
     config: &kube::Config,
     limits: PluginLimits,
-) -> Result<(HttpService, Option<Arc<Plugin>>), ClientError> {
+) -> Result<(HttpService, Arc<Source>), ClientError> {
     // An error means that a provider is installed already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let proxy = match &config.proxy_url {
@@ -64,9 +66,7 @@ pub(super) fn over_network(
         None => Proxy::from_environment(&config.cluster_url, |name| std::env::var(name).ok())?,
     };
     let proxy = proxy.map(Arc::new);
-    let exec = config.auth_info.exec.clone().unwrap_or_default();
-    let source = Source::of(config, || Plugin::new(exec, limits, Arc::new(SystemClock)))?;
-    let plugin = if let Source::Plugin(plugin) = &source { Some(Arc::clone(plugin)) } else { None };
+    let source = Arc::new(source(config, limits)?);
 
     let mut config = config.clone();
     // What the plugin gives is put into a request, or into the certificate, when it is there.
@@ -78,7 +78,14 @@ pub(super) fn over_network(
         config.auth_info.client_key_data = Some(STANDARD.encode(&identity.key).into());
         transport(&config, proxy.as_ref())
     }));
-    Ok((BoxCloneSyncService::new(Authorized { source: Arc::new(source), http, certified }), plugin))
+    let authorized = Authorized { source: Arc::clone(&source), http, certified };
+    Ok((BoxCloneSyncService::new(authorized), source))
+}
+
+/// Where the credentials of a configuration come from.
+pub(super) fn source(config: &kube::Config, limits: PluginLimits) -> Result<Source, CredentialError> {
+    let exec = config.auth_info.exec.clone().unwrap_or_default();
+    Source::of(config, || Plugin::new(exec, limits, Arc::new(SystemClock)))
 }
 
 /// Connections and what is the same for all requests on them.
