@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use autoscaling::Scale;
 use autoscaling::history::{Changes, Direction, History};
 use autoscaling::pod::Pod;
 use autoscaling::spec::Spec;
-use autoscaling::Scale;
 use jiff::Timestamp;
 
 use super::Concluded;

@@ -55,7 +55,9 @@ impl Ledger {
     /// Oldest first.
     pub(super) fn hours(&self) -> impl Iterator<Item = Hour> {
         self.hours.iter().map(|((hour, namespace, name), counts)| Hour {
-            hour: Timestamp::UNIX_EPOCH.saturating_add(SignedDuration::from_hours(*hour)).unwrap_or(Timestamp::MAX),
+            hour: Timestamp::UNIX_EPOCH
+                .saturating_add(SignedDuration::from_hours(*hour))
+                .unwrap_or(Timestamp::MAX),
             namespace: namespace.clone(),
             name: name.clone(),
             counts: *counts,

@@ -137,12 +137,16 @@ impl Machine {
         let own = |own: &&Own| own.from == case.from && case.seen.duration_since(own.at) <= near;
         let recent: Vec<&Own> = self.own.iter().filter(own).chain([case.own]).collect();
         let agrees = recent.iter().rev().find(|own| own.to == Some(case.to)).map(|own| (*own).clone());
-        let counts: Vec<i32> = recent.iter().filter_map(|own| own.to).chain(case.again.iter().copied()).collect();
+        let counts: Vec<i32> =
+            recent.iter().filter_map(|own| own.to).chain(case.again.iter().copied()).collect();
         let spec_changed =
             self.spec_changed.is_some_and(|changed| case.seen.duration_since(changed) <= period);
         let verdict = |verdict, ours: Own| Outcome { verdict, doubt: None, ours: Some(ours.into()) };
-        let doubt =
-            |doubt| Outcome { verdict: Verdict::Unknown, doubt: Some(doubt), ours: Some(case.own.clone().into()) };
+        let doubt = |doubt| Outcome {
+            verdict: Verdict::Unknown,
+            doubt: Some(doubt),
+            ours: Some(case.own.clone().into()),
+        };
         let unseen = !case.same_metrics && case.moved;
         let between = unseen
             && counts.iter().min().is_some_and(|least| *least <= case.to)

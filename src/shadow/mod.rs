@@ -216,7 +216,11 @@ impl Observer for Shadow {
             }
             let status = Arc::clone(&new.status);
             watched.waiting.push_back(Waiting { before, builtin, status, taken: false });
-        } else if watched.machine.last_at().is_some_and(|at| now.duration_since(at) < self.period / JUST_BEFORE) {
+        } else if watched
+            .machine
+            .last_at()
+            .is_some_and(|at| now.duration_since(at) < self.period / JUST_BEFORE)
+        {
             return;
         }
         drop(state);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::Shadow;
 use super::wire::{SHADOW_REPORT, ShadowReport};
 use crate::controller::Controller;
-use crate::record::wire::{API_VERSION, ControllerInfo};
 use crate::record::Answer;
+use crate::record::wire::{API_VERSION, ControllerInfo};
 
 /// What the shadow of one controller tells. Clones are the same.
 #[derive(Debug, Clone)]

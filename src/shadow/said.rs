@@ -10,10 +10,7 @@ pub(super) fn said(status: &Status) -> Said {
         let autoscaling::status::Condition { kind, status, reason, message, .. } = condition;
         format!("{kind}={status} {reason}: {message}")
     });
-    Said {
-        metrics: status.current_metrics.iter().map(metric).collect(),
-        conditions: conditions.collect(),
-    }
+    Said { metrics: status.current_metrics.iter().map(metric).collect(), conditions: conditions.collect() }
 }
 
 fn metric(metric: &MetricStatus) -> String {

@@ -154,8 +154,7 @@ async fn no_load_makes_equals_differ() {
         }
         let (counts, report) = (shadow.counts(), shadow.report());
         assert!(counts.same > 20, "{counts:?}");
-        let others: Vec<_> =
-            report.changes.iter().filter(|change| change.result != Verdict::Same).collect();
+        let others: Vec<_> = report.changes.iter().filter(|change| change.result != Verdict::Same).collect();
         assert!(others.is_empty(), "phase {phase}: {counts:?} {others:#?}");
     }
 }

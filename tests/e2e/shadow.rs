@@ -78,7 +78,8 @@ pub(crate) async fn finds_a_planted_difference(stage: &Stage) -> Outcome {
     eventually(SOON, "the difference", async || {
         let report = shadow.report().await?;
         let found = changes(&report, &["onlyBuiltin"]);
-        let found = found.iter().any(|change| change.contains("/steps ") && change.contains("within tolerance"));
+        let found =
+            found.iter().any(|change| change.contains("/steps ") && change.contains("within tolerance"));
         ensure(found, || format!("{:#?}", report["changes"]))
     })
     .await?;
@@ -171,9 +172,7 @@ impl Shadow {
     async fn start(stage: &Stage, more: &[&str]) -> Outcome<Self> {
         let api = &stage.plane.admin;
         let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
-        let rule = |groups: &[&str], resources: &[&str], verbs: &[&str]| {
-            json!({"apiGroups": groups, "resources": resources, "verbs": verbs})
-        };
+        let rule = |groups: &[&str], resources: &[&str], verbs: &[&str]| json!({"apiGroups": groups, "resources": resources, "verbs": verbs});
         let rules = json!([
             rule(&["autoscaling"], &["horizontalpodautoscalers"], &["list", "watch"]),
             rule(&[""], &["pods"], &["list", "watch"]),
