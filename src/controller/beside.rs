@@ -3,10 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use autoscaling::Scale;
 use autoscaling::history::{Changes, Direction, History};
 use autoscaling::pod::Pod;
+use autoscaling::query::{Answer, QueryError};
 use autoscaling::spec::Spec;
+use autoscaling::{Answers, Decision, Scale};
 use jiff::Timestamp;
 
 use super::Concluded;
@@ -17,6 +18,16 @@ use crate::store::HpaRecord;
 pub trait Beside: fmt::Debug + Send + Sync + 'static {
     /// Whether the next sync of an HPA is one of a target that has changed just now.
     fn before(&self, hpa: &HpaRecord) -> Option<Before>;
+
+    /// The metrics as the other controller saw them a moment ago, where they have moved since; `None` if what was read
+    /// will do.
+    fn as_seen(
+        &self,
+        hpa: &HpaRecord,
+        scale: &Scale,
+        answers: &Answers<'_>,
+        decision: &Decision,
+    ) -> Option<Vec<Option<Result<Answer, QueryError>>>>;
 
     /// A sync was concluded.
     fn compared(&self, sync: &Compared<'_>);

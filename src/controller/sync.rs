@@ -60,9 +60,15 @@ impl Controller {
             _ => Vec::new(),
         };
         let history = self.histories.get(&record.uid);
-        let answers = Answers { metrics: gathered.answers, pods: &pods };
+        let mut answers = Answers { metrics: gathered.answers, pods: &pods };
         let at = self.clock.now();
-        let decision = decide(&hpa, &plan, &answers, &history, &self.settings, at);
+        let mut decision = decide(&hpa, &plan, &answers, &history, &self.settings, at);
+        if let (Some(beside), Some(scale)) = (&self.beside, plan.scale())
+            && let Some(metrics) = beside.as_seen(&record, scale, &answers, &decision)
+        {
+            answers.metrics = metrics;
+            decision = decide(&hpa, &plan, &answers, &history, &self.settings, at);
+        }
         let outcome = self.rescale(key, &decision, target).await;
         let concluded_at = self.clock.now();
         let mut conclusion = conclude(&hpa, decision, &outcome, &history, &self.settings, concluded_at);

@@ -86,6 +86,11 @@ impl Machine {
         self.is_new = true;
     }
 
+    /// Whether the other controller has written the status just now.
+    pub(super) fn was_seen_just_before(&self, at: Timestamp, period: SignedDuration) -> bool {
+        self.sign.is_some_and(|sign| at.duration_since(sign) <= period / JUST_BEFORE)
+    }
+
     /// The last own decision.
     pub(super) fn last_at(&self) -> Option<Timestamp> {
         self.own.back().map(|own| own.at)

@@ -7,9 +7,11 @@
 //! our own.
 
 mod ledger;
+pub(crate) mod level;
 mod machine;
 mod pages;
 mod said;
+mod shown;
 mod trial;
 pub mod wire;
 
@@ -17,8 +19,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use autoscaling::query::{Answer, QueryError};
 use autoscaling::settings::Settings;
 use autoscaling::status::Status;
+use autoscaling::{Answers, Decision, Scale};
 use jiff::{SignedDuration, Timestamp};
 
 use self::ledger::Ledger;
@@ -149,8 +153,9 @@ impl Shadow {
             late: made,
             own,
             again: &again,
-            same_metrics: now.shown == *shown || last.is_some_and(|last| last.shown == *shown),
-            moved: last.is_none_or(|last| last.shown != now.shown),
+            same_metrics: shown::are_equal(&now.shown, shown)
+                || last.is_some_and(|last| shown::are_equal(&last.shown, shown)),
+            moved: last.is_none_or(|last| !shown::are_equal(&last.shown, &now.shown)),
             memory: if down { memory.down } else { memory.up },
         };
         Some((watched.machine.rescaled(&case, self.period), builtin, status))
@@ -241,6 +246,35 @@ impl Beside for Shadow {
         let waiting = watched.waiting.front_mut()?;
         waiting.taken = true;
         Some(waiting.before.clone())
+    }
+
+    fn as_seen(
+        &self,
+        hpa: &HpaRecord,
+        scale: &Scale,
+        answers: &Answers<'_>,
+        decision: &Decision,
+    ) -> Option<Vec<Option<Result<Answer, QueryError>>>> {
+        let now = self.parts.clock.now();
+        let state = self.lock();
+        let watched = state.by_uid.get(&hpa.uid)?;
+        let status = match watched.waiting.iter().find(|waiting| waiting.taken) {
+            Some(waiting) => &waiting.status,
+            None if watched.machine.was_seen_just_before(now, self.period) => &hpa.status,
+            None => return None,
+        };
+        let moved = shown::Moved {
+            spec: &hpa.spec,
+            explanation: decision.explanation(),
+            theirs: &status.current_metrics,
+            ours: decision.metrics(),
+            before: watched.last.as_ref().map(|last| last.shown.as_slice()),
+            is_size_steady: watched
+                .last
+                .as_ref()
+                .is_none_or(|last| last.scale.status_replicas == scale.status_replicas),
+        };
+        moved.back(&answers.metrics)
     }
 
     fn compared(&self, compared: &Compared<'_>) {

@@ -178,7 +178,8 @@ impl Shadow {
             rule(&[""], &["pods"], &["list", "watch"]),
             rule(&["*"], &["*/scale"], &["get"]),
             rule(&["metrics.k8s.io"], &["pods"], &["list"]),
-            rule(&["custom.metrics.k8s.io", "external.metrics.k8s.io"], &["*"], &["get", "list"]),
+            rule(&["custom.metrics.k8s.io"], &["*"], &["get"]),
+            rule(&["external.metrics.k8s.io"], &["*"], &["list"]),
         ]);
         api.create(roles, &json!({"metadata": {"name": ACCOUNT}, "rules": rules})).await?;
         let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
