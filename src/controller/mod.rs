@@ -124,9 +124,15 @@ impl Controller {
             Next::Period
         });
         if next == Next::Period {
-            self.queue.add_after(&key, self.period);
+            self.queue.add_after(&key, self.next());
         }
         self.queue.done(&key);
+    }
+
+    /// How long until the next sync. Beside another controller a little longer than its own period: its sync comes first,
+    /// and ours answers it.
+    fn next(&self) -> Duration {
+        if self.beside.is_some() { self.period + self.period / 10 } else { self.period }
     }
 
     /// Drops what is remembered of an HPA that is gone, or was replaced by another of its name.

@@ -82,6 +82,8 @@ struct Watched {
     machine: Machine,
     /// What the last sync was decided from.
     last: Option<Inputs>,
+    /// What the other controller wrote last.
+    status: Option<Arc<Status>>,
     /// Rescales that no sync has been compared with yet, oldest first.
     waiting: VecDeque<Waiting>,
 }
@@ -213,6 +215,7 @@ impl Observer for Shadow {
             return;
         }
         *last_sign = Some(now);
+        watched.status = Some(Arc::clone(&new.status));
         if let Some(rescale) = foreign::rescale(&old.status, &new.status) {
             let builtin = Builtin { at: rescale.at, from: rescale.from, to: rescale.to };
             let before = self.before(watched, &new.key, builtin, now);
@@ -258,11 +261,10 @@ impl Beside for Shadow {
         let now = self.parts.clock.now();
         let state = self.lock();
         let watched = state.by_uid.get(&hpa.uid)?;
-        let status = match watched.waiting.iter().find(|waiting| waiting.taken) {
-            Some(waiting) => &waiting.status,
-            None if watched.machine.was_seen_just_before(now, self.period) => &hpa.status,
-            None => return None,
-        };
+        let taken = watched.waiting.iter().find(|waiting| waiting.taken).map(|waiting| &waiting.status);
+        // Not the status of the HPA as this sync began: the other controller may have written it since.
+        let just_now = || watched.machine.was_seen_just_before(now, self.period);
+        let status = taken.or_else(|| watched.status.as_ref().filter(|_| just_now()))?;
         let moved = shown::Moved {
             spec: &hpa.spec,
             explanation: decision.explanation(),
