@@ -36,6 +36,8 @@ mod process;
 mod repeatable;
 #[path = "controller/server.rs"]
 mod server;
+#[path = "controller/shadow.rs"]
+mod shadow;
 #[path = "controller/staleness.rs"]
 mod staleness;
 #[path = "controller/takeover.rs"]

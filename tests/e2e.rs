@@ -61,6 +61,8 @@ mod rest;
 mod rule_scenarios;
 #[path = "e2e/serving.rs"]
 mod serving;
+#[path = "e2e/shadow.rs"]
+mod shadow;
 #[path = "e2e/side_by_side.rs"]
 mod side_by_side;
 #[path = "e2e/stage.rs"]
@@ -225,6 +227,12 @@ async fn why_asks_the_leader_by_port_forward() -> Outcome {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn a_shadow_of_the_built_in_loop_finds_no_difference() -> Outcome {
+    shadow::finds_no_difference(&Stage::set().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn a_rolling_update_and_back_writes_nothing_wrong() -> Outcome {
     upgrade::rolls(&Stage::set().await?).await
 }
@@ -245,6 +253,12 @@ async fn the_roles_that_are_printed_are_enough_and_not_too_much() -> Outcome {
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn everybody_sees_what_he_may_of_the_secure_port() -> Outcome {
     serving::everybody_sees_his_own(&Stage::set().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn a_shadow_of_the_built_in_loop_finds_a_planted_difference() -> Outcome {
+    shadow::finds_a_planted_difference(&Stage::set().await?).await
 }
 
 async fn scenario(stage: &Stage, name: &str, which: Autoscaler, play: Play) -> Outcome {

@@ -28,6 +28,7 @@ use crate::clock::SharedClock;
 use crate::election;
 use crate::permissions;
 use crate::serve::{Access, Component, Endpoints, Health, ServeError, Server};
+use crate::shadow::Parity;
 use crate::telemetry::RequestMetrics;
 use crate::telemetry::metrics::Metrics as Telemetry;
 
@@ -134,7 +135,9 @@ pub async fn run_with(
     let component = Component::new(config, Arc::clone(&clock));
     let leading = Leading::prepare(config, clients, identity, clock, seed);
     checks::add(&health, &assembly, leading.as_ref(), guard.as_ref(), findings, &stop);
-    let endpoints = Endpoints::new(health, metrics, assembly.decisions.clone()).with_component(component);
+    let endpoints = Endpoints::new(health, metrics, assembly.decisions.clone())
+        .with_component(component)
+        .with_json("/parity", Parity::page(assembly.parity.clone()));
     let (secure, plain) = (listening.secure_address(), listening.plain_address());
     let server_task = tokio::spawn(listening.run(endpoints, access, serving.clone()));
     tracing::info!(

@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::from::RecordError;
 use self::from::Records;
+pub(in crate::commands) use self::from::way;
 pub use self::read::{Question, Reader, client_options};
 pub use self::refusals::Refusals;
 pub use self::situation::Situation;

@@ -13,6 +13,7 @@ use autoscaling::{
 use jiff::Timestamp;
 use tokio::time::Instant;
 
+use super::beside::{Before, Compared};
 use super::gather::{Gathered, gather};
 use super::observe::Concluded;
 use super::permit::WorkerPermit;
@@ -43,29 +44,49 @@ impl Controller {
         }
         let started = Instant::now();
         let hpa = view(&record);
-        let (target, scale) = self.read_scale(&hpa).await;
+        let before = self.beside.as_ref().and_then(|beside| beside.before(&record));
+        let (mut target, mut scale) = self.read_scale(&hpa).await;
+        if let (Some(before), Ok(scale)) = (&before, &mut scale) {
+            scale.replicas = before.from;
+            target = None;
+        }
         let plan = plan(&hpa, scale, |selector| self.overlap(key, selector), &self.settings);
         let gathered = self.gather(&plan, &record, permit).await;
         if !self.is_there(&record) {
             // Gone, or replaced by one that is due by itself: what was decided for it concerns nobody any more.
             return Next::Gone;
         }
-        let pods = match plan.scale() {
-            Some(scale) if plan.reads_metrics() => self.pods.select(&key.namespace, &scale.selector),
+        let pods = match (plan.scale(), &before) {
+            (Some(_), Some(Before { pods: Some(pods), .. })) => pods.clone(),
+            (Some(scale), _) if plan.reads_metrics() => self.pods.select(&key.namespace, &scale.selector),
             _ => Vec::new(),
         };
         let history = self.histories.get(&record.uid);
-        let answers = Answers { metrics: gathered.answers, pods: &pods };
+        let mut answers = Answers { metrics: gathered.answers, pods: &pods };
         let at = self.clock.now();
         self.count_ages(&answers, at);
-        let decision = decide(&hpa, &plan, &answers, &history, &self.settings, at);
+        let mut decision = decide(&hpa, &plan, &answers, &history, &self.settings, at);
+        if let (Some(beside), Some(scale)) = (&self.beside, plan.scale())
+            && let Some(metrics) = beside.as_seen(&record, scale, &answers, &decision)
+        {
+            answers.metrics = metrics;
+            decision = decide(&hpa, &plan, &answers, &history, &self.settings, at);
+        }
         let outcome = self.rescale(key, &decision, target).await;
-        let conclusion = conclude(&hpa, decision, &outcome, &history, &self.settings, self.clock.now());
+        let concluded_at = self.clock.now();
+        let mut conclusion = conclude(&hpa, decision, &outcome, &history, &self.settings, concluded_at);
+        if let Some(before) = &before {
+            before.remember(&record.spec, &history, &mut conclusion.changes);
+        }
         log(key, &conclusion, &outcome, at);
         let concluded =
             Concluded { hpa: &record, at, answers: &answers, outcome: &outcome, conclusion: &conclusion };
         for observer in &self.observers {
             observer.concluded(&concluded);
+        }
+        if let Some(beside) = &self.beside {
+            let (scale, before) = (plan.scale(), before.as_ref());
+            beside.compared(&Compared { sync: &concluded, scale, history: &history, before });
         }
         self.finish(&record, &conclusion, &outcome).await;
         if !self.is_there(&record) {
@@ -157,6 +178,8 @@ impl Controller {
             (Verdict::Rescale { to, .. }, Some(target)) => {
                 super::rescale::rescale(&self.scales, key, target, *to).await
             }
+            // Somebody else has.
+            (Verdict::Rescale { .. }, None) => WriteOutcome::Withheld,
             _ => WriteOutcome::NotNeeded,
         }
     }

@@ -47,6 +47,7 @@ impl Loop {
         let assembly = Assembly::start(parts, &stop);
         let ours = &assembly.controller;
         let controller = Arc::new(Controller {
+            beside: None,
             hpas: Arc::clone(&ours.hpas),
             pods: Arc::clone(&ours.pods),
             overlap: Arc::clone(&ours.overlap),

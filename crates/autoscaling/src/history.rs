@@ -113,7 +113,7 @@ impl History {
 
     /// The scale event for a rescale at `now`, and where it goes: in place of the last one strictly older than the
     /// longest period of that direction's policies.
-    pub(crate) fn scale_event(
+    pub fn scale_event(
         &self,
         direction: Direction,
         change: i32,
