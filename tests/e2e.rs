@@ -35,6 +35,8 @@ mod audit;
 mod clock;
 #[path = "e2e/controlplane.rs"]
 mod controlplane;
+#[path = "e2e/election.rs"]
+mod election;
 #[path = "e2e/fault_scenarios.rs"]
 mod fault_scenarios;
 #[path = "e2e/kubelet.rs"]
@@ -57,6 +59,8 @@ mod rule_scenarios;
 mod side_by_side;
 #[path = "e2e/stage.rs"]
 mod stage;
+#[path = "e2e/upgrade.rs"]
+mod upgrade;
 #[path = "e2e/why.rs"]
 mod why;
 #[path = "e2e/why_situations.rs"]
@@ -197,6 +201,18 @@ async fn why_explains_what_depends_on_the_past() -> Outcome {
     let stage = Stage::set().await?;
     why::explains_a_past(&stage).await?;
     why::names_what_it_may_not_read(&stage).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn one_of_several_replicas_writes_whatever_happens() -> Outcome {
+    election::one_writes(Stage::set().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn a_rolling_update_and_back_writes_nothing_wrong() -> Outcome {
+    upgrade::rolls(&Stage::set().await?).await
 }
 
 async fn scenario(stage: &Stage, name: &str, which: Autoscaler, play: Play) -> Outcome {

@@ -62,3 +62,6 @@ fn list(text: &mut String, table: &Table) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

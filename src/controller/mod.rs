@@ -83,7 +83,7 @@ impl Controller {
     /// Works until `stop`, then waits for the syncs that have begun.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let syncs = TaskTracker::new();
-        self.queue.open();
+        self.queue.begin();
         loop {
             // A key first, a worker second: a worker held while nothing is due would be missing to the syncs whose
             // metrics have come. The key stays in the queue until there is a worker.

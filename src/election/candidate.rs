@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::machine::{Action, Elector, Input, Outcome};
@@ -167,7 +167,6 @@ impl Candidate {
             let before = self.elector.holder().map(str::to_owned);
             let (outcome, begun) = self.attempt().await;
             if outcome == Outcome::Leads {
-                self.watching = None;
                 self.parts.gate.leads_until(begun + self.parts.timing.renew_deadline);
                 tracing::info!(
                     lease = self.parts.leases.key(),
@@ -240,7 +239,7 @@ impl Candidate {
     async fn renew(&mut self, begun: Instant) -> String {
         let mut renewed = begun;
         loop {
-            sleep(self.parts.timing.retry).await;
+            self.await_rival(Instant::now() + self.parts.timing.retry).await;
             let deadline = renewed + self.parts.timing.renew_deadline;
             renewed = loop {
                 match timeout_at(deadline, self.attempt()).await {
@@ -261,6 +260,27 @@ impl Candidate {
             };
             self.parts.gate.leads_until(renewed + self.parts.timing.renew_deadline);
         }
+    }
+
+    /// Waits until `latest`, or until the Lease is seen to be gone or somebody else's: then the next renewal tells at
+    /// once how it stands.
+    async fn await_rival(&mut self, latest: Instant) {
+        let rival = async {
+            loop {
+                match Self::follow(&mut self.watching, &self.parts.leases).await {
+                    Ok(Some(lease)) if lease.record.holder == self.parts.identity => {}
+                    Ok(_) => return,
+                    // Without a watch the renewals at their times remain.
+                    Err(error) => {
+                        tracing::debug!(%error, "the Lease cannot be watched");
+                        self.watching = None;
+                        return std::future::pending().await;
+                    }
+                }
+            }
+        };
+        // What is cut off here is either a watch that goes on next time or an attempt to open one.
+        let _ = timeout_at(latest, rival).await;
     }
 
     /// One attempt to acquire or renew: how it ended and when it began.

@@ -97,7 +97,7 @@ impl Elector {
                 (Phase::Reading, Action::Read)
             }
             (Phase::Reading, Input::Found(lease)) => self.found(lease, now, wall),
-            (Phase::Reading, Input::Absent) => (Phase::Writing, Action::Create(self.record(wall, wall, 0))),
+            (Phase::Reading, Input::Absent) => self.absent(now, wall),
             (Phase::Renewing | Phase::Writing, Input::Written(lease)) => {
                 self.observed = Some(Observed { lease, at: now });
                 (Phase::Idle, Action::End(Outcome::Leads))
@@ -134,6 +134,15 @@ impl Elector {
             self.record(wall, wall, held.transitions.saturating_add(1))
         };
         (Phase::Writing, Action::Replace(Lease { record, ..lease }))
+    }
+
+    /// There is no Lease. Whoever held it until it was deleted may act on until it would have run out.
+    fn absent(&self, now: Instant, wall: Timestamp) -> (Phase, Action) {
+        let is_valid = self.observed.as_ref().is_some_and(|observed| observed.is_valid(now));
+        if is_valid && self.holder().is_some() && !self.leads() {
+            return (Phase::Idle, Action::End(Outcome::Held));
+        }
+        (Phase::Writing, Action::Create(self.record(wall, wall, 0)))
     }
 
     /// Takes in the Lease as it was seen, by a read or by a watch. Only another record counts as a change: what else is

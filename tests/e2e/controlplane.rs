@@ -29,6 +29,8 @@ pub(crate) struct ControlPlane {
     /// Everything of this run: keys, data, logs.
     folder: Folder,
     assets: PathBuf,
+    etcd: String,
+    port: u16,
     pub(crate) url: String,
     pub(crate) admin: Rest,
     /// Last started first, so that clients end before what they talk to.
@@ -43,9 +45,9 @@ impl ControlPlane {
         let port = free_port()?;
         let url = format!("https://127.0.0.1:{port}");
         let admin = Rest::new(&url, ADMIN_TOKEN)?;
-        let mut plane = Self { folder, assets, url, admin, processes: Vec::new() };
-        let etcd = plane.start_etcd()?;
-        plane.start_apiserver(port, &etcd)?;
+        let mut plane = Self { folder, assets, etcd: String::new(), port, url, admin, processes: Vec::new() };
+        plane.etcd = plane.start_etcd()?;
+        plane.start_apiserver()?;
         plane.wait_ready().await?;
         Ok(plane)
     }
@@ -64,7 +66,18 @@ impl ControlPlane {
         Ok(client)
     }
 
-    fn start_apiserver(&mut self, port: u16, etcd: &str) -> Outcome {
+    /// Kills the API server. Its data stays.
+    pub(crate) fn stop_apiserver(&mut self) {
+        self.processes.retain(|process| process.name() != "kube-apiserver");
+    }
+
+    /// Starts it again at the same address, with the same keys.
+    pub(crate) async fn start_apiserver_again(&mut self) -> Outcome {
+        self.run_apiserver()?;
+        self.wait_ready().await
+    }
+
+    fn start_apiserver(&mut self) -> Outcome {
         let keys = Keys::generate()?;
         fs::write(self.authority(), &keys.authority_pem)?;
         fs::write(self.path("server.crt"), &keys.certificate_pem)?;
@@ -78,10 +91,13 @@ impl ControlPlane {
             ),
         )?;
         fs::write(self.path("audit-policy.json"), audit_policy())?;
+        self.run_apiserver()
+    }
 
+    fn run_apiserver(&mut self) -> Outcome {
         let mut server = Command::new(self.assets.join("kube-apiserver"));
-        server.args(["--etcd-servers", etcd, "--bind-address", "127.0.0.1"]);
-        server.arg(format!("--secure-port={port}"));
+        server.args(["--etcd-servers", &self.etcd, "--bind-address", "127.0.0.1"]);
+        server.arg(format!("--secure-port={}", self.port));
         for (flag, file) in [
             ("cert-dir", "certificates"),
             ("tls-cert-file", "server.crt"),
@@ -206,6 +222,8 @@ fn audit_policy() -> String {
         "omitStages": ["RequestReceived", "ResponseStarted"],
         "rules": [
             {"level": "Metadata", "users": [crate::audit::AUTOSCALER, "system:serviceaccount:default:onlooker"]},
+            // One account for each replica, where it matters which one wrote.
+            {"level": "Metadata", "userGroups": ["system:serviceaccounts:replicas"]},
             {"level": "None"},
         ],
     })

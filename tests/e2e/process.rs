@@ -3,8 +3,9 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-use crate::outcome::{Context, Failure, Outcome};
+use crate::outcome::{Context, Failure, Outcome, ensure, eventually};
 
 /// A running program whose output goes to a log file.
 pub(crate) struct Process {
@@ -48,6 +49,35 @@ impl Process {
             None => Ok(()),
             Some(status) => Err(Failure(format!("{} ended with {status}\n{}", self.name, self.tail(20)))),
         }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Sends a signal: `TERM`, `KILL`, `STOP`, `CONT`.
+    pub(crate) fn signal(&self, signal: &str) -> Outcome {
+        let sent =
+            Command::new("kill").arg(format!("-{signal}")).arg(self.child.id().to_string()).status()?;
+        ensure(sent.success(), || format!("{} could not be sent {signal}", self.name))
+    }
+
+    /// Waits for the end; the exit code, none after a signal.
+    pub(crate) async fn ends(&mut self, within: Duration) -> Outcome<Option<i32>> {
+        let what = format!("{} ends", self.name);
+        let status =
+            eventually(within, &what, async || self.child.try_wait()?.ok_or_else(|| Failure(self.tail(20))));
+        Ok(status.await?.code())
+    }
+
+    /// Waits until the program has written this.
+    pub(crate) async fn says(&self, part: &str, within: Duration) -> Outcome {
+        let what = format!("{} says {part}", self.name);
+        eventually(within, &what, async || {
+            let text = fs::read(&self.log)?;
+            ensure(String::from_utf8_lossy(&text).contains(part), || self.tail(20))
+        })
+        .await
     }
 
     /// The last lines that the program wrote.

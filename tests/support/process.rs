@@ -3,14 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use concertina::api::client::{ClientOptions, Clients};
 use concertina::app::{AppError, Surroundings, client_options, run_with};
 use concertina::cli::Config;
+use concertina::embedded::Cluster;
 use concertina::telemetry::metrics::Metrics;
+use hyper_util::rt::TokioIo;
+use tokio::io::{copy_bidirectional, duplex};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Stage, link};
+use super::Stage;
 
 pub(crate) struct Process {
     pub(crate) telemetry: Metrics,
@@ -26,7 +30,7 @@ impl Process {
         let telemetry = Metrics::new();
         let (stop, network) = (CancellationToken::new(), CancellationToken::new());
         let options = client_options(&config, &telemetry);
-        let clients = link::clients_until(&stage.cluster, &options, &network);
+        let clients = clients_until(&stage.cluster, &options, &network);
         let surroundings = Surroundings {
             server: "http://embedded/".to_owned(),
             clock: Arc::clone(&stage.clock),
@@ -57,4 +61,23 @@ impl Process {
         let error = self.running.await.unwrap().unwrap_err();
         (error.to_string(), start.elapsed())
     }
+}
+
+/// Clients of an embedded cluster until `cut`: then every connection breaks, and none can be made any more.
+fn clients_until(cluster: &Cluster, options: &ClientOptions, cut: &CancellationToken) -> Clients {
+    let (server, cut) = (cluster.clone(), cut.clone());
+    let connector = tower::service_fn(move |_: http::Uri| {
+        let (near, mut far) = duplex(64 * 1024);
+        let (mut server, cut) = (server.dial(), cut.clone());
+        let answer = if cut.is_cancelled() {
+            Err(std::io::ErrorKind::ConnectionRefused.into())
+        } else {
+            tokio::spawn(async move {
+                cut.run_until_cancelled(copy_bidirectional(&mut far, &mut server)).await;
+            });
+            Ok::<_, std::io::Error>(TokioIo::new(near))
+        };
+        async move { answer }
+    });
+    Clients::over(connector, options).unwrap()
 }

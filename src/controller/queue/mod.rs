@@ -38,8 +38,6 @@ struct State {
     dirty: BTreeMap<Key, Instant>,
     /// Being worked on since when.
     processing: BTreeMap<Key, Instant>,
-    /// Since when there are workers; what was due before waited for them, not for its turn.
-    opened: Option<Instant>,
     shut_down: bool,
 }
 
@@ -97,12 +95,6 @@ impl Queue {
         }
     }
 
-    /// There are workers from now on: time before does not count as lateness. A replica that stands by has its keys due
-    /// for as long as it does.
-    pub fn open(&self) {
-        self.lock().opened.get_or_insert_with(Instant::now);
-    }
-
     /// Waits until a key is due and hands it out; `None` once the queue is shut down.
     pub async fn get(&self) -> Option<Due> {
         while self.wait().await {
@@ -148,7 +140,6 @@ impl Queue {
         }
         let key = state.ready.pop_front()?;
         let since = state.dirty.remove(&key).unwrap_or(now);
-        let since = state.opened.map_or(since, |opened| since.max(opened));
         state.processing.insert(key.clone(), now);
         let lateness = now.duration_since(since);
         self.metrics.depth(state.dirty.len());
@@ -158,6 +149,15 @@ impl Queue {
             self.changed.notify_one();
         }
         Some(Due { key, lateness })
+    }
+
+    /// Takes all that is due as due from now on: the work begins, after a time in which somebody else did it.
+    pub fn begin(&self) {
+        let now = Instant::now();
+        let mut state = self.up_to(now);
+        for since in state.dirty.values_mut() {
+            *since = now;
+        }
     }
 
     /// Ends the work on a key. If it was added in the meantime it is handed out again.

@@ -322,3 +322,13 @@ proptest! {
         })?;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_waited_while_another_worked_is_not_late() {
+    let queue = queue();
+    queue.add(&key("a"));
+    tokio::time::sleep(secs(600)).await;
+    queue.begin();
+    tokio::time::sleep(secs(1)).await;
+    assert_eq!(queue.get().await.unwrap(), Due { key: key("a"), lateness: secs(1) });
+}

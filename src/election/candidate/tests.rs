@@ -1,12 +1,15 @@
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
 use hyper_util::rt::TokioIo;
-use jiff::Timestamp;
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 use tokio::io::DuplexStream;
 use tokio::task::JoinHandle;
+use tokio::time::sleep;
 
 use super::*;
 use crate::api::client::{ClientOptions, Clients};
-use crate::clock::{Clock, VirtualClock};
+use crate::clock::{ShiftedClock, VirtualClock};
 use crate::embedded::{Cluster, FaultAction, FaultRule};
 
 /// A candidate that runs, with its own clock and gate.
@@ -20,16 +23,6 @@ struct Running {
 struct Rig {
     cluster: Cluster,
     clock: SharedClock,
-}
-
-/// A clock that is wrong by some hours.
-#[derive(Debug)]
-struct Off(SharedClock, jiff::SignedDuration);
-
-impl Clock for Off {
-    fn now(&self) -> Timestamp {
-        self.0.now().checked_add(self.1).unwrap()
-    }
 }
 
 impl Rig {
@@ -57,7 +50,10 @@ impl Rig {
             leases: Leases::new(clients.core, "kube-system", "concertina", timing.request()),
             identity: identity.to_owned(),
             timing,
-            clock: Arc::new(Off(Arc::clone(&self.clock), jiff::SignedDuration::from_hours(hours))),
+            clock: Arc::new(ShiftedClock {
+                clock: Arc::clone(&self.clock),
+                ahead: SignedDuration::from_hours(hours),
+            }),
             jitter: Jitter::seeded(seed),
             gate: Arc::clone(&gate),
         });
@@ -169,14 +165,22 @@ async fn a_leader_whose_lease_is_stolen_ends_and_one_whose_lease_is_deleted_make
     let rig = Rig::new();
     let mut a = rig.start("a");
     a.leads().await;
+    // One that saw whose it was does not take what lies there for nobody's.
+    let b = rig.start("b");
+    pass(1).await;
     rig.cluster.delete_now("coordination.k8s.io/leases", "kube-system", "concertina").unwrap();
+    sleep_until(Instant::now() + Duration::from_millis(100)).await;
+    assert_eq!(rig.holder(), "a");
     pass(5).await;
     assert_eq!(rig.holder(), "a");
+    b.release.cancel();
     let mut stolen = rig.lease();
     stolen["spec"]["holderIdentity"] = json!("thief");
     rig.cluster.update(stolen).unwrap();
+    let begun = Instant::now();
     let ended = a.task.await.unwrap();
     assert!(matches!(&ended, End::Lost(reason) if reason.starts_with("thief holds the Lease")), "{ended:?}");
+    assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

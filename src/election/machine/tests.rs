@@ -1,3 +1,5 @@
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
 use super::*;
 
 const LENGTH: Duration = Duration::from_secs(15);
@@ -198,4 +200,16 @@ async fn a_lease_that_was_deleted_is_created_again() {
     server.lease = None;
     assert_eq!(server.attempt(&mut me, start, 2), Outcome::Leads);
     assert_eq!(server.record().holder, "me");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_deleted_under_its_holder_is_free_when_it_would_have_run_out() {
+    let (mut server, mut me) = (Server::with(None), elector());
+    let start = Instant::now();
+    let mut other = Elector::new("other", LENGTH);
+    server.attempt(&mut other, start, 0);
+    assert_eq!(server.attempt(&mut me, start, 0), Outcome::Held);
+    server.lease = None;
+    assert_eq!(server.attempt(&mut me, start + LENGTH / 2, 7), Outcome::Held);
+    assert_eq!(server.attempt(&mut me, start + LENGTH, 15), Outcome::Leads);
 }

@@ -1,0 +1,350 @@
+//! Replicas of which one leads, and what can happen to a leader. The API
+//! server's audit log tells who wrote when.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use concertina::cli::{Config, Invocation};
+use concertina::clock::{Clock as _, ShiftedClock, SystemClock};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use crate::metric_specs::cpu_utilization;
+use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
+use crate::process::Process;
+use crate::stage::{self, Autoscaler, DECISION_FLAGS, Stage};
+use crate::world::{APP, World};
+
+/// The accounts of the replicas are in a namespace of their own, which the audit log keeps.
+const ACCOUNTS: &str = "replicas";
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/concertina";
+/// A Lease that runs out, one sync, and what a busy machine adds.
+const CRASH: Duration = Duration::from_secs(25);
+/// How many HPAs keep the leader writing.
+const HPAS: usize = 4;
+
+/// Everything that can befall a leader, one after the other, with two or three replicas; then the log is read.
+pub(crate) async fn one_writes(mut stage: Stage) -> Outcome {
+    let world = World::make(&stage, "replicated", Autoscaler::Concertina).await?;
+    for index in 0..HPAS {
+        let name = format!("web-{index}");
+        world.deployment(&name, 1, APP).await?;
+        let spec = json!({"minReplicas": 1, "maxReplicas": 8, "metrics": [cpu_utilization(50)]});
+        world.hpa(&name, ("apps/v1", "Deployment", &name), spec).await?;
+    }
+    let restless = async {
+        // Usage that never stays: every sync has a status to write.
+        for step in 0_i64.. {
+            for index in 0..HPAS {
+                world.cpu(&format!("web-{index}"), 60 + (step * 7) % 35);
+            }
+            sleep(Duration::from_millis(400)).await;
+        }
+    };
+    let restart = tokio::select! {
+        biased;
+        played = play(&mut stage) => played?,
+        () = restless => return Err(Failure("the load ended".to_owned())),
+    };
+    let log = Log::read(&stage)?;
+    log.no_two_write_at_once()?;
+    log.nothing_is_refused_before(restart)?;
+    world.close().await
+}
+
+/// Gives the time at which the API server was taken away.
+async fn play(stage: &mut Stage) -> Outcome<Timestamp> {
+    grant(stage).await?;
+    let mut replicas = Replicas::default();
+    replicas.start(stage, "a").await?;
+    replicas.acts(stage, "a", None).await?;
+    replicas.start(stage, "b").await?;
+    sleep(Duration::from_secs(3)).await;
+
+    for (from, to) in [("a", "b"), ("b", "a")] {
+        let asked = now();
+        replicas.get(from)?.signal("TERM")?;
+        let took = replicas.acts(stage, to, Some(asked)).await?;
+        replicas.told.push(format!("planned hand-over: {took:.1?}"));
+        ensure(took < Duration::from_secs(2), || format!("a planned hand-over took {took:?}"))?;
+        let code = replicas.get(from)?.ends(CRASH).await?;
+        ensure(code == Some(0), || format!("a clean release ended with {code:?}"))?;
+        replicas.start(stage, from).await?;
+        sleep(Duration::from_secs(3)).await;
+    }
+
+    for (from, to) in [("a", "b"), ("b", "a"), ("a", "b")] {
+        let killed = now();
+        replicas.get(from)?.signal("KILL")?;
+        let took = replicas.acts(stage, to, Some(killed)).await?;
+        replicas.told.push(format!("kill -9: {took:.1?}"));
+        replicas.start(stage, from).await?;
+        sleep(Duration::from_secs(3)).await;
+    }
+
+    // The third replica's clock is an hour ahead.
+    let ahead = Ahead::start(stage).await?;
+    sleep(Duration::from_secs(3)).await;
+
+    let stopped = now();
+    replicas.get("b")?.signal("STOP")?;
+    let (next, took) = replicas.another_acts(stage, "b", stopped).await?;
+    replicas.told.push(format!("SIGSTOP: {took:.1?}, then {next} acts"));
+    sleep(Duration::from_secs(30).saturating_sub(took)).await;
+    replicas.get("b")?.signal("CONT")?;
+    let code = replicas.get("b")?.ends(CRASH).await?;
+    ensure(code == Some(1), || format!("a leader that slept ended with {code:?}"))?;
+    replicas.start(stage, "b").await?;
+
+    let deleted = now();
+    stage.plane.admin.delete(LEASE).await?;
+    let (next, took) = replicas.another_acts(stage, "nobody", deleted).await?;
+    replicas.told.push(format!("lease deleted: {next} acts after {took:.1?}"));
+
+    let stolen = now();
+    let patch = json!({"spec": {"holderIdentity": "thief", "leaseDurationSeconds": 15}});
+    stage.plane.admin.merge(LEASE, &patch).await?;
+    let (next, took) = replicas.another_acts(stage, "nobody", stolen + Duration::from_secs(1)).await?;
+    replicas.told.push(format!("lease stolen: {next} acts after {:.1?}", took + Duration::from_secs(1)));
+    replicas.revive(stage).await?;
+
+    let restart = now();
+    stage.plane.stop_apiserver();
+    sleep(Duration::from_secs(20)).await;
+    stage.plane.start_apiserver_again().await?;
+    let back = now();
+    replicas.revive(stage).await?;
+    let (next, took) = replicas.another_acts(stage, "nobody", back).await?;
+    replicas.told.push(format!("API server away for 20 s: {next} acts {took:.1?} after its return"));
+
+    ahead.stop.cancel();
+    eprintln!("{}", replicas.told.join("\n"));
+    Ok(restart)
+}
+
+pub(crate) fn now() -> Timestamp {
+    SystemClock.now()
+}
+
+/// Each replica has an account of its own, bound to the built-in role and to one for the Lease.
+pub(crate) async fn grant(stage: &Stage) -> Outcome {
+    let admin = &stage.plane.admin;
+    admin.create("/api/v1/namespaces", &json!({"metadata": {"name": ACCOUNTS}})).await?;
+    let subjects = json!([{"kind": "Group", "apiGroup": "rbac.authorization.k8s.io",
+        "name": format!("system:serviceaccounts:{ACCOUNTS}")}]);
+    let role = json!({
+        "metadata": {"name": "lease"},
+        "rules": [
+            {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
+            {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": ["concertina"],
+             "verbs": ["get", "list", "watch", "update"]},
+        ],
+    });
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    admin.create(&format!("{rbac}/namespaces/kube-system/roles"), &role).await?;
+    let bind = |name: &str, kind: &str| {
+        json!({
+            "metadata": {"name": format!("replicas-{kind}").to_lowercase()}, "subjects": subjects,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name},
+        })
+    };
+    admin.create(&format!("{rbac}/namespaces/kube-system/rolebindings"), &bind("lease", "Role")).await?;
+    let built_in = "system:controller:horizontal-pod-autoscaler";
+    admin.create(&format!("{rbac}/clusterrolebindings"), &bind(built_in, "ClusterRole")).await.map(drop)
+}
+
+fn flags(kubeconfig: &Path) -> Vec<String> {
+    let mut flags = vec![
+        format!("--kubeconfig={}", kubeconfig.display()),
+        "--horizontal-pod-autoscaler-sync-period=1s".to_owned(),
+        "--kube-api-qps=500".to_owned(),
+        "--kube-api-burst=1000".to_owned(),
+        "--health-address=127.0.0.1:0".to_owned(),
+        // What is proven here is the Lease's work alone.
+        "--takeover=off".to_owned(),
+    ];
+    flags.extend(DECISION_FLAGS.iter().map(|&flag| flag.to_owned()));
+    flags
+}
+
+/// The processes, by their accounts.
+#[derive(Default)]
+pub(crate) struct Replicas {
+    all: BTreeMap<&'static str, Process>,
+    /// What was measured.
+    told: Vec<String>,
+}
+
+impl Replicas {
+    async fn start(&mut self, stage: &Stage, name: &'static str) -> Outcome {
+        self.start_with(stage, name, &[]).await
+    }
+
+    /// With more flags than the usual.
+    pub(crate) async fn start_with(&mut self, stage: &Stage, name: &'static str, more: &[&str]) -> Outcome {
+        let kubeconfig = stage.plane.service_account(ACCOUNTS, name).await?;
+        let mut command = Command::new(stage::binary());
+        command.args(flags(&kubeconfig)).args(more);
+        let log = format!("replica-{name}-{}", now().as_second());
+        self.all.insert(name, Process::start(&log, command, stage.plane.folder())?);
+        Ok(())
+    }
+
+    pub(crate) fn get(&mut self, name: &str) -> Outcome<&mut Process> {
+        self.all.get_mut(name).ok_or_else(|| Failure(format!("there is no replica {name}")))
+    }
+
+    /// Starts those again that ended, as a kubelet does.
+    async fn revive(&mut self, stage: &Stage) -> Outcome {
+        for name in ["a", "b"] {
+            if self.get(name)?.still_runs().is_err() {
+                self.start(stage, name).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until this replica writes; how long after `since` that was.
+    async fn acts(&mut self, stage: &Stage, name: &str, since: Option<Timestamp>) -> Outcome<Duration> {
+        let since = since.unwrap_or(Timestamp::UNIX_EPOCH);
+        let what = format!("replica {name} acts");
+        let written = eventually(CRASH, &what, async || {
+            let log = Log::read(stage)?;
+            let written = log.writes.iter().find(|write| write.by == name && write.at > since);
+            written.map(|write| write.at).ok_or_else(|| Failure(format!("no write of {name} since {since}")))
+        });
+        let written = written.await.context(self.tails())?;
+        Ok(written.duration_since(since).unsigned_abs())
+    }
+
+    /// Waits until another replica than this one writes; which, and how long after `since`.
+    async fn another_acts(
+        &mut self,
+        stage: &Stage,
+        not: &str,
+        since: Timestamp,
+    ) -> Outcome<(String, Duration)> {
+        let written = eventually(CRASH * 2, "another replica acts", async || {
+            let log = Log::read(stage)?;
+            let written = log.writes.iter().find(|write| write.by != not && write.at > since);
+            let written = written.map(|write| (write.by.clone(), write.at));
+            written.ok_or_else(|| Failure(format!("no write since {since} but of {not}")))
+        });
+        let (by, at) = written.await.context(self.tails())?;
+        Ok((by, at.duration_since(since).unsigned_abs()))
+    }
+
+    pub(crate) fn tails(&self) -> String {
+        self.all.values().map(|process| process.tail(15)).collect()
+    }
+}
+
+/// A replica whose time of day is an hour ahead of everybody's: the same program, started from here.
+struct Ahead {
+    stop: CancellationToken,
+}
+
+impl Ahead {
+    async fn start(stage: &Stage) -> Outcome<Self> {
+        let kubeconfig = stage.plane.service_account(ACCOUNTS, "ahead").await?;
+        let config: Box<Config> = match Invocation::from_args(flags(&kubeconfig).into_iter().map(Into::into))?
+        {
+            Invocation::Controller(config) => config,
+            other => return Err(Failure(format!("the flags start {other:?}"))),
+        };
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        tokio::spawn(async move {
+            // As often as it ends: a lost Lease ends it like a process.
+            while !stopped.is_cancelled() {
+                let clock =
+                    ShiftedClock { clock: Arc::new(SystemClock), ahead: SignedDuration::from_hours(1) };
+                let ended = concertina::app::run(&config, Arc::new(clock), stopped.clone()).await;
+                eprintln!("the replica that is ahead ended: {ended:?}");
+                sleep(Duration::from_secs(1)).await;
+            }
+        });
+        Ok(Self { stop })
+    }
+}
+
+/// The replicas' requests that change anything but the Lease, and what was refused.
+pub(crate) struct Log {
+    pub(crate) writes: Vec<Write>,
+    refused: Vec<(Timestamp, String)>,
+}
+
+pub(crate) struct Write {
+    pub(crate) at: Timestamp,
+    pub(crate) by: String,
+    /// Verb, resource and subresource.
+    pub(crate) what: String,
+}
+
+impl Log {
+    pub(crate) fn read(stage: &Stage) -> Outcome<Self> {
+        let prefix = format!("system:serviceaccount:{ACCOUNTS}:");
+        let (mut writes, mut refused) = (Vec::new(), Vec::new());
+        for entry in stage.plane.audit_log()?.lines() {
+            // The last line may still be being written.
+            let Ok(entry) = serde_json::from_str::<Value>(entry) else { continue };
+            let text = |pointer| entry.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+            let Some(by) = text("/user/username").strip_prefix(&prefix) else { continue };
+            let code = entry.pointer("/responseStatus/code").and_then(Value::as_u64).unwrap_or_default();
+            let (verb, resource) = (text("/verb"), text("/objectRef/resource"));
+            let what = format!("{verb} {resource}/{}", text("/objectRef/subresource"));
+            let at = text("/requestReceivedTimestamp").parse()?;
+            if matches!(code, 401 | 403) {
+                refused.push((at, format!("{by}: {what} ({code})")));
+            }
+            if matches!(verb, "create" | "update" | "patch" | "delete") && resource != "leases" {
+                writes.push(Write { at, by: by.to_owned(), what });
+            }
+        }
+        writes.sort_by_key(|write| write.at);
+        Ok(Self { writes, refused })
+    }
+
+    /// Whoever writes after somebody else did has taken over from them: they do not write again before they have
+    /// taken over in turn, which takes at least as long as a start.
+    pub(crate) fn no_two_write_at_once(&self) -> Outcome {
+        let terms = self.writes.chunk_by(|one, other| one.by == other.by).collect::<Vec<_>>();
+        let text = terms.iter().filter_map(|term| {
+            let (first, last) = (term.first()?, term.last()?);
+            Some(format!(
+                "{} {} to {} ({} writes, first {})",
+                first.by,
+                first.at,
+                last.at,
+                term.len(),
+                first.what
+            ))
+        });
+        let text = text.collect::<Vec<_>>().join("\n");
+        eprintln!("{text}");
+        // Two that interleave make many short terms; what was played makes about a dozen.
+        ensure(terms.len() <= 16, || format!("{} terms:\n{text}", terms.len()))?;
+        for pair in terms.windows(3) {
+            let [one, between, again] = pair else { continue };
+            let (Some(one), Some(again)) = (one.last(), again.first()) else { continue };
+            let gone = again.at.duration_since(one.at);
+            let back_too_soon = one.by == again.by && gone < SignedDuration::from_secs(3);
+            ensure(!back_too_soon, || {
+                format!("{} wrote again {gone} after another with {} writes:\n{text}", one.by, between.len())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// A server that has just started knows no roles for a moment, so only what was before that counts.
+    pub(crate) fn nothing_is_refused_before(&self, restart: Timestamp) -> Outcome {
+        let refused: Vec<_> =
+            self.refused.iter().filter(|(at, _)| *at < restart).map(|(_, what)| what.as_str()).collect();
+        ensure(refused.is_empty(), || format!("refused:\n{}", refused.join("\n")))
+    }
+}
