@@ -24,6 +24,8 @@ mod identity;
 mod metadata;
 #[path = "controller/metrics.rs"]
 mod metrics;
+#[path = "controller/namespaces.rs"]
+mod namespaces;
 #[path = "controller/overlap.rs"]
 mod overlap;
 #[path = "controller/panics.rs"]

@@ -22,11 +22,14 @@ use tower::{BoxError, Layer, Service, ServiceExt};
 
 use super::body;
 use super::call::Call;
-use super::connect::{self, CredentialError, HttpService, Plugin, PluginError, PluginLimits, ProxyError};
+use super::connect::{
+    self, Account, CredentialError, HttpService, Plugin, PluginError, PluginLimits, ProxyError,
+};
 use super::decode::DecodeError;
 use super::error::ApiError;
 use super::gate::{Gate, GateLayer, Writes};
 use super::items::{Envelope, ItemScanner};
+use super::jitter::Jitter;
 use super::limit::TokenBucket;
 
 /// The largest error answer that is read, in bytes.
@@ -110,6 +113,20 @@ pub struct ClientOptions {
     pub observer: Option<Arc<dyn RequestObserver>>,
     /// How long a credential plugin may take.
     pub plugin_limits: PluginLimits,
+    /// The ServiceAccount to act as, with tokens that the credentials of the configuration may ask for; only Leases and
+    /// reviews are then asked for with those credentials themselves.
+    pub service_account: Option<ServiceAccount>,
+}
+
+/// A ServiceAccount to act as.
+#[derive(Debug, Clone)]
+pub struct ServiceAccount {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// Spreads the renewal of its tokens.
+    pub jitter: Jitter,
 }
 
 impl Default for ClientOptions {
@@ -123,6 +140,7 @@ impl Default for ClientOptions {
             gate: Gate::open(),
             observer: None,
             plugin_limits: PluginLimits::default(),
+            service_account: None,
         }
     }
 }
@@ -160,7 +178,13 @@ impl Clients {
     pub fn new(config: &kube::Config, options: &ClientOptions) -> Result<Self, ClientError> {
         let (http, plugin) = connect::over_network(config, options.plugin_limits)?;
         let (lease, _) = connect::over_network(config, options.plugin_limits)?;
-        let clients = Self::on(http, lease, config.cluster_url.clone(), options)?;
+        let acting = |tokens: Client| match &options.service_account {
+            None => Ok(None),
+            Some(ServiceAccount { namespace, name, jitter }) => {
+                connect::as_account(config, || Account::new(tokens, namespace, name, jitter.clone()))
+            }
+        };
+        let clients = Self::on(http, lease, acting, config.cluster_url.clone(), options)?;
         Ok(Self { plugin, ..clients })
     }
 
@@ -183,12 +207,15 @@ impl Clients {
     {
         let base = Uri::from_static("http://embedded/");
         let lease = connect::over(connector.clone(), base.clone());
-        Self::on(connect::over(connector, base.clone()), lease, base, options)
+        Self::on(connect::over(connector, base.clone()), lease, |_| Ok(None), base, options)
     }
 
+    /// `acting` makes, with a client that may ask for tokens, the stack of what is not done with the credentials of the
+    /// configuration, if there is such.
     fn on(
         http: HttpService,
         lease: HttpService,
+        acting: impl FnOnce(Client) -> Result<Option<HttpService>, ClientError>,
         base: Uri,
         options: &ClientOptions,
     ) -> Result<Self, ClientError> {
@@ -196,8 +223,8 @@ impl Clients {
             .map_err(|_| ClientError::UserAgent(options.user_agent.clone()))?;
         let gated =
             |http, writes| BoxCloneSyncService::new(GateLayer(Arc::clone(&options.gate), writes).layer(http));
-        let unlimited = Client {
-            http: gated(http.clone(), Writes::Autoscaling),
+        let own = Client {
+            http: gated(http.clone(), Writes::Account),
             host: base.authority().map_or("", |authority| authority.as_str()).into(),
             base,
             bucket: None,
@@ -205,6 +232,8 @@ impl Clients {
             timeout: options.request_timeout,
             observer: options.observer.clone(),
         };
+        let http = acting(own.clone())?.unwrap_or(http);
+        let unlimited = Client { http: gated(http.clone(), Writes::Autoscaling), ..own.clone() };
         let limited = |qps, burst| Client { bucket: TokenBucket::new(qps, burst), ..unlimited.clone() };
         let client = || limited(options.qps, options.burst);
         Ok(Self {
@@ -216,7 +245,7 @@ impl Clients {
             discovery: limited(options.qps, options.burst.max(DISCOVERY_BURST)),
             watch: unlimited.clone(),
             lease: Client { http: gated(lease, Writes::Lease), ..unlimited.clone() },
-            reviews: unlimited.clone(),
+            reviews: own,
             notices: Client { http: gated(http, Writes::Notices), ..unlimited },
             gate: Arc::clone(&options.gate),
             plugin: None,

@@ -19,12 +19,14 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::assembly::{Assembly, Parts};
 use self::leading::Leading;
-use crate::api::client::{ClientError, ClientOptions, Clients};
+use crate::api::client::{ClientError, ClientOptions, Clients, ServiceAccount};
 use crate::api::gate::{Gate, Refusal};
+use crate::api::jitter::Jitter;
 use crate::api::kubeconfig::{self, KubeconfigError};
 use crate::cli::Config;
 use crate::clock::SharedClock;
 use crate::election;
+use crate::permissions;
 use crate::serve::{self, Endpoints, Health};
 use crate::telemetry::RequestMetrics;
 use crate::telemetry::metrics::Metrics as Telemetry;
@@ -130,8 +132,11 @@ pub async fn run_with(
         seed,
     };
     let assembly = Assembly::start(parts, &watches);
+    let findings = permissions::check::Findings::default();
+    let checking = permissions::check::run(clients.clone(), permissions::needed(config), findings.clone());
+    tokio::spawn(watches.clone().run_until_cancelled_owned(checking));
     let leading = Leading::prepare(config, clients, identity, clock, seed);
-    checks::add(&health, &assembly, leading.as_ref(), &stop);
+    checks::add(&health, &assembly, leading.as_ref(), findings, &stop);
     let endpoints = Endpoints { health, metrics, decisions: assembly.decisions.clone() };
     let server_task = tokio::spawn(serve::serve(listener, endpoints, serving.clone()));
     tracing::info!(
@@ -206,6 +211,11 @@ pub fn client_options(config: &Config, telemetry: &Telemetry) -> ClientOptions {
         burst: config.burst,
         gate: if config.dry_run { Gate::refusing(Refusal::DryRun) } else { Gate::open() },
         observer: Some(Arc::new(RequestMetrics::new(telemetry.clone()))),
+        service_account: config.service_account_credentials.then(|| ServiceAccount {
+            namespace: permissions::ACCOUNT_NAMESPACE.to_owned(),
+            name: permissions::ACCOUNT_NAME.to_owned(),
+            jitter: Jitter::seeded(u64::from(std::process::id())),
+        }),
         ..ClientOptions::default()
     }
 }

@@ -59,12 +59,14 @@ pub enum Group {
     Election,
     /// Logs, health, metrics of our own.
     Operation,
+    /// Whom a manifest of roles is for.
+    Rbac,
 }
 
 impl Group {
     /// All of them, in order.
-    pub const ALL: [Self; 5] =
-        [Self::Autoscaling, Self::Cluster, Self::Metrics, Self::Election, Self::Operation];
+    pub const ALL: [Self; 6] =
+        [Self::Rbac, Self::Autoscaling, Self::Cluster, Self::Metrics, Self::Election, Self::Operation];
 
     /// The heading.
     pub fn title(self) -> &'static str {
@@ -74,6 +76,7 @@ impl Group {
             Self::Metrics => "Metrics APIs",
             Self::Election => "Leader election",
             Self::Operation => "Operation",
+            Self::Rbac => "Roles",
         }
     }
 }

@@ -14,7 +14,6 @@ const MANAGER: &str = "there is one controller, which starts at once and stops w
 const RESYNC: &str = "every HPA is synced once per --horizontal-pod-autoscaler-sync-period anyway";
 const CONTENT_TYPE: &str = "requests are made in JSON";
 const COMPATIBILITY: &str = "only --emulated-version chooses a behaviour";
-const ACCOUNT: &str = "all requests are made with the credentials of --kubeconfig or of the pod";
 const LOGS: &str = "logs are written to standard error at once";
 const MODULES: &str = "its patterns name files of kube-controller-manager";
 const METRICS: &str = "metrics are exposed as they are";
@@ -164,7 +163,13 @@ pub static FLAGS: &[Flag] = &[
     ignored("min-compatibility-version", Kind::Strings, "", COMPATIBILITY),
     ignored("min-resync-period", Kind::Duration, "12h0m0s", RESYNC),
     ignored("route-reconciliation-period", Kind::Duration, "10s", OTHER),
-    ignored("use-service-account-credentials", Kind::Bool, "false", ACCOUNT),
+    here(
+        "use-service-account-credentials",
+        Kind::Bool,
+        "false",
+        Group::Cluster,
+        "Act as ServiceAccount kube-system/horizontal-pod-autoscaler, with tokens that the credentials given ask for.",
+    ),
     // Global
     lettered('h', here("help", Kind::Bool, "false", Group::Operation, "Print this text.")),
     // Horizontal-pod-autoscaler-controller

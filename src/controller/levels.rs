@@ -1,27 +1,25 @@
 //! What is read anew whenever the metrics are shown, because nothing moves when it changes: sizes, ages, counts that
 //! others keep.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::Controller;
-use crate::api::watch::Handle;
+use crate::api::watch::Informer;
 
 impl Controller {
-    /// Has the metrics show the sizes of queue and caches, what became of events, and how these watches are doing, for
+    /// Has the metrics show the sizes of queue and caches, what became of events, and how these informers are doing, for
     /// as long as the controller lives.
-    pub fn publish_levels(self: &Arc<Self>, watches: Vec<Handle>) {
+    pub fn publish_levels(self: &Arc<Self>, informers: Vec<Informer>) {
         // The metrics live in the controller: they must not keep it alive.
         let controller = Arc::downgrade(self);
         self.telemetry.before_render(move || {
             if let Some(controller) = controller.upgrade() {
-                controller.levels(&watches);
+                controller.levels(&informers);
             }
         });
     }
 
-    fn levels(&self, watches: &[Handle]) {
+    fn levels(&self, informers: &[Informer]) {
         let telemetry = &self.telemetry;
         self.queue.publish();
         telemetry.cache_objects("pods", self.pods.len());
@@ -31,21 +29,11 @@ impl Controller {
         telemetry.events_dropped("queue_full", events.overflow);
         telemetry.events_dropped("not_delivered", events.failed);
         telemetry.events_dropped("withheld", events.refused);
-        // A resource may have a watch for each of several namespaces: the oldest counts.
-        let (mut ages, mut restarts) = (BTreeMap::<_, Duration>::new(), BTreeMap::<_, u64>::new());
-        for watch in watches {
-            let status = watch.status();
-            let age = ages.entry(status.resource).or_default();
-            *age = (*age).max(status.age);
-            for (reason, count) in status.restarts {
-                *restarts.entry((status.resource, reason)).or_default() += count;
+        for status in informers.iter().map(Informer::status) {
+            telemetry.watch_age(status.resource, status.age);
+            for (reason, total) in status.restarts {
+                telemetry.watch_restarts(status.resource, reason.as_str(), total);
             }
-        }
-        for (resource, age) in ages {
-            telemetry.watch_age(resource, age);
-        }
-        for ((resource, reason), total) in restarts {
-            telemetry.watch_restarts(resource, reason.as_str(), total);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What others may know of a watch: whether it is synced, how old its last event is, what went wrong last.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ pub struct Handle {
 struct Shared {
     resource: &'static str,
     begun: Instant,
+    namespace: Option<Arc<str>>,
     synced: watch::Sender<bool>,
     inner: Mutex<Inner>,
 }
@@ -84,6 +86,8 @@ impl Restart {
 pub struct WatchStatus {
     /// `pods`, `horizontalpodautoscalers.autoscaling`.
     pub resource: &'static str,
+    /// Where; none is everywhere.
+    pub namespace: Option<Arc<str>>,
     /// A list has been complete at least once.
     pub synced: bool,
     /// Time since the last event, bookmark or complete list.
@@ -98,10 +102,83 @@ pub struct WatchStatus {
     pub error: Option<ApiError>,
 }
 
+/// A resource and where it is watched: `pods in namespace shop`.
+struct Place<'a>(&'static str, Option<&'a str>);
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)?;
+        self.1.map_or(Ok(()), |namespace| write!(f, " in namespace {namespace}"))
+    }
+}
+
+impl WatchStatus {
+    /// What is watched, and where: `pods in namespace shop`.
+    pub fn place(&self) -> String {
+        Place(self.resource, self.namespace.as_deref()).to_string()
+    }
+}
+
+/// All watches of one resource: one, or one for each namespace. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Informer(Arc<[Handle]>);
+
+impl Informer {
+    /// Of these watches.
+    pub fn new(watches: impl IntoIterator<Item = Handle>) -> Self {
+        Self(watches.into_iter().collect())
+    }
+
+    /// Each watch.
+    pub fn watches(&self) -> impl Iterator<Item = &Handle> {
+        self.0.iter()
+    }
+
+    /// Whether every watch has completed a list.
+    pub fn is_synced(&self) -> bool {
+        self.0.iter().all(Handle::is_synced)
+    }
+
+    /// Returns as soon as every watch has completed a list.
+    pub async fn wait_synced(&self) {
+        for watch in self.watches() {
+            watch.wait_synced().await;
+        }
+    }
+
+    /// The state of all together: the oldest event, the sums, and of the first that has an error its namespace.
+    pub fn status(&self) -> WatchStatus {
+        let mut all = WatchStatus {
+            resource: "",
+            namespace: None,
+            synced: true,
+            since_last_event: None,
+            age: Duration::ZERO,
+            restarts: BTreeMap::new(),
+            skipped: 0,
+            error: None,
+        };
+        for one in self.watches().map(Handle::status) {
+            all.resource = one.resource;
+            all.synced &= one.synced;
+            all.since_last_event = all.since_last_event.max(one.since_last_event);
+            all.age = all.age.max(one.age);
+            for (reason, count) in one.restarts {
+                *all.restarts.entry(reason).or_default() += count;
+            }
+            all.skipped += one.skipped;
+            if all.error.is_none() {
+                (all.error, all.namespace) = (one.error, one.namespace);
+            }
+        }
+        all
+    }
+}
+
 impl Handle {
-    pub(super) fn new(resource: &'static str) -> Self {
+    pub(super) fn new(resource: &'static str, namespace: Option<Arc<str>>) -> Self {
         let (begun, synced) = (Instant::now(), watch::Sender::new(false));
-        let shared = Shared { resource, begun, synced, inner: Mutex::default() };
+        let shared = Shared { resource, namespace, begun, synced, inner: Mutex::default() };
         Self { shared: Arc::new(shared) }
     }
 
@@ -121,6 +198,7 @@ impl Handle {
         let inner = self.lock();
         WatchStatus {
             resource: self.shared.resource,
+            namespace: self.shared.namespace.clone(),
             synced: self.is_synced(),
             since_last_event: inner.last_event.map(|at| at.elapsed()),
             age: inner.last_event.unwrap_or(self.shared.begun).elapsed(),
@@ -139,7 +217,8 @@ impl Handle {
         let mut inner = self.lock();
         inner.last_event = Some(Instant::now());
         if inner.last_error.take().is_some() && inner.logged.take().is_some() {
-            tracing::info!(resource = self.shared.resource, "the watch works again");
+            let resource = Place(self.shared.resource, self.shared.namespace.as_deref());
+            tracing::info!(%resource, "the watch works again");
         }
     }
 
@@ -154,14 +233,14 @@ impl Handle {
     /// Remembers an error; says so once, and again once a minute while it lasts. Before the first list is complete it is
     /// said once only: whoever waits for that says so itself.
     pub(super) fn failed(&self, error: &ApiError) {
-        let resource = self.shared.resource;
+        let resource = Place(self.shared.resource, self.shared.namespace.as_deref());
         let mut inner = self.lock();
         *inner.restarts.entry(Restart::after(error)).or_default() += 1;
         let known = inner.last_error.as_ref().is_some_and(|last| last.same_trouble(error));
         let silent = known && inner.logged.is_some_and(|at| !self.is_synced() || at.elapsed() < REMIND);
         inner.last_error = Some(error.clone());
         if error.is_gone() {
-            tracing::info!(resource, %error, "the watch is too far behind: listing anew");
+            tracing::info!(%resource, %error, "the watch is too far behind: listing anew");
             return;
         }
         if !silent {

@@ -1,9 +1,10 @@
 //! What the operator chose, resolved and validated. An error names the flag and what it may be.
 
 mod election;
+mod identity;
 mod reader;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use autoscaling::quantity::Quantity;
 use autoscaling::settings::Settings;
 
 pub use self::election::{Election, TakeOver};
+pub use self::identity::{GroupResource, ScaleTargets};
 use self::reader::{Reader, WRONG_TYPE};
 use super::flags::{FlagError, Purpose, Raw, Table};
 use super::gates::{self, Gates};
@@ -44,6 +46,12 @@ pub struct Config {
     pub takeover: TakeOver,
     /// `--leader-elect*`; none: this is the only replica, as far as it knows.
     pub election: Option<Election>,
+    /// `--use-service-account-credentials`: act as a ServiceAccount with tokens that these credentials can ask for.
+    pub service_account_credentials: bool,
+    /// `--watch-namespaces`; none is all of them.
+    pub watch_namespaces: Option<BTreeSet<String>>,
+    /// `--scale-targets`: what the role allows to scale; nothing else is refused because of it.
+    pub scale_targets: ScaleTargets,
     /// `--field-manager`: the owner under which `spec.replicas` is written.
     pub field_manager: String,
     /// `--metrics-timeout` of one request to a metrics API, above zero.
@@ -85,6 +93,9 @@ impl Default for Config {
             dry_run: false,
             takeover: TakeOver::Wait,
             election: Some(Election::default()),
+            service_account_credentials: false,
+            watch_namespaces: None,
+            scale_targets: ScaleTargets::All,
             field_manager: "kube-controller-manager".to_owned(),
             metrics_timeout: Duration::from_secs(30),
             max_metrics_response: 64 << 20,
@@ -162,6 +173,10 @@ impl Config {
                 _ => Err(WRONG_TYPE.to_owned()),
             })?,
             election: Election::read(&read, &mut warnings)?,
+            service_account_credentials: read
+                .checked("use-service-account-credentials", |value| Ok(*value == Value::Bool(true)))?,
+            watch_namespaces: identity::watch_namespaces(&read)?,
+            scale_targets: identity::scale_targets(&read)?,
             field_manager: read.checked("field-manager", |value| match value {
                 // The rule of the API server.
                 Value::Text(name)

@@ -147,11 +147,10 @@ fn a_command_line_of_kubeadm_starts_with_a_warning_for_each_reason() {
         "--use-service-account-credentials=true",
     ])
     .unwrap();
+    assert!(config.service_account_credentials);
     assert_eq!(
         config.warnings,
         [
-            "--use-service-account-credentials has no effect: all requests are made with the credentials of --kubeconfig or \
-             of the pod",
             "--authentication-kubeconfig, --bind-address have no effect: health and metrics are served over plain HTTP at \
              --health-address",
             "--allocate-node-cidrs, --cluster-cidr have no effect: meant for other controllers of kube-controller-manager",
