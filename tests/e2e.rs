@@ -39,6 +39,8 @@ mod controlplane;
 mod election;
 #[path = "e2e/fault_scenarios.rs"]
 mod fault_scenarios;
+#[path = "e2e/forward.rs"]
+mod forward;
 #[path = "e2e/kubelet.rs"]
 mod kubelet;
 #[path = "e2e/looks.rs"]
@@ -207,6 +209,12 @@ async fn why_explains_what_depends_on_the_past() -> Outcome {
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn one_of_several_replicas_writes_whatever_happens() -> Outcome {
     election::one_writes(Stage::set().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn why_asks_the_leader_by_port_forward() -> Outcome {
+    forward::tells_what_the_leader_remembers(&Stage::set().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

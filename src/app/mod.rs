@@ -9,11 +9,9 @@ mod checks;
 mod leading;
 mod start;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -27,7 +25,7 @@ use crate::cli::Config;
 use crate::clock::SharedClock;
 use crate::election;
 use crate::permissions;
-use crate::serve::{self, Endpoints, Health};
+use crate::serve::{Access, Component, Endpoints, Health, ServeError, Server};
 use crate::telemetry::RequestMetrics;
 use crate::telemetry::metrics::Metrics as Telemetry;
 
@@ -59,14 +57,9 @@ pub enum AppError {
         /// What is wrong, as Go prints it.
         message: String,
     },
-    /// The health address cannot be bound.
-    #[error("cannot listen on {address} (--health-address): {source}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// What the system says.
-        source: std::io::Error,
-    },
+    /// It cannot be served as the flags say.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
     /// Another replica may lead now.
     #[error("this replica does not lead any more: {0}")]
     LeaseLost(String),
@@ -116,8 +109,8 @@ pub async fn run_with(
         tracing::warn!("{warning}");
     }
     let Surroundings { server, clock, identity } = surroundings;
-    let address = config.health_address;
-    let listener = TcpListener::bind(address).await.map_err(|source| AppError::Listen { address, source })?;
+    let access = Access::new(config, clients, &client_options(config, &telemetry), Arc::clone(&clock))?;
+    let ports = Server::bind(&config.serving)?;
     let health = Health::new();
     let serving = CancellationToken::new();
     let watches = CancellationToken::new();
@@ -135,14 +128,17 @@ pub async fn run_with(
     let findings = permissions::check::Findings::default();
     let checking = permissions::check::run(clients.clone(), permissions::needed(config), findings.clone());
     tokio::spawn(watches.clone().run_until_cancelled_owned(checking));
+    let component = Component::new(config, Arc::clone(&clock));
     let leading = Leading::prepare(config, clients, identity, clock, seed);
     checks::add(&health, &assembly, leading.as_ref(), findings, &stop);
-    let endpoints = Endpoints { health, metrics, decisions: assembly.decisions.clone() };
-    let server_task = tokio::spawn(serve::serve(listener, endpoints, serving.clone()));
+    let endpoints = Endpoints::new(health, metrics, assembly.decisions.clone()).with_component(component);
+    let (secure, plain) = (ports.secure_address(), ports.plain_address());
+    let server_task = tokio::spawn(ports.run(endpoints, access, serving.clone()));
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         %server,
-        health = %address,
+        secure = secure.map(tracing::field::display),
+        health = plain.map(tracing::field::display),
         period = ?config.sync_period,
         dry_run = config.dry_run,
         "concertina starts"
@@ -153,7 +149,7 @@ pub async fn run_with(
     watches.cancel();
     serving.cancel();
     if let Err(error) = server_task.await {
-        tracing::debug!(%error, "the health server ended badly");
+        tracing::debug!(%error, "serving ended badly");
     }
     tracing::info!("concertina ends");
     result

@@ -71,9 +71,9 @@ pub static FLAGS: &[Flag] = &[
     own(
         "health-address",
         Kind::String,
-        "127.0.0.1:10257",
-        Group::Operation,
-        "Where health, metrics and decisions are served over HTTP.",
+        "",
+        Group::Serving,
+        "A loopback address and port where health, metrics and decisions are served without TLS, to whoever asks.",
     ),
     own(
         "decisions-per-hpa",

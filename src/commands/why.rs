@@ -7,6 +7,7 @@ pub mod findings;
 mod flags;
 mod from;
 mod history;
+mod leader;
 mod lists;
 mod objects;
 mod output;
@@ -190,6 +191,7 @@ async fn cluster(
         scope: scope(options, namespace),
         flags: &options.flags,
         watch: options.watch.is_some(),
+        leader: options.leader.clone(),
         clock,
     };
     Ok(Asked::Cluster(Box::new(Reader::connect(question).await?)))

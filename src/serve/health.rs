@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::Full;
 
-use super::plain;
+use super::pages::plain;
 
 /// The named health checks, in the order in which they were added. Clones are the same registry.
 #[derive(Debug, Clone, Default)]

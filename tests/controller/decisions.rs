@@ -17,11 +17,7 @@ use crate::support::{HPAS, Rig, Stage, logs};
 
 /// Status, head and body of the answer to a request.
 async fn ask(rig: &Rig, request_line: &str) -> (u16, String, String) {
-    let endpoints = Endpoints {
-        health: Health::new(),
-        metrics: rig.telemetry.clone(),
-        decisions: rig.assembly.decisions.clone(),
-    };
+    let endpoints = Endpoints::new(Health::new(), rig.telemetry.clone(), rig.assembly.decisions.clone());
     let (mut client, server) = tokio::io::duplex(1 << 20);
     let server = tokio::spawn(serve_connection(server, endpoints, CancellationToken::new()));
     let request = format!("{request_line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");

@@ -164,7 +164,7 @@ fn flags(kubeconfig: &Path) -> Vec<String> {
         "--horizontal-pod-autoscaler-sync-period=1s".to_owned(),
         "--kube-api-qps=500".to_owned(),
         "--kube-api-burst=1000".to_owned(),
-        "--health-address=127.0.0.1:0".to_owned(),
+        "--secure-port=0".to_owned(),
         // What is proven here is the Lease's work alone.
         "--takeover=off".to_owned(),
     ];

@@ -3,9 +3,9 @@
 mod election;
 mod identity;
 mod reader;
+mod serving;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,6 +15,10 @@ use autoscaling::settings::Settings;
 pub use self::election::{Election, TakeOver};
 pub use self::identity::{GroupResource, ScaleTargets};
 use self::reader::{Reader, WRONG_TYPE};
+pub use self::serving::{
+    Authentication, Authorization, CERTIFICATE_NAME, CertificateFiles, FrontProxy, FrontProxyHeaders,
+    NamedCertificate, OpenPaths, Serving,
+};
 use super::flags::{FlagError, Purpose, Raw, Table};
 use super::gates::{self, Gates};
 use super::kcm;
@@ -62,8 +66,8 @@ pub struct Config {
     pub max_concurrent_metric_requests: usize,
     /// `--max-concurrent-metric-requests-per-api`, at least one.
     pub max_concurrent_metric_requests_per_api: usize,
-    /// `--health-address`.
-    pub health_address: SocketAddr,
+    /// What is served, where, and to whom.
+    pub serving: Serving,
     /// `--decisions-per-hpa`: how many decisions of each HPA are recorded; none if 0.
     pub decisions_per_hpa: usize,
     /// `--logging-format` and `-v`.
@@ -101,7 +105,7 @@ impl Default for Config {
             max_metrics_response: 64 << 20,
             max_concurrent_metric_requests: 512,
             max_concurrent_metric_requests_per_api: 256,
-            health_address: SocketAddr::from((Ipv4Addr::LOCALHOST, 10257)),
+            serving: Serving::default(),
             decisions_per_hpa: 40,
             logging: LogOptions::default(),
             warnings: Vec::new(),
@@ -195,12 +199,7 @@ impl Config {
             })?,
             max_concurrent_metric_requests: read.count("max-concurrent-metric-requests")?,
             max_concurrent_metric_requests_per_api: read.count("max-concurrent-metric-requests-per-api")?,
-            health_address: read.checked("health-address", |value| match value {
-                Value::Text(address) => address
-                    .parse()
-                    .map_err(|_| "must be an IP address and a port, such as 127.0.0.1:10257".to_owned()),
-                _ => Err(WRONG_TYPE.to_owned()),
-            })?,
+            serving: Serving::read(&read, &mut warnings)?,
             decisions_per_hpa: read.checked("decisions-per-hpa", |value| match value {
                 Value::Int(count) => usize::try_from(*count)
                     .ok()

@@ -243,7 +243,7 @@ fn told(reason: &str) -> Told {
 }
 
 /// The controller's history, and the rescales among its decisions.
-fn past(record: &DecisionList) -> Past {
+pub(super) fn past(record: &DecisionList) -> Past {
     let history = autoscaling::history::History::from(record.history.clone());
     let remembered = |at, what| Remembered { at, earliest: None, what, origin: Origin::Record };
     let recommendations = history.recommendations.iter().map(|recommendation| {
