@@ -12,6 +12,8 @@ mod support;
 
 #[path = "controller/bad_objects.rs"]
 mod bad_objects;
+#[path = "controller/counts.rs"]
+mod counts;
 #[path = "controller/decisions.rs"]
 mod decisions;
 #[path = "controller/election.rs"]

@@ -1,5 +1,10 @@
 //! `docs/metrics.md` and the declarations say the same, both ways.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
 use concertina::telemetry::declarations::GROUPS;
 
 const DOCS: &str = include_str!("../docs/metrics.md");
@@ -18,7 +23,7 @@ fn documented() -> Vec<Row> {
             let line = line.replace("\\|", "¦");
             let cells: Vec<_> = line.split('|').map(|cell| cell.trim().replace('¦', "|")).collect();
             assert_eq!(cells.len(), 7, "five cells between bars: {line}");
-            rows.push((heading.clone(), cells[1..5].to_vec()));
+            rows.push((heading.clone(), cells.into_iter().skip(1).take(4).collect()));
         }
     }
     rows
@@ -52,14 +57,24 @@ fn every_metric_is_documented_as_it_is_declared_and_nothing_else_is() {
     assert_eq!(documented, declared, "the order differs");
 }
 
+/// Every file below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
 #[test]
-fn what_queries_and_prose_name_exists() {
+fn what_documentation_alerts_and_dashboards_name_exists() {
     let names: Vec<_> = GROUPS.iter().flat_map(|group| group.metrics).map(|metric| metric.name).collect();
-    let words = DOCS.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    for word in words.filter(|word| word.starts_with("concertina_") && *word != "concertina_") {
-        let suffixes = ["", "_bucket", "_sum", "_count"];
-        let known =
-            suffixes.iter().any(|suffix| word.strip_suffix(suffix).is_some_and(|w| names.contains(&w)));
-        assert!(known, "{word} is no metric");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for file in ["docs", "deploy"].into_iter().flat_map(|folder| files(&root.join(folder))) {
+        // A picture names none.
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        for word in words.filter(|word| word.starts_with("concertina_") && *word != "concertina_") {
+            let mut plain =
+                ["", "_bucket", "_sum", "_count"].iter().filter_map(|part| word.strip_suffix(part));
+            assert!(plain.any(|name| names.contains(&name)), "{}: {word} is no metric", file.display());
+        }
     }
 }

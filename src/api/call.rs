@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn a_request_is_counted_as_a_role_would_name_it() {
         let scale = ["apis", "apps", "v1", "namespaces", "shop", "deployments", "web", "scale"];
-        let get = |segments: &[&str]| Call::get(segments.iter().copied().collect::<Vec<_>>());
+        let get = |segments: &[&str]| Call::get(segments.to_vec());
         let put = Call::send(Method::PUT, scale, "application/json", Vec::new());
         let cases = [
             (get(&scale).about("deployments", "web").subresource("scale"), "get", "deployments/scale"),

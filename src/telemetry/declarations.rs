@@ -85,7 +85,6 @@ const SYNC: &[f64] = &[
     0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384,
 ];
 /// From ten nanoseconds, times ten, with the digits that the multiplication leaves upstream.
-#[expect(clippy::excessive_precision, reason = "these are the numbers that upstream shows")]
 const QUEUE: &[f64] =
     &[1e-8, 1e-7, 1e-6, 9.999_999_999_999_999e-6, 9.999_999_999_999_999e-5, 0.001, 0.01, 0.1, 1.0, 10.0];
 const REQUEST: &[f64] = &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];

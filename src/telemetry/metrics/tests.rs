@@ -106,7 +106,7 @@ fn read_labels(mut text: &str) -> BTreeMap<String, String> {
         });
         let (value, rest) = rest.split_at(end.unwrap());
         assert!(labels.insert(name.to_owned(), value.to_owned()).is_none(), "{name} comes twice");
-        text = rest[1..].strip_prefix(',').unwrap_or(&rest[1..]);
+        text = rest[1..].trim_start_matches(',');
     }
     labels
 }
