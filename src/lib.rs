@@ -19,4 +19,5 @@ pub mod process;
 pub mod record;
 pub mod serve;
 pub mod store;
+pub mod takeover;
 pub mod telemetry;

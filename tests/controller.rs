@@ -38,6 +38,8 @@ mod repeatable;
 mod server;
 #[path = "controller/staleness.rs"]
 mod staleness;
+#[path = "controller/takeover.rs"]
+mod takeover;
 #[path = "controller/timing.rs"]
 mod timing;
 #[path = "controller/workloads.rs"]

@@ -41,6 +41,8 @@ mod election;
 mod fault_scenarios;
 #[path = "e2e/forward.rs"]
 mod forward;
+#[path = "e2e/identity.rs"]
+mod identity;
 #[path = "e2e/kubelet.rs"]
 mod kubelet;
 #[path = "e2e/looks.rs"]
@@ -63,6 +65,8 @@ mod serving;
 mod side_by_side;
 #[path = "e2e/stage.rs"]
 mod stage;
+#[path = "e2e/takeover.rs"]
+mod takeover;
 #[path = "e2e/upgrade.rs"]
 mod upgrade;
 #[path = "e2e/why.rs"]
@@ -229,6 +233,18 @@ async fn a_rolling_update_and_back_writes_nothing_wrong() -> Outcome {
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn everybody_sees_what_he_may_of_the_secure_port() -> Outcome {
     serving::everybody_sees_his_own(&Stage::set().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn the_built_in_loop_is_waited_for_and_taken_over_from() -> Outcome {
+    takeover::waits_and_takes_over(&Stage::set().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn the_roles_that_are_printed_are_enough_and_not_too_much() -> Outcome {
+    identity::roles(&Stage::set().await?).await
 }
 
 async fn scenario(stage: &Stage, name: &str, which: Autoscaler, play: Play) -> Outcome {

@@ -27,7 +27,7 @@ use crate::telemetry::metrics::Metrics as Telemetry;
 /// How often it is looked whether only forbidden namespaces are missing.
 const LOOK: Duration = Duration::from_millis(500);
 /// The field manager of status writes.
-const STATUS_MANAGER: &str = "concertina";
+pub(super) const STATUS_MANAGER: &str = "concertina";
 
 /// What a controller is put together from.
 #[derive(Debug)]
@@ -72,8 +72,8 @@ impl Parts<'_> {
             total: config.max_concurrent_metric_requests,
             version_life: config.sync_period,
         };
-        let (events, sender) =
-            Recorder::new(clients.core.clone(), Arc::clone(&clock), EventOptions::default());
+        let event_options = EventOptions { gate: Some(Arc::clone(&clients.gate)), ..EventOptions::default() };
+        let (events, sender) = Recorder::new(clients.core.clone(), Arc::clone(&clock), event_options);
         // It outlives the watches: what was recorded on the way down is still sent.
         tokio::spawn(sender);
         let queue = Arc::new(Queue::new(telemetry.workqueue("horizontalpodautoscaler")));

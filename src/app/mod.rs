@@ -6,6 +6,7 @@
 
 mod assembly;
 mod checks;
+mod guard;
 mod leading;
 mod start;
 
@@ -16,6 +17,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 pub use self::assembly::{Assembly, Parts};
+use self::guard::Guard;
 use self::leading::Leading;
 use crate::api::client::{ClientError, ClientOptions, Clients, ServiceAccount};
 use crate::api::gate::{Gate, Refusal};
@@ -116,12 +118,13 @@ pub async fn run_with(
     let watches = CancellationToken::new();
     let seed = u64::try_from(clock.now().as_nanosecond().unsigned_abs() % u128::from(u64::MAX)).unwrap_or(0);
     let metrics = telemetry.clone();
+    let guard = Guard::prepare(config, clients, Arc::clone(&clock), &telemetry);
     let parts = Parts {
         clients,
         config,
         clock: Arc::clone(&clock),
         telemetry: telemetry.clone(),
-        observers: Vec::new(),
+        observers: Guard::observers(guard.as_ref()),
         seed,
     };
     let assembly = Assembly::start(parts, &watches);
@@ -130,7 +133,7 @@ pub async fn run_with(
     tokio::spawn(watches.clone().run_until_cancelled_owned(checking));
     let component = Component::new(config, Arc::clone(&clock));
     let leading = Leading::prepare(config, clients, identity, clock, seed);
-    checks::add(&health, &assembly, leading.as_ref(), findings, &stop);
+    checks::add(&health, &assembly, leading.as_ref(), guard.as_ref(), findings, &stop);
     let endpoints = Endpoints::new(health, metrics, assembly.decisions.clone()).with_component(component);
     let (secure, plain) = (listening.secure_address(), listening.plain_address());
     let server_task = tokio::spawn(listening.run(endpoints, access, serving.clone()));
@@ -144,7 +147,7 @@ pub async fn run_with(
         "concertina starts"
     );
 
-    let result = work(&assembly, leading, &server, &telemetry, &stop).await;
+    let result = work(&assembly, leading, guard, &server, &telemetry, [&stop, &watches]).await;
 
     watches.cancel();
     serving.cancel();
@@ -159,9 +162,10 @@ pub async fn run_with(
 async fn work(
     assembly: &Assembly,
     leading: Option<Leading>,
+    guard: Option<Guard>,
     server: &str,
     telemetry: &Telemetry,
-    stop: &CancellationToken,
+    [stop, watches]: [&CancellationToken; 2],
 ) -> Result<(), AppError> {
     let Some(synced) = stop.run_until_cancelled(start::synced(assembly, server)).await else {
         return Ok(());
@@ -169,12 +173,19 @@ async fn work(
     synced?;
     let controller = &assembly.controller;
     tracing::info!(hpas = controller.hpas.len(), pods = controller.pods.len(), "in sync");
+    let takeover = guard.map(|guard| guard.start(controller, watches));
     let Some(leading) = leading else {
+        if let Some(takeover) = &takeover {
+            takeover.leads(None);
+        }
         sync_until(assembly, stop).await;
         return Ok(());
     };
     let mut candidacy = leading.start(telemetry);
     if candidacy.leads(stop).await {
+        if let Some(takeover) = &takeover {
+            takeover.leads(candidacy.since_others());
+        }
         // A leader that is none any more ends as it stands: whatever it still did could be somebody else's by now.
         tokio::select! {
             biased;

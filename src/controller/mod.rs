@@ -146,7 +146,7 @@ impl Controller {
 }
 
 /// An HPA as events name it.
-fn event_target(record: &HpaRecord) -> EventTarget {
+pub(crate) fn event_target(record: &HpaRecord) -> EventTarget {
     EventTarget {
         namespace: Arc::clone(&record.key.namespace),
         name: Arc::clone(&record.key.name),

@@ -163,6 +163,22 @@ impl Controller {
 
     /// Sends events and status, and commits the history, unless the HPA went or was replaced meanwhile.
     async fn finish(&self, record: &HpaRecord, conclusion: &Conclusion, outcome: &WriteOutcome) {
+        // Writing may have been allowed since: a status must not tell of a rescale that was withheld.
+        if *outcome != WriteOutcome::Withheld {
+            self.tell(record, conclusion).await;
+        }
+        if self.is_there(record) {
+            self.histories.commit(&record.uid, &conclusion.changes);
+            // A sync that came to no count, or could not write it, leaves the series as it is, as the reference does.
+            let decided = conclusion.explanation.desired.is_some();
+            if let (Some(desired), true) = (conclusion.desired, decided && !failed(outcome)) {
+                self.telemetry.desired(&record.key.namespace, &record.key.name, desired);
+            }
+        }
+    }
+
+    /// Sends events and status.
+    async fn tell(&self, record: &HpaRecord, conclusion: &Conclusion) {
         let about = event_target(record);
         for event in &conclusion.events {
             self.events.record(about.clone(), event.clone());
@@ -172,6 +188,11 @@ impl Controller {
                 Ok(version) => self.hpas.wrote(&record.key, &record.uid, &version),
                 Err(error) if error.is_refused() => {}
                 Err(error) => {
+                    if error.is_conflict() {
+                        for observer in &self.observers {
+                            observer.conflicted(&record.key);
+                        }
+                    }
                     tracing::warn!(hpa = %record.key, %error, "the status could not be written");
                     let event = failed_update_status(&error.to_string());
                     self.telemetry.sync_failed(event.reason);
@@ -181,14 +202,6 @@ impl Controller {
         }
         if let Some(event) = &conclusion.last_event {
             self.events.record(about, event.clone());
-        }
-        if self.is_there(record) {
-            self.histories.commit(&record.uid, &conclusion.changes);
-            // A sync that came to no count, or could not write it, leaves the series as it is, as the reference does.
-            let decided = conclusion.explanation.desired.is_some();
-            if let (Some(desired), true) = (conclusion.desired, decided && !failed(outcome)) {
-                self.telemetry.desired(&record.key.namespace, &record.key.name, desired);
-            }
         }
     }
 
@@ -231,7 +244,7 @@ impl Controller {
     }
 }
 
-/// One line for a decision that changes the target, or would but for a dry run. A write that failed has a line of its
+/// One line for a decision that changes the target, or would if writing were allowed. A write that failed has a line of its
 /// own; what users live with stands out only on demand, as the warnings that are sent as events.
 fn log(key: &Key, conclusion: &Conclusion, outcome: &WriteOutcome, at: Timestamp) {
     if matches!(outcome, WriteOutcome::Done | WriteOutcome::Withheld) {
@@ -243,7 +256,7 @@ fn log(key: &Key, conclusion: &Conclusion, outcome: &WriteOutcome, at: Timestamp
             to = explanation.desired,
             metric = metric.as_deref(),
             limited_by = explanation.limiting_step().map(LimitingStep::as_str),
-            dry_run = (*outcome == WriteOutcome::Withheld).then_some(true),
+            withheld = (*outcome == WriteOutcome::Withheld).then_some(true),
             "{}",
             explanation.sentence(at)
         );

@@ -42,6 +42,12 @@ pub fn manifest(needed: &[Permission], account: &Account, namespaced: bool) -> S
          #   kubectl -n {} create serviceaccount {}\n",
         account.namespace, account.name
     );
+    let has_credentials = needed.iter().any(|permission| permission.subject == Subject::Credentials);
+    if has_credentials && account.user == Account::default().user {
+        text.push_str(
+            "# What is bound to the user can be left out: built-in roles of Kubernetes allow it to this one.\n",
+        );
+    }
     let mut roles: BTreeMap<(Subject, Option<&str>), Vec<&Permission>> = BTreeMap::new();
     for permission in needed {
         roles.entry((permission.subject, permission.namespace.as_deref())).or_default().push(permission);

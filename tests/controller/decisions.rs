@@ -202,7 +202,7 @@ async fn a_rescale_is_one_line_in_the_log_with_the_metric_and_what_limited_it() 
     ] {
         assert!(line.contains(part), "{part}: {line}");
     }
-    assert!(!line.contains("dry_run"), "{line}");
+    assert!(!line.contains("withheld"), "{line}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -210,7 +210,7 @@ async fn a_dry_run_says_what_it_would_have_done() {
     let rig = Rig::with(queue("80"), &Config { dry_run: true, ..Config::default() });
     rig.pass(1.0).await;
     let [line] = logs::with("shop/web").try_into().unwrap();
-    assert!(line.contains("dry_run=true") && line.contains("goes from 4 to 8: "), "{line}");
+    assert!(line.contains("withheld=true") && line.contains("goes from 4 to 8: "), "{line}");
     let list: DecisionList = get(&rig, "/decisions/shop/web").await;
     assert_eq!(list.decisions[0].outcome, Outcome::Withheld);
 }

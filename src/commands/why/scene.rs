@@ -115,6 +115,7 @@ impl Scene {
             spec_raw: raw,
             spec: Arc::new(serde_json::from_value(self.spec).unwrap()),
             status: Arc::new(serde_json::from_value(self.status).unwrap()),
+            status_writers: Vec::new(),
         };
         let hpa = Hpa {
             namespace: &key.namespace,
