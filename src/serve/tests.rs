@@ -58,6 +58,16 @@ async fn a_dead_process_is_not_ready_either() {
 }
 
 #[tokio::test]
+async fn a_check_that_holds_may_have_more_to_say() {
+    let endpoints = endpoints();
+    endpoints.health.note("takeover", Scope::Ready, || Ok("holding: another one writes".to_owned()));
+    let (status, _, body) = ask(&endpoints, "GET /readyz?verbose").await;
+    let expected = "[+]ping ok\n[+]takeover ok: holding: another one writes\nreadyz check passed\n";
+    assert_eq!((status, body.as_str()), (200, expected));
+    assert_eq!(ask(&endpoints, "GET /readyz/takeover").await.2, "ok");
+}
+
+#[tokio::test]
 async fn checks_can_be_listed_excluded_and_asked_one_by_one() {
     let endpoints = endpoints();
     endpoints.health.condition("permissions", Scope::Ready, "cannot list pods");

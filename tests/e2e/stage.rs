@@ -82,6 +82,8 @@ impl Stage {
                     self.plane.service_account("kube-system", "horizontal-pod-autoscaler").await?;
                 let mut command = Command::new(binary());
                 command.args(["--kube-api-qps=500", "--kube-api-burst=1000", "--secure-port=0"]);
+                // The built-in role knows no Lease, and what is played here is not about who acts. Later flags win.
+                command.args(["--leader-elect=false", "--takeover=off"]);
                 command.arg("--kubeconfig").arg(kubeconfig).args(flags);
                 Process::start("concertina", command, self.plane.folder())
             }
