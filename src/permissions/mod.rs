@@ -70,7 +70,9 @@ pub fn needed(config: &Config) -> Vec<Permission> {
     rest.extend(of_the_server(config));
     if config.service_account_credentials {
         rest.extend(of_the_tokens(config));
-        rest.iter_mut().for_each(|row| row.subject = Subject::Credentials);
+        for row in &mut rest {
+            row.subject = Subject::Credentials;
+        }
     }
     needed.extend(rest);
     needed
@@ -244,7 +246,9 @@ fn of_the_tokens(config: &Config) -> Vec<Permission> {
             ..row("", "serviceaccounts", &["create"])
         });
     }
-    rows.iter_mut().for_each(|row| row.namespace = Some(ACCOUNT_NAMESPACE.to_owned()));
+    for row in &mut rows {
+        row.namespace = Some(ACCOUNT_NAMESPACE.to_owned());
+    }
     rows
 }
 
