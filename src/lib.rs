@@ -18,5 +18,7 @@ mod platform;
 pub mod process;
 pub mod record;
 pub mod serve;
+pub mod shadow;
 pub mod store;
+pub mod takeover;
 pub mod telemetry;

@@ -1,5 +1,5 @@
 //! From the command line to an exit code: 0 when ended on request, 1 when it could not run, 2 for a wrong command line.
-//! `why` also has 3, for findings.
+//! `why` also has 3, for findings, and `parity` for differences.
 
 use std::ffi::OsString;
 use std::process::{ExitCode, Termination};
@@ -9,12 +9,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::{CliError, Config, Invocation, Program, RbacOptions};
 #[cfg(feature = "tools")]
-use crate::cli::{DemoOptions, WhyOptions};
+use crate::cli::{DemoOptions, ParityOptions, WhyOptions};
 use crate::clock::{SharedClock, SystemClock};
 #[cfg(feature = "tools")]
 use crate::commands::demo::Screen;
 #[cfg(feature = "tools")]
-use crate::commands::why::WhyError;
+use crate::commands::{parity::ParityError, why::WhyError};
 use crate::permissions;
 use crate::platform::StopRequests;
 use crate::telemetry::logging;
@@ -45,6 +45,8 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
         Invocation::Demo(options) => demo(&options),
         #[cfg(feature = "tools")]
         Invocation::Why(options) => why(&options),
+        #[cfg(feature = "tools")]
+        Invocation::Parity(options) => parity(&options),
         #[cfg(feature = "tools")]
         Invocation::Simulate(options) => match crate::commands::simulate::run(&options) {
             Ok(()) => ExitCode::SUCCESS,
@@ -84,6 +86,20 @@ fn why(options: &WhyOptions) -> ExitCode {
     until_stopped(async |stop| {
         let found = crate::commands::why::run(options, clock, stop).await?;
         Ok::<_, WhyError>(ExitCode::from(found.exit_code()))
+    })
+}
+
+#[cfg(feature = "tools")]
+fn parity(options: &ParityOptions) -> ExitCode {
+    let clock: SharedClock = Arc::new(SystemClock);
+    if options.logging.verbosity > 0
+        && let Err(error) = logging::set_up(options.logging, Arc::clone(&clock))
+    {
+        return failed(&error);
+    }
+    until_stopped(async |stop| {
+        let differs = crate::commands::parity::run(options, stop).await?;
+        Ok::<_, ParityError>(ExitCode::from(if differs { 3 } else { 0 }))
     })
 }
 

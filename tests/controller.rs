@@ -36,8 +36,12 @@ mod process;
 mod repeatable;
 #[path = "controller/server.rs"]
 mod server;
+#[path = "controller/shadow.rs"]
+mod shadow;
 #[path = "controller/staleness.rs"]
 mod staleness;
+#[path = "controller/takeover.rs"]
+mod takeover;
 #[path = "controller/timing.rs"]
 mod timing;
 #[path = "controller/workloads.rs"]

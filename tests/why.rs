@@ -15,6 +15,10 @@ mod support;
 mod answers;
 #[path = "why/ask.rs"]
 mod ask;
+#[path = "why/front.rs"]
+mod front;
+#[path = "why/leader.rs"]
+mod leader;
 #[path = "why/past.rs"]
 mod past;
 #[path = "why/permissions.rs"]

@@ -125,6 +125,7 @@ fn hpa(index: usize) -> Result<HpaRecord, serde_json::Error> {
         spec_raw: to_raw_value(&())?,
         spec: Arc::new(serde_json::from_value::<Spec>(spec)?),
         status: Arc::new(Status::default()),
+        status_writers: Vec::new(),
     })
 }
 

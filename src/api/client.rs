@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, DATE, HeaderValue, RETRY_AFTER, USER_AGENT};
-use http::{Method, Request, Response, Uri};
+use http::{Method, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use hyper::rt::{Read, Write};
 use kube::client::Body;
@@ -23,7 +23,7 @@ use tower::{BoxError, Layer, Service, ServiceExt};
 use super::body;
 use super::call::Call;
 use super::connect::{
-    self, Account, CredentialError, HttpService, Plugin, PluginError, PluginLimits, ProxyError,
+    self, Account, CredentialError, HttpService, PluginError, PluginLimits, ProxyError, Source,
 };
 use super::decode::DecodeError;
 use super::error::ApiError;
@@ -170,13 +170,16 @@ pub struct Clients {
     pub notices: Client,
     /// What all writes pass.
     pub gate: Arc<Gate>,
-    plugin: Option<Arc<Plugin>>,
+    source: Option<Arc<Source>>,
+    /// As whom a controller is asked; none where requests show nobody.
+    #[cfg(feature = "tools")]
+    pub(super) user: Option<Arc<super::forward::User>>,
 }
 
 impl Clients {
     /// Clients to the server of a configuration, with its TLS settings and credentials.
     pub fn new(config: &kube::Config, options: &ClientOptions) -> Result<Self, ClientError> {
-        let (http, plugin) = connect::over_network(config, options.plugin_limits)?;
+        let (http, source) = connect::over_network(config, options.plugin_limits)?;
         let (lease, _) = connect::over_network(config, options.plugin_limits)?;
         let acting = |tokens: Client| match &options.service_account {
             None => Ok(None),
@@ -185,14 +188,26 @@ impl Clients {
             }
         };
         let clients = Self::on(http, lease, acting, config.cluster_url.clone(), options)?;
-        Ok(Self { plugin, ..clients })
+        Ok(Self {
+            #[cfg(feature = "tools")]
+            user: Some(Arc::new(super::forward::User::new(config.auth_info.clone(), Arc::clone(&source)))),
+            source: Some(source),
+            ..clients
+        })
+    }
+
+    /// The same clients, which ask controllers as the user of a configuration.
+    #[cfg(feature = "tools")]
+    pub fn asking_as(self, config: &kube::Config) -> Result<Self, ClientError> {
+        let source = Arc::new(connect::source(config, PluginLimits::default())?);
+        Ok(Self { user: Some(Arc::new(super::forward::User::new(config.auth_info.clone(), source))), ..self })
     }
 
     /// Asks the credential plugin, if there is one, for credentials. The first request does so too, but within its own
     /// time limit; here somebody has the time to log in.
     pub async fn log_in(&self) -> Result<(), PluginError> {
-        match &self.plugin {
-            Some(plugin) => plugin.current().await.map(drop),
+        match &self.source {
+            Some(source) => source.log_in().await,
             None => Ok(()),
         }
     }
@@ -248,9 +263,20 @@ impl Clients {
             reviews: own,
             notices: Client { http: gated(http, Writes::Notices), ..unlimited },
             gate: Arc::clone(&options.gate),
-            plugin: None,
+            source: None,
+            #[cfg(feature = "tools")]
+            user: None,
         })
     }
+}
+
+/// How to ask for a WebSocket.
+#[cfg(feature = "tools")]
+pub(super) struct WebSocket<'a> {
+    /// `Sec-WebSocket-Key`.
+    pub(super) key: &'a str,
+    /// `Sec-WebSocket-Protocol`.
+    pub(super) protocol: &'a str,
 }
 
 /// One client with its token bucket. Clones share the bucket and the connections.
@@ -280,6 +306,12 @@ impl Client {
     pub async fn json<T: DeserializeOwned>(&self, call: &Call) -> Result<T, ApiError> {
         let body = self.bytes(call).await?;
         serde_json::from_slice(&body).map_err(|error| ApiError::Decode(error.into()))
+    }
+
+    /// The same client, of whose requests nobody is told.
+    #[cfg(feature = "tools")]
+    pub(super) fn unobserved(&self) -> Self {
+        Self { observer: None, ..self.clone() }
     }
 
     /// Sends a request and reads the answer, up to the limit of the request.
@@ -316,6 +348,36 @@ impl Client {
         self.take_token().await;
         let deadline = self.deadline(call);
         match timeout_at(deadline, self.attempt(call)).await {
+            Ok(result) => result.map_err(|failure| failure.error),
+            Err(_) => Err(ApiError::timed_out(call, &self.base)),
+        }
+    }
+
+    /// Asks to speak WebSocket; the answer is a 101, or an error. Only the wait for the answer is limited.
+    #[cfg(feature = "tools")]
+    pub(super) async fn upgrade(
+        &self,
+        call: &Call,
+        to: &WebSocket<'_>,
+    ) -> Result<Response<Incoming>, ApiError> {
+        use http::header::{
+            CONNECTION, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
+        };
+        self.take_token().await;
+        let unsendable = |error: String| ApiError::Request(error);
+        let mut request = self.request(call).map_err(|error| unsendable(error.to_string()))?;
+        for (name, value) in [
+            (CONNECTION, "Upgrade"),
+            (UPGRADE, "websocket"),
+            (SEC_WEBSOCKET_VERSION, "13"),
+            (SEC_WEBSOCKET_KEY, to.key),
+            (SEC_WEBSOCKET_PROTOCOL, to.protocol),
+        ] {
+            let value = HeaderValue::from_str(value).map_err(|error| unsendable(error.to_string()))?;
+            request.headers_mut().insert(name, value);
+        }
+        let sent = self.send(call, request);
+        match timeout_at(self.deadline(call), sent).await {
             Ok(result) => result.map_err(|failure| failure.error),
             Err(_) => Err(ApiError::timed_out(call, &self.base)),
         }
@@ -382,13 +444,17 @@ impl Client {
         }
     }
 
-    /// Sends the request once.
+    /// Makes the request and sends it once.
     async fn attempt(&self, call: &Call) -> Result<Response<Incoming>, Failure> {
+        match self.request(call) {
+            Ok(request) => self.send(call, request).await,
+            Err(error) => Err(ApiError::Request(error.to_string()).into()),
+        }
+    }
+
+    async fn send(&self, call: &Call, request: Request<Body>) -> Result<Response<Incoming>, Failure> {
         let started = Instant::now();
-        let result = match self.request(call) {
-            Ok(request) => self.http.clone().oneshot(request).await,
-            Err(error) => return Err(ApiError::Request(error.to_string()).into()),
-        };
+        let result = self.http.clone().oneshot(request).await;
         let code = result.as_ref().ok().map(|answer| answer.status().as_u16());
         tracing::trace!(method = %call.method, path = call.path, code, elapsed = ?started.elapsed(), "request");
         let answer = match result {
@@ -402,7 +468,7 @@ impl Client {
             }
         };
         self.observe(call, code, answer.headers().get(DATE), started);
-        if answer.status().is_success() {
+        if answer.status().is_success() || answer.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Ok(answer);
         }
         let (head, rest) = answer.into_parts();

@@ -17,6 +17,7 @@
 //! | `GET /apis/external.metrics.k8s.io/v1beta1/…` | [`metrics`] | list `*.external.metrics.k8s.io` |
 //! | `GET …/{horizontalpodautoscalers,pods,events}`, of one namespace or of all | [`list`], for `why` | list each |
 //! | `GET …/{resource}/{name}` of targets and owners of pods | `why` | get each |
+//! | `GET` of a Lease, a pod and its `portforward` | `forward`, for `why` | get each, create `pods/portforward` |
 //! | `GET /version`, `/apis` | [`server`], `why` | none (discovery) |
 //! | `POST /apis/authentication.k8s.io/v1/tokenreviews` | [`reviews`] | create `tokenreviews.authentication.k8s.io` |
 //! | `POST /apis/authorization.k8s.io/v1/subjectaccessreviews` | [`reviews`] | create `subjectaccessreviews.authorization.k8s.io` |
@@ -34,6 +35,8 @@ pub mod connect;
 pub mod decode;
 pub mod error;
 pub mod events;
+#[cfg(feature = "tools")]
+pub mod forward;
 pub mod gate;
 mod items;
 pub mod jitter;

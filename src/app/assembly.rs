@@ -19,15 +19,16 @@ use crate::api::watch::{self, Handle, Informer, WatchOptions};
 use crate::cli::Config;
 use crate::clock::SharedClock;
 use crate::controller::queue::Queue;
-use crate::controller::{Controller, Histories, HpaIntake, Observer, Observers, PodIntake};
+use crate::controller::{Beside, Controller, Histories, HpaIntake, Observer, Observers, PodIntake};
 use crate::record::{Decisions, Record};
+use crate::shadow::{self, Parity, Shadow};
 use crate::store::{Hpas, Overlap, Pods};
 use crate::telemetry::metrics::Metrics as Telemetry;
 
 /// How often it is looked whether only forbidden namespaces are missing.
 const LOOK: Duration = Duration::from_millis(500);
 /// The field manager of status writes.
-const STATUS_MANAGER: &str = "concertina";
+pub(super) const STATUS_MANAGER: &str = "concertina";
 
 /// What a controller is put together from.
 #[derive(Debug)]
@@ -57,13 +58,20 @@ pub struct Assembly {
     pub pods: Informer,
     /// The record of its decisions; `None` if it is to keep none.
     pub decisions: Option<Decisions>,
+    /// What a dry run compares with another controller; `None` if this is none.
+    pub parity: Option<Parity>,
 }
 
 impl Parts<'_> {
     /// Puts a controller together that sees nothing yet. The sender of its events runs in the background until the
     /// controller is gone.
     pub fn controller(self) -> Arc<Controller> {
-        let Self { clients, config, clock, telemetry, observers, .. } = self;
+        self.build(false).0
+    }
+
+    /// The same, with a shadow if it is to compare itself with another controller.
+    fn build(self, beside: bool) -> (Arc<Controller>, Option<Arc<Shadow>>) {
+        let Self { clients, config, clock, telemetry, mut observers, .. } = self;
         let mapper = Arc::new(Mapper::new(clients.discovery.clone()));
         let metrics_options = MetricsOptions {
             timeout: config.metrics_timeout,
@@ -72,14 +80,26 @@ impl Parts<'_> {
             total: config.max_concurrent_metric_requests,
             version_life: config.sync_period,
         };
-        let (events, sender) =
-            Recorder::new(clients.core.clone(), Arc::clone(&clock), EventOptions::default());
+        let event_options = EventOptions { gate: Some(Arc::clone(&clients.gate)), ..EventOptions::default() };
+        let (events, sender) = Recorder::new(clients.core.clone(), Arc::clone(&clock), event_options);
         // It outlives the watches: what was recorded on the way down is still sent.
         tokio::spawn(sender);
         let queue = Arc::new(Queue::new(telemetry.workqueue("horizontalpodautoscaler")));
-        Arc::new(Controller {
+        let pods = Arc::new(Pods::new());
+        let shadow = beside.then(|| {
+            Arc::new(Shadow::new(shadow::Parts {
+                pods: Arc::clone(&pods),
+                queue: Arc::clone(&queue),
+                clock: Arc::clone(&clock),
+                telemetry: telemetry.clone(),
+                settings: config.settings.clone(),
+                period: config.sync_period,
+            }))
+        });
+        observers.extend(shadow.clone().map(|shadow| shadow as Arc<dyn Observer>));
+        let controller = Arc::new(Controller {
             hpas: Arc::new(Hpas::new()),
-            pods: Arc::new(Pods::new()),
+            pods,
             overlap: Arc::new(Overlap::new()),
             mapper: Arc::clone(&mapper),
             scales: Scales::new(clients.scale.clone(), config.field_manager.as_str()),
@@ -88,6 +108,7 @@ impl Parts<'_> {
             events,
             histories: Histories::new(),
             observers,
+            beside: shadow.clone().map(|shadow| shadow as Arc<dyn Beside>),
             queue,
             telemetry,
             clock,
@@ -95,7 +116,8 @@ impl Parts<'_> {
             stale_guard: config.stale_consistency,
             period: config.sync_period,
             workers: Arc::new(Semaphore::new(config.concurrent_syncs.clamp(1, Semaphore::MAX_PERMITS))),
-        })
+        });
+        (controller, shadow)
     }
 }
 
@@ -109,7 +131,10 @@ impl Assembly {
         let record = (capacity > 0).then(|| Arc::new(Record::new(capacity)));
         parts.observers.extend(record.clone().map(|record| record as Arc<dyn Observer>));
         let watched = parts.config.watch_namespaces.clone();
-        let controller = parts.controller();
+        // Whoever writes nothing has another one beside it that does, or is to.
+        let dry_run = parts.config.dry_run;
+        let (controller, shadow) = parts.build(dry_run);
+        let parity = shadow.map(|shadow| Parity::new(shadow, Arc::clone(&controller)));
         let decisions = record.map(|record| Decisions::new(record, Arc::clone(&controller)));
         let namespaces: Vec<Option<Arc<str>>> = match &watched {
             None => vec![None],
@@ -148,7 +173,7 @@ impl Assembly {
         }
         let (hpas, pods) = (Informer::new(hpas), Informer::new(pods));
         controller.publish_levels(vec![hpas.clone(), pods.clone()]);
-        Self { controller, hpas, pods, decisions }
+        Self { controller, hpas, pods, decisions, parity }
     }
 
     /// Waits for the first view of the cluster: until everything was listed. One of several namespaces that may not be

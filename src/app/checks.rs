@@ -3,6 +3,7 @@
 use tokio_util::sync::CancellationToken;
 
 use super::Assembly;
+use super::guard::Guard;
 use super::leading::Leading;
 use crate::api::watch::{Handle, Informer};
 use crate::permissions::check::Findings;
@@ -13,6 +14,7 @@ pub(super) fn add(
     health: &Health,
     assembly: &Assembly,
     leading: Option<&Leading>,
+    guard: Option<&Guard>,
     permissions: Findings,
     stop: &CancellationToken,
 ) {
@@ -31,6 +33,11 @@ pub(super) fn add(
             _ => Ok(()),
         }
     });
+    // Whoever holds back is ready: it sees and decides everything.
+    if let Some(guard) = guard {
+        let takeover = guard.takeover();
+        health.note("takeover", Scope::Ready, move || Ok(takeover.detail()));
+    }
     health.add("permissions", Scope::Ready, move || permissions.ready());
     let stop = stop.clone();
     health.add("shutdown", Scope::Ready, move || {

@@ -6,6 +6,7 @@
 
 mod assembly;
 mod checks;
+mod guard;
 mod leading;
 mod start;
 
@@ -16,6 +17,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 pub use self::assembly::{Assembly, Parts};
+use self::guard::Guard;
 use self::leading::Leading;
 use crate::api::client::{ClientError, ClientOptions, Clients, ServiceAccount};
 use crate::api::gate::{Gate, Refusal};
@@ -26,6 +28,7 @@ use crate::clock::SharedClock;
 use crate::election;
 use crate::permissions;
 use crate::serve::{Access, Component, Endpoints, Health, ServeError, Server};
+use crate::shadow::Parity;
 use crate::telemetry::RequestMetrics;
 use crate::telemetry::metrics::Metrics as Telemetry;
 
@@ -110,18 +113,19 @@ pub async fn run_with(
     }
     let Surroundings { server, clock, identity } = surroundings;
     let access = Access::new(config, clients, &client_options(config, &telemetry), Arc::clone(&clock))?;
-    let ports = Server::bind(&config.serving)?;
+    let listening = Server::bind(&config.serving)?;
     let health = Health::new();
     let serving = CancellationToken::new();
     let watches = CancellationToken::new();
     let seed = u64::try_from(clock.now().as_nanosecond().unsigned_abs() % u128::from(u64::MAX)).unwrap_or(0);
     let metrics = telemetry.clone();
+    let guard = Guard::prepare(config, clients, Arc::clone(&clock), &telemetry);
     let parts = Parts {
         clients,
         config,
         clock: Arc::clone(&clock),
         telemetry: telemetry.clone(),
-        observers: Vec::new(),
+        observers: Guard::observers(guard.as_ref()),
         seed,
     };
     let assembly = Assembly::start(parts, &watches);
@@ -130,10 +134,12 @@ pub async fn run_with(
     tokio::spawn(watches.clone().run_until_cancelled_owned(checking));
     let component = Component::new(config, Arc::clone(&clock));
     let leading = Leading::prepare(config, clients, identity, clock, seed);
-    checks::add(&health, &assembly, leading.as_ref(), findings, &stop);
-    let endpoints = Endpoints::new(health, metrics, assembly.decisions.clone()).with_component(component);
-    let (secure, plain) = (ports.secure_address(), ports.plain_address());
-    let server_task = tokio::spawn(ports.run(endpoints, access, serving.clone()));
+    checks::add(&health, &assembly, leading.as_ref(), guard.as_ref(), findings, &stop);
+    let endpoints = Endpoints::new(health, metrics, assembly.decisions.clone())
+        .with_component(component)
+        .with_json("/parity", Parity::page(assembly.parity.clone()));
+    let (secure, plain) = (listening.secure_address(), listening.plain_address());
+    let server_task = tokio::spawn(listening.run(endpoints, access, serving.clone()));
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         %server,
@@ -144,7 +150,7 @@ pub async fn run_with(
         "concertina starts"
     );
 
-    let result = work(&assembly, leading, &server, &telemetry, &stop).await;
+    let result = work(&assembly, leading, guard, &server, &telemetry, [&stop, &watches]).await;
 
     watches.cancel();
     serving.cancel();
@@ -159,9 +165,10 @@ pub async fn run_with(
 async fn work(
     assembly: &Assembly,
     leading: Option<Leading>,
+    guard: Option<Guard>,
     server: &str,
     telemetry: &Telemetry,
-    stop: &CancellationToken,
+    [stop, watches]: [&CancellationToken; 2],
 ) -> Result<(), AppError> {
     let Some(synced) = stop.run_until_cancelled(start::synced(assembly, server)).await else {
         return Ok(());
@@ -169,12 +176,19 @@ async fn work(
     synced?;
     let controller = &assembly.controller;
     tracing::info!(hpas = controller.hpas.len(), pods = controller.pods.len(), "in sync");
+    let takeover = guard.map(|guard| guard.start(controller, watches));
     let Some(leading) = leading else {
+        if let Some(takeover) = &takeover {
+            takeover.leads(None);
+        }
         sync_until(assembly, stop).await;
         return Ok(());
     };
     let mut candidacy = leading.start(telemetry);
     if candidacy.leads(stop).await {
+        if let Some(takeover) = &takeover {
+            takeover.leads(candidacy.since_others());
+        }
         // A leader that is none any more ends as it stands: whatever it still did could be somebody else's by now.
         tokio::select! {
             biased;

@@ -20,6 +20,8 @@ pub mod gates;
 mod help;
 pub mod kcm;
 pub mod own;
+#[cfg(feature = "tools")]
+pub mod parity;
 mod rbac;
 #[cfg(feature = "tools")]
 mod simulate;
@@ -31,6 +33,8 @@ pub use config::Config;
 #[cfg(feature = "tools")]
 pub use demo::DemoOptions;
 use flags::{FlagError, Raw, Table};
+#[cfg(feature = "tools")]
+pub use parity::ParityOptions;
 pub use rbac::RbacOptions;
 #[cfg(feature = "tools")]
 pub use simulate::{Outputs as SimulateOutputs, SimulateOptions, Source as SimulateSource};
@@ -51,6 +55,9 @@ pub enum Invocation {
     /// Explain what an HPA does.
     #[cfg(feature = "tools")]
     Why(Box<WhyOptions>),
+    /// Tell whether a dry run and the built-in controller are the same.
+    #[cfg(feature = "tools")]
+    Parity(Box<ParityOptions>),
     /// Run a simulation.
     #[cfg(feature = "tools")]
     Simulate(Box<SimulateOptions>),
@@ -136,6 +143,12 @@ impl Invocation {
                 return why::parse(program, rest).map(|parsed| match parsed {
                     why::Parsed::Options(options) => Self::Why(options),
                     why::Parsed::Help(text) => Self::Help(text),
+                });
+            }
+            Some(("parity", rest)) => {
+                return parity::parse(program, rest).map(|parsed| match parsed {
+                    parity::Parsed::Options(options) => Self::Parity(options),
+                    parity::Parsed::Help(text) => Self::Help(text),
                 });
             }
             Some(("simulate", rest)) => {

@@ -1,6 +1,7 @@
 //! The command line of `why`.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
@@ -33,6 +34,8 @@ pub struct WhyOptions {
     pub color: Color,
     /// `--from`: a controller's record instead of the cluster.
     pub from: Option<From>,
+    /// `--leader`: whose record is read beside the cluster; none with `--record=off`.
+    pub leader: Option<Leader>,
     /// The flags of the controller.
     pub flags: DecisionFlags,
     /// `-v`
@@ -83,6 +86,36 @@ pub struct From {
     pub certificate_authority: Option<PathBuf>,
 }
 
+/// The Lease that the controller holds which leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leader {
+    /// The namespace of the Lease and of the controller's pods.
+    pub namespace: String,
+    /// The Lease.
+    pub lease: String,
+}
+
+/// The Lease of `--leader-elect-resource-namespace` and `--leader-elect-resource-name`, as they are by default.
+const LEADER: &str = "kube-system/concertina";
+
+impl FromStr for Leader {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let is_name = |name: &str| {
+            let known =
+                |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+            !name.is_empty() && name.bytes().all(known)
+        };
+        match text.split_once('/') {
+            Some((namespace, lease)) if is_name(namespace) && is_name(lease) => {
+                Ok(Self { namespace: namespace.to_owned(), lease: lease.to_owned() })
+            }
+            _ => Err(format!("must be a namespace and the name of a Lease, such as {LEADER}")),
+        }
+    }
+}
+
 /// What came of the words: options, or a help text that was asked for.
 pub(super) enum Parsed {
     Options(Box<WhyOptions>),
@@ -103,7 +136,7 @@ fn wrong(text: impl Into<String>) -> CliError {
 }
 
 const CONTROLLER: &str = "The controller that decides: what it was started with, if not the defaults";
-const RECORD: &str = "A Concertina controller's own record, instead of the cluster";
+const RECORD: &str = "A Concertina controller's own record, which tells its flags and what it remembers";
 
 fn command(program: Program) -> Command {
     let command = Command::new("why")
@@ -146,7 +179,7 @@ fn own(command: Command) -> Command {
     let switch = |name: &'static str, help: &'static str| {
         Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
     };
-    let choice = |name: &'static str, values: [&'static str; 3], help: &'static str| {
+    let choice = |name: &'static str, values: &'static [&'static str], help: &'static str| {
         Arg::new(name)
             .long(name)
             .value_name("how")
@@ -167,9 +200,9 @@ fn own(command: Command) -> Command {
                 .requires("watch")
                 .help("How often --watch looks; the controller's sync period if not given"),
         )
-        .arg(choice("output", ["text", "json", "yaml"], "In which form to answer").short('o'))
+        .arg(choice("output", &["text", "json", "yaml"], "In which form to answer").short('o'))
         .arg(switch("utc", "Times in UTC instead of local time"))
-        .arg(choice("color", ["auto", "always", "never"], "Whether to use colours; auto honours NO_COLOR"))
+        .arg(choice("color", &["auto", "always", "never"], "Whether to use colours; auto honours NO_COLOR"))
         .arg(
             Arg::new("v")
                 .short('v')
@@ -181,10 +214,28 @@ fn own(command: Command) -> Command {
                 .help("Log to standard error: 1 what goes wrong on the way, 6 every request"),
         )
         .arg(
+            choice(
+                "record",
+                &["auto", "off"],
+                "Whether to ask the pod that leads for its record, by port-forward and with your credentials; if it \
+                 cannot be had, the answer says why and comes without",
+            )
+            .help_heading(RECORD),
+        )
+        .arg(
+            Arg::new("leader")
+                .long("leader")
+                .value_name("namespace/lease")
+                .value_parser(|text: &str| text.parse::<Leader>())
+                .default_value(LEADER)
+                .help("The Lease that the controller holds")
+                .help_heading(RECORD),
+        )
+        .arg(
             Arg::new("from")
                 .long("from")
                 .value_name("URL")
-                .help("Where the controller serves its record, such as http://127.0.0.1:10257 behind a port-forward")
+                .help("Tell the last decision of the record served here, such as https://127.0.0.1:10257, instead of reading the cluster")
                 .help_heading(RECORD),
         )
         .arg(
@@ -236,6 +287,10 @@ fn options(matches: &ArgMatches) -> Result<WhyOptions, CliError> {
             Some("never") => Color::Never,
             _ => Color::Auto,
         },
+        leader: matches
+            .get_one::<Leader>("leader")
+            .filter(|_| from.is_none() && text("record") != Some("off"))
+            .cloned(),
         from,
         flags: DecisionFlags::new(given)?,
         logging: LogOptions { format: LogFormat::Text, verbosity },
@@ -328,6 +383,19 @@ mod tests {
         assert_eq!(from.token_file, Some("t".into()));
         assert_eq!(from.certificate_authority, Some("ca".into()));
         assert!(read(&["web", "--token-file=t"]).unwrap_err().contains("--from"));
+    }
+
+    #[test]
+    fn the_leaders_record_is_read_unless_that_is_turned_off() {
+        let leader = |words: &[&str]| read(words).unwrap().leader.map(|of| (of.namespace, of.lease));
+        let of = |namespace: &str, lease: &str| Some((namespace.to_owned(), lease.to_owned()));
+        assert_eq!(leader(&["web"]), of("kube-system", "concertina"));
+        assert_eq!(leader(&["web", "--leader=scaling/canary"]), of("scaling", "canary"));
+        assert_eq!(leader(&["web", "--record=off"]), None);
+        assert_eq!(leader(&["web", "--from=http://a"]), None);
+        for wrong in ["--leader=concertina", "--leader=a/b/c", "--leader=/b", "--record=on"] {
+            assert!(read(&[wrong]).is_err(), "{wrong}");
+        }
     }
 
     #[test]

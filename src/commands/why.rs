@@ -7,6 +7,7 @@ pub mod findings;
 mod flags;
 mod from;
 mod history;
+mod leader;
 mod lists;
 mod objects;
 mod output;
@@ -27,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::from::RecordError;
 use self::from::Records;
+pub(in crate::commands) use self::from::way;
 pub use self::read::{Question, Reader, client_options};
 pub use self::refusals::Refusals;
 pub use self::situation::Situation;
@@ -190,6 +192,7 @@ async fn cluster(
         scope: scope(options, namespace),
         flags: &options.flags,
         watch: options.watch.is_some(),
+        leader: options.leader.clone(),
         clock,
     };
     Ok(Asked::Cluster(Box::new(Reader::connect(question).await?)))

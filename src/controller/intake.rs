@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Controller;
 use crate::api::decode::{HpaObject, WireContainer, WirePod};
 use crate::api::watch::{Deleted, Sink};
-use crate::store::{Change, ContainerInput, HpaRecord, Key, PodInput, Pods};
+use crate::store::{Change, ContainerInput, HpaRecord, Key, PodInput, Pods, StatusWriter};
 
 /// Takes in HPAs: a new one and a changed spec are due at once, one that is gone is forgotten.
 #[derive(Debug)]
@@ -61,6 +61,7 @@ impl Sink<HpaObject> for HpaIntake {
             spec_raw: object.spec_raw,
             spec: Arc::new(object.spec),
             status: Arc::new(object.status),
+            status_writers: object.status_writers.into_iter().map(StatusWriter::from).collect(),
         };
         let old = self.controller.hpas.get(&key);
         if let Some(change) = self.controller.hpas.apply(record) {

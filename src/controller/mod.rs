@@ -3,6 +3,7 @@
 //! Workers bound the syncs that decide or write. A sync that waits for metrics holds none, and a sync that panics
 //! takes nobody with it: its HPA comes back a period later like any other.
 
+mod beside;
 mod gather;
 mod histories;
 mod intake;
@@ -25,6 +26,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use self::beside::{Before, Beside, Compared};
 pub use self::histories::Histories;
 pub use self::intake::{HpaIntake, PodIntake};
 pub use self::observe::{Concluded, Observer, Observers};
@@ -63,6 +65,8 @@ pub struct Controller {
     pub histories: Histories,
     /// Who is told of concluded syncs.
     pub observers: Observers,
+    /// Who compares the decisions with those of another controller that is at work.
+    pub beside: Option<Arc<dyn Beside>>,
     /// Which HPA is due.
     pub queue: Arc<Queue>,
     /// What is counted.
@@ -124,9 +128,15 @@ impl Controller {
             Next::Period
         });
         if next == Next::Period {
-            self.queue.add_after(&key, self.period);
+            self.queue.add_after(&key, self.next());
         }
         self.queue.done(&key);
+    }
+
+    /// How long until the next sync. Beside another controller a little longer than its own period: its sync comes first,
+    /// and ours answers it.
+    fn next(&self) -> Duration {
+        if self.beside.is_some() { self.period + self.period / 10 } else { self.period }
     }
 
     /// Drops what is remembered of an HPA that is gone, or was replaced by another of its name.
@@ -146,7 +156,7 @@ impl Controller {
 }
 
 /// An HPA as events name it.
-fn event_target(record: &HpaRecord) -> EventTarget {
+pub(crate) fn event_target(record: &HpaRecord) -> EventTarget {
     EventTarget {
         namespace: Arc::clone(&record.key.namespace),
         name: Arc::clone(&record.key.name),

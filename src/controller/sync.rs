@@ -13,6 +13,7 @@ use autoscaling::{
 use jiff::Timestamp;
 use tokio::time::Instant;
 
+use super::beside::{Before, Compared};
 use super::gather::{Gathered, gather};
 use super::observe::Concluded;
 use super::permit::WorkerPermit;
@@ -43,29 +44,49 @@ impl Controller {
         }
         let started = Instant::now();
         let hpa = view(&record);
-        let (target, scale) = self.read_scale(&hpa).await;
+        let before = self.beside.as_ref().and_then(|beside| beside.before(&record));
+        let (mut target, mut scale) = self.read_scale(&hpa).await;
+        if let (Some(before), Ok(scale)) = (&before, &mut scale) {
+            scale.replicas = before.from;
+            target = None;
+        }
         let plan = plan(&hpa, scale, |selector| self.overlap(key, selector), &self.settings);
         let gathered = self.gather(&plan, &record, permit).await;
         if !self.is_there(&record) {
             // Gone, or replaced by one that is due by itself: what was decided for it concerns nobody any more.
             return Next::Gone;
         }
-        let pods = match plan.scale() {
-            Some(scale) if plan.reads_metrics() => self.pods.select(&key.namespace, &scale.selector),
+        let pods = match (plan.scale(), &before) {
+            (Some(_), Some(Before { pods: Some(pods), .. })) => pods.clone(),
+            (Some(scale), _) if plan.reads_metrics() => self.pods.select(&key.namespace, &scale.selector),
             _ => Vec::new(),
         };
         let history = self.histories.get(&record.uid);
-        let answers = Answers { metrics: gathered.answers, pods: &pods };
+        let mut answers = Answers { metrics: gathered.answers, pods: &pods };
         let at = self.clock.now();
         self.count_ages(&answers, at);
-        let decision = decide(&hpa, &plan, &answers, &history, &self.settings, at);
+        let mut decision = decide(&hpa, &plan, &answers, &history, &self.settings, at);
+        if let (Some(beside), Some(scale)) = (&self.beside, plan.scale())
+            && let Some(metrics) = beside.as_seen(&record, scale, &answers, &decision)
+        {
+            answers.metrics = metrics;
+            decision = decide(&hpa, &plan, &answers, &history, &self.settings, at);
+        }
         let outcome = self.rescale(key, &decision, target).await;
-        let conclusion = conclude(&hpa, decision, &outcome, &history, &self.settings, self.clock.now());
+        let concluded_at = self.clock.now();
+        let mut conclusion = conclude(&hpa, decision, &outcome, &history, &self.settings, concluded_at);
+        if let Some(before) = &before {
+            before.remember(&record.spec, &history, &mut conclusion.changes);
+        }
         log(key, &conclusion, &outcome, at);
         let concluded =
             Concluded { hpa: &record, at, answers: &answers, outcome: &outcome, conclusion: &conclusion };
         for observer in &self.observers {
             observer.concluded(&concluded);
+        }
+        if let Some(beside) = &self.beside {
+            let (scale, before) = (plan.scale(), before.as_ref());
+            beside.compared(&Compared { sync: &concluded, scale, history: &history, before });
         }
         self.finish(&record, &conclusion, &outcome).await;
         if !self.is_there(&record) {
@@ -157,12 +178,30 @@ impl Controller {
             (Verdict::Rescale { to, .. }, Some(target)) => {
                 super::rescale::rescale(&self.scales, key, target, *to).await
             }
+            // Somebody else has.
+            (Verdict::Rescale { .. }, None) => WriteOutcome::Withheld,
             _ => WriteOutcome::NotNeeded,
         }
     }
 
     /// Sends events and status, and commits the history, unless the HPA went or was replaced meanwhile.
     async fn finish(&self, record: &HpaRecord, conclusion: &Conclusion, outcome: &WriteOutcome) {
+        // Writing may have been allowed since: a status must not tell of a rescale that was withheld.
+        if *outcome != WriteOutcome::Withheld {
+            self.tell(record, conclusion).await;
+        }
+        if self.is_there(record) {
+            self.histories.commit(&record.uid, &conclusion.changes);
+            // A sync that came to no count, or could not write it, leaves the series as it is, as the reference does.
+            let decided = conclusion.explanation.desired.is_some();
+            if let (Some(desired), true) = (conclusion.desired, decided && !failed(outcome)) {
+                self.telemetry.desired(&record.key.namespace, &record.key.name, desired);
+            }
+        }
+    }
+
+    /// Sends events and status.
+    async fn tell(&self, record: &HpaRecord, conclusion: &Conclusion) {
         let about = event_target(record);
         for event in &conclusion.events {
             self.events.record(about.clone(), event.clone());
@@ -172,6 +211,11 @@ impl Controller {
                 Ok(version) => self.hpas.wrote(&record.key, &record.uid, &version),
                 Err(error) if error.is_refused() => {}
                 Err(error) => {
+                    if error.is_conflict() {
+                        for observer in &self.observers {
+                            observer.conflicted(&record.key);
+                        }
+                    }
                     tracing::warn!(hpa = %record.key, %error, "the status could not be written");
                     let event = failed_update_status(&error.to_string());
                     self.telemetry.sync_failed(event.reason);
@@ -181,14 +225,6 @@ impl Controller {
         }
         if let Some(event) = &conclusion.last_event {
             self.events.record(about, event.clone());
-        }
-        if self.is_there(record) {
-            self.histories.commit(&record.uid, &conclusion.changes);
-            // A sync that came to no count, or could not write it, leaves the series as it is, as the reference does.
-            let decided = conclusion.explanation.desired.is_some();
-            if let (Some(desired), true) = (conclusion.desired, decided && !failed(outcome)) {
-                self.telemetry.desired(&record.key.namespace, &record.key.name, desired);
-            }
         }
     }
 
@@ -231,7 +267,7 @@ impl Controller {
     }
 }
 
-/// One line for a decision that changes the target, or would but for a dry run. A write that failed has a line of its
+/// One line for a decision that changes the target, or would if writing were allowed. A write that failed has a line of its
 /// own; what users live with stands out only on demand, as the warnings that are sent as events.
 fn log(key: &Key, conclusion: &Conclusion, outcome: &WriteOutcome, at: Timestamp) {
     if matches!(outcome, WriteOutcome::Done | WriteOutcome::Withheld) {
@@ -243,7 +279,7 @@ fn log(key: &Key, conclusion: &Conclusion, outcome: &WriteOutcome, at: Timestamp
             to = explanation.desired,
             metric = metric.as_deref(),
             limited_by = explanation.limiting_step().map(LimitingStep::as_str),
-            dry_run = (*outcome == WriteOutcome::Withheld).then_some(true),
+            withheld = (*outcome == WriteOutcome::Withheld).then_some(true),
             "{}",
             explanation.sentence(at)
         );

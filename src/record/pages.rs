@@ -48,6 +48,11 @@ impl Answer {
         Self::json(status, &failure)
     }
 
+    /// What was asked for.
+    pub fn ok(body: &impl Serialize) -> Self {
+        Self::json(StatusCode::OK, body)
+    }
+
     fn json(status: StatusCode, body: &impl Serialize) -> Self {
         match serde_json::to_vec(body) {
             Ok(json) => Self { status, json },
@@ -89,7 +94,7 @@ impl Decisions {
             api_version: API_VERSION.to_owned(),
             kind: DECISION_LIST.to_owned(),
             metadata: metadata(&hpa),
-            controller: self.controller_info(),
+            controller: ControllerInfo::of(&self.controller),
             now: self.controller.clock.now(),
             history: self.controller.histories.get(&hpa.uid).into(),
             decisions: self.record.decisions(&hpa.uid),
@@ -113,7 +118,7 @@ impl Decisions {
                 next: more.map(ToString::to_string),
                 remaining_item_count: more.map(|_| remaining.len()),
             },
-            controller: self.controller_info(),
+            controller: ControllerInfo::of(&self.controller),
             now: self.controller.clock.now(),
             items: page.iter().filter_map(|key| self.summary(key)).collect(),
         };
@@ -154,12 +159,15 @@ impl Decisions {
             outcome,
         })
     }
+}
 
-    fn controller_info(&self) -> ControllerInfo {
-        ControllerInfo {
+impl ControllerInfo {
+    /// What a controller is and was told.
+    pub fn of(controller: &Controller) -> Self {
+        Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            sync_period: self.controller.period,
-            settings: (&self.controller.settings).into(),
+            sync_period: controller.period,
+            settings: (&controller.settings).into(),
         }
     }
 }

@@ -48,6 +48,7 @@ impl Stage {
                 spec_raw: to_raw_value(&()).unwrap(),
                 spec: spec(&json!([cpu(50)]), &Value::Null),
                 status: Arc::default(),
+                status_writers: Vec::new(),
             },
             history: History::default(),
             now: "2030-01-01T12:00:00Z".parse().unwrap(),

@@ -57,7 +57,7 @@ pub enum ServeError {
         /// The flag that names it.
         flag: &'static str,
         /// What is wrong.
-        source: KubeconfigError,
+        source: Box<KubeconfigError>,
     },
     /// No client can be made of it.
     #[error("{flag}: {source}")]
@@ -65,6 +65,6 @@ pub enum ServeError {
         /// The flag that names it.
         flag: &'static str,
         /// What is wrong.
-        source: ClientError,
+        source: Box<ClientError>,
     },
 }

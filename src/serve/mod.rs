@@ -11,6 +11,7 @@
 //! | `/metrics` | Prometheus' text format | who may get this path |
 //! | `/version`, `/statusz`, `/flagz` | the program, its state, its flags | who may get this path |
 //! | `/decisions`, `/decisions/{namespace}/{name}` | the record of decisions, as JSON (`docs/decisions.md`) | who may list or get these HPAs |
+//! | `/parity` | what a dry run has compared, as JSON (`docs/shadow.md`) | who may list all HPAs |
 //!
 //! The health paths take `?verbose` and `?exclude=name`, and have a page per check (`/readyz/ping`), in the format of
 //! Kubernetes' components. Unlike there, a failed check names its reason.

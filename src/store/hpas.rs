@@ -5,6 +5,7 @@ use std::sync::{Arc, RwLock};
 
 use autoscaling::spec::Spec;
 use autoscaling::status::Status;
+use jiff::Timestamp;
 use serde_json::value::RawValue;
 
 use super::listed::{Listed, within};
@@ -29,6 +30,23 @@ pub struct HpaRecord {
     pub spec: Arc<Spec>,
     /// `status`, read.
     pub status: Arc<Status>,
+    /// Who wrote `status`.
+    pub status_writers: Vec<StatusWriter>,
+}
+
+/// Who wrote the status of an HPA, and when last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatusWriter {
+    /// The field manager.
+    pub manager: Arc<str>,
+    /// By the server's clock, in whole seconds.
+    pub at: Timestamp,
+}
+
+impl From<(String, Timestamp)> for StatusWriter {
+    fn from((manager, at): (String, Timestamp)) -> Self {
+        Self { manager: manager.into(), at }
+    }
 }
 
 /// What a new record, or a list, changed for one HPA.
@@ -243,6 +261,7 @@ mod tests {
             spec_raw: RawValue::from_string("{}".to_owned()).unwrap(),
             spec: Arc::new(spec(max)),
             status: Arc::new(Status::default()),
+            status_writers: Vec::new(),
         }
     }
 

@@ -20,7 +20,7 @@ mod pods;
 #[cfg(test)]
 mod tests;
 
-pub use hpas::{Change, HpaRecord, Hpas};
+pub use hpas::{Change, HpaRecord, Hpas, StatusWriter};
 pub use input::{ContainerInput, PodInput};
 pub use overlap::Overlap;
 pub use pods::{Pods, Stats};

@@ -37,6 +37,7 @@ fn with_bomb(controller: &Arc<Controller>) -> Arc<Controller> {
         events: controller.events.clone(),
         histories: Histories::new(),
         observers: controller.observers.clone(),
+        beside: controller.beside.clone(),
         queue: Arc::clone(&controller.queue),
         telemetry: controller.telemetry.clone(),
         clock: Arc::clone(&controller.clock),

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::assets;
 use crate::controlplane::{ADMIN_TOKEN, ControlPlane};
 use crate::outcome::{Context, Failure, Outcome, ensure};
-use crate::rendered::{Name, Objects, VARIANTS, helm_command, kustomize, only, path, run};
+use crate::rendered::{Key, Objects, VARIANTS, helm_command, kustomize, only, path, run};
 use crate::rest::media;
 
 /// Of the Prometheus operator, whose definitions are not here.
@@ -162,7 +162,7 @@ async fn the_account_is_there(plane: &ControlPlane) -> Outcome {
 }
 
 /// The paths of the collection and of the object.
-fn place(object: &Value, name: &Name) -> (String, String) {
+fn place(object: &Value, name: &Key) -> (String, String) {
     let version = object["apiVersion"].as_str().unwrap();
     let root = if version.contains('/') { "apis" } else { "api" };
     let lower = name.kind.to_lowercase();

@@ -44,19 +44,19 @@ pub(crate) const VARIANTS: &[Variant] = &[
 
 /// What tells one object from another.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Name {
+pub(crate) struct Key {
     pub(crate) kind: String,
     pub(crate) namespace: Option<String>,
     pub(crate) name: String,
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}/{}", self.kind, self.namespace.as_deref().unwrap_or_default(), self.name)
     }
 }
 
-pub(crate) type Objects = BTreeMap<Name, Value>;
+pub(crate) type Objects = BTreeMap<Key, Value>;
 
 /// The objects of a folder below deploy/kustomize.
 pub(crate) fn kustomize(folder: &str) -> Objects {
@@ -116,7 +116,7 @@ pub(crate) fn objects(yaml: &str) -> Objects {
     let mut objects = Objects::new();
     for object in documents {
         let text = |value: &Value| value.as_str().map(str::to_owned);
-        let name = Name {
+        let name = Key {
             kind: text(&object["kind"]).unwrap(),
             namespace: text(&object["metadata"]["namespace"]),
             name: text(&object["metadata"]["name"]).unwrap(),

@@ -226,7 +226,11 @@ fn audit_policy() -> String {
         "kind": "Policy",
         "omitStages": ["RequestReceived", "ResponseStarted"],
         "rules": [
-            {"level": "Metadata", "users": [crate::audit::AUTOSCALER, "system:serviceaccount:default:onlooker"]},
+            {"level": "Metadata", "users": [
+                crate::audit::AUTOSCALER,
+                "system:serviceaccount:default:onlooker",
+                "system:serviceaccount:kube-system:concertina-shadow",
+            ]},
             // One account for each replica, where it matters which one wrote.
             {"level": "Metadata", "userGroups": ["system:serviceaccounts:replicas"]},
             {"level": "None"},

@@ -81,8 +81,8 @@ impl Stage {
                 let kubeconfig =
                     self.plane.service_account("kube-system", "horizontal-pod-autoscaler").await?;
                 let mut command = Command::new(binary());
-                command.arg("--kubeconfig").arg(kubeconfig).args(flags);
                 command.args(["--kube-api-qps=500", "--kube-api-burst=1000", "--secure-port=0"]);
+                command.arg("--kubeconfig").arg(kubeconfig).args(flags);
                 Process::start("concertina", command, self.plane.folder())
             }
         }

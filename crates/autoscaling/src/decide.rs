@@ -144,6 +144,11 @@ impl Decision {
         &self.explanation
     }
 
+    /// What the status will tell of the metrics; empty if none was read.
+    pub fn metrics(&self) -> &[MetricStatus] {
+        &self.metrics
+    }
+
     /// One entry per metric that was computed.
     pub fn computations(&self) -> &[Computation] {
         &self.computations

@@ -57,7 +57,7 @@ pub enum CredentialError {
 
 /// Where the credentials of requests come from.
 #[derive(Debug)]
-pub(super) enum Source {
+pub(in crate::api) enum Source {
     Nothing,
     Header(HeaderValue),
     File(TokenFile),
@@ -94,6 +94,45 @@ impl Source {
     }
 }
 
+/// What a request to another server than the API server shows, beside the certificate of the configuration.
+#[cfg(feature = "tools")]
+#[derive(Default)]
+pub(in crate::api) struct Shown {
+    /// The `Authorization` header.
+    pub(in crate::api) header: Option<HeaderValue>,
+    /// Certificate and key that the plugin gave, as PEM.
+    pub(in crate::api) identity: Option<(String, String)>,
+}
+
+impl Source {
+    /// Asks the plugin, if there is one, for credentials.
+    pub(in crate::api) async fn log_in(&self) -> Result<(), PluginError> {
+        match self {
+            Self::Plugin(plugin) => plugin.current().await.map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    /// What a request would show now.
+    #[cfg(feature = "tools")]
+    pub(in crate::api) async fn shown(&self) -> Result<Shown, CredentialError> {
+        Ok(match self {
+            // Whoever acts as an account is a controller, which asks no other.
+            Self::Nothing | Self::Account(_) => Shown::default(),
+            Self::Header(header) => Shown { header: Some(header.clone()), identity: None },
+            Self::File(file) => Shown { header: Some(file.header()), identity: None },
+            Self::Plugin(plugin) => {
+                let now = plugin.current().await?;
+                let identity = now.identity.as_ref();
+                Shown {
+                    header: now.token.as_deref().map(bearer).transpose()?,
+                    identity: identity.map(|identity| (identity.certificate.clone(), identity.key.clone())),
+                }
+            }
+        })
+    }
+}
+
 pub(super) fn bearer(token: &str) -> Result<HeaderValue, CredentialError> {
     let mut value =
         HeaderValue::try_from(format!("Bearer {}", token.trim())).map_err(|_| CredentialError::Token)?;
@@ -103,7 +142,7 @@ pub(super) fn bearer(token: &str) -> Result<HeaderValue, CredentialError> {
 
 /// A token in a file that is read again from time to time, because such tokens are replaced before they expire.
 #[derive(Debug)]
-pub(super) struct TokenFile {
+pub(in crate::api) struct TokenFile {
     path: PathBuf,
     last: Mutex<(HeaderValue, Instant)>,
 }

@@ -27,8 +27,8 @@ use kube::config::AuthInfo;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Layer, Service, ServiceExt};
 
-use self::credentials::{Authorized, Certified, Source};
-use self::exec::Identity;
+use self::credentials::{Authorized, Certified};
+use self::exec::{Identity, Plugin};
 use self::proxy::Proxy;
 use self::stream::Stream;
 use self::tunnel::Tunnel;
@@ -39,7 +39,9 @@ use crate::platform;
 pub(super) use self::account::Account;
 pub use self::account::AccountError;
 pub use self::credentials::CredentialError;
-pub(super) use self::exec::Plugin;
+#[cfg(feature = "tools")]
+pub(super) use self::credentials::Shown;
+pub(super) use self::credentials::Source;
 pub use self::exec::{PluginError, PluginLimits};
 pub use self::proxy::ProxyError;
 pub(super) use self::tunnel::TunnelError;
@@ -55,18 +57,16 @@ pub(super) type HttpService = BoxCloneSyncService<Request<Body>, Response<Incomi
 /// How long a connection may wait unused before it is closed.
 const IDLE: Duration = Duration::from_mins(1);
 
-/// The stack over TLS and TCP, by way of a proxy if there is one, with the credentials of the configuration. And the
-/// plugin that gives them, if one does.
+/// The stack over TLS and TCP, by way of a proxy if there is one, with the credentials of the configuration. And where
+/// those come from.
 pub(super) fn over_network(
     config: &kube::Config,
     limits: PluginLimits,
-) -> Result<(HttpService, Option<Arc<Plugin>>), ClientError> {
+) -> Result<(HttpService, Arc<Source>), ClientError> {
     // An error means that a provider is installed already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let proxy = proxy(config)?;
-    let exec = config.auth_info.exec.clone().unwrap_or_default();
-    let source = Source::of(config, || Plugin::new(exec, limits, Arc::new(SystemClock)))?;
-    let plugin = if let Source::Plugin(plugin) = &source { Some(Arc::clone(plugin)) } else { None };
+    let source = Arc::new(source(config, limits)?);
 
     let mut config = config.clone();
     // What the plugin gives is put into a request, or into the certificate, when it is there.
@@ -78,7 +78,14 @@ pub(super) fn over_network(
         config.auth_info.client_key_data = Some(STANDARD.encode(&identity.key).into());
         transport(&config, proxy.as_ref())
     }));
-    Ok((BoxCloneSyncService::new(Authorized { source: Arc::new(source), http, certified }), plugin))
+    let authorized = Authorized { source: Arc::clone(&source), http, certified };
+    Ok((BoxCloneSyncService::new(authorized), source))
+}
+
+/// Where the credentials of a configuration come from.
+pub(super) fn source(config: &kube::Config, limits: PluginLimits) -> Result<Source, CredentialError> {
+    let exec = config.auth_info.exec.clone().unwrap_or_default();
+    Source::of(config, || Plugin::new(exec, limits, Arc::new(SystemClock)))
 }
 
 /// The stack to the server of a configuration, with tokens of a ServiceAccount in place of the configuration's user. None

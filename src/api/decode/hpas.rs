@@ -2,11 +2,12 @@
 
 use autoscaling::spec::Spec;
 use autoscaling::status::Status;
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::DecodeError;
 use super::text::Pairs;
+use super::{DecodeError, managed};
 
 /// One HPA.
 #[derive(Debug, Clone)]
@@ -23,6 +24,8 @@ pub struct HpaObject {
     pub generation: Option<i64>,
     /// `metadata` as received, without managedFields (the server keeps its own where a request has none).
     pub metadata: Box<RawValue>,
+    /// Who wrote `status`, and when last, by `metadata.managedFields`.
+    pub status_writers: Vec<(String, Timestamp)>,
     /// `spec` as received.
     pub spec_raw: Box<RawValue>,
     /// `spec` understood.
@@ -43,8 +46,8 @@ pub fn hpa(object: &[u8]) -> Result<HpaObject, DecodeError> {
     }
 
     let object: Object<'_> = serde_json::from_slice(object)?;
-    let field =
-        |key: &str| object.metadata.0.iter().find(|(name, _)| &**name == key).map(|(_, value)| value.get());
+    let raw = |key: &str| object.metadata.0.iter().find(|(name, _)| &**name == key).map(|(_, value)| *value);
+    let field = |key: &str| raw(key).map(RawValue::get);
     let string = |key: &str| -> Result<String, DecodeError> {
         Ok(field(key).map(serde_json::from_str).transpose()?.unwrap_or_default())
     };
@@ -63,6 +66,7 @@ pub fn hpa(object: &[u8]) -> Result<HpaObject, DecodeError> {
         resource_version: string("resourceVersion")?,
         generation: field("generation").map(serde_json::from_str).transpose()?.flatten(),
         metadata: without_managed_fields(&object.metadata)?,
+        status_writers: raw("managedFields").map(managed::status_writers).unwrap_or_default(),
         spec: serde_json::from_str(spec_raw.get())?,
         spec_raw,
         status: object.status.unwrap_or_default(),

@@ -1,6 +1,7 @@
 //! From wire bytes to what the stores need: projections that skip everything else without building it.
 
 mod hpas;
+mod managed;
 mod pods;
 mod text;
 

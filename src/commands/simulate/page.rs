@@ -67,6 +67,6 @@ fn charted(groups: &[Vec<(&Run, &HpaRun)>]) -> usize {
 }
 
 /// A source as a content security policy names it.
-fn hash(source: &str) -> String {
+pub(in crate::commands) fn hash(source: &str) -> String {
     format!("sha256-{}", STANDARD.encode(digest(&SHA256, source.as_bytes())))
 }

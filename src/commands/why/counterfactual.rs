@@ -3,7 +3,6 @@
 //! So it is exact: rounding, pods that are missing or not ready, windows, rates, bounds and the other metrics all have
 //! their say. Values are searched by halving, as a higher value never asks for fewer pods.
 
-mod answers;
 mod text;
 mod trial;
 

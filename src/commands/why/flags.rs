@@ -8,13 +8,14 @@ use super::situation::{FlagOrigin, FlagUse};
 use crate::cli::Config;
 use crate::cli::decision::{
     CPU_INITIALIZATION_PERIOD, DOWNSCALE_STABILIZATION, DecisionFlags, EMULATED_VERSION, FEATURE_GATES,
-    INITIAL_READINESS_DELAY, TOLERANCE,
+    INITIAL_READINESS_DELAY, SYNC_PERIOD, TOLERANCE,
 };
 use crate::cli::flags::FlagError;
 use crate::duration::GoDuration;
+use crate::record::wire::ControllerInfo;
 
 /// What a decision is made with.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Resolved {
     pub(super) config: Config,
     pub(super) uses: Vec<FlagUse>,
@@ -40,14 +41,53 @@ pub(super) fn resolve(flags: &DecisionFlags, server_minor: Option<u32>) -> Resul
     Ok(Resolved { config, uses })
 }
 
+/// The configuration of a decision as the controller's record tells it. What is given holds all the same: it asks what
+/// would be with another flag.
+pub(super) fn recorded(flags: &DecisionFlags, controller: ControllerInfo) -> Result<Resolved, FlagError> {
+    let mut settings = Settings::from(controller.settings);
+    let version = Some(version(settings.version)).filter(|version| flags.config(Some(version)).is_ok());
+    let config = flags.config(version)?;
+    let given = &config.settings;
+    if flags.has(TOLERANCE) {
+        settings.tolerance = given.tolerance;
+    }
+    if flags.has(DOWNSCALE_STABILIZATION) {
+        settings.downscale_stabilization = given.downscale_stabilization;
+    }
+    if flags.has(CPU_INITIALIZATION_PERIOD) {
+        settings.cpu_initialization_period = given.cpu_initialization_period;
+    }
+    if flags.has(INITIAL_READINESS_DELAY) {
+        settings.initial_readiness_delay = given.initial_readiness_delay;
+    }
+    // A version brings its gates.
+    let gates = flags.has(EMULATED_VERSION) || flags.has(FEATURE_GATES);
+    if gates {
+        settings.version = given.version;
+        settings.scale_to_zero = given.scale_to_zero;
+        settings.generation = given.generation;
+        settings.configurable_tolerance = given.configurable_tolerance;
+    }
+    let sync_period = if flags.has(SYNC_PERIOD) { config.sync_period } else { controller.sync_period };
+    let uses = uses(&settings, |name| match name {
+        FEATURE_GATES if gates => FlagOrigin::Given,
+        _ if flags.has(name) => FlagOrigin::Given,
+        _ => FlagOrigin::Record,
+    });
+    Ok(Resolved { config: Config { settings, sync_period, ..config }, uses })
+}
+
+fn version(version: Version) -> &'static str {
+    match version {
+        Version::V1_36 => "1.36",
+        Version::V1_37 => "1.37",
+    }
+}
+
 /// The settings flag by flag.
 pub(super) fn uses(settings: &Settings, origin: impl Fn(&'static str) -> FlagOrigin) -> Vec<FlagUse> {
     let duration =
         |duration: Duration| GoDuration(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)).to_string();
-    let version = match settings.version {
-        Version::V1_36 => "1.36",
-        Version::V1_37 => "1.37",
-    };
     let gates = format!(
         "HPAConfigurableTolerance={},HPAGeneration={},HPAScaleToZero={}",
         settings.configurable_tolerance, settings.generation, settings.scale_to_zero
@@ -57,7 +97,7 @@ pub(super) fn uses(settings: &Settings, origin: impl Fn(&'static str) -> FlagOri
         (DOWNSCALE_STABILIZATION, duration(settings.downscale_stabilization)),
         (CPU_INITIALIZATION_PERIOD, duration(settings.cpu_initialization_period)),
         (INITIAL_READINESS_DELAY, duration(settings.initial_readiness_delay)),
-        (EMULATED_VERSION, version.to_owned()),
+        (EMULATED_VERSION, version(settings.version).to_owned()),
         (FEATURE_GATES, gates),
     ];
     values.into_iter().map(|(name, value)| FlagUse { name, value, origin: origin(name) }).collect()
@@ -104,5 +144,32 @@ mod tests {
     fn gates_that_the_servers_version_lacks_keep_the_default_version() {
         let resolved = resolved(&[(FEATURE_GATES, "HPAGeneration=true")], Some(36));
         assert_eq!(origin(&resolved, EMULATED_VERSION), ("1.37".to_owned(), FlagOrigin::Assumed));
+    }
+
+    #[test]
+    fn a_record_tells_the_flags_unless_others_are_given() {
+        let settings = Settings { tolerance: 0.3, scale_to_zero: false, ..Settings::of(Version::V1_36) };
+        let info = || ControllerInfo {
+            version: "0".to_owned(),
+            sync_period: Duration::from_secs(5),
+            settings: (&settings).into(),
+        };
+        let of = |given: &[(&'static str, &str)]| {
+            let given = given.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+            recorded(&DecisionFlags::new(given).unwrap(), info()).unwrap()
+        };
+        let plain = of(&[]);
+        assert_eq!((&plain.config.settings, plain.config.sync_period), (&settings, Duration::from_secs(5)));
+        assert_eq!(origin(&plain, TOLERANCE), ("0.3".to_owned(), FlagOrigin::Record));
+        assert_eq!(origin(&plain, EMULATED_VERSION), ("1.36".to_owned(), FlagOrigin::Record));
+
+        let other = of(&[(TOLERANCE, "0.2"), (SYNC_PERIOD, "7s")]);
+        assert_eq!(origin(&other, TOLERANCE), ("0.2".to_owned(), FlagOrigin::Given));
+        assert_eq!(other.config.sync_period, Duration::from_secs(7));
+        assert!(!other.config.settings.scale_to_zero);
+
+        let newer = of(&[(EMULATED_VERSION, "1.37")]);
+        assert_eq!(newer.config.settings, Settings { tolerance: 0.3, ..Settings::of(Version::V1_37) });
+        assert_eq!(origin(&newer, FEATURE_GATES).1, FlagOrigin::Given);
     }
 }

@@ -80,59 +80,9 @@ pub(super) struct Records {
 }
 
 impl Records {
-    /// The way to the controller at an address. No credentials are sent but a token that was given for it.
+    /// The way to the controller at an address.
     pub(super) async fn at(address: &Address, scope: Scope, clock: SharedClock) -> Result<Self, RecordError> {
-        let url = address.url.trim_end_matches('/').to_owned();
-        if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
-            return Err(RecordError::Address(address.url.clone()));
-        }
-        if address.token_file.is_some() && !url.starts_with("https://") {
-            return Err(RecordError::Clear(url));
-        }
-        let text = |flag, path: Option<&Path>| match path {
-            None => Ok(None),
-            Some(path) => match std::fs::File::open(path) {
-                Ok(_) => Ok(Some(path.display().to_string())),
-                Err(error) => {
-                    let (path, error) = (path.display().to_string(), error.to_string());
-                    Err(RecordError::File { flag, path, error })
-                }
-            },
-        };
-        let cluster = Cluster {
-            server: Some(url.clone()),
-            certificate_authority: text("--certificate-authority", address.certificate_authority.as_deref())?,
-            ..Cluster::default()
-        };
-        let user = AuthInfo {
-            token_file: text("--token-file", address.token_file.as_deref())?,
-            ..AuthInfo::default()
-        };
-        let name = "from".to_owned();
-        let context = Context { cluster: name.clone(), user: Some(name.clone()), ..Context::default() };
-        let config = Kubeconfig {
-            clusters: vec![NamedCluster {
-                name: name.clone(),
-                cluster: Some(cluster),
-                ..NamedCluster::default()
-            }],
-            auth_infos: vec![NamedAuthInfo {
-                name: name.clone(),
-                auth_info: Some(user),
-                ..NamedAuthInfo::default()
-            }],
-            contexts: vec![NamedContext {
-                name: name.clone(),
-                context: Some(context),
-                ..NamedContext::default()
-            }],
-            current_context: Some(name),
-            ..Kubeconfig::default()
-        };
-        let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await;
-        let config = config.map_err(|error| RecordError::Way(error.to_string()))?;
-        let options = ClientOptions { gate: Gate::refusing(Refusal::DryRun), ..ClientOptions::default() };
-        let clients = Clients::new(&config, &options).map_err(|error| RecordError::Way(error.to_string()))?;
+        let (clients, url) = way(address).await?;
         Ok(Self::over(&clients, url, scope, clock))
     }
 
@@ -184,6 +134,61 @@ impl Records {
         let skew = record.now.duration_since(self.clock.now());
         situation(key, record, &self.url, skew)
     }
+}
+
+/// The way to the controller at an address, and the address as answers call it. No credentials are sent but a token that
+/// was given for it.
+pub(in crate::commands) async fn way(address: &Address) -> Result<(Clients, String), RecordError> {
+    let url = address.url.trim_end_matches('/').to_owned();
+    if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
+        return Err(RecordError::Address(address.url.clone()));
+    }
+    if address.token_file.is_some() && !url.starts_with("https://") {
+        return Err(RecordError::Clear(url));
+    }
+    let text = |flag, path: Option<&Path>| match path {
+        None => Ok(None),
+        Some(path) => match std::fs::File::open(path) {
+            Ok(_) => Ok(Some(path.display().to_string())),
+            Err(error) => {
+                let (path, error) = (path.display().to_string(), error.to_string());
+                Err(RecordError::File { flag, path, error })
+            }
+        },
+    };
+    let cluster = Cluster {
+        server: Some(url.clone()),
+        certificate_authority: text("--certificate-authority", address.certificate_authority.as_deref())?,
+        ..Cluster::default()
+    };
+    let user =
+        AuthInfo { token_file: text("--token-file", address.token_file.as_deref())?, ..AuthInfo::default() };
+    let name = "from".to_owned();
+    let context = Context { cluster: name.clone(), user: Some(name.clone()), ..Context::default() };
+    let config = Kubeconfig {
+        clusters: vec![NamedCluster {
+            name: name.clone(),
+            cluster: Some(cluster),
+            ..NamedCluster::default()
+        }],
+        auth_infos: vec![NamedAuthInfo {
+            name: name.clone(),
+            auth_info: Some(user),
+            ..NamedAuthInfo::default()
+        }],
+        contexts: vec![NamedContext {
+            name: name.clone(),
+            context: Some(context),
+            ..NamedContext::default()
+        }],
+        current_context: Some(name),
+        ..Kubeconfig::default()
+    };
+    let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await;
+    let config = config.map_err(|error| RecordError::Way(error.to_string()))?;
+    let options = ClientOptions { gate: Gate::refusing(Refusal::DryRun), ..ClientOptions::default() };
+    let clients = Clients::new(&config, &options).map_err(|error| RecordError::Way(error.to_string()))?;
+    Ok((clients, url))
 }
 
 /// What a record tells of an HPA.
@@ -243,7 +248,7 @@ fn told(reason: &str) -> Told {
 }
 
 /// The controller's history, and the rescales among its decisions.
-fn past(record: &DecisionList) -> Past {
+pub(super) fn past(record: &DecisionList) -> Past {
     let history = autoscaling::history::History::from(record.history.clone());
     let remembered = |at, what| Remembered { at, earliest: None, what, origin: Origin::Record };
     let recommendations = history.recommendations.iter().map(|recommendation| {

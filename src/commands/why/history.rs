@@ -320,6 +320,7 @@ mod tests {
             spec_raw: object.spec_raw,
             spec: object.spec.into(),
             status: object.status.into(),
+            status_writers: Vec::new(),
         }
     }
 

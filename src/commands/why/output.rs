@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::counterfactual::{Counterfactual, counterfactual};
 use super::findings::Finding;
-use super::situation::{FlagOrigin, Memory, Origin, Situation, Source};
+use super::situation::{FlagOrigin, LastDecision, Memory, Origin, Recorded, Recorder, Situation, Source};
 use super::unknown::unknowns;
 
 const API_VERSION: &str = "concertina/v1";
@@ -79,6 +79,12 @@ enum SourceDocument<'a> {
     Cluster {
         #[serde(skip_serializing_if = "Option::is_none")]
         watching_since: Option<Timestamp>,
+        /// The record of the controller that leads, which gave flags and history.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        record: Option<RecorderDocument<'a>>,
+        /// Why there is none.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        no_record: Option<&'a str>,
     },
     Record {
         url: &'a str,
@@ -87,6 +93,23 @@ enum SourceDocument<'a> {
         syncs: u32,
         version: &'a str,
     },
+}
+
+#[derive(Debug, Serialize)]
+struct RecorderDocument<'a> {
+    from: &'a str,
+    version: &'a str,
+    /// What the controller decided last itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last: Option<LastDocument<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct LastDocument<'a> {
+    sentence: &'a str,
+    at: Timestamp,
+    since: Timestamp,
+    syncs: u32,
 }
 
 #[derive(Debug, Serialize)]
@@ -245,11 +268,32 @@ impl<'a> Document<'a> {
 impl<'a> SourceDocument<'a> {
     fn new(source: &'a Source) -> Self {
         match source {
-            Source::Cluster { watching_since } => Self::Cluster { watching_since: *watching_since },
+            Source::Cluster { watching_since, record } => {
+                let (record, no_record) = match record {
+                    Recorded::NotAsked => (None, None),
+                    Recorded::NobodyLeads(reason) | Recorded::Missing(reason) => {
+                        (None, Some(reason.as_str()))
+                    }
+                    Recorded::Read(recorder) => (Some(RecorderDocument::new(recorder)), None),
+                };
+                Self::Cluster { watching_since: *watching_since, record, no_record }
+            }
             Source::Record { url, read_at, since, syncs, version } => {
                 Self::Record { url, read_at: *read_at, since: *since, syncs: *syncs, version }
             }
         }
+    }
+}
+
+impl<'a> RecorderDocument<'a> {
+    fn new(Recorder { from, version, last }: &'a Recorder) -> Self {
+        let last = last.as_ref().map(|LastDecision { sentence, at, since, syncs }| LastDocument {
+            sentence,
+            at: *at,
+            since: *since,
+            syncs: *syncs,
+        });
+        Self { from, version, last }
     }
 }
 

@@ -15,7 +15,9 @@ use serde::Deserialize;
 use tokio::sync::OnceCell;
 
 use super::flags::{self, Resolved};
+use super::from;
 use super::history::{self, Evidence};
+use super::leader::{self, Leader};
 use super::lists::{Beside, Lists};
 use super::objects::Objects;
 use super::refusals::Refusals;
@@ -26,9 +28,12 @@ use crate::api::client::{ClientOptions, Clients};
 use crate::api::gate::{Gate, Refusal};
 use crate::api::server::{self, Server};
 use crate::app::Parts;
+use crate::cli::Config;
 use crate::cli::decision::DecisionFlags;
+use crate::cli::why::Leader as Lease;
 use crate::clock::{SharedClock, ShiftedClock};
 use crate::controller::{Concluded, Controller, Observer, WorkerPermit};
+use crate::record::wire::ControllerInfo;
 use crate::store::{HpaRecord, Key};
 use crate::telemetry::metrics::Metrics as Telemetry;
 
@@ -58,8 +63,14 @@ pub struct Reader {
     lists: Lists,
     captured: Arc<Captured>,
     server: Server,
+    /// The flags that were given.
+    given: DecisionFlags,
+    /// All that decide.
     flags: Vec<FlagUse>,
+    clock: SharedClock,
     scope: Scope,
+    /// The controller whose record is asked for.
+    leader: Option<Leader>,
     /// With `--watch`: what is remembered of each HPA, by UID, and since when.
     memory: Option<Memories>,
 }
@@ -83,6 +94,8 @@ pub struct Question<'a> {
     pub flags: &'a DecisionFlags,
     /// Whether it is asked again and again.
     pub watch: bool,
+    /// Whose record is asked for; none: nobody's.
+    pub leader: Option<Lease>,
     /// The local time of day.
     pub clock: SharedClock,
 }
@@ -90,7 +103,7 @@ pub struct Question<'a> {
 impl Reader {
     /// Meets the server, by whose version and time of day the decisions are made.
     pub async fn connect(question: Question<'_>) -> Result<Self, WhyError> {
-        let Question { clients, refusals, scope, flags: decision, watch, clock } = question;
+        let Question { clients, refusals, scope, flags: given, watch, leader, clock } = question;
         let server = match server::ask(&clients.discovery, &*clock).await {
             Ok(server) => server,
             // Whoever answers with an error is there.
@@ -103,7 +116,7 @@ impl Reader {
             }
         };
         let Resolved { config, uses } =
-            flags::resolve(decision, server.minor).map_err(|error| WhyError::Flags(error.to_string()))?;
+            flags::resolve(given, server.minor).map_err(|error| WhyError::Flags(error.to_string()))?;
         for warning in &config.warnings {
             tracing::warn!("{warning}");
         }
@@ -113,24 +126,42 @@ impl Reader {
         };
         let captured = Arc::new(Captured::default());
         let memory = watch.then(|| Memories { since: clock.now(), by_uid: BTreeMap::new() });
-        let parts = Parts {
-            clients,
-            config: &crate::cli::Config { concurrent_syncs: AT_ONCE, ..config },
-            clock,
-            telemetry: Telemetry::new(),
-            observers: vec![Arc::clone(&captured) as _],
-            seed: 0,
-        };
-        let controller = parts.controller();
+        let controller = controller(clients, &config, &clock, &captured);
         let lists = Lists::new(clients.clone(), &controller);
-        let clients = clients.clone();
-        Ok(Self { clients, refusals, controller, lists, captured, server, flags: uses, scope, memory })
+        Ok(Self {
+            clients: clients.clone(),
+            refusals,
+            controller,
+            lists,
+            captured,
+            server,
+            given: given.clone(),
+            flags: uses,
+            clock,
+            scope,
+            leader: leader.and_then(|lease| Leader::new(clients, lease)),
+            memory,
+        })
+    }
+
+    /// Takes over the flags of the controller that leads. Whether it decides with others than before.
+    fn take_over(&mut self, info: ControllerInfo) -> Result<bool, WhyError> {
+        let Resolved { config, uses } =
+            flags::recorded(&self.given, info).map_err(|error| WhyError::Flags(error.to_string()))?;
+        self.flags = uses;
+        let same =
+            config.settings == self.controller.settings && config.sync_period == self.controller.period;
+        if !same {
+            self.controller = controller(&self.clients, &config, &self.clock, &self.captured);
+            self.lists = Lists::new(self.clients.clone(), &self.controller);
+        }
+        Ok(!same)
     }
 
     /// Reads everything anew and decides for every HPA that is asked for, by namespace and name.
     pub async fn round(&mut self) -> Result<Vec<Situation>, WhyError> {
         self.refusals.clear();
-        let beside = self.lists.read(&self.scope).await?;
+        let mut beside = self.lists.read(&self.scope).await?;
         let known = self.controller.hpas.keys();
         let wanted: Vec<Key> = match (&self.scope.namespace, &self.scope.name) {
             (Some(namespace), Some(name)) => {
@@ -143,16 +174,26 @@ impl Reader {
             }
             _ => known.clone(),
         };
-        let pasts = self.remember(&wanted, &beside);
+        let told = match &mut self.leader {
+            Some(leader) => leader.ask(&wanted).await,
+            None => leader::Told::default(),
+        };
+        if let Some(info) = told.controller()
+            && self.take_over(info.clone())?
+        {
+            // Other flags are those of another controller, whose stores are empty.
+            beside = self.lists.read(&self.scope).await?;
+        }
+        let pasts = self.remember(&wanted, &beside, &told);
         // Whoever else controls the same pods must have said so before. One alone says it in its own sync.
         let controller = &self.controller;
         let others = known.iter().filter(|key| wanted != [Key::clone(key)]);
         stream::iter(others).for_each_concurrent(AT_ONCE, |key| controller.claim(key)).await;
         let apis = OnceCell::new();
         let reader = &*self;
-        let (beside, apis) = (&beside, &apis);
+        let (beside, told, apis) = (&beside, &told, &apis);
         let decided = stream::iter(wanted.into_iter().zip(pasts))
-            .map(|(key, past)| reader.decide(key, past, beside, apis))
+            .map(|(key, past)| reader.decide(key, past, beside, told, apis))
             .buffered(AT_ONCE);
         let decided: Vec<_> = decided.filter_map(std::future::ready).collect().await;
         let mut situations = Vec::with_capacity(decided.len());
@@ -163,12 +204,17 @@ impl Reader {
         Ok(situations)
     }
 
-    /// Rebuilds what a controller would remember of each HPA.
-    fn remember(&self, wanted: &[Key], beside: &Beside) -> Vec<Past> {
+    /// What the controller remembers of each HPA, or what one would, rebuilt.
+    fn remember(&self, wanted: &[Key], beside: &Beside, told: &leader::Told) -> Vec<Past> {
         let controller = &self.controller;
         let now = controller.clock.now();
         let pasts = wanted.iter().map(|key| {
             let Some(record) = controller.hpas.get(key) else { return Past::default() };
+            if let Some(own) = told.record(key, &record.uid) {
+                let past = from::past(own);
+                controller.histories.seed(&record.uid, past.history.clone());
+                return past;
+            }
             let memory = self.memory.as_ref();
             let kept = memory.and_then(|memory| memory.by_uid.get(&record.uid));
             let mut past = history::rebuild(&Evidence {
@@ -216,6 +262,7 @@ impl Reader {
         key: Key,
         past: Past,
         beside: &Beside,
+        told: &leader::Told,
         apis: &OnceCell<BTreeSet<String>>,
     ) -> Option<(Situation, Changes)> {
         let controller = &self.controller;
@@ -230,19 +277,22 @@ impl Reader {
         let mut sharing = controller.overlap.sharing(&key, &controller.pods);
         sharing.retain(|other| *other != key);
         let Conclusion { status, events, last_event, changes, explanation, .. } = conclusion;
-        let told = events.into_iter().chain(last_event).map(|event| Told {
+        let events = events.into_iter().chain(last_event).map(|event| Told {
             kind: event.kind,
             reason: event.reason.to_owned(),
             message: event.message,
         });
         let conditions = status.map_or_else(|| record.status.conditions.clone(), |status| status.conditions);
         let situation = Situation {
-            source: Source::Cluster { watching_since: self.memory.as_ref().map(|memory| memory.since) },
+            source: Source::Cluster {
+                watching_since: self.memory.as_ref().map(|memory| memory.since),
+                record: told.about(&key, &record.uid),
+            },
             at,
             status_writer: beside.hpas.get(&key).and_then(super::wire::Meta::status_writer),
             explanation,
             outcome,
-            events: told.collect(),
+            events: events.collect(),
             conditions,
             metrics,
             pods,
@@ -297,6 +347,24 @@ impl Reader {
         let groups = self.clients.discovery.json::<Groups>(&Call::get(["apis"])).await;
         groups.map(|groups| groups.groups.into_iter().map(|group| group.name).collect()).unwrap_or_default()
     }
+}
+
+/// A controller without watches.
+fn controller(
+    clients: &Clients,
+    config: &Config,
+    clock: &SharedClock,
+    captured: &Arc<Captured>,
+) -> Arc<Controller> {
+    let parts = Parts {
+        clients,
+        config: &Config { concurrent_syncs: AT_ONCE, ..config.clone() },
+        clock: Arc::clone(clock),
+        telemetry: Telemetry::new(),
+        observers: vec![Arc::clone(captured) as _],
+        seed: 0,
+    };
+    parts.controller()
 }
 
 /// The API that a metric is read from.

@@ -7,7 +7,7 @@ use autoscaling::explanation::Span;
 use super::Situation;
 use super::counterfactual::counterfactual;
 use super::findings::{Finding, Severity};
-use super::situation::{FlagOrigin, Memory, Origin, Remembered, Source};
+use super::situation::{FlagOrigin, LastDecision, Memory, Origin, Recorded, Recorder, Remembered, Source};
 use super::unknown::unknowns;
 use crate::commands::story::{self, Line, Role, Step, Style, Zone};
 
@@ -26,6 +26,7 @@ pub fn whole(situation: &Situation, findings: &[Finding], style: Style, zone: &Z
         steps.extend(found.step(&situation.explanation, situation.at, zone));
     }
     steps.push(found(findings));
+    steps.extend(own_record(situation, zone));
     steps.extend(not_known(situation, zone));
     text.push('\n');
     text.push_str(&story::terminal(&steps, style));
@@ -53,6 +54,9 @@ fn context(situation: &Situation, zone: &Zone) -> Line {
     }
     let at = zone.full(situation.at);
     match &situation.source {
+        Source::Cluster { record: Recorded::Read(_), .. } => {
+            parts.push(format!("decided here at {at} with the flags and the memory of the controller"));
+        }
         Source::Cluster { .. } => parts.push(format!("decided here at {at} as a controller would")),
         Source::Record { url, since, syncs, version, .. } => {
             parts.push(format!("decided by Concertina {version} at {at}"));
@@ -95,6 +99,39 @@ fn role(severity: Severity) -> Role {
     }
 }
 
+/// What the controller that leads told of itself.
+fn own_record(situation: &Situation, zone: &Zone) -> Option<Step> {
+    let Recorder { from, version, last } = situation.recorder()?;
+    let mut step = Step::new("The controller's own record");
+    step.push(Line::new("read from").plain(format!("{from}, Concertina {version}")));
+    step.push(match last {
+        Some(LastDecision { sentence, at, syncs, since }) => {
+            let time = |at| zone.time(at, situation.at);
+            let same = if *syncs > 1 {
+                format!(", the same for {syncs} syncs since {}", time(*since))
+            } else {
+                String::new()
+            };
+            Line::new("decided").plain(format!("at {}: {sentence}{same}", time(*at)))
+        }
+        None => Line::new("decided").plain("nothing yet: it does within one sync period"),
+    });
+    let told = situation.flags.iter().filter(|flag| flag.origin == FlagOrigin::Record);
+    let flags: Vec<String> = told.map(|flag| format!("--{}={}", flag.name, flag.value)).collect();
+    if !flags.is_empty() {
+        step.push(Line::new("flags").dim(flags.join(" ")));
+    }
+    step.lines.extend(past(situation, zone));
+    Some(step)
+}
+
+/// The newest of what is remembered.
+fn past(situation: &Situation, zone: &Zone) -> impl Iterator<Item = Line> {
+    let entries = &situation.past.entries;
+    let newest = entries.get(entries.len().saturating_sub(PAST)..).unwrap_or(entries);
+    newest.iter().map(|entry| Line::new("remembered").dim(remembered(entry, situation, zone)))
+}
+
 /// What nobody outside of the controller knows, and what was assumed instead.
 fn not_known(situation: &Situation, zone: &Zone) -> Option<Step> {
     let unknown = unknowns(situation);
@@ -102,6 +139,11 @@ fn not_known(situation: &Situation, zone: &Zone) -> Option<Step> {
         return None;
     }
     let mut step = Step::new("What cannot be known from outside of the controller");
+    if let Source::Cluster { record: Recorded::NobodyLeads(reason) | Recorded::Missing(reason), .. } =
+        &situation.source
+    {
+        step.push(Line::new("no record").plain(reason.as_str()));
+    }
     step.lines.extend(unknown.iter().map(|unknown| Line::new("not known").plain(unknown.to_string())));
     let assumed: Vec<String> = situation
         .flags
@@ -112,9 +154,8 @@ fn not_known(situation: &Situation, zone: &Zone) -> Option<Step> {
     if !assumed.is_empty() {
         step.push(Line::new("assumed").dim(assumed.join(" ")));
     }
-    let entries = &situation.past.entries;
-    for entry in entries.get(entries.len().saturating_sub(PAST)..).unwrap_or(entries) {
-        step.push(Line::new("remembered").dim(remembered(entry, situation, zone)));
+    if situation.recorder().is_none() {
+        step.lines.extend(past(situation, zone));
     }
     Some(step)
 }
@@ -181,6 +222,21 @@ pub fn table<'a>(told: impl Iterator<Item = (&'a Situation, &'a [Finding])>, sty
     let mut text = String::new();
     for line in lines {
         text.push_str(&style.cut(&line));
+        text.push('\n');
+    }
+    let mut missing = rows.iter().filter_map(|(_, situation, _)| match &situation.source {
+        Source::Cluster { record: Recorded::Missing(reason), .. } => Some(reason),
+        _ => None,
+    });
+    if let Some(reason) = missing.next() {
+        let more = match missing.count() {
+            0 => String::new(),
+            more => format!(" (and of {more} more)"),
+        };
+        let line = Line::new("").dim(format!(
+            "Without the controller's own record{more}: {reason}. Flags and past are assumed as far as they can be told."
+        ));
+        text.push_str(&style.line(&line, 0));
         text.push('\n');
     }
     text

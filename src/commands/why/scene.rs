@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::Situation;
-use super::situation::{Owner, Past, Source, Target, TargetObject};
+use super::situation::{Owner, Past, Recorded, Source, Target, TargetObject};
 use crate::store::{HpaRecord, Key};
 
 /// The instant of every scene: 14:01:10 in Berlin.
@@ -115,6 +115,7 @@ impl Scene {
             spec_raw: raw,
             spec: Arc::new(serde_json::from_value(self.spec).unwrap()),
             status: Arc::new(serde_json::from_value(self.status).unwrap()),
+            status_writers: Vec::new(),
         };
         let hpa = Hpa {
             namespace: &key.namespace,
@@ -139,7 +140,7 @@ impl Scene {
         let owners = pods.iter().map(|pod| (Arc::clone(&pod.name), chain("web"))).collect::<BTreeMap<_, _>>();
         Situation {
             key: key.clone(),
-            source: Source::Cluster { watching_since: None },
+            source: Source::Cluster { watching_since: None, record: Recorded::NotAsked },
             at: now(),
             status_writer: None,
             explanation: concluded.explanation,

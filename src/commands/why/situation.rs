@@ -81,6 +81,8 @@ pub enum Source {
     Cluster {
         /// With `--watch`: since when this command keeps every recommendation itself.
         watching_since: Option<Timestamp>,
+        /// What the record of the controller that leads had to do with it.
+        record: Recorded,
     },
     /// The record of a Concertina controller (`--from`): its own decision, flags and history.
     Record {
@@ -95,6 +97,43 @@ pub enum Source {
         /// The controller's version.
         version: String,
     },
+}
+
+/// What the record of the controller that leads had to do with a decision that was made here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Recorded {
+    /// It was not asked for.
+    NotAsked,
+    /// There is none to ask for: no Concertina controller leads here.
+    NobodyLeads(String),
+    /// It could not be had.
+    Missing(String),
+    /// It gave the flags and the past.
+    Read(Recorder),
+}
+
+/// The controller that gave its record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recorder {
+    /// Where it runs: `pod kube-system/concertina-7d9c5`.
+    pub from: String,
+    /// Its version.
+    pub version: String,
+    /// What it decided last itself; none if it has not decided yet.
+    pub last: Option<LastDecision>,
+}
+
+/// A controller's own last decision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LastDecision {
+    /// The decision in one sentence, without a full stop.
+    pub sentence: String,
+    /// When it was made.
+    pub at: Timestamp,
+    /// In how many syncs in a row.
+    pub syncs: u32,
+    /// Since when.
+    pub since: Timestamp,
 }
 
 /// What is scaled.
@@ -299,6 +338,14 @@ impl Situation {
     /// What was refused that the decision needed: what is explained is then not what the controller decides.
     pub fn blind(&self) -> impl Iterator<Item = &Refused> {
         self.refused.iter().filter(|refused| refused.decides)
+    }
+
+    /// The record of the controller that leads, if the decision was made with it.
+    pub fn recorder(&self) -> Option<&Recorder> {
+        match &self.source {
+            Source::Cluster { record: Recorded::Read(recorder), .. } => Some(recorder),
+            _ => None,
+        }
     }
 
     /// How exactly it is known until when a stabilization window holds the count, if one does.

@@ -80,9 +80,9 @@ impl Access {
             }
             Some(path) => {
                 let cluster = kubeconfig::load(Some(path), None)
-                    .map_err(|source| ServeError::Kubeconfig { flag, source })?;
-                let own =
-                    Clients::new(&cluster, options).map_err(|source| ServeError::Client { flag, source })?;
+                    .map_err(|source| ServeError::Kubeconfig { flag, source: Box::new(source) })?;
+                let own = Clients::new(&cluster, options)
+                    .map_err(|source| ServeError::Client { flag, source: Box::new(source) })?;
                 Ok(own.reviews)
             }
         };
@@ -284,13 +284,12 @@ mod tests {
             namespace: "shop".into(),
             name: "web".into(),
         };
-        let all =
-            ResourceAction { verb: "list", namespace: String::new(), name: String::new(), ..one.clone() };
         assert_eq!(
-            forbidden(&user, &Action::ResourceAttributes(one), "no").message,
+            forbidden(&user, &Action::ResourceAttributes(one.clone()), "no").message,
             "horizontalpodautoscalers.autoscaling \"web\" is forbidden: User \"jane\" cannot get resource \
              \"horizontalpodautoscalers\" in API group \"autoscaling\" in the namespace \"shop\": no"
         );
+        let all = ResourceAction { verb: "list", namespace: String::new(), name: String::new(), ..one };
         assert_eq!(
             forbidden(&user, &Action::ResourceAttributes(all), "").message,
             "horizontalpodautoscalers.autoscaling is forbidden: User \"jane\" cannot list resource \

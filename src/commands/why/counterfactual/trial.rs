@@ -10,8 +10,8 @@ use autoscaling::spec::{SelectPolicy, Spec};
 use autoscaling::{Answers, Hpa, Overlap, Scale, decide, plan};
 use jiff::{SignedDuration, Timestamp};
 
-use super::answers::at_level;
 use super::{Change, Situation, Threshold};
+use crate::shadow::level::at_level;
 use crate::store::HpaRecord;
 
 /// The level at which a metric shows nothing.

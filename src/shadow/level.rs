@@ -10,7 +10,7 @@ use autoscaling::spec::MetricSource;
 
 /// The answer with every value of the metric multiplied by `level`; `from_zero`: of a metric that shows nothing, with
 /// every value at `level` times its target instead.
-pub(super) fn at_level(
+pub(crate) fn at_level(
     source: &MetricSource,
     answer: &Answer,
     reading: &MetricReading,

@@ -1,0 +1,259 @@
+//! The command line of `parity`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::PossibleValuesParser;
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+
+use super::why::{Color, From};
+use super::{CliError, Program, cluster};
+use crate::api::kubeconfig::ClusterOptions;
+use crate::duration::GoDuration;
+use crate::telemetry::logging::{LogFormat, LogOptions};
+
+/// What `parity` can be told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParityOptions {
+    /// `--since`
+    pub since: Duration,
+    /// Where what was compared comes from.
+    pub source: Source,
+    /// `--output`
+    pub output: Output,
+    /// `--namespace`: only of this one.
+    pub namespace: Option<String>,
+    /// `--utc`
+    pub utc: bool,
+    /// `--color`
+    pub color: Color,
+    /// `-v`
+    pub logging: LogOptions,
+}
+
+/// Where what was compared comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// `--shadow`: the pod of a dry run, by port-forward.
+    Pod {
+        /// The way to the cluster.
+        cluster: Box<ClusterOptions>,
+        /// The namespace of the pod.
+        namespace: String,
+        /// Its label `app.kubernetes.io/instance`.
+        instance: String,
+    },
+    /// `--from`: an address.
+    Address(From),
+    /// `--from`: a file with what `/parity` answered; `-` is standard input.
+    File(PathBuf),
+}
+
+/// In which form the report is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Output {
+    /// For people.
+    #[default]
+    Text,
+    /// One HTML page that needs nothing else.
+    Html,
+    /// One JSON document.
+    Json,
+}
+
+/// What came of the words: options, or a help text that was asked for.
+pub(super) enum Parsed {
+    Options(Box<ParityOptions>),
+    Help(String),
+}
+
+/// Reads the words after `parity`.
+pub(super) fn parse(program: Program, words: impl Iterator<Item = String>) -> Result<Parsed, CliError> {
+    match command(program).try_get_matches_from(words) {
+        Ok(matches) => options(&matches).map(|options| Parsed::Options(Box::new(options))),
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => Ok(Parsed::Help(error.to_string())),
+        Err(error) => {
+            let text = error.to_string();
+            Err(CliError::Subcommand(text.trim_start_matches("error: ").trim_end().to_owned()))
+        }
+    }
+}
+
+fn command(program: Program) -> Command {
+    let choice = |name: &'static str, values: [&'static str; 3], help: &'static str| {
+        Arg::new(name)
+            .long(name)
+            .value_name("how")
+            .value_parser(PossibleValuesParser::new(values))
+            .default_value(values.first().copied().unwrap_or_default())
+            .help(help)
+    };
+    let command = Command::new("parity")
+        .no_binary_name(true)
+        .bin_name(format!("{program} parity"))
+        .about(
+            "Tells whether a Concertina controller in a dry run (--dry-run) would have done what the built-in\n\
+             controller beside it did: how many changes were the same, every difference with both reasons,\n\
+             and what could not be compared. Nothing is written to the cluster.",
+        )
+        .after_help(format!(
+            "Examples:\n\
+             \x20 # The last day, from the pod of deploy/kustomize/overlays/shadow\n\
+             \x20 {program} parity\n\
+             \x20 # The last hour of namespace shop, as a page\n\
+             \x20 {program} parity --since 1h -n shop -o html > parity.html\n\
+             \x20 # Of a dry run on this machine, or of what it answered earlier\n\
+             \x20 {program} parity --from https://127.0.0.1:10257 --token-file token\n\
+             \x20 {program} parity --from parity.json\n\n\
+             Exit code: 0 without a difference, 3 with one, 1 if there is no answer, 2 for a wrong command line.",
+        ))
+        .arg(
+            Arg::new("since")
+                .long("since")
+                .value_name("duration")
+                .value_parser(positive_duration)
+                .default_value("24h")
+                .help("How far back to look; a dry run keeps counts of 48 hours"),
+        )
+        .arg(choice("output", ["text", "html", "json"], "In which form to answer").short('o'))
+        .arg(
+            Arg::new("shadow")
+                .long("shadow")
+                .value_name("namespace/instance")
+                .value_parser(place)
+                .default_value("kube-system/concertina-shadow")
+                .help("The pod of the dry run: its namespace and its label app.kubernetes.io/instance"),
+        )
+        .arg(
+            Arg::new("from")
+                .long("from")
+                .value_name("URL or file")
+                .help("Where the dry run serves, such as https://127.0.0.1:10257, or a file with what its /parity answered"),
+        )
+        .arg(
+            Arg::new("token-file")
+                .long("token-file")
+                .value_name("file")
+                .value_parser(value_parser!(PathBuf))
+                .requires("from")
+                .help("Send the token in this file to --from; without it no credentials are sent"),
+        )
+        .arg(Arg::new("utc").long("utc").action(ArgAction::SetTrue).help("Times in UTC instead of local time"))
+        .arg(choice("color", ["auto", "always", "never"], "Whether to use colours; auto honours NO_COLOR"))
+        .arg(
+            Arg::new("v")
+                .short('v')
+                .long("v")
+                .value_name("level")
+                .value_parser(value_parser!(u32))
+                .default_value("0")
+                .hide_default_value(true)
+                .help("Log to standard error: 1 what goes wrong on the way, 6 every request"),
+        );
+    cluster::arguments(command)
+}
+
+fn options(matches: &ArgMatches) -> Result<ParityOptions, CliError> {
+    let text = |name: &str| matches.get_one::<String>(name).map(String::as_str);
+    let cluster = cluster::options(matches);
+    let namespace = cluster.namespace.clone();
+    let token_file = matches.get_one::<PathBuf>("token-file").cloned();
+    let source = match text("from") {
+        Some(url) if url.contains("://") => Source::Address(From {
+            url: url.to_owned(),
+            token_file,
+            certificate_authority: cluster.certificate_authority.map(PathBuf::from),
+        }),
+        Some(_) if token_file.is_some() => {
+            return Err(CliError::Subcommand("--token-file: a file is read without a token".to_owned()));
+        }
+        Some(path) => Source::File(path.into()),
+        None => {
+            let place = matches.get_one::<(String, String)>("shadow").cloned();
+            let (namespace, instance) = place.unwrap_or_default();
+            Source::Pod { cluster: Box::new(cluster), namespace, instance }
+        }
+    };
+    Ok(ParityOptions {
+        since: matches.get_one::<Duration>("since").copied().unwrap_or_default(),
+        source,
+        output: match text("output") {
+            Some("html") => Output::Html,
+            Some("json") => Output::Json,
+            _ => Output::Text,
+        },
+        namespace,
+        utc: matches.get_flag("utc"),
+        color: match text("color") {
+            Some("always") => Color::Always,
+            Some("never") => Color::Never,
+            _ => Color::Auto,
+        },
+        logging: LogOptions {
+            format: LogFormat::Text,
+            verbosity: matches.get_one::<u32>("v").copied().unwrap_or(0),
+        },
+    })
+}
+
+/// A namespace and the value of a label.
+fn place(text: &str) -> Result<(String, String), String> {
+    let is_name = |name: &str| {
+        let known = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        !name.is_empty() && name.len() <= 63 && name.bytes().all(known)
+    };
+    match text.split_once('/') {
+        Some((namespace, instance)) if is_name(namespace) && is_name(instance) => {
+            Ok((namespace.to_owned(), instance.to_owned()))
+        }
+        _ => Err("must be a namespace and an instance, such as kube-system/concertina-shadow".to_owned()),
+    }
+}
+
+fn positive_duration(text: &str) -> Result<Duration, String> {
+    let duration = text.parse::<GoDuration>().map_err(|error| error.to_string())?;
+    let positive = duration.unsigned().filter(|duration| !duration.is_zero());
+    positive.ok_or_else(|| "must be longer than 0s".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(words: &[&str]) -> Result<ParityOptions, String> {
+        match parse(Program::Concertina, words.iter().map(ToString::to_string)) {
+            Ok(Parsed::Options(options)) => Ok(*options),
+            Ok(Parsed::Help(text)) => panic!("{text}"),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn without_words_it_is_the_last_day_of_the_shadow_that_is_shipped() {
+        let options = read(&[]).unwrap();
+        assert_eq!((options.since, options.output), (Duration::from_hours(24), Output::Text));
+        let Source::Pod { namespace, instance, .. } = options.source else { panic!("{:?}", options.source) };
+        assert_eq!((namespace.as_str(), instance.as_str()), ("kube-system", "concertina-shadow"));
+        assert_eq!(options.namespace, None);
+    }
+
+    #[test]
+    fn an_address_is_told_from_a_file() {
+        let options = read(&["--from=https://a:1", "--token-file=t", "--certificate-authority=ca"]).unwrap();
+        let Source::Address(from) = options.source else { panic!() };
+        assert_eq!((from.url.as_str(), from.token_file), ("https://a:1", Some("t".into())));
+        assert_eq!(from.certificate_authority, Some("ca".into()));
+        assert_eq!(read(&["--from", "a.json"]).unwrap().source, Source::File("a.json".into()));
+        assert!(read(&["--from=a.json", "--token-file=t"]).unwrap_err().contains("without a token"));
+    }
+
+    #[test]
+    fn wrong_words_are_refused_with_what_is_right() {
+        assert!(read(&["--since=0s"]).unwrap_err().contains("longer than 0s"));
+        assert!(read(&["--since=day"]).is_err());
+        assert!(read(&["--shadow=concertina"]).unwrap_err().contains("kube-system/concertina-shadow"));
+        assert!(read(&["-o", "yaml"]).unwrap_err().contains("yaml"));
+        assert!(read(&["web"]).is_err());
+    }
+}

@@ -1,0 +1,61 @@
+//! What was compared, over HTTP.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+
+use super::Shadow;
+use super::wire::{SHADOW_REPORT, ShadowReport};
+use crate::controller::Controller;
+use crate::record::Answer;
+use crate::record::wire::{API_VERSION, ControllerInfo};
+use crate::serve::JsonPage;
+
+/// What the shadow of one controller tells. Clones are the same.
+#[derive(Debug, Clone)]
+pub struct Parity {
+    shadow: Arc<Shadow>,
+    controller: Arc<Controller>,
+}
+
+impl Parity {
+    /// What this shadow of this controller tells.
+    pub fn new(shadow: Arc<Shadow>, controller: Arc<Controller>) -> Self {
+        Self { shadow, controller }
+    }
+
+    /// Answers a GET of `/parity`.
+    pub fn answer(&self) -> Answer {
+        Answer::ok(&self.report())
+    }
+
+    /// The page of a process, which compares something or does not.
+    pub fn page(parity: Option<Self>) -> JsonPage {
+        Arc::new(move |_| {
+            parity.as_ref().map_or_else(
+                || {
+                    let message = "nothing is compared: this controller was started without --dry-run";
+                    Answer::failure(StatusCode::NOT_FOUND, message.to_owned())
+                },
+                Self::answer,
+            )
+        })
+    }
+
+    /// All that was compared.
+    pub fn report(&self) -> ShadowReport {
+        let Shadow { parts, since, .. } = &*self.shadow;
+        let state = self.shadow.lock();
+        ShadowReport {
+            api_version: API_VERSION.to_owned(),
+            kind: SHADOW_REPORT.to_owned(),
+            controller: ControllerInfo::of(&self.controller),
+            since: *since,
+            now: parts.clock.now(),
+            hpas: self.controller.hpas.len(),
+            last_sign: state.last_sign,
+            hours: state.ledger.hours().collect(),
+            changes: state.ledger.changes().cloned().collect(),
+        }
+    }
+}

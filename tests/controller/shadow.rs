@@ -1,0 +1,272 @@
+//! A dry run beside a controller at work: what it compares and what it leaves alone.
+//!
+//! The one at work is a controller of ours, in the place of the built-in one: with equal flags both must do the same.
+
+use std::time::Duration;
+
+use autoscaling::settings::Settings;
+use concertina::app::{Assembly, Parts, client_options};
+use concertina::cli::Config;
+use concertina::shadow::wire::{Counts, Doubt, ShadowReport, Verdict};
+use concertina::telemetry::metrics::Metrics;
+use serde_json::{Value, json};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::support::objects::{external, hpa};
+use crate::support::{HPAS, Rig, Stage, link, logs};
+
+/// A shadow beside a rig.
+struct Shadow {
+    assembly: Assembly,
+    telemetry: Metrics,
+    _stop: DropGuard,
+}
+
+impl Shadow {
+    fn start(stage: &Stage, settings: Settings) -> Self {
+        let config = Config { dry_run: true, settings, ..Config::default() };
+        let telemetry = Metrics::new();
+        let options = client_options(&config, &telemetry);
+        let clients = link::clients(&stage.cluster, &options);
+        let stop = CancellationToken::new();
+        let parts = Parts {
+            clients: &clients,
+            config: &config,
+            clock: stage.clock.clone(),
+            telemetry: telemetry.clone(),
+            observers: Vec::new(),
+            seed: 7,
+        };
+        let assembly = Assembly::start(parts, &stop);
+        let (hpas, pods) = (assembly.hpas.clone(), assembly.pods.clone());
+        let (controller, stopped) = (assembly.controller.clone(), stop.clone());
+        tokio::spawn(async move {
+            hpas.wait_synced().await;
+            pods.wait_synced().await;
+            controller.run(stopped).await;
+        });
+        Self { assembly, telemetry, _stop: stop.drop_guard() }
+    }
+
+    fn report(&self) -> ShadowReport {
+        self.assembly.parity.as_ref().unwrap().report()
+    }
+
+    fn counts(&self) -> Counts {
+        let mut sum = Counts::default();
+        for hour in self.report().hours {
+            sum += hour.counts;
+        }
+        sum
+    }
+}
+
+fn quick() -> Settings {
+    Settings { downscale_stabilization: Duration::from_mins(1), ..Settings::default() }
+}
+
+/// A queue of 40 for 4 workers that take 10 each.
+fn stage() -> Stage {
+    let stage = Stage::new();
+    stage.target("web", 4);
+    stage.external("queue", "40");
+    stage.create(hpa("web", &[external("queue", "10")]));
+    stage
+}
+
+fn active(stage: Stage) -> Rig {
+    Rig::with(stage, &Config { settings: quick(), ..Config::default() })
+}
+
+/// Lets time pass in which workloads follow their count.
+async fn pass(rig: &Rig, seconds: f64) {
+    let end = rig.now() + Duration::from_secs_f64(seconds);
+    while rig.now() < end {
+        rig.pass((end - rig.now()).as_secs_f64().min(0.9)).await;
+        for hpa in rig.cluster.list(HPAS, None) {
+            let name = hpa["metadata"]["name"].as_str().unwrap();
+            rig.target(name, rig.replicas(name));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_both_would_do_is_the_same_up_and_down() {
+    let rig = active(stage());
+    pass(&rig, 4.0).await;
+    let shadow = Shadow::start(&rig, quick());
+    for items in ["80", "40", "100", "30", "10", "55"] {
+        pass(&rig, 100.0).await;
+        rig.external("queue", items);
+    }
+    pass(&rig, 100.0).await;
+    let report = shadow.report();
+    assert_eq!(shadow.counts(), Counts { same: 8, ..Counts::default() }, "{:#?}", report.changes);
+    let last = &report.changes[0];
+    let (builtin, ours) = (last.builtin.unwrap(), last.ours.clone().unwrap());
+    assert_eq!((builtin.from, builtin.to), (4, 6));
+    assert_eq!((ours.from, ours.to), (4, Some(6)));
+    assert!(ours.sentence.starts_with("goes from 4 to 6: "), "{}", ours.sentence);
+    assert_eq!(last.said.metrics, ["queue 13750m"]);
+    let text = shadow.telemetry.render();
+    assert!(text.contains("concertina_shadow_decisions_total{result=\"same\"} 8\n"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_written_by_the_one_that_compares() {
+    let rig = Rig::with(stage(), &Config { dry_run: true, ..Config::default() });
+    rig.external("queue", "80");
+    pass(&rig, 100.0).await;
+    let writes = rig.times(|request| !["get", "list", "watch"].contains(&request.verb));
+    assert!(writes.is_empty(), "{writes:?}");
+}
+
+/// Ramps, jumps and noise, on autoscalers with all kinds of behavior, at every phase of the two periods.
+#[tokio::test(start_paused = true)]
+async fn no_load_makes_equals_differ() {
+    for phase in [0.3, 7.5, 14.8] {
+        let stage = stage();
+        let behaviors = [
+            json!({"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 30}]},
+                "scaleDown": {"stabilizationWindowSeconds": 45,
+                    "policies": [{"type": "Percent", "value": 20, "periodSeconds": 60}]}}),
+            json!({"scaleUp": {"stabilizationWindowSeconds": 60}, "scaleDown": {"stabilizationWindowSeconds": 0}}),
+            json!({"scaleDown": {"selectPolicy": "Disabled"}}),
+        ];
+        for (at, behavior) in behaviors.iter().enumerate() {
+            let name = format!("behavior-{at}");
+            stage.target(&name, 4);
+            let mut hpa = hpa(&name, &[external("queue", "10")]);
+            hpa["spec"]["behavior"] = behavior.clone();
+            stage.create(hpa);
+        }
+        let rig = active(stage);
+        pass(&rig, phase).await;
+        let shadow = Shadow::start(&rig, quick());
+        pass(&rig, 90.0).await;
+        let mut chance: u64 = 7;
+        for step in 0..800_u32 {
+            chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let noise = (chance >> 60) as u32;
+            let wave = (f64::from(step) / 60.0).sin().mul_add(35.0, 45.0) as u32;
+            rig.external("queue", &(wave + noise).to_string());
+            pass(&rig, 1.7).await;
+        }
+        let (counts, report) = (shadow.counts(), shadow.report());
+        assert!(counts.same > 20, "{counts:?}");
+        let others: Vec<_> = report.changes.iter().filter(|change| change.result != Verdict::Same).collect();
+        assert!(others.is_empty(), "phase {phase}: {counts:?} {others:#?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_we_would_not_have_done_is_found_and_told() {
+    let rig = active(stage());
+    let shadow = Shadow::start(&rig, Settings { tolerance: 0.5, ..quick() });
+    pass(&rig, 100.0).await;
+    rig.external("queue", "55");
+    pass(&rig, 60.0).await;
+    let report = shadow.report();
+    let [change] = &report.changes[..] else { panic!("{:#?}", report.changes) };
+    assert_eq!(change.result, Verdict::OnlyBuiltin);
+    let [line] = logs::with("result=\"only_builtin\"").try_into().unwrap();
+    assert!(line.contains("WARN") && line.contains("builtin=\"4 to 6\""), "{line}");
+    assert!(line.contains("ours=\"4 to 4\"") && line.contains("stays at 4"), "{line}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_count_is_another_change() {
+    let rig = active(stage());
+    let shadow = Shadow::start(&rig, quick());
+    pass(&rig, 20.0).await;
+    // What the one at work is told differs from what we are told: it sees a maximum of 6.
+    rig.external("queue", "80");
+    let mut hpa = rig.hpa("web");
+    hpa["status"] = json!({
+        "currentReplicas": 4, "desiredReplicas": 7, "lastScaleTime": rig.clock.now().to_string()[..19].to_owned() + "Z",
+        "currentMetrics": [{"type": "External", "external":
+            {"metric": {"name": "queue"}, "current": {"averageValue": "20"}}}],
+        "conditions": hpa["status"]["conditions"],
+    });
+    rig.cluster.update_status(hpa).unwrap();
+    pass(&rig, 2.0).await;
+    let report = shadow.report();
+    let change = &report.changes[report.changes.len() - 1];
+    assert_eq!((change.result, change.builtin.unwrap().to), (Verdict::Different, 7), "{change:#?}");
+    assert_eq!(change.ours.as_ref().unwrap().to, Some(8));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_only_we_want_is_told_once_if_the_other_one_looks_and_stays() {
+    let stage = stage();
+    let other = Settings { tolerance: 0.5, ..quick() };
+    let rig = Rig::with(stage, &Config { settings: other, ..Config::default() });
+    let shadow = Shadow::start(&rig, quick());
+    pass(&rig, 100.0).await;
+    rig.external("queue", "55");
+    pass(&rig, 200.0).await;
+    let report = shadow.report();
+    let [change] = &report.changes[..] else { panic!("{:#?}", report.changes) };
+    assert_eq!((change.result, change.builtin), (Verdict::OnlyOurs, None));
+    assert_eq!(change.ours.as_ref().unwrap().to, Some(6));
+    rig.external("queue", "40");
+    pass(&rig, 100.0).await;
+    rig.external("queue", "55");
+    pass(&rig, 100.0).await;
+    assert_eq!(shadow.counts(), Counts { only_ours: 2, ..Counts::default() });
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_other_one_nothing_is_said_of_it() {
+    let rig = Rig::with(stage(), &Config { dry_run: true, ..Config::default() });
+    rig.external("queue", "80");
+    pass(&rig, 100.0).await;
+    let report = rig.assembly.parity.as_ref().unwrap().report();
+    let [change] = &report.changes[..] else { panic!("{:#?}", report.changes) };
+    assert_eq!((change.result, change.doubt), (Verdict::Unknown, Some(Doubt::NoSign)));
+    assert_eq!(report.last_sign, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_other_one_remembers_from_before_our_start_is_not_held_against_it() {
+    let rig = active(stage());
+    pass(&rig, 20.0).await;
+    rig.external("queue", "90");
+    pass(&rig, 20.0).await;
+    rig.external("queue", "40");
+    pass(&rig, 10.0).await;
+    // The window of the one at work lets go of 9 a minute after it was asked for; ours begins with 9.
+    let shadow = Shadow::start(&rig, quick());
+    pass(&rig, 120.0).await;
+    let report = shadow.report();
+    assert!(report.changes.iter().all(|change| change.result != Verdict::Different), "{:#?}", report.changes);
+    assert_eq!(shadow.counts().differences(), 0);
+    assert_eq!(rig.replicas("web"), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_person_who_scales_is_no_controller() {
+    let rig = active(stage());
+    let shadow = Shadow::start(&rig, quick());
+    pass(&rig, 100.0).await;
+    rig.target("web", 7);
+    pass(&rig, 200.0).await;
+    // Both put it right again, and that is all there is to compare.
+    assert_eq!(rig.replicas("web"), 4);
+    assert_eq!(shadow.counts().differences(), 0, "{:#?}", shadow.report().changes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_past_of_an_hpa_goes_with_it_and_its_changes_stay() {
+    let rig = active(stage());
+    let shadow = Shadow::start(&rig, quick());
+    pass(&rig, 100.0).await;
+    rig.external("queue", "80");
+    pass(&rig, 30.0).await;
+    rig.cluster.delete_now(HPAS, "shop", "web").unwrap();
+    pass(&rig, 30.0).await;
+    let report = shadow.report();
+    assert_eq!((report.hpas, shadow.counts().same), (0, 1));
+    let text: Value = serde_json::to_value(&report).unwrap();
+    assert_eq!(serde_json::from_value::<ShadowReport>(text).unwrap(), report);
+}

@@ -1,0 +1,276 @@
+//! In front of the embedded cluster: forwards one port of one pod, on which a controller serves its record over TLS.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use concertina::embedded::Cluster;
+use concertina::serve::{Endpoints, Health, serve_connection};
+use futures::{SinkExt, StreamExt};
+use http::header::{CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+use http::{Request, Response, StatusCode, Uri};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio_rustls::TlsAcceptor;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::Role;
+use tokio_util::sync::CancellationToken;
+use tower::Service;
+
+use crate::support::Rig;
+
+pub(crate) const TOKEN: &str = "token-of-the-user";
+
+#[derive(Clone)]
+pub(crate) struct Front {
+    cluster: Cluster,
+    endpoints: Endpoints,
+    pod: &'static str,
+    port: u16,
+    tls: TlsAcceptor,
+    /// Instead of a port-forward.
+    forbids: bool,
+    /// Instead of the record: status and reason.
+    answer: Option<&'static str>,
+    seen: Arc<Mutex<Seen>>,
+}
+
+#[derive(Default)]
+struct Seen {
+    forwards: usize,
+    heads: Vec<String>,
+    certificates: Vec<Vec<u8>>,
+}
+
+impl Front {
+    /// The rig's controller serves on this port of this pod.
+    pub(crate) fn of(rig: &Rig, pod: &'static str, port: u16) -> Self {
+        let endpoints = Endpoints::new(Health::new(), rig.telemetry.clone(), rig.assembly.decisions.clone());
+        let own = rcgen::generate_simple_self_signed(vec!["whoever.test".to_owned()]).unwrap();
+        let key = PrivateKeyDer::Pkcs8(own.signing_key.serialize_der().into());
+        let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_client_cert_verifier(Arc::new(Anybody))
+            .with_single_cert(vec![own.cert.der().clone()], key)
+            .unwrap();
+        let tls = TlsAcceptor::from(Arc::new(config));
+        let (cluster, seen) = (rig.cluster.clone(), Arc::default());
+        Self { cluster, endpoints, pod, port, tls, forbids: false, answer: None, seen }
+    }
+
+    pub(crate) fn forbidding(&self) -> Self {
+        Self { forbids: true, ..self.clone() }
+    }
+
+    pub(crate) fn answering(&self, answer: &'static str) -> Self {
+        Self { answer: Some(answer), ..self.clone() }
+    }
+
+    /// How many ports were forwarded.
+    pub(crate) fn forwards(&self) -> usize {
+        self.seen.lock().unwrap().forwards
+    }
+
+    /// What the controller was sent.
+    pub(crate) fn heads(&self) -> Vec<String> {
+        self.seen.lock().unwrap().heads.clone()
+    }
+
+    /// The certificates that it was shown.
+    pub(crate) fn certificates(&self) -> Vec<Vec<u8>> {
+        self.seen.lock().unwrap().certificates.clone()
+    }
+
+    pub(crate) fn connector(
+        &self,
+    ) -> impl Service<Uri, Response = TokioIo<DuplexStream>, Error = std::io::Error, Future: Send + 'static>
+    + Clone
+    + Send
+    + Sync
+    + 'static {
+        let front = self.clone();
+        tower::service_fn(move |_: Uri| {
+            let (near, far) = duplex(1 << 16);
+            let front = front.clone();
+            tokio::spawn(async move {
+                let service = service_fn(move |request| front.clone().answer(request));
+                let connection = hyper::server::conn::http1::Builder::new();
+                let _ = connection.serve_connection(TokioIo::new(far), service).with_upgrades().await;
+            });
+            std::future::ready(Ok::<_, std::io::Error>(TokioIo::new(near)))
+        })
+    }
+
+    async fn answer(
+        self,
+        request: Request<Incoming>,
+    ) -> Result<Response<UnsyncBoxBody<Bytes, hyper::Error>>, Infallible> {
+        let path = format!("/api/v1/namespaces/kube-system/pods/{}/portforward", self.pod);
+        if request.uri().path() == path {
+            let answer = self.forward(request);
+            return Ok(answer.map(|text| Full::from(text).map_err(|never| match never {}).boxed_unsync()));
+        }
+        let io = TokioIo::new(self.cluster.dial());
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
+        tokio::spawn(connection);
+        Ok(sender.send_request(request).await.unwrap().map(BodyExt::boxed_unsync))
+    }
+
+    fn forward(self, request: Request<Incoming>) -> Response<String> {
+        assert_eq!(request.uri().query(), Some("ports=10257"));
+        let head = |name| request.headers().get(name).unwrap().to_str().unwrap();
+        assert_eq!((head(UPGRADE), head(SEC_WEBSOCKET_PROTOCOL)), ("websocket", "v4.channel.k8s.io"));
+        if self.forbids {
+            let status =
+                r#"{"kind":"Status","status":"Failure","message":"no","reason":"Forbidden","code":403}"#;
+            let answer = Response::builder().status(403).header("content-type", "application/json");
+            return answer.body(status.to_owned()).unwrap();
+        }
+        let text = format!("{}258EAFA5-E914-47DA-95CA-C5AB0DC85B11", head(SEC_WEBSOCKET_KEY));
+        let hash = ring::digest::digest(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes());
+        let answer = Response::builder()
+            .status(StatusCode::SWITCHING_PROTOCOLS)
+            .header(CONNECTION, "Upgrade")
+            .header(UPGRADE, "websocket")
+            .header(SEC_WEBSOCKET_ACCEPT, STANDARD.encode(hash))
+            .header(SEC_WEBSOCKET_PROTOCOL, "v4.channel.k8s.io");
+        self.seen.lock().unwrap().forwards += 1;
+        tokio::spawn(async move {
+            let io = TokioIo::new(hyper::upgrade::on(request).await.unwrap());
+            self.pump(WebSocketStream::from_raw_socket(io, Role::Server, None).await).await;
+        });
+        answer.body(String::new()).unwrap()
+    }
+
+    /// As a kubelet does it.
+    async fn pump(self, mut socket: WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>) {
+        for channel in [0, 1] {
+            let [low, high] = 10257_u16.to_le_bytes();
+            socket.send(Message::binary(vec![channel, low, high])).await.unwrap();
+        }
+        if self.port != 10257 {
+            let text = b"\x01nothing listens on port 10257".to_vec();
+            socket.send(Message::binary(text)).await.unwrap();
+            let _ = socket.close(None).await;
+            return;
+        }
+        let (near, far) = duplex(1 << 16);
+        tokio::spawn(self.serve(far));
+        let (mut from_pod, mut to_pod) = tokio::io::split(near);
+        let (mut out, mut back) = socket.split();
+        let up = async {
+            while let Some(Ok(message)) = back.next().await {
+                if message.is_close() {
+                    break;
+                }
+                let data = message.into_data();
+                assert_eq!(data[0], 0);
+                if to_pod.write_all(&data[1..]).await.is_err() {
+                    break;
+                }
+            }
+        };
+        let down = async {
+            let mut piece = vec![0; 8 << 10];
+            while let Ok(length @ 1..) = from_pod.read(&mut piece).await {
+                let message = [&[0], &piece[..length]].concat();
+                if out.send(Message::binary(message)).await.is_err() {
+                    break;
+                }
+            }
+        };
+        tokio::select! { biased; () = up => {} () = down => {} }
+    }
+
+    /// As the controller does it, and remembers what it is shown.
+    async fn serve(self, stream: DuplexStream) {
+        let Ok(stream) = self.tls.accept(stream).await else { return };
+        if let Some(shown) = stream.get_ref().1.peer_certificates().and_then(<[_]>::first) {
+            self.seen.lock().unwrap().certificates.push(shown.to_vec());
+        }
+        let (near, far) = duplex(1 << 16);
+        tokio::spawn(serve_connection(far, self.endpoints.clone(), CancellationToken::new()));
+        let (mut from_user, mut to_user) = tokio::io::split(stream);
+        let (mut from_server, mut to_server) = tokio::io::split(near);
+        let up = async {
+            let mut piece = vec![0; 8 << 10];
+            while let Ok(length @ 1..) = from_user.read(&mut piece).await {
+                self.seen.lock().unwrap().heads.push(String::from_utf8_lossy(&piece[..length]).into_owned());
+                let _ = to_server.write_all(&piece[..length]).await;
+            }
+        };
+        let down = async {
+            if let Some(answer) = self.answer {
+                let _ = from_server.read_u8().await;
+                let text = format!(
+                    "HTTP/1.1 {answer}\r\nContent-Type: text/plain\r\nContent-Length: 4\r\n\r\nfoo\n"
+                );
+                let _ = to_user.write_all(text.as_bytes()).await;
+                let _ = to_user.flush().await;
+                return std::future::pending().await;
+            }
+            let _ = tokio::io::copy(&mut from_server, &mut to_user).await;
+        };
+        tokio::select! { biased; () = up => {} () = down => {} }
+    }
+}
+
+/// Takes any client certificate, or none.
+#[derive(Debug)]
+struct Anybody;
+
+impl ClientCertVerifier for Anybody {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = default_provider().signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, &algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = default_provider().signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, &algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        default_provider().signature_verification_algorithms.supported_schemes()
+    }
+}
