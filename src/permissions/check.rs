@@ -180,5 +180,5 @@ fn tell(known: &[Missing], missing: &[Missing]) {
     }
 }
 
-#[cfg(all(test, feature = "tools"))]
+#[cfg(test)]
 mod tests;

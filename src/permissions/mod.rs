@@ -9,6 +9,8 @@ mod manifest;
 
 pub use self::manifest::{Account, manifest};
 
+use std::path::PathBuf;
+
 use crate::cli::Config;
 use crate::cli::config::ScaleTargets;
 
@@ -65,10 +67,12 @@ pub fn needed(config: &Config) -> Vec<Permission> {
         }
     }
     let mut rest = of_the_lease(config);
-    rest.extend(of_the_server());
+    rest.extend(of_the_server(config));
     if config.service_account_credentials {
         rest.extend(of_the_tokens(config));
-        rest.iter_mut().for_each(|row| row.subject = Subject::Credentials);
+        for row in &mut rest {
+            row.subject = Subject::Credentials;
+        }
     }
     needed.extend(rest);
     needed
@@ -189,26 +193,41 @@ fn of_the_lease(config: &Config) -> Vec<Permission> {
     ]
 }
 
-fn of_the_server() -> Vec<Permission> {
-    vec![
-        Permission {
+/// Nothing if other kubeconfigs are named for it: then it is the business of their users.
+fn of_the_server(config: &Config) -> Vec<Permission> {
+    let serving = &config.serving;
+    let is_ours = |kubeconfig: Option<&PathBuf>| {
+        serving.port != 0
+            && kubeconfig
+                .is_none_or(|path| config.kubeconfig.as_ref() == Some(path) && config.master.is_none())
+    };
+    let authentication = &serving.authentication;
+    let mut rows = Vec::new();
+    if is_ours(authentication.kubeconfig.as_ref()) {
+        rows.push(Permission {
             why: "to tell who asks for /metrics or /decisions with a token",
             without: "such requests get no answer but 401",
             ..row("authentication.k8s.io", "tokenreviews", &["create"])
-        },
-        Permission {
+        });
+        let has_files = authentication.client_ca.is_some() && authentication.front_proxy.is_some();
+        if !authentication.skip_lookup && !has_files {
+            rows.push(Permission {
+                namespace: Some("kube-system".to_owned()),
+                name: Some("extension-apiserver-authentication".to_owned()),
+                why: "to know whose client certificates are good",
+                without: "requests for /metrics and /decisions that show a client certificate get no answer but 401",
+                ..row("", "configmaps", &["get"])
+            });
+        }
+    }
+    if is_ours(serving.authorization.kubeconfig.as_ref()) {
+        rows.push(Permission {
             why: "to tell whether they may",
-            without: "requests for /metrics and /decisions get no answer but 403 and 500",
+            without: "requests for /metrics and /decisions are turned away",
             ..row("authorization.k8s.io", "subjectaccessreviews", &["create"])
-        },
-        Permission {
-            namespace: Some("kube-system".to_owned()),
-            name: Some("extension-apiserver-authentication".to_owned()),
-            why: "to know whose client certificates are good",
-            without: "requests for /metrics and /decisions that show a client certificate get no answer but 401",
-            ..row("", "configmaps", &["get"])
-        },
-    ]
+        });
+    }
+    rows
 }
 
 fn of_the_tokens(config: &Config) -> Vec<Permission> {
@@ -227,7 +246,9 @@ fn of_the_tokens(config: &Config) -> Vec<Permission> {
             ..row("", "serviceaccounts", &["create"])
         });
     }
-    rows.iter_mut().for_each(|row| row.namespace = Some(ACCOUNT_NAMESPACE.to_owned()));
+    for row in &mut rows {
+        row.namespace = Some(ACCOUNT_NAMESPACE.to_owned());
+    }
     rows
 }
 

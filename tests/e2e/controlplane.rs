@@ -20,7 +20,7 @@ use crate::rest::Rest;
 
 /// In `system:masters`: RBAC lets it do everything.
 pub(crate) const ADMIN_TOKEN: &str = "admin-of-the-test";
-const MANAGER_TOKEN: &str = "manager-of-the-test";
+pub(crate) const MANAGER_TOKEN: &str = "manager-of-the-test";
 
 /// How long a program may take to get ready on a machine that does other things too.
 const START: Duration = Duration::from_secs(90);

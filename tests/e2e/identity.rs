@@ -7,13 +7,16 @@ use std::process::Command;
 use std::time::Duration;
 
 use concertina::cli::kcm;
+use http::Method;
 use serde_json::{Value, json};
 
 use crate::audit::AUTOSCALER;
+use crate::controlplane::{MANAGER_TOKEN, free_port};
 use crate::metric_specs::{cpu_utilization, external, pods_average};
 use crate::metrics::Load;
 use crate::outcome::{Context as _, Outcome, ensure, eventually};
 use crate::process::Process;
+use crate::rest::Rest;
 use crate::stage::{self, Autoscaler, DECISION_FLAGS, Stage};
 use crate::world::{APP, SOON, World};
 
@@ -22,9 +25,6 @@ const BUILT_IN: &str = "system:controller:horizontal-pod-autoscaler";
 /// Whose requests the audit log keeps; see its policy.
 const BASE_NAMESPACE: &str = "replicas";
 const BASE: &str = "system:serviceaccount:replicas:base";
-/// What is needed by requests that nobody makes here.
-const SERVING: [&str; 3] = ["tokenreviews", "subjectaccessreviews", "configmaps"];
-
 /// As kubeadm writes it.
 const KUBEADM: &[&str] = &[
     "--allocate-node-cidrs=true",
@@ -63,6 +63,7 @@ async fn kubeadm(stage: &Stage) -> Outcome {
     for flag in ["authentication-kubeconfig", "authorization-kubeconfig"] {
         flags.push(format!("--{flag}={}", kubeconfig.display()));
     }
+    flags.push(format!("--secure-port={}", free_port()?));
     let mut process = start(stage, "kubeadm", &kubeconfig, &flags)?;
     world.replicas_become(&world.deployments("web"), 4).await.context(process.tail(30))?;
     process.still_runs()?;
@@ -90,8 +91,14 @@ async fn tokens(stage: &Stage) -> Outcome {
     let flags = ["--use-service-account-credentials", &format!("--user={BASE}")];
     let rules = grant(stage, &flags).await?;
     every_kind(&world).await?;
-    let process = start(stage, "tokens", &kubeconfig, &[flags[0].to_owned()])?;
+    let port = free_port()?;
+    let process =
+        start(stage, "tokens", &kubeconfig, &[flags[0].to_owned(), format!("--secure-port={port}")])?;
     every_kind_acts(&world).await.context(process.tail(30))?;
+    // Who asks for metrics with a token is looked up, and whether they may; an admin always may, so it is not one.
+    let asking = Rest::new(&format!("https://127.0.0.1:{port}"), MANAGER_TOKEN)?;
+    let answer = asking.send(Method::GET, "/metrics", &[], None).await?;
+    ensure(answer.code == 403, || format!("/metrics answers {} {}", answer.code, answer.text))?;
     end(process).await?;
     Requests::of(stage, from)?.none_is_refused()?;
     eventually(SOON, "every rule is used", async || Requests::of(stage, from)?.every_rule_is_used(&rules))
@@ -110,7 +117,12 @@ async fn namespaces(stage: &Stage) -> Outcome {
         worlds.push(world);
     }
     let kubeconfig = stage.plane.service_account("kube-system", "horizontal-pod-autoscaler").await?;
-    let flags = ["--watch-namespaces=one,two", "--leader-elect=false", "--scale-targets=deployments.apps"];
+    let flags = [
+        "--watch-namespaces=one,two",
+        "--leader-elect=false",
+        "--scale-targets=deployments.apps",
+        "--secure-port=0",
+    ];
     let rules = grant(stage, &flags).await?;
     let kinds: BTreeSet<_> = rules.iter().map(|object| object["kind"].to_string()).collect();
     ensure(kinds.len() == 2 && kinds.contains("\"Role\""), || format!("not only Roles: {kinds:?}"))?;
@@ -136,7 +148,7 @@ async fn namespaces(stage: &Stage) -> Outcome {
 fn start(stage: &Stage, name: &str, kubeconfig: &Path, flags: &[String]) -> Outcome<Process> {
     let mut command = Command::new(stage::binary());
     command.args(flags).arg("--kubeconfig").arg(kubeconfig).args(DECISION_FLAGS);
-    command.args(["--horizontal-pod-autoscaler-sync-period=1s", "--health-address=127.0.0.1:0"]);
+    command.args(["--horizontal-pod-autoscaler-sync-period=1s", "--takeover=off"]);
     command.args(["--kube-api-qps=500", "--kube-api-burst=1000"]);
     Process::start(name, command, stage.plane.folder())
 }
@@ -256,9 +268,6 @@ impl Requests {
             let user = if role["metadata"]["name"] == "concertina" { AUTOSCALER } else { BASE };
             for rule in role["rules"].as_array().into_iter().flatten() {
                 let resource = rule["resources"][0].as_str().unwrap_or_default();
-                if SERVING.contains(&resource) {
-                    continue;
-                }
                 let is_watched = ["pods", "horizontalpodautoscalers"].contains(&resource);
                 for verb in rule["verbs"].as_array().into_iter().flatten() {
                     // The first list is a watch here; older servers, and some in front of them, do not know that.

@@ -36,7 +36,8 @@ const PAUSE: Duration = Duration::from_secs(10);
 #[error("no token for ServiceAccount {account} (--use-service-account-credentials): {error}")]
 pub struct AccountError {
     account: String,
-    pub(in crate::api) error: ApiError,
+    /// Boxed, because errors that may hold this one are many and this one is rare.
+    pub(in crate::api) error: Box<ApiError>,
 }
 
 /// A ServiceAccount to act as.
@@ -212,7 +213,7 @@ impl Account {
     }
 
     fn failure(&self, error: ApiError) -> AccountError {
-        AccountError { account: self.full_name(), error }
+        AccountError { account: self.full_name(), error: Box::new(error) }
     }
 
     fn full_name(&self) -> String {
@@ -224,5 +225,5 @@ impl Account {
     }
 }
 
-#[cfg(all(test, feature = "tools"))]
+#[cfg(test)]
 mod tests;

@@ -25,7 +25,7 @@ impl ApiError {
             chain(error).find_map(|cause| cause.downcast_ref::<CredentialError>())
         {
             // The request was not sent. What the server said about the token must not pass for an answer to it.
-            return match &error.error {
+            return match &*error.error {
                 error @ (Self::Certificate { .. } | Self::Connect { .. }) => error.clone(),
                 _ => Self::Connect { op, url, message: error.to_string() },
             };

@@ -1,5 +1,7 @@
 //! Against the embedded cluster, where a fault rule is what a role is elsewhere.
 
+#![cfg(feature = "tools")]
+
 use std::sync::Arc;
 
 use hyper_util::rt::TokioIo;

@@ -1,5 +1,7 @@
 //! Against the embedded cluster, whose answers to TokenRequests are fault rules.
 
+#![cfg(feature = "tools")]
+
 use hyper_util::rt::TokioIo;
 
 use super::*;
