@@ -5,6 +5,8 @@
 pub mod page;
 mod read;
 pub mod summary;
+#[cfg(test)]
+mod tests;
 pub mod text;
 
 use std::io::{self, ErrorKind, IsTerminal, Write};

@@ -68,3 +68,55 @@ impl Ledger {
 fn hour_of(at: Timestamp) -> i64 {
     at.as_second().div_euclid(3600)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shadow::wire::Said;
+
+    fn change(second: i64, name: &str, result: Verdict) -> Change {
+        Change {
+            at: Timestamp::from_second(second).unwrap(),
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+            uid: "u".to_owned(),
+            result,
+            doubt: None,
+            builtin: None,
+            ours: None,
+            said: Said::default(),
+        }
+    }
+
+    #[test]
+    fn where_there_is_no_room_what_is_the_same_goes_first() {
+        let mut ledger = Ledger::default();
+        ledger.add(change(0, "first", Verdict::Different));
+        for second in 1..5000 {
+            ledger.add(change(second, "web", Verdict::Same));
+        }
+        assert_eq!(ledger.changes().count(), CHANGES);
+        assert_eq!(ledger.changes().last().unwrap().name, "first");
+        let counted: u64 = ledger.hours().map(|hour| hour.counts.total()).sum();
+        assert_eq!(counted, 5000);
+    }
+
+    #[test]
+    fn differences_alone_go_in_the_order_in_which_they_came() {
+        let mut ledger = Ledger::default();
+        for second in 0..5000 {
+            ledger.add(change(second, "web", Verdict::OnlyOurs));
+        }
+        assert_eq!(ledger.changes().last().unwrap().at.as_second(), 5000 - 4096);
+    }
+
+    #[test]
+    fn hours_are_counted_for_two_days() {
+        let mut ledger = Ledger::default();
+        for hour in 0..100 {
+            ledger.add(change(hour * 3600 + 5, "web", Verdict::Same));
+        }
+        let hours: Vec<_> = ledger.hours().map(|hour| hour.hour.as_second() / 3600).collect();
+        assert_eq!(hours, (52..100).collect::<Vec<_>>());
+    }
+}

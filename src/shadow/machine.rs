@@ -198,3 +198,122 @@ impl From<Own> for Ours {
         Self { at: own.at, from: own.from, to: own.to, sentence: own.sentence }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD: SignedDuration = SignedDuration::from_secs(15);
+    const WINDOW: SignedDuration = SignedDuration::from_mins(5);
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_900_000_000 + second).unwrap()
+    }
+
+    fn own(second: i64, from: i32, to: i32) -> Own {
+        Own { at: at(second), from, to: Some(to), sentence: String::new() }
+    }
+
+    fn case<'a>(seen: i64, counts: (i32, i32), own: &'a Own, again: &'a [i32]) -> Case<'a> {
+        let (from, to) = counts;
+        let late = SignedDuration::ZERO;
+        let memory = SignedDuration::ZERO;
+        Case { from, to, seen: at(seen), late, own, again, same_metrics: true, moved: true, memory }
+    }
+
+    /// One that has been at work for long.
+    fn settled() -> Machine {
+        let mut machine = Machine::default();
+        machine.decided(own(-1000, 4, 4), PERIOD, WINDOW, None);
+        machine
+    }
+
+    fn judged(machine: &mut Machine, case: &Case<'_>) -> (Verdict, Option<Doubt>) {
+        let outcome = machine.rescaled(case, PERIOD);
+        (outcome.verdict, outcome.doubt)
+    }
+
+    #[test]
+    fn the_same_count_is_the_same_now_a_period_ago_or_at_another_moment() {
+        let (stays, goes) = (own(100, 4, 4), own(100, 4, 6));
+        assert_eq!(judged(&mut settled(), &case(100, (4, 6), &goes, &[])).0, Verdict::Same);
+        assert_eq!(judged(&mut settled(), &case(100, (4, 6), &stays, &[5, 6])).0, Verdict::Same);
+        let mut machine = settled();
+        machine.decided(own(88, 4, 6), PERIOD, WINDOW, None);
+        assert_eq!(judged(&mut machine, &case(100, (4, 6), &stays, &[])).0, Verdict::Same);
+        let mut machine = settled();
+        machine.decided(own(70, 4, 6), PERIOD, WINDOW, None);
+        assert_eq!(judged(&mut machine, &case(100, (4, 6), &stays, &[])).0, Verdict::OnlyBuiltin);
+    }
+
+    #[test]
+    fn another_count_differs_unless_the_metrics_moved_unseen() {
+        let goes = own(100, 4, 8);
+        let seen = case(100, (4, 6), &goes, &[4, 8]);
+        assert_eq!(judged(&mut settled(), &seen), (Verdict::Different, None));
+        let unseen = |to| Case { same_metrics: false, to, ..case(100, (4, to), &goes, &[4, 8]) };
+        assert_eq!(judged(&mut settled(), &unseen(6)), (Verdict::Same, None));
+        assert_eq!(judged(&mut settled(), &unseen(9)), (Verdict::Unknown, Some(Doubt::MetricsMoved)));
+        let still = Case { moved: false, ..unseen(6) };
+        assert_eq!(judged(&mut settled(), &still), (Verdict::Different, None));
+    }
+
+    #[test]
+    fn what_cannot_be_known_is_no_difference() {
+        let (goes, none) = (own(100, 4, 8), Own { to: None, ..own(100, 4, 4) });
+        let doubt = |machine: &mut Machine, case: &Case<'_>| judged(machine, case).1;
+        let usual = || case(100, (4, 6), &goes, &[]);
+        let late = Case { late: SignedDuration::from_secs(31), ..usual() };
+        assert_eq!(doubt(&mut settled(), &late), Some(Doubt::SeenLate));
+        assert_eq!(doubt(&mut settled(), &case(100, (4, 6), &none, &[])), Some(Doubt::Undecided));
+        let young = Case { memory: WINDOW, ..usual() };
+        let mut machine = Machine::default();
+        machine.decided(own(0, 4, 4), PERIOD, WINDOW, None);
+        assert_eq!(doubt(&mut machine, &young), Some(Doubt::WarmUp));
+        let mut machine = settled();
+        machine.seen(at(95), false, true);
+        assert_eq!(doubt(&mut machine, &usual()), Some(Doubt::SpecChanged));
+    }
+
+    #[test]
+    fn a_new_hpa_has_no_past_that_we_do_not_know() {
+        let goes = own(100, 4, 8);
+        let mut machine = Machine::default();
+        machine.begins();
+        let young = Case { memory: WINDOW, ..case(100, (4, 6), &goes, &[]) };
+        assert_eq!(judged(&mut machine, &young).0, Verdict::Different);
+    }
+
+    #[test]
+    fn a_wish_of_ours_is_told_once_after_two_periods_in_which_the_other_one_looked() {
+        let mut machine = settled();
+        let mut told = Vec::new();
+        for second in (0..100).step_by(15) {
+            machine.seen(at(second), true, false);
+            let outcome = machine.decided(own(second, 4, 6), PERIOD, SignedDuration::ZERO, Some(at(second)));
+            told.extend(outcome.map(|outcome| (second, outcome.verdict)));
+        }
+        assert_eq!(told, [(30, Verdict::OnlyOurs)]);
+    }
+
+    #[test]
+    fn a_wish_that_ends_or_is_fulfilled_is_not_told() {
+        let mut machine = settled();
+        for second in (0..200).step_by(15) {
+            machine.seen(at(second), true, false);
+            let to = if second % 30 == 0 { 6 } else { 4 };
+            assert_eq!(machine.decided(own(second, 4, to), PERIOD, WINDOW, Some(at(second))), None);
+        }
+    }
+
+    #[test]
+    fn without_a_sign_of_the_other_one_it_is_waited_longer_and_nothing_is_said_of_it() {
+        let mut machine = settled();
+        let mut told = Vec::new();
+        for second in (0..100).step_by(15) {
+            let outcome = machine.decided(own(second, 4, 6), PERIOD, SignedDuration::ZERO, None);
+            told.extend(outcome.map(|outcome| (second, outcome.doubt)));
+        }
+        assert_eq!(told, [(60, Some(Doubt::NoSign))]);
+    }
+}

@@ -98,7 +98,9 @@ fn told(change: &Change, summary: &Summary, zone: &Zone) -> Vec<(usize, Line)> {
     }
     lines.push((4, Line::new("built-in").plain(builtin.unwrap_or_else(nothing)).dim(said)));
     let sentence = change.ours.as_ref().map_or("", |ours| ours.sentence.as_str());
-    lines.push((4, Line::new("ours").plain(ours.unwrap_or_else(nothing)).plain(": ").plain(sentence)));
+    // A sentence begins with the counts.
+    let ours = if sentence.is_empty() { ours.unwrap_or_else(nothing) } else { sentence.to_owned() };
+    lines.push((4, Line::new("ours").plain(ours)));
     lines
 }
 
