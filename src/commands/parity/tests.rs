@@ -25,7 +25,8 @@ fn change(at: &str, name: &str, result: &str, builtin: &Value, ours: Option<i32>
 }
 
 fn report(changes: &[Value]) -> ShadowReport {
-    let mut counts: std::collections::BTreeMap<String, serde_json::Map<String, Value>> = Default::default();
+    let mut counts: std::collections::BTreeMap<String, serde_json::Map<String, Value>> =
+        std::collections::BTreeMap::default();
     for change in changes {
         let of = counts.entry(change["name"].as_str().unwrap().to_owned()).or_default();
         let result = change["result"].as_str().unwrap();
