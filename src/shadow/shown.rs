@@ -97,5 +97,5 @@ fn value(metric: &MetricStatus) -> Option<&MetricValueStatus> {
     let resource = metric.resource.as_ref().map(|of| &of.current);
     let container = metric.container_resource.as_ref().map(|of| &of.current);
     let pods = metric.pods.as_ref().or(metric.external.as_ref()).map(|of| &of.current);
-    resource.or(container).or(pods).or(metric.object.as_ref().map(|of| &of.current))
+    resource.or(container).or(pods).or_else(|| metric.object.as_ref().map(|of| &of.current))
 }

@@ -61,6 +61,7 @@ impl Front {
             health: Health::new(),
             metrics: rig.telemetry.clone(),
             decisions: rig.assembly.decisions.clone(),
+            parity: None,
         };
         let own = rcgen::generate_simple_self_signed(vec!["whoever.test".to_owned()]).unwrap();
         let key = PrivateKeyDer::Pkcs8(own.signing_key.serialize_der().into());
