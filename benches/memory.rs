@@ -56,9 +56,9 @@ fn pods() -> Result<(), Box<dyn Error>> {
 
     let before = resident_bytes()?;
     let began = Instant::now();
-    pods.begin();
+    pods.begin(None);
     list(&pods, &requests, start);
-    pods.finish();
+    pods.finish(None);
     let listed = began.elapsed();
     let bytes = resident_bytes()?.saturating_sub(before) / count;
     println!("{count} pods: {bytes} B each; {:.2} µs each to list", micros(listed) / count as f64);
@@ -87,8 +87,8 @@ fn pods() -> Result<(), Box<dyn Error>> {
     for (hpa, _) in &hpas {
         overlap.release(hpa, &pods);
     }
-    pods.begin();
-    pods.finish();
+    pods.begin(None);
+    pods.finish(None);
     println!("left when all is gone: {:?}", pods.stats());
     if bytes > BYTES_PER_POD {
         return Err(format!("{bytes} B per pod is more than {BYTES_PER_POD}").into());

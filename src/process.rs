@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::{CliError, Config, Invocation, Program};
+use crate::cli::{CliError, Config, Invocation, Program, RbacOptions};
 #[cfg(feature = "tools")]
 use crate::cli::{DemoOptions, ParityOptions, WhyOptions};
 use crate::clock::{SharedClock, SystemClock};
@@ -15,6 +15,7 @@ use crate::clock::{SharedClock, SystemClock};
 use crate::commands::demo::Screen;
 #[cfg(feature = "tools")]
 use crate::commands::{parity::ParityError, why::WhyError};
+use crate::permissions;
 use crate::platform::StopRequests;
 use crate::telemetry::logging;
 
@@ -34,6 +35,12 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
             ExitCode::SUCCESS
         }
         Invocation::Controller(config) => controller(&config),
+        Invocation::Rbac(options) => {
+            let RbacOptions { config, account } = &*options;
+            let needed = permissions::needed(config);
+            print!("{}", permissions::manifest(&needed, account, config.watch_namespaces.is_some()));
+            ExitCode::SUCCESS
+        }
         #[cfg(feature = "tools")]
         Invocation::Demo(options) => demo(&options),
         #[cfg(feature = "tools")]

@@ -109,7 +109,9 @@ impl Running {
         let log = folder.0.join("stderr");
         let health = free_port();
         let address = format!("--health-address={health}");
-        let child = concertina(flags)
+        // Unless a test wants it, so that tests do not meet at the port.
+        let with_port = [&["--secure-port=0"], flags].concat();
+        let child = concertina(&with_port)
             .arg(address)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -208,6 +210,9 @@ fn a_bad_value_ends_with_2_and_names_flag_and_value() {
         ("metrics-timeout", "0s"),
         ("max-metrics-response", "0"),
         ("health-address", "localhost"),
+        ("health-address", "0.0.0.0:80"),
+        ("secure-port", "70000"),
+        ("tls-cipher-suites", "TLS_RSA_WITH_RC4_128_SHA"),
         ("logging-format", "xml"),
         ("v", "loud"),
     ] {
@@ -268,7 +273,10 @@ fn an_address_for_health_that_is_in_use_ends_with_1_and_names_the_flag() {
     let path = folder.file("kubeconfig", &kubeconfig(NOBODY, "here"));
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let error = refused(1, &[&format!("--kubeconfig={path}"), &format!("--health-address={address}")]);
+    let error = refused(
+        1,
+        &[&format!("--kubeconfig={path}"), "--secure-port=0", &format!("--health-address={address}")],
+    );
     let last = error.lines().last().unwrap_or_default();
     assert!(last.contains("--health-address") && last.contains(&address), "{error}");
 }
@@ -300,11 +308,20 @@ const KUBEADM: &[&str] = &[
 #[test]
 fn a_command_line_of_kubeadm_starts_waits_for_the_server_and_ends_on_sigterm() {
     let folder = Folder::new("kubeadm");
-    let path = folder.file("kubeconfig", &kubeconfig(NOBODY, "here"));
-    let flag = format!("--kubeconfig={path}");
-    let mut flags = KUBEADM.to_vec();
-    flags.push(&flag);
+    folder.file("controller-manager.conf", &kubeconfig(NOBODY, "here"));
+    fs::create_dir(folder.0.join("pki")).unwrap();
+    let authority = rcgen::generate_simple_self_signed(Vec::new()).unwrap().cert.pem();
+    for name in ["ca.crt", "front-proxy-ca.crt"] {
+        folder.file(&format!("pki/{name}"), &authority);
+    }
+    let folder_path = folder.0.to_str().unwrap();
+    let mut flags: Vec<_> = KUBEADM.iter().map(|flag| flag.replace("/etc/kubernetes", folder_path)).collect();
+    let secure = free_port();
+    flags.push(format!("--secure-port={}", secure.port()));
+    flags.push(format!("--kubeconfig={folder_path}/controller-manager.conf"));
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let mut running = Running::start(&folder, &flags);
+    assert!(TcpStream::connect_timeout(&secure, DEADLINE).is_ok(), "{}", running.logged());
     // Each watch tries again after less than a second.
     running
         .until("it has tried for a while", |running| running.logged().matches("outcome=Failed").count() >= 5);
@@ -352,7 +369,8 @@ fn every_flag_of_kube_controller_manager_at_its_default_starts_and_warns_of_noth
         .map(|flag| (flag.name, flag.default.trim_matches(['[', ']'])))
         .filter(|(name, default)| !chosen.contains(name) && !default.is_empty())
         .map(|(name, default)| format!("--{name}={default}"))
-        .chain([format!("--kubeconfig={path}")])
+        // A port that nobody else has taken.
+        .chain([format!("--kubeconfig={path}"), format!("--secure-port={}", free_port().port())])
         .collect();
     assert!(flags.len() > 80, "{}", flags.len());
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
@@ -376,7 +394,7 @@ fn a_certificate_that_is_refused_ends_with_1_and_names_the_host_and_what_to_chec
     let folder = Folder::new("untrusted");
     let (server, other) = (tls::Server::start(false), tls::Server::start(false));
     let config = tls_kubeconfig(&folder, server.address, &other.certificate);
-    let said = refused(1, &["--kubeconfig", &config, "--health-address=127.0.0.1:0"]);
+    let said = refused(1, &["--kubeconfig", &config, "--secure-port=0"]);
     let last = said.lines().last().unwrap();
     assert!(last.starts_with(&format!("Error: https://{}/ cannot be talked to", server.address)), "{said}");
     assert!(last.contains("x509: ") && last.contains("check certificate-authority"), "{said}");
@@ -387,7 +405,7 @@ fn a_server_that_refuses_our_certificate_ends_it_with_1_too() {
     let folder = Folder::new("unknown-client");
     let server = tls::Server::start(true);
     let config = tls_kubeconfig(&folder, server.address, &server.certificate);
-    let said = refused(1, &["--kubeconfig", &config, "--health-address=127.0.0.1:0"]);
+    let said = refused(1, &["--kubeconfig", &config, "--secure-port=0"]);
     let last = said.lines().last().unwrap();
     assert!(last.contains("client-certificate"), "{said}");
 }

@@ -12,6 +12,8 @@ mod support;
 
 #[path = "controller/bad_objects.rs"]
 mod bad_objects;
+#[path = "controller/counts.rs"]
+mod counts;
 #[path = "controller/decisions.rs"]
 mod decisions;
 #[path = "controller/election.rs"]
@@ -22,6 +24,8 @@ mod identity;
 mod metadata;
 #[path = "controller/metrics.rs"]
 mod metrics;
+#[path = "controller/namespaces.rs"]
+mod namespaces;
 #[path = "controller/overlap.rs"]
 mod overlap;
 #[path = "controller/panics.rs"]
@@ -38,6 +42,8 @@ mod server;
 mod shadow;
 #[path = "controller/staleness.rs"]
 mod staleness;
+#[path = "controller/takeover.rs"]
+mod takeover;
 #[path = "controller/timing.rs"]
 mod timing;
 #[path = "controller/workloads.rs"]

@@ -39,6 +39,10 @@ mod controlplane;
 mod election;
 #[path = "e2e/fault_scenarios.rs"]
 mod fault_scenarios;
+#[path = "e2e/forward.rs"]
+mod forward;
+#[path = "e2e/identity.rs"]
+mod identity;
 #[path = "e2e/kubelet.rs"]
 mod kubelet;
 #[path = "e2e/looks.rs"]
@@ -55,12 +59,18 @@ mod process;
 mod rest;
 #[path = "e2e/rule_scenarios.rs"]
 mod rule_scenarios;
+#[path = "e2e/serving.rs"]
+mod serving;
 #[path = "e2e/shadow.rs"]
 mod shadow;
 #[path = "e2e/side_by_side.rs"]
 mod side_by_side;
 #[path = "e2e/stage.rs"]
 mod stage;
+#[path = "e2e/takeover.rs"]
+mod takeover;
+#[path = "e2e/upgrade.rs"]
+mod upgrade;
 #[path = "e2e/why.rs"]
 mod why;
 #[path = "e2e/why_situations.rs"]
@@ -211,8 +221,38 @@ async fn one_of_several_replicas_writes_whatever_happens() -> Outcome {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn why_asks_the_leader_by_port_forward() -> Outcome {
+    forward::tells_what_the_leader_remembers(&Stage::set().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn a_shadow_of_the_built_in_loop_finds_no_difference() -> Outcome {
     shadow::finds_no_difference(&Stage::set().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn a_rolling_update_and_back_writes_nothing_wrong() -> Outcome {
+    upgrade::rolls(&Stage::set().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn the_built_in_loop_is_waited_for_and_taken_over_from() -> Outcome {
+    takeover::waits_and_takes_over(&Stage::set().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn the_roles_that_are_printed_are_enough_and_not_too_much() -> Outcome {
+    identity::roles(&Stage::set().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn everybody_sees_what_he_may_of_the_secure_port() -> Outcome {
+    serving::everybody_sees_his_own(&Stage::set().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

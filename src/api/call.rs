@@ -1,5 +1,7 @@
 //! One request as data: method, path, what error texts call it, and its limits.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -34,7 +36,11 @@ pub struct Call {
     /// Path and query, encoded.
     pub(super) path: String,
     /// What an error text calls it: `pods.metrics.k8s.io`; empty if the request is about no resource.
-    pub(super) resource: String,
+    pub(super) resource: Arc<str>,
+    /// `scale` or `status`; empty if the request is about the object itself.
+    subresource: &'static str,
+    /// What it is counted as in metrics instead of the resource.
+    counted_as: Option<&'static str>,
     /// The object's name in an error text; empty if the request has none.
     pub(super) name: String,
     pub(super) body: Bytes,
@@ -69,7 +75,9 @@ impl Call {
         Self {
             method,
             path,
-            resource: String::new(),
+            resource: Arc::default(),
+            subresource: "",
+            counted_as: None,
             name: String::new(),
             body: Bytes::new(),
             content_type: "",
@@ -100,9 +108,23 @@ impl Call {
 
     /// Says what an error text calls this request: resource with group, and the object's name or nothing.
     #[must_use]
-    pub fn about(mut self, resource: impl Into<String>, name: &str) -> Self {
+    pub fn about(mut self, resource: impl Into<Arc<str>>, name: &str) -> Self {
         self.resource = resource.into();
         name.clone_into(&mut self.name);
+        self
+    }
+
+    /// Says which subresource it is about; error texts leave that out, metrics do not.
+    #[must_use]
+    pub fn subresource(mut self, subresource: &'static str) -> Self {
+        self.subresource = subresource;
+        self
+    }
+
+    /// Counts it in metrics as this instead of its resource, whose name anybody could choose.
+    #[must_use]
+    pub fn counted_as(mut self, resource: &'static str) -> Self {
+        self.counted_as = Some(resource);
         self
     }
 
@@ -124,6 +146,68 @@ impl Call {
     pub fn path(&self) -> &str {
         &self.path
     }
+
+    /// The HTTP method.
+    pub fn method(&self) -> &Method {
+        &self.method
+    }
+
+    /// The verb that a role must allow: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`.
+    pub fn verb(&self) -> &'static str {
+        match self.method {
+            Method::POST => "create",
+            Method::PUT => "update",
+            Method::PATCH => "patch",
+            Method::DELETE => "delete",
+            _ if self.is_watch() => "watch",
+            _ if self.name.is_empty() && !self.resource.is_empty() => "list",
+            _ => "get",
+        }
+    }
+
+    /// Whether it asks for changes as they come.
+    pub fn is_watch(&self) -> bool {
+        let query = self.path.split_once('?').map_or("", |(_, query)| query);
+        query.split('&').any(|parameter| parameter == "watch=true")
+    }
+
+    /// The resource that a role must name, in bounded variety: for metrics.
+    pub fn counted(&self) -> Counted {
+        match self.counted_as {
+            Some(name) => Counted::As(name),
+            None if self.resource.is_empty() => Counted::As(self.root()),
+            None => Counted::Resource(Arc::clone(&self.resource), self.subresource),
+        }
+    }
+
+    /// Where a path begins that is about no resource.
+    fn root(&self) -> &'static str {
+        let path = self.path.split_once('?').map_or(&*self.path, |(path, _)| path);
+        let root = path.split('/').nth(1).unwrap_or_default();
+        ["/api", "/apis", "/version", "/livez", "/readyz", "/healthz", "/openapi"]
+            .into_iter()
+            .find(|known| known.strip_prefix('/') == Some(root))
+            .unwrap_or("/")
+    }
+}
+
+/// What a request is counted as in metrics.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Counted {
+    /// A resource as error texts name it, and its subresource: `deployments/scale`.
+    Resource(Arc<str>, &'static str),
+    /// What stands for many (`*.external.metrics.k8s.io`), or a path about no resource (`/apis`).
+    As(&'static str),
+}
+
+impl fmt::Display for Counted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Resource(name, "") => f.write_str(name),
+            Self::Resource(name, subresource) => write!(f, "{name}/{subresource}"),
+            Self::As(name) => f.write_str(name),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -142,5 +226,31 @@ mod tests {
             "/apis/custom.metrics.k8s.io/v1beta2/namespaces/a%20b/pods/*/x%2Fy\
              ?labelSelector=app%3Dweb%2Ctier+in+%28a%2Cb%29&z=~%C3%BC"
         );
+    }
+
+    #[test]
+    fn a_request_is_counted_as_a_role_would_name_it() {
+        let scale = ["apis", "apps", "v1", "namespaces", "shop", "deployments", "web", "scale"];
+        let get = |segments: &[&str]| Call::get(segments.to_vec());
+        let put = Call::send(Method::PUT, scale, "application/json", Vec::new());
+        let cases = [
+            (get(&scale).about("deployments", "web").subresource("scale"), "get", "deployments/scale"),
+            (put.about("deployments", "web").subresource("scale"), "update", "deployments/scale"),
+            (get(&["api", "v1", "pods"]).about("pods", ""), "list", "pods"),
+            (get(&["api", "v1", "pods"]).query("watch", "true").about("pods", ""), "watch", "pods"),
+            (
+                get(&["apis", "external.metrics.k8s.io", "v1beta1", "namespaces", "shop", "secret"])
+                    .about("secret.external.metrics.k8s.io", "")
+                    .counted_as("*.external.metrics.k8s.io"),
+                "list",
+                "*.external.metrics.k8s.io",
+            ),
+            (get(&["apis", "apps", "v1"]), "get", "/apis"),
+            (get(&["version"]).query("timeout", "5s"), "get", "/version"),
+            (get(&["anything"]), "get", "/"),
+        ];
+        for (call, verb, resource) in cases {
+            assert_eq!((call.verb(), &*call.counted().to_string()), (verb, resource), "{}", call.path());
+        }
     }
 }

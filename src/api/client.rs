@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
+use http::header::{ACCEPT, CONTENT_TYPE, DATE, HeaderValue, RETRY_AFTER, USER_AGENT};
 use http::{Method, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use hyper::rt::{Read, Write};
@@ -22,11 +22,14 @@ use tower::{BoxError, Layer, Service, ServiceExt};
 
 use super::body;
 use super::call::Call;
-use super::connect::{self, CredentialError, HttpService, PluginError, PluginLimits, ProxyError, Source};
+use super::connect::{
+    self, Account, CredentialError, HttpService, PluginError, PluginLimits, ProxyError, Source,
+};
 use super::decode::DecodeError;
 use super::error::ApiError;
 use super::gate::{Gate, GateLayer, Writes};
 use super::items::{Envelope, ItemScanner};
+use super::jitter::Jitter;
 use super::limit::TokenBucket;
 
 /// The largest error answer that is read, in bytes.
@@ -59,15 +62,38 @@ pub enum ClientError {
     UserAgent(String),
 }
 
-/// Told about every request that was answered or failed, for the `rest_client_*` metrics.
+/// Told about every request that was sent.
 pub trait RequestObserver: fmt::Debug + Send + Sync + 'static {
-    /// `code` is absent if there was no answer; `elapsed` ends with the answer's head.
-    fn observe(&self, method: &Method, host: &str, code: Option<u16>, elapsed: Duration);
+    /// A request was sent and answered, or failed. One that is repeated is told of every time.
+    fn attempted(&self, attempt: &Attempt<'_>) {
+        let _ = attempt;
+    }
 
-    /// A request, other than a watch, ended without the answer that was asked for. After [`Self::observe`].
+    /// A request, other than a watch, ended with all its repetitions. `elapsed` begins with the wait for a token and
+    /// ends with the answer's body, as client-go counts it.
+    fn ended(&self, call: &Call, host: &Arc<str>, elapsed: Duration) {
+        let _ = (call, host, elapsed);
+    }
+
+    /// A request, other than a watch, ended without the answer that was asked for. After [`Self::attempted`].
     fn failed(&self, call: &Call, error: &ApiError) {
         let _ = (call, error);
     }
+}
+
+/// One request that was sent.
+#[derive(Debug, Clone, Copy)]
+pub struct Attempt<'a> {
+    /// The request.
+    pub call: &'a Call,
+    /// The server, with its port.
+    pub host: &'a Arc<str>,
+    /// The HTTP code; absent if there was no answer.
+    pub code: Option<u16>,
+    /// The answer's `Date` header.
+    pub date: Option<&'a str>,
+    /// From sending it to the head of the answer.
+    pub elapsed: Duration,
 }
 
 /// How requests are made.
@@ -87,6 +113,20 @@ pub struct ClientOptions {
     pub observer: Option<Arc<dyn RequestObserver>>,
     /// How long a credential plugin may take.
     pub plugin_limits: PluginLimits,
+    /// The ServiceAccount to act as, with tokens that the credentials of the configuration may ask for; only Leases and
+    /// reviews are then asked for with those credentials themselves.
+    pub service_account: Option<ServiceAccount>,
+}
+
+/// A ServiceAccount to act as.
+#[derive(Debug, Clone)]
+pub struct ServiceAccount {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// Spreads the renewal of its tokens.
+    pub jitter: Jitter,
 }
 
 impl Default for ClientOptions {
@@ -100,6 +140,7 @@ impl Default for ClientOptions {
             gate: Gate::open(),
             observer: None,
             plugin_limits: PluginLimits::default(),
+            service_account: None,
         }
     }
 }
@@ -140,7 +181,13 @@ impl Clients {
     pub fn new(config: &kube::Config, options: &ClientOptions) -> Result<Self, ClientError> {
         let (http, source) = connect::over_network(config, options.plugin_limits)?;
         let (lease, _) = connect::over_network(config, options.plugin_limits)?;
-        let clients = Self::on(http, lease, config.cluster_url.clone(), options)?;
+        let acting = |tokens: Client| match &options.service_account {
+            None => Ok(None),
+            Some(ServiceAccount { namespace, name, jitter }) => {
+                connect::as_account(config, || Account::new(tokens, namespace, name, jitter.clone()))
+            }
+        };
+        let clients = Self::on(http, lease, acting, config.cluster_url.clone(), options)?;
         Ok(Self {
             #[cfg(feature = "tools")]
             user: Some(Arc::new(super::forward::User::new(config.auth_info.clone(), Arc::clone(&source)))),
@@ -175,12 +222,15 @@ impl Clients {
     {
         let base = Uri::from_static("http://embedded/");
         let lease = connect::over(connector.clone(), base.clone());
-        Self::on(connect::over(connector, base.clone()), lease, base, options)
+        Self::on(connect::over(connector, base.clone()), lease, |_| Ok(None), base, options)
     }
 
+    /// `acting` makes, with a client that may ask for tokens, the stack of what is not done with the credentials of the
+    /// configuration, if there is such.
     fn on(
         http: HttpService,
         lease: HttpService,
+        acting: impl FnOnce(Client) -> Result<Option<HttpService>, ClientError>,
         base: Uri,
         options: &ClientOptions,
     ) -> Result<Self, ClientError> {
@@ -188,14 +238,17 @@ impl Clients {
             .map_err(|_| ClientError::UserAgent(options.user_agent.clone()))?;
         let gated =
             |http, writes| BoxCloneSyncService::new(GateLayer(Arc::clone(&options.gate), writes).layer(http));
-        let unlimited = Client {
-            http: gated(http.clone(), Writes::Autoscaling),
+        let own = Client {
+            http: gated(http.clone(), Writes::Account),
+            host: base.authority().map_or("", |authority| authority.as_str()).into(),
             base,
             bucket: None,
             user_agent,
             timeout: options.request_timeout,
             observer: options.observer.clone(),
         };
+        let http = acting(own.clone())?.unwrap_or(http);
+        let unlimited = Client { http: gated(http.clone(), Writes::Autoscaling), ..own.clone() };
         let limited = |qps, burst| Client { bucket: TokenBucket::new(qps, burst), ..unlimited.clone() };
         let client = || limited(options.qps, options.burst);
         Ok(Self {
@@ -207,7 +260,7 @@ impl Clients {
             discovery: limited(options.qps, options.burst.max(DISCOVERY_BURST)),
             watch: unlimited.clone(),
             lease: Client { http: gated(lease, Writes::Lease), ..unlimited.clone() },
-            reviews: unlimited.clone(),
+            reviews: own,
             notices: Client { http: gated(http, Writes::Notices), ..unlimited },
             gate: Arc::clone(&options.gate),
             source: None,
@@ -231,6 +284,8 @@ pub(super) struct WebSocket<'a> {
 pub struct Client {
     http: HttpService,
     base: Uri,
+    /// The server, with its port.
+    host: Arc<str>,
     bucket: Option<TokenBucket>,
     user_agent: HeaderValue,
     timeout: Duration,
@@ -334,16 +389,23 @@ impl Client {
         call: &Call,
         read: impl AsyncFnOnce(Response<Incoming>) -> Result<T, ApiError>,
     ) -> Result<T, ApiError> {
+        let started = Instant::now();
         self.take_token().await;
         let deadline = self.deadline(call);
         let answered = async {
             let answer = self.repeat(call, deadline).await?;
             read(answer).await
         };
-        match timeout_at(deadline, answered).await {
+        let result = match timeout_at(deadline, answered).await {
             Ok(result) => result,
             Err(_) => Err(ApiError::timed_out(call, &self.base)),
+        };
+        if let Some(observer) = &self.observer
+            && !matches!(result, Err(ApiError::Refused(_)))
+        {
+            observer.ended(call, &self.host, started.elapsed());
         }
+        result
     }
 
     fn deadline(&self, call: &Call) -> Instant {
@@ -400,12 +462,12 @@ impl Client {
             Err(error) => {
                 let error = ApiError::from_stack(call, &self.base, error.as_ref());
                 if !error.is_refused() {
-                    self.observe(call, None, started);
+                    self.observe(call, None, None, started);
                 }
                 return Err(error.into());
             }
         };
-        self.observe(call, code, started);
+        self.observe(call, code, answer.headers().get(DATE), started);
         if answer.status().is_success() || answer.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Ok(answer);
         }
@@ -430,10 +492,11 @@ impl Client {
         request.body(if call.body.is_empty() { Body::empty() } else { Body::from(call.body.clone()) })
     }
 
-    fn observe(&self, call: &Call, code: Option<u16>, started: Instant) {
+    fn observe(&self, call: &Call, code: Option<u16>, date: Option<&HeaderValue>, started: Instant) {
         if let Some(observer) = &self.observer {
-            let host = self.base.authority().map_or("", |authority| authority.as_str());
-            observer.observe(&call.method, host, code, started.elapsed());
+            let date = date.and_then(|date| date.to_str().ok());
+            let elapsed = started.elapsed();
+            observer.attempted(&Attempt { call, host: &self.host, code, date, elapsed });
         }
     }
 }

@@ -34,6 +34,8 @@ pub enum Writes {
     Notices,
     /// The Lease itself.
     Lease,
+    /// The ServiceAccount to act as, if it is missing: who stands by needs it too.
+    Account,
 }
 
 impl Writes {
@@ -41,7 +43,7 @@ impl Writes {
         match self {
             Self::Autoscaling => true,
             Self::Notices => refusal != Refusal::TakeOver,
-            Self::Lease => refusal == Refusal::DryRun,
+            Self::Lease | Self::Account => refusal == Refusal::DryRun,
         }
     }
 }
@@ -143,14 +145,14 @@ impl State {
     }
 }
 
-/// Whether a request cannot change anything: reads, and reviews, which are POSTs that only ask.
+/// Whether a request cannot change anything: reads, and POSTs that only ask, for a review or a token.
 fn harmless(method: &Method, path: &str) -> bool {
-    method == Method::GET
-        || method == Method::HEAD
-        || method == Method::POST
-            && ["/apis/authorization.k8s.io/", "/apis/authentication.k8s.io/"]
-                .iter()
-                .any(|group| path.starts_with(group))
+    let asks = |path: &str| {
+        path.starts_with("/apis/authorization.k8s.io/")
+            || path.starts_with("/apis/authentication.k8s.io/")
+            || path.starts_with("/api/v1/namespaces/") && resource(path) == "serviceaccounts/token"
+    };
+    method == Method::GET || method == Method::HEAD || method == Method::POST && asks(path)
 }
 
 fn verb(method: &Method) -> &'static str {
@@ -251,6 +253,10 @@ mod tests {
         assert!(
             passes(&gate, Method::POST, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews").is_ok()
         );
+        let accounts = "/api/v1/namespaces/kube-system/serviceaccounts";
+        assert!(passes(&gate, Method::POST, &format!("{accounts}/hpa/token")).is_ok());
+        assert_eq!(passes(&gate, Method::POST, accounts), Err(Refusal::DryRun));
+        assert_eq!(passes(&gate, Method::PUT, &format!("{accounts}/hpa/token")), Err(Refusal::DryRun));
         for method in [Method::PUT, Method::POST, Method::PATCH, Method::DELETE, Method::OPTIONS] {
             assert_eq!(passes(&gate, method, SCALE), Err(Refusal::DryRun));
         }
@@ -301,11 +307,11 @@ mod tests {
         const EVENTS: &str = "/api/v1/namespaces/shop/events";
         let stopped = |reason| {
             let gate = Gate::refusing(reason);
-            [Writes::Autoscaling, Writes::Notices, Writes::Lease]
+            [Writes::Autoscaling, Writes::Notices, Writes::Lease, Writes::Account]
                 .map(|writes| gate.pass(&request(Method::POST, EVENTS), writes).is_err())
         };
-        assert_eq!(stopped(Refusal::DryRun), [true, true, true]);
-        assert_eq!(stopped(Refusal::NotLeader), [true, true, false]);
-        assert_eq!(stopped(Refusal::TakeOver), [true, false, false]);
+        assert_eq!(stopped(Refusal::DryRun), [true, true, true, true]);
+        assert_eq!(stopped(Refusal::NotLeader), [true, true, false, false]);
+        assert_eq!(stopped(Refusal::TakeOver), [true, false, false, false]);
     }
 }

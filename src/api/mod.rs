@@ -19,6 +19,9 @@
 //! | `GET …/{resource}/{name}` of targets and owners of pods | `why` | get each |
 //! | `GET` of a Lease, a pod and its `portforward` | `forward`, for `why` | get each, create `pods/portforward` |
 //! | `GET /version`, `/apis` | [`server`], `why` | none (discovery) |
+//! | `POST /apis/authentication.k8s.io/v1/tokenreviews` | [`reviews`] | create `tokenreviews.authentication.k8s.io` |
+//! | `POST /apis/authorization.k8s.io/v1/subjectaccessreviews` | [`reviews`] | create `subjectaccessreviews.authorization.k8s.io` |
+//! | `GET /api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication` | `serve` | get that one |
 //! | `POST /api/v1/namespaces/{ns}/events` | [`events`] | create `events` |
 //! | `PATCH /api/v1/namespaces/{ns}/events/{name}` | [`events`] | patch `events` |
 //!
@@ -43,6 +46,7 @@ pub mod limit;
 pub mod list;
 pub mod mapper;
 pub mod metrics;
+pub mod reviews;
 pub mod scale;
 pub mod server;
 pub mod status;

@@ -88,7 +88,9 @@ impl Scales {
     /// Reads the scale of an object.
     pub async fn get(&self, mapping: &Mapping, namespace: &str, name: &str) -> Result<ScaleObject, ApiError> {
         // The reference's scale client names the resource without its group.
-        let call = Call::get(path(mapping, namespace, name)).about(mapping.resource.as_str(), name);
+        let call = Call::get(path(mapping, namespace, name))
+            .about(mapping.resource.as_str(), name)
+            .subresource("scale");
         decode(&self.client.bytes(&call).await?)
     }
 
@@ -110,7 +112,8 @@ impl Scales {
         let body = serde_json::to_vec(&body).map_err(|error| ApiError::Request(error.to_string()))?;
         let call = Call::send(Method::PUT, path(mapping, namespace, name), "application/json", body)
             .query("fieldManager", &self.field_manager)
-            .about(mapping.resource.as_str(), name);
+            .about(mapping.resource.as_str(), name)
+            .subresource("scale");
         decode(&self.client.bytes(&call).await?)
     }
 }

@@ -71,7 +71,8 @@ impl Statuses {
         ];
         let call = Call::send(Method::PUT, path, "application/json", body)
             .query("fieldManager", &self.field_manager)
-            .about("horizontalpodautoscalers.autoscaling", target.name);
+            .about("horizontalpodautoscalers.autoscaling", target.name)
+            .subresource("status");
         let answer = self.client.bytes(&call).await?;
         Ok(meta(&answer).map_err(ApiError::Decode)?.resource_version)
     }

@@ -1,8 +1,10 @@
 //! A controller put together: clients, stores, queue, watches. The same for the process, the demo and the tests.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -13,7 +15,7 @@ use crate::api::mapper::Mapper;
 use crate::api::metrics::{ApiMetrics, MetricsOptions};
 use crate::api::scale::Scales;
 use crate::api::status::Statuses;
-use crate::api::watch::{self, Handle, WatchOptions};
+use crate::api::watch::{self, Handle, Informer, WatchOptions};
 use crate::cli::Config;
 use crate::clock::SharedClock;
 use crate::controller::queue::Queue;
@@ -23,8 +25,10 @@ use crate::shadow::{self, Parity, Shadow};
 use crate::store::{Hpas, Overlap, Pods};
 use crate::telemetry::metrics::Metrics as Telemetry;
 
+/// How often it is looked whether only forbidden namespaces are missing.
+const LOOK: Duration = Duration::from_millis(500);
 /// The field manager of status writes.
-const STATUS_MANAGER: &str = "concertina";
+pub(super) const STATUS_MANAGER: &str = "concertina";
 
 /// What a controller is put together from.
 #[derive(Debug)]
@@ -48,10 +52,10 @@ pub struct Parts<'a> {
 pub struct Assembly {
     /// The controller. Its syncs run once [`Controller::run`] does.
     pub controller: Arc<Controller>,
-    /// How the watch of HPAs is doing.
-    pub hpas: Handle,
-    /// How the watch of pods is doing.
-    pub pods: Handle,
+    /// How the watches of HPAs are doing.
+    pub hpas: Informer,
+    /// How the watches of pods are doing; of the same namespaces in the same order.
+    pub pods: Informer,
     /// The record of its decisions; `None` if it is to keep none.
     pub decisions: Option<Decisions>,
     /// What a dry run compares with another controller; `None` if this is none.
@@ -76,13 +80,11 @@ impl Parts<'_> {
             total: config.max_concurrent_metric_requests,
             version_life: config.sync_period,
         };
-        let (events, sender) =
-            Recorder::new(clients.core.clone(), Arc::clone(&clock), EventOptions::default());
+        let event_options = EventOptions { gate: Some(Arc::clone(&clients.gate)), ..EventOptions::default() };
+        let (events, sender) = Recorder::new(clients.core.clone(), Arc::clone(&clock), event_options);
         // It outlives the watches: what was recorded on the way down is still sent.
         tokio::spawn(sender);
         let queue = Arc::new(Queue::new(telemetry.workqueue("horizontalpodautoscaler")));
-        let levels = Arc::clone(&queue);
-        telemetry.before_render(move || levels.publish());
         let pods = Arc::new(Pods::new());
         let shadow = beside.then(|| {
             Arc::new(Shadow::new(shadow::Parts {
@@ -128,32 +130,78 @@ impl Assembly {
         let capacity = parts.config.decisions_per_hpa;
         let record = (capacity > 0).then(|| Arc::new(Record::new(capacity)));
         parts.observers.extend(record.clone().map(|record| record as Arc<dyn Observer>));
+        let watched = parts.config.watch_namespaces.clone();
         // Whoever writes nothing has another one beside it that does, or is to.
         let dry_run = parts.config.dry_run;
         let (controller, shadow) = parts.build(dry_run);
         let parity = shadow.map(|shadow| Parity::new(shadow, Arc::clone(&controller)));
         let decisions = record.map(|record| Decisions::new(record, Arc::clone(&controller)));
-        let options =
-            |seed| WatchOptions { longest_wait, jitter: Jitter::seeded(seed), ..WatchOptions::default() };
-        let (hpas, watching_hpas) = watch::watch::<watch::Hpas, _>(
-            watch_client.clone(),
-            options(seed),
-            HpaIntake::new(Arc::clone(&controller)),
-        );
-        let (pods, watching_pods) = watch::watch::<watch::Pods, _>(
-            watch_client,
-            options(seed.wrapping_add(1)),
-            PodIntake::new(Arc::clone(&controller.pods)),
-        );
-        for task in [watching_hpas, watching_pods] {
-            tasks.spawn(stop.clone().run_until_cancelled_owned(task));
+        let namespaces: Vec<Option<Arc<str>>> = match &watched {
+            None => vec![None],
+            Some(names) => names.iter().map(|name| Some(name.as_str().into())).collect(),
+        };
+        let mut seeds = (0..).map(|n| seed.wrapping_add(n));
+        let mut options = |namespace: &Option<Arc<str>>| WatchOptions {
+            namespace: namespace.clone(),
+            longest_wait,
+            jitter: Jitter::seeded(seeds.next().unwrap_or(seed)),
+            ..WatchOptions::default()
+        };
+        let (mut hpas, mut pods) = (Vec::new(), Vec::new());
+        for namespace in namespaces {
+            let (hpa_watch, watching_hpas) = watch::watch::<watch::Hpas, _>(
+                watch_client.clone(),
+                options(&namespace),
+                HpaIntake::new(Arc::clone(&controller), namespace.clone()),
+            );
+            let (pod_watch, watching_pods) = watch::watch::<watch::Pods, _>(
+                watch_client.clone(),
+                options(&namespace),
+                PodIntake::new(Arc::clone(&controller.pods), namespace.clone()),
+            );
+            let pods_first = namespace.is_some().then(|| pod_watch.clone());
+            tasks.spawn(stop.clone().run_until_cancelled_owned(watching_pods));
+            tasks.spawn(stop.clone().run_until_cancelled_owned(async move {
+                // Other namespaces may be at work already: what comes from here must find its pods.
+                if let Some(pods) = pods_first {
+                    pods.wait_synced().await;
+                }
+                watching_hpas.await;
+            }));
+            hpas.push(hpa_watch);
+            pods.push(pod_watch);
         }
+        let (hpas, pods) = (Informer::new(hpas), Informer::new(pods));
+        controller.publish_levels(vec![hpas.clone(), pods.clone()]);
         Self { controller, hpas, pods, decisions, parity }
     }
 
-    /// Waits until both watches have shown everything there is.
-    pub async fn synced(&self) {
-        self.hpas.wait_synced().await;
-        self.pods.wait_synced().await;
+    /// Waits for the first view of the cluster: until everything was listed. One of several namespaces that may not be
+    /// listed, or that is not there, does not hold up the others.
+    pub fn synced(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (hpas, pods) = (self.hpas.clone(), self.pods.clone());
+        async move {
+            while !settled(&hpas, &pods) {
+                let all = async {
+                    hpas.wait_synced().await;
+                    pods.wait_synced().await;
+                };
+                let _ = timeout(LOOK, all).await;
+            }
+        }
     }
+}
+
+/// Whether everything is listed but what is forbidden, and that is not all.
+fn settled(hpas: &Informer, pods: &Informer) -> bool {
+    let is_forbidden = |watch: &Handle| watch.status().error.is_some_and(|error| error.is_forbidden());
+    let mut any = false;
+    for (hpas, pods) in hpas.watches().zip(pods.watches()) {
+        if hpas.is_synced() && pods.is_synced() {
+            any = true;
+        } else if !is_forbidden(hpas) && !is_forbidden(pods) {
+            return false;
+        }
+    }
+    any
 }

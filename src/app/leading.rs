@@ -99,6 +99,14 @@ impl Candidacy {
         led
     }
 
+    /// How long before this replica led another one renewed the Lease or gave it back, if any did.
+    pub(super) fn since_others(&self) -> Option<Duration> {
+        match *self.standing.borrow() {
+            Standing::Leads { since_others, .. } => since_others,
+            Standing::Follows(_) => None,
+        }
+    }
+
     /// Waits until the Lease is lost.
     pub(super) async fn lost(&mut self) -> AppError {
         let ended = (&mut self.running).await;

@@ -6,27 +6,30 @@
 
 mod assembly;
 mod checks;
+mod guard;
 mod leading;
 mod start;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Method;
-use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 pub use self::assembly::{Assembly, Parts};
+use self::guard::Guard;
 use self::leading::Leading;
-use crate::api::client::{ClientError, ClientOptions, Clients, RequestObserver};
+use crate::api::client::{ClientError, ClientOptions, Clients, ServiceAccount};
 use crate::api::gate::{Gate, Refusal};
+use crate::api::jitter::Jitter;
 use crate::api::kubeconfig::{self, KubeconfigError};
 use crate::cli::Config;
 use crate::clock::SharedClock;
 use crate::election;
-use crate::serve::{self, Endpoints, Health};
+use crate::permissions;
+use crate::serve::{Access, Component, Endpoints, Health, ServeError, Server};
+use crate::shadow::Parity;
+use crate::telemetry::RequestMetrics;
 use crate::telemetry::metrics::Metrics as Telemetry;
 
 /// How long syncs that have begun may take to end on the way down. With the two times below it fits into the half
@@ -57,14 +60,9 @@ pub enum AppError {
         /// What is wrong, as Go prints it.
         message: String,
     },
-    /// The health address cannot be bound.
-    #[error("cannot listen on {address} (--health-address): {source}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// What the system says.
-        source: std::io::Error,
-    },
+    /// It cannot be served as the flags say.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
     /// Another replica may lead now.
     #[error("this replica does not lead any more: {0}")]
     LeaseLost(String),
@@ -91,7 +89,9 @@ pub struct Surroundings {
 pub async fn run(config: &Config, clock: SharedClock, stop: CancellationToken) -> Result<(), AppError> {
     let cluster = kubeconfig::load(config.kubeconfig.as_deref(), config.master.as_deref())?;
     let telemetry = Telemetry::new();
-    let clients = Clients::new(&cluster, &client_options(config, &telemetry))?;
+    let counted = RequestMetrics::with_skew(telemetry.clone(), Arc::clone(&clock));
+    let options = ClientOptions { observer: Some(Arc::new(counted)), ..client_options(config, &telemetry) };
+    let clients = Clients::new(&cluster, &options)?;
     let server = cluster.cluster_url.to_string();
     let surroundings = Surroundings { server, clock, identity: election::identity() };
     run_with(config, &clients, surroundings, telemetry, stop).await
@@ -112,42 +112,50 @@ pub async fn run_with(
         tracing::warn!("{warning}");
     }
     let Surroundings { server, clock, identity } = surroundings;
-    let address = config.health_address;
-    let listener = TcpListener::bind(address).await.map_err(|source| AppError::Listen { address, source })?;
+    let access = Access::new(config, clients, &client_options(config, &telemetry), Arc::clone(&clock))?;
+    let listening = Server::bind(&config.serving)?;
     let health = Health::new();
     let serving = CancellationToken::new();
     let watches = CancellationToken::new();
     let seed = u64::try_from(clock.now().as_nanosecond().unsigned_abs() % u128::from(u64::MAX)).unwrap_or(0);
     let metrics = telemetry.clone();
+    let guard = Guard::prepare(config, clients, Arc::clone(&clock), &telemetry);
     let parts = Parts {
         clients,
         config,
         clock: Arc::clone(&clock),
         telemetry: telemetry.clone(),
-        observers: Vec::new(),
+        observers: Guard::observers(guard.as_ref()),
         seed,
     };
     let assembly = Assembly::start(parts, &watches);
+    let findings = permissions::check::Findings::default();
+    let checking = permissions::check::run(clients.clone(), permissions::needed(config), findings.clone());
+    tokio::spawn(watches.clone().run_until_cancelled_owned(checking));
+    let component = Component::new(config, Arc::clone(&clock));
     let leading = Leading::prepare(config, clients, identity, clock, seed);
-    checks::add(&health, &assembly, leading.as_ref(), &stop);
-    let (decisions, parity) = (assembly.decisions.clone(), assembly.parity.clone());
-    let endpoints = Endpoints { health, metrics, decisions, parity };
-    let server_task = tokio::spawn(serve::serve(listener, endpoints, serving.clone()));
+    checks::add(&health, &assembly, leading.as_ref(), guard.as_ref(), findings, &stop);
+    let endpoints = Endpoints::new(health, metrics, assembly.decisions.clone())
+        .with_component(component)
+        .with_json("/parity", Parity::page(assembly.parity.clone()));
+    let (secure, plain) = (listening.secure_address(), listening.plain_address());
+    let server_task = tokio::spawn(listening.run(endpoints, access, serving.clone()));
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         %server,
-        health = %address,
+        secure = secure.map(tracing::field::display),
+        health = plain.map(tracing::field::display),
         period = ?config.sync_period,
         dry_run = config.dry_run,
         "concertina starts"
     );
 
-    let result = work(&assembly, leading, &server, &telemetry, &stop).await;
+    let result = work(&assembly, leading, guard, &server, &telemetry, [&stop, &watches]).await;
 
     watches.cancel();
     serving.cancel();
     if let Err(error) = server_task.await {
-        tracing::debug!(%error, "the health server ended badly");
+        tracing::debug!(%error, "serving ended badly");
     }
     tracing::info!("concertina ends");
     result
@@ -157,9 +165,10 @@ pub async fn run_with(
 async fn work(
     assembly: &Assembly,
     leading: Option<Leading>,
+    guard: Option<Guard>,
     server: &str,
     telemetry: &Telemetry,
-    stop: &CancellationToken,
+    [stop, watches]: [&CancellationToken; 2],
 ) -> Result<(), AppError> {
     let Some(synced) = stop.run_until_cancelled(start::synced(assembly, server)).await else {
         return Ok(());
@@ -167,12 +176,19 @@ async fn work(
     synced?;
     let controller = &assembly.controller;
     tracing::info!(hpas = controller.hpas.len(), pods = controller.pods.len(), "in sync");
+    let takeover = guard.map(|guard| guard.start(controller, watches));
     let Some(leading) = leading else {
+        if let Some(takeover) = &takeover {
+            takeover.leads(None);
+        }
         sync_until(assembly, stop).await;
         return Ok(());
     };
     let mut candidacy = leading.start(telemetry);
     if candidacy.leads(stop).await {
+        if let Some(takeover) = &takeover {
+            takeover.leads(candidacy.since_others());
+        }
         // A leader that is none any more ends as it stands: whatever it still did could be somebody else's by now.
         tokio::select! {
             biased;
@@ -204,7 +220,12 @@ pub fn client_options(config: &Config, telemetry: &Telemetry) -> ClientOptions {
         qps: config.qps.map_or(0.0, narrow),
         burst: config.burst,
         gate: if config.dry_run { Gate::refusing(Refusal::DryRun) } else { Gate::open() },
-        observer: Some(Arc::new(RequestMetrics(telemetry.clone()))),
+        observer: Some(Arc::new(RequestMetrics::new(telemetry.clone()))),
+        service_account: config.service_account_credentials.then(|| ServiceAccount {
+            namespace: permissions::ACCOUNT_NAMESPACE.to_owned(),
+            name: permissions::ACCOUNT_NAME.to_owned(),
+            jitter: Jitter::seeded(u64::from(std::process::id())),
+        }),
         ..ClientOptions::default()
     }
 }
@@ -213,16 +234,4 @@ pub fn client_options(config: &Config, telemetry: &Telemetry) -> ClientOptions {
 #[expect(clippy::cast_possible_truncation, reason = "a rate needs no more digits than a 32-bit float has")]
 fn narrow(rate: f64) -> f32 {
     rate as f32
-}
-
-/// Counts requests.
-#[derive(Debug)]
-struct RequestMetrics(Telemetry);
-
-impl RequestObserver for RequestMetrics {
-    fn observe(&self, method: &Method, host: &str, code: Option<u16>, elapsed: Duration) {
-        let code = code.map_or_else(|| "<error>".to_owned(), |code| code.to_string());
-        self.0.rest_request(&code, host, method.as_str());
-        self.0.rest_duration(method.as_str(), host, elapsed);
-    }
 }

@@ -57,14 +57,25 @@ pub enum Group {
     Metrics,
     /// Which replica acts.
     Election,
+    /// What is served, and to whom.
+    Serving,
     /// Logs, health, metrics of our own.
     Operation,
+    /// Whom a manifest of roles is for.
+    Rbac,
 }
 
 impl Group {
     /// All of them, in order.
-    pub const ALL: [Self; 5] =
-        [Self::Autoscaling, Self::Cluster, Self::Metrics, Self::Election, Self::Operation];
+    pub const ALL: [Self; 7] = [
+        Self::Rbac,
+        Self::Autoscaling,
+        Self::Cluster,
+        Self::Metrics,
+        Self::Election,
+        Self::Serving,
+        Self::Operation,
+    ];
 
     /// The heading.
     pub fn title(self) -> &'static str {
@@ -73,7 +84,9 @@ impl Group {
             Self::Cluster => "Cluster",
             Self::Metrics => "Metrics APIs",
             Self::Election => "Leader election",
+            Self::Serving => "Secure serving",
             Self::Operation => "Operation",
+            Self::Rbac => "Roles",
         }
     }
 }

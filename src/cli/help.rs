@@ -12,9 +12,13 @@ Usage:
   concertina [flags]
 ";
 
-#[cfg(feature = "tools")]
 const COMMANDS: &str = "
 Commands (their flags: concertina COMMAND --help):
+  rbac      Print the roles that a controller with these flags needs.
+";
+
+#[cfg(feature = "tools")]
+const TOOLS: &str = "\
   why       Tell why an HPA has the count it has, and what it does next.
   parity    Tell whether a dry run would have done what the built-in controller did.
   simulate  Play HPAs against a model of their workload, in virtual time.
@@ -23,9 +27,15 @@ Commands (their flags: concertina COMMAND --help):
 
 /// Of the controller.
 pub(super) fn controller(table: &Table) -> String {
-    let mut text = CONTROLLER.to_owned();
+    let mut usage = format!("{CONTROLLER}{COMMANDS}");
     #[cfg(feature = "tools")]
-    text.push_str(COMMANDS);
+    usage.push_str(TOOLS);
+    of(&usage, table)
+}
+
+/// Of whatever takes the controller's flags.
+pub(super) fn of(usage: &str, table: &Table) -> String {
+    let mut text = usage.to_owned();
     list(&mut text, table);
     let ignored = table.flags().filter(|flag| matches!(flag.purpose, Purpose::Ignored { .. })).count();
     // Writing to a String cannot fail.

@@ -6,7 +6,8 @@ use super::flags::{Flag, Group, Purpose};
 use super::values::Kind;
 
 const OTHER: &str = "meant for other controllers of kube-controller-manager";
-const SERVING: &str = "health and metrics are served over plain HTTP at --health-address";
+const HTTP2: &str = "HTTP/1.1 is served, HTTP/2 is not";
+const ADDRESS: &str = "a port in TIME_WAIT is taken over anyway";
 const PROFILING: &str = "there is no profiling endpoint";
 const MIGRATION: &str = "there is one controller, nothing migrates";
 const CONTROLLERS: &str = "the HPA controller is the only one and always runs";
@@ -14,7 +15,6 @@ const MANAGER: &str = "there is one controller, which starts at once and stops w
 const RESYNC: &str = "every HPA is synced once per --horizontal-pod-autoscaler-sync-period anyway";
 const CONTENT_TYPE: &str = "requests are made in JSON";
 const COMPATIBILITY: &str = "only --emulated-version chooses a behaviour";
-const ACCOUNT: &str = "all requests are made with the credentials of --kubeconfig or of the pod";
 const LOGS: &str = "logs are written to standard error at once";
 const MODULES: &str = "its patterns name files of kube-controller-manager";
 const METRICS: &str = "metrics are exposed as they are";
@@ -26,22 +26,112 @@ const CPU_TAINT: &str = "Kubernetes renamed it to --horizontal-pod-autoscaler-cp
 /// The flags of kube-controller-manager, in the order of its sections.
 pub static FLAGS: &[Flag] = &[
     // Authentication
-    ignored("authentication-kubeconfig", Kind::String, "", SERVING),
-    ignored("authentication-skip-lookup", Kind::Bool, "false", SERVING),
-    ignored("authentication-token-webhook-cache-ttl", Kind::Duration, "10s", SERVING),
-    ignored("authentication-tolerate-lookup-failure", Kind::Bool, "false", SERVING),
-    ignored("client-ca-file", Kind::String, "", SERVING),
-    ignored("requestheader-allowed-names", Kind::Strings, "", SERVING),
-    ignored("requestheader-client-ca-file", Kind::String, "", SERVING),
-    ignored("requestheader-extra-headers-prefix", Kind::Strings, "[x-remote-extra-]", SERVING),
-    ignored("requestheader-group-headers", Kind::Strings, "[x-remote-group]", SERVING),
-    ignored("requestheader-uid-headers", Kind::Strings, "", SERVING),
-    ignored("requestheader-username-headers", Kind::Strings, "[x-remote-user]", SERVING),
+    here(
+        "authentication-kubeconfig",
+        Kind::String,
+        "",
+        Group::Serving,
+        "The kubeconfig with which bearer tokens are reviewed; without it the controller's.",
+    ),
+    here(
+        "authentication-skip-lookup",
+        Kind::Bool,
+        "false",
+        Group::Serving,
+        "Do not read the cluster's certificate authorities for clients from ConfigMap kube-system/extension-apiserver-authentication.",
+    ),
+    here(
+        "authentication-token-webhook-cache-ttl",
+        Kind::Duration,
+        "10s",
+        Group::Serving,
+        "For how long the review of a bearer token holds.",
+    ),
+    here(
+        "authentication-tolerate-lookup-failure",
+        Kind::Bool,
+        "false",
+        Group::Serving,
+        "Do not warn that this ConfigMap cannot be read.",
+    ),
+    here(
+        "client-ca-file",
+        Kind::String,
+        "",
+        Group::Serving,
+        "Who signs the certificates of clients; without it the cluster's authority.",
+    ),
+    here(
+        "requestheader-allowed-names",
+        Kind::Strings,
+        "",
+        Group::Serving,
+        "Common names of the front proxies that are believed; empty: all that their authority has signed.",
+    ),
+    here(
+        "requestheader-client-ca-file",
+        Kind::String,
+        "",
+        Group::Serving,
+        "Who signs the certificates of front proxies; without it the cluster's authority and headers.",
+    ),
+    here(
+        "requestheader-extra-headers-prefix",
+        Kind::Strings,
+        "[x-remote-extra-]",
+        Group::Serving,
+        "How the headers begin in which a front proxy says what else is known of a user.",
+    ),
+    here(
+        "requestheader-group-headers",
+        Kind::Strings,
+        "[x-remote-group]",
+        Group::Serving,
+        "The headers in which it names groups.",
+    ),
+    here(
+        "requestheader-uid-headers",
+        Kind::Strings,
+        "",
+        Group::Serving,
+        "The headers in which it tells the UID.",
+    ),
+    here(
+        "requestheader-username-headers",
+        Kind::Strings,
+        "[x-remote-user]",
+        Group::Serving,
+        "The headers in which it names the user.",
+    ),
     // Authorization
-    ignored("authorization-always-allow-paths", Kind::Strings, "[/healthz,/readyz,/livez]", SERVING),
-    ignored("authorization-kubeconfig", Kind::String, "", SERVING),
-    ignored("authorization-webhook-cache-authorized-ttl", Kind::Duration, "10s", SERVING),
-    ignored("authorization-webhook-cache-unauthorized-ttl", Kind::Duration, "10s", SERVING),
+    here(
+        "authorization-always-allow-paths",
+        Kind::Strings,
+        "[/healthz,/readyz,/livez]",
+        Group::Serving,
+        "Paths that are answered to everybody; a last * stands for anything.",
+    ),
+    here(
+        "authorization-kubeconfig",
+        Kind::String,
+        "",
+        Group::Serving,
+        "The kubeconfig with which it is asked what somebody may see; without it the controller's.",
+    ),
+    here(
+        "authorization-webhook-cache-authorized-ttl",
+        Kind::Duration,
+        "10s",
+        Group::Serving,
+        "For how long it holds that somebody may see something.",
+    ),
+    here(
+        "authorization-webhook-cache-unauthorized-ttl",
+        Kind::Duration,
+        "10s",
+        Group::Serving,
+        "For how long it holds that somebody may not.",
+    ),
     // Certificatesigningrequest-signing-controller
     ignored("cluster-signing-cert-file", Kind::String, "", OTHER),
     ignored("cluster-signing-duration", Kind::Duration, "8760h0m0s", OTHER),
@@ -164,7 +254,13 @@ pub static FLAGS: &[Flag] = &[
     ignored("min-compatibility-version", Kind::Strings, "", COMPATIBILITY),
     ignored("min-resync-period", Kind::Duration, "12h0m0s", RESYNC),
     ignored("route-reconciliation-period", Kind::Duration, "10s", OTHER),
-    ignored("use-service-account-credentials", Kind::Bool, "false", ACCOUNT),
+    here(
+        "use-service-account-credentials",
+        Kind::Bool,
+        "false",
+        Group::Cluster,
+        "Act as ServiceAccount kube-system/horizontal-pod-autoscaler, with tokens that the credentials given ask for.",
+    ),
     // Global
     lettered('h', here("help", Kind::Bool, "false", Group::Operation, "Print this text.")),
     // Horizontal-pod-autoscaler-controller
@@ -297,19 +393,73 @@ pub static FLAGS: &[Flag] = &[
     ignored("concurrent-resource-quota-syncs", Kind::Int32, "5", OTHER),
     ignored("resource-quota-sync-period", Kind::Duration, "5m0s", OTHER),
     // Secure serving
-    ignored("bind-address", Kind::Ip, "0.0.0.0", SERVING),
-    ignored("cert-dir", Kind::String, "", SERVING),
-    ignored("disable-http2-serving", Kind::Bool, "false", SERVING),
-    ignored("http2-max-streams-per-connection", Kind::Int, "", SERVING),
-    ignored("permit-address-sharing", Kind::Bool, "false", SERVING),
-    ignored("permit-port-sharing", Kind::Bool, "false", SERVING),
-    ignored("secure-port", Kind::Int, "10257", SERVING),
-    ignored("tls-cert-file", Kind::String, "", SERVING),
-    ignored("tls-cipher-suites", Kind::Strings, "", SERVING),
-    ignored("tls-curve-preferences", Kind::Int32s, "[]", SERVING),
-    ignored("tls-min-version", Kind::String, "", SERVING),
-    ignored("tls-private-key-file", Kind::String, "", SERVING),
-    ignored("tls-sni-cert-key", Kind::NamedCertKey, "[]", SERVING),
+    here(
+        "bind-address",
+        Kind::Ip,
+        "0.0.0.0",
+        Group::Serving,
+        "The address on which --secure-port is served; 0.0.0.0 and :: are all, of both IP versions.",
+    ),
+    here(
+        "cert-dir",
+        Kind::String,
+        "",
+        Group::Serving,
+        "A folder whose kube-controller-manager.crt and .key are used if they are there and no files are named.",
+    ),
+    ignored("disable-http2-serving", Kind::Bool, "false", HTTP2),
+    ignored("http2-max-streams-per-connection", Kind::Int, "", HTTP2),
+    ignored("permit-address-sharing", Kind::Bool, "false", ADDRESS),
+    here(
+        "permit-port-sharing",
+        Kind::Bool,
+        "false",
+        Group::Serving,
+        "Let other processes of this user listen on the same port (SO_REUSEPORT).",
+    ),
+    here(
+        "secure-port",
+        Kind::Int,
+        "10257",
+        Group::Serving,
+        "The port of health, metrics and decisions over HTTPS; 0 turns it off.",
+    ),
+    here(
+        "tls-cert-file",
+        Kind::String,
+        "",
+        Group::Serving,
+        "The certificate and the chain below it, as PEM; without it one of our own making. Changes are picked up.",
+    ),
+    here(
+        "tls-cipher-suites",
+        Kind::Strings,
+        "",
+        Group::Serving,
+        "The cipher suites of TLS 1.2, by Go's names; those that rustls lacks are left out.",
+    ),
+    here(
+        "tls-curve-preferences",
+        Kind::Int32s,
+        "[]",
+        Group::Serving,
+        "The key exchanges, by number, the best first; those that rustls lacks are left out.",
+    ),
+    here(
+        "tls-min-version",
+        Kind::String,
+        "",
+        Group::Serving,
+        "The oldest version: VersionTLS12 (default) or VersionTLS13.",
+    ),
+    here("tls-private-key-file", Kind::String, "", Group::Serving, "The key of that certificate, as PEM."),
+    here(
+        "tls-sni-cert-key",
+        Kind::NamedCertKey,
+        "[]",
+        Group::Serving,
+        "A further certificate for clients that ask for one of these names; may be given again.",
+    ),
     // Service-lb-controller
     ignored("concurrent-service-syncs", Kind::Int32, "1", OTHER), // only in 1.36
     // Serviceaccount-controller

@@ -22,6 +22,7 @@ pub mod kcm;
 pub mod own;
 #[cfg(feature = "tools")]
 pub mod parity;
+mod rbac;
 #[cfg(feature = "tools")]
 mod simulate;
 pub mod values;
@@ -34,6 +35,7 @@ pub use demo::DemoOptions;
 use flags::{FlagError, Raw, Table};
 #[cfg(feature = "tools")]
 pub use parity::ParityOptions;
+pub use rbac::RbacOptions;
 #[cfg(feature = "tools")]
 pub use simulate::{Outputs as SimulateOutputs, SimulateOptions, Source as SimulateSource};
 use values::Value;
@@ -45,6 +47,8 @@ pub use why::WhyOptions;
 pub enum Invocation {
     /// Run the controller.
     Controller(Box<Config>),
+    /// Print the roles that a controller needs.
+    Rbac(Box<RbacOptions>),
     /// Run the demo.
     #[cfg(feature = "tools")]
     Demo(DemoOptions),
@@ -121,6 +125,12 @@ impl Invocation {
             .into_iter()
             .map(|word| word.into_string().map_err(|word| CliError::NotText(format!("{}", word.display()))))
             .collect::<Result<Vec<String>, CliError>>()?;
+        if let Some(("rbac", rest)) = words.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+            return rbac::parse(rest.iter().cloned()).map(|parsed| match parsed {
+                rbac::Parsed::Options(options) => Self::Rbac(options),
+                rbac::Parsed::Help(text) => Self::Help(text),
+            });
+        }
         #[cfg(feature = "tools")]
         match words.split_first().map(|(first, rest)| (first.as_str(), rest.iter().cloned())) {
             Some(("demo", rest)) => {

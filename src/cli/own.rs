@@ -20,6 +20,20 @@ pub static FLAGS: &[Flag] = &[
         "What to do about another controller that acts on the same HPAs: wait, warn or off.",
     ),
     own(
+        "watch-namespaces",
+        Kind::Strings,
+        "",
+        Group::Cluster,
+        "The namespaces to act in, with commas between; without it all of them.",
+    ),
+    own(
+        "scale-targets",
+        Kind::Strings,
+        "[*]",
+        Group::Cluster,
+        "What the role allows to scale, such as deployments.apps,statefulsets.apps; * is everything.",
+    ),
+    own(
         "field-manager",
         Kind::String,
         "kube-controller-manager",
@@ -57,9 +71,9 @@ pub static FLAGS: &[Flag] = &[
     own(
         "health-address",
         Kind::String,
-        "127.0.0.1:10257",
-        Group::Operation,
-        "Where health, metrics and decisions are served over HTTP.",
+        "",
+        Group::Serving,
+        "A loopback address and port where health, metrics and decisions are served without TLS, to whoever asks.",
     ),
     own(
         "decisions-per-hpa",

@@ -36,7 +36,7 @@ pub enum Kind {
     Ip,
     /// A `resource.Quantity`.
     Quantity,
-    /// `certificate,key` and optionally `:domains`.
+    /// `certificate,key` and optionally `:domains`; further occurrences add to it.
     NamedCertKey,
     /// A log level: digits only.
     Level,
@@ -141,7 +141,7 @@ impl Kind {
                 let files = text.rsplit_once(':').map_or(text, |(files, _)| files);
                 match files.split(',').map(str::trim).collect::<Vec<_>>().as_slice() {
                     [certificate, key] if !certificate.is_empty() && !key.is_empty() => {
-                        Ok(Value::Text(text.to_owned()))
+                        Ok(Value::List(vec![text.to_owned()]))
                     }
                     _ => Err("expected comma separated certificate and key file paths".to_owned()),
                 }
@@ -172,8 +172,10 @@ impl Kind {
             Self::Bool => "false",
             Self::Int | Self::Int32 | Self::Float32 | Self::Float64 | Self::Level | Self::Quantity => "0",
             Self::Duration => "0s",
-            Self::Strings | Self::FeatureGates if text.is_empty() => return Some(Value::List(Vec::new())),
-            Self::Int32s | Self::StringMap | Self::Ip | Self::NamedCertKey if text.is_empty() => {
+            Self::Strings | Self::FeatureGates | Self::NamedCertKey if text.is_empty() => {
+                return Some(Value::List(Vec::new()));
+            }
+            Self::Int32s | Self::StringMap | Self::Ip if text.is_empty() => {
                 return Some(Value::Text(String::new()));
             }
             _ => "",

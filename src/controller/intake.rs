@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
-
 use super::Controller;
 use crate::api::decode::{HpaObject, WireContainer, WirePod};
 use crate::api::watch::{Deleted, Sink};
@@ -13,12 +11,13 @@ use crate::store::{Change, ContainerInput, HpaRecord, Key, PodInput, Pods, Statu
 #[derive(Debug)]
 pub struct HpaIntake {
     controller: Arc<Controller>,
+    namespace: Option<Arc<str>>,
 }
 
 impl HpaIntake {
-    /// Feeds a controller.
-    pub fn new(controller: Arc<Controller>) -> Self {
-        Self { controller }
+    /// Feeds a controller with the HPAs of a namespace, or of all: that is what its lists are taken to be of.
+    pub fn new(controller: Arc<Controller>, namespace: Option<Arc<str>>) -> Self {
+        Self { controller, namespace }
     }
 
     fn changed(&self, key: &Key, change: &Change, old: Option<&HpaRecord>) {
@@ -48,7 +47,7 @@ impl HpaIntake {
 
 impl Sink<HpaObject> for HpaIntake {
     fn start(&mut self) {
-        self.controller.hpas.begin();
+        self.controller.hpas.begin(self.namespace.as_deref());
     }
 
     fn apply(&mut self, object: HpaObject) {
@@ -62,7 +61,7 @@ impl Sink<HpaObject> for HpaIntake {
             spec_raw: object.spec_raw,
             spec: Arc::new(object.spec),
             status: Arc::new(object.status),
-            status_writers: writers(object.status_writers),
+            status_writers: object.status_writers.into_iter().map(StatusWriter::from).collect(),
         };
         let old = self.controller.hpas.get(&key);
         if let Some(change) = self.controller.hpas.apply(record) {
@@ -79,33 +78,30 @@ impl Sink<HpaObject> for HpaIntake {
 
     fn done(&mut self) {
         let before = self.controller.hpas.all();
-        for (key, change) in self.controller.hpas.finish() {
+        for (key, change) in self.controller.hpas.finish(self.namespace.as_deref()) {
             self.changed(&key, &change, before.get(&key).map(AsRef::as_ref));
         }
         self.controller.telemetry.hpas(self.controller.hpas.len());
     }
 }
 
-fn writers(managers: Vec<(String, Timestamp)>) -> Vec<StatusWriter> {
-    managers.into_iter().map(|(manager, at)| StatusWriter { manager: manager.into(), at }).collect()
-}
-
 /// Takes in pods: from the wire bytes straight into the store, no owned copy in between.
 #[derive(Debug)]
 pub struct PodIntake {
     pods: Arc<Pods>,
+    namespace: Option<Arc<str>>,
 }
 
 impl PodIntake {
-    /// Feeds a store.
-    pub fn new(pods: Arc<Pods>) -> Self {
-        Self { pods }
+    /// Feeds a store with the pods of a namespace, or of all: that is what its lists are taken to be of.
+    pub fn new(pods: Arc<Pods>, namespace: Option<Arc<str>>) -> Self {
+        Self { pods, namespace }
     }
 }
 
 impl Sink<WirePod<'_>> for PodIntake {
     fn start(&mut self) {
-        self.pods.begin();
+        self.pods.begin(self.namespace.as_deref());
     }
 
     fn apply(&mut self, pod: WirePod<'_>) {
@@ -128,7 +124,7 @@ impl Sink<WirePod<'_>> for PodIntake {
     }
 
     fn done(&mut self) {
-        self.pods.finish();
+        self.pods.finish(self.namespace.as_deref());
     }
 }
 

@@ -7,6 +7,7 @@ mod beside;
 mod gather;
 mod histories;
 mod intake;
+mod levels;
 mod observe;
 mod permit;
 pub mod queue;
@@ -30,7 +31,7 @@ pub use self::histories::Histories;
 pub use self::intake::{HpaIntake, PodIntake};
 pub use self::observe::{Concluded, Observer, Observers};
 pub use self::permit::WorkerPermit;
-use self::queue::Queue;
+use self::queue::{Due, Queue};
 pub use self::sync::Next;
 use crate::api::events::{EventTarget, Recorder};
 use crate::api::mapper::Mapper;
@@ -94,12 +95,12 @@ impl Controller {
                 while self.queue.wait().await {
                     let permit = WorkerPermit::new(&self.workers).await;
                     if let Some(due) = self.queue.take() {
-                        return Some((due.key, permit));
+                        return Some((due, Instant::now(), permit));
                     }
                 }
                 None
             };
-            let (key, permit) = tokio::select! {
+            let (due, taken, permit) = tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
                 next = next => match next {
@@ -107,7 +108,7 @@ impl Controller {
                     None => break,
                 },
             };
-            syncs.spawn(Arc::clone(&self).work(key, permit));
+            syncs.spawn(Arc::clone(&self).work(due, taken, permit));
         }
         self.queue.shut_down();
         syncs.close();
@@ -115,12 +116,15 @@ impl Controller {
     }
 
     /// One sync, with what follows for the queue.
-    async fn work(self: Arc<Self>, key: Key, mut permit: WorkerPermit) {
+    async fn work(self: Arc<Self>, due: Due, taken: Instant, mut permit: WorkerPermit) {
         let started = Instant::now();
+        let Due { key, lateness } = due;
+        self.telemetry.sync_began(lateness + started.duration_since(taken));
         let sync = AssertUnwindSafe(self.sync(&key, &mut permit)).catch_unwind();
         let next = sync.await.unwrap_or_else(|_| {
             tracing::error!(hpa = %key, "the sync of this HPA panicked; others go on, and it is tried again");
             self.telemetry.reconciled(Action::None, ErrorLabel::Internal, started.elapsed());
+            self.telemetry.sync_failed("Panic");
             Next::Period
         });
         if next == Next::Period {
@@ -152,7 +156,7 @@ impl Controller {
 }
 
 /// An HPA as events name it.
-fn event_target(record: &HpaRecord) -> EventTarget {
+pub(crate) fn event_target(record: &HpaRecord) -> EventTarget {
     EventTarget {
         namespace: Arc::clone(&record.key.namespace),
         name: Arc::clone(&record.key.name),

@@ -19,6 +19,11 @@ pub trait Observer: fmt::Debug + Send + Sync + 'static {
         let _ = (old, new);
     }
 
+    /// The status of an HPA could not be written because the HPA has changed since it was read.
+    fn conflicted(&self, key: &Key) {
+        let _ = key;
+    }
+
     /// An HPA is gone, or was replaced by another of its name.
     fn forgotten(&self, key: &Key, uid: &str) {
         let _ = (key, uid);

@@ -1,9 +1,11 @@
 //! One sync of one HPA: plan, gather, decide, write, conclude, in the reference's order.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use autoscaling::event::EventKind;
 use autoscaling::explanation::LimitingStep;
+use autoscaling::query::{Answer, Api};
 use autoscaling::{
     Answers, Conclusion, Decision, Hpa, Overlap, Plan, Scale, ScaleFailure, Verdict, WriteOutcome, conclude,
     decide, failed_update_status, plan, target_group,
@@ -62,6 +64,7 @@ impl Controller {
         let history = self.histories.get(&record.uid);
         let mut answers = Answers { metrics: gathered.answers, pods: &pods };
         let at = self.clock.now();
+        self.count_ages(&answers, at);
         let mut decision = decide(&hpa, &plan, &answers, &history, &self.settings, at);
         if let (Some(beside), Some(scale)) = (&self.beside, plan.scale())
             && let Some(metrics) = beside.as_seen(&record, scale, &answers, &decision)
@@ -85,7 +88,7 @@ impl Controller {
             let (scale, before) = (plan.scale(), before.as_ref());
             beside.compared(&Compared { sync: &concluded, scale, history: &history, before });
         }
-        self.finish(&record, &conclusion).await;
+        self.finish(&record, &conclusion, &outcome).await;
         if !self.is_there(&record) {
             // It went meanwhile: what was remembered after that would stay for good.
             self.forget(&record.key, &record.uid);
@@ -93,6 +96,7 @@ impl Controller {
         for (computation, took) in conclusion.computations.iter().zip(&gathered.took) {
             self.telemetry.computed(&computation.metric_type, computation.action, computation.error, *took);
         }
+        self.count_failures(&conclusion);
         self.telemetry.reconciled(conclusion.action, conclusion.error, started.elapsed());
         Next::Period
     }
@@ -181,7 +185,23 @@ impl Controller {
     }
 
     /// Sends events and status, and commits the history, unless the HPA went or was replaced meanwhile.
-    async fn finish(&self, record: &HpaRecord, conclusion: &Conclusion) {
+    async fn finish(&self, record: &HpaRecord, conclusion: &Conclusion, outcome: &WriteOutcome) {
+        // Writing may have been allowed since: a status must not tell of a rescale that was withheld.
+        if *outcome != WriteOutcome::Withheld {
+            self.tell(record, conclusion).await;
+        }
+        if self.is_there(record) {
+            self.histories.commit(&record.uid, &conclusion.changes);
+            // A sync that came to no count, or could not write it, leaves the series as it is, as the reference does.
+            let decided = conclusion.explanation.desired.is_some();
+            if let (Some(desired), true) = (conclusion.desired, decided && !failed(outcome)) {
+                self.telemetry.desired(&record.key.namespace, &record.key.name, desired);
+            }
+        }
+    }
+
+    /// Sends events and status.
+    async fn tell(&self, record: &HpaRecord, conclusion: &Conclusion) {
         let about = event_target(record);
         for event in &conclusion.events {
             self.events.record(about.clone(), event.clone());
@@ -191,18 +211,52 @@ impl Controller {
                 Ok(version) => self.hpas.wrote(&record.key, &record.uid, &version),
                 Err(error) if error.is_refused() => {}
                 Err(error) => {
+                    if error.is_conflict() {
+                        for observer in &self.observers {
+                            observer.conflicted(&record.key);
+                        }
+                    }
                     tracing::warn!(hpa = %record.key, %error, "the status could not be written");
-                    self.events.record(about.clone(), failed_update_status(&error.to_string()));
+                    let event = failed_update_status(&error.to_string());
+                    self.telemetry.sync_failed(event.reason);
+                    self.events.record(about.clone(), event);
                 }
             }
         }
         if let Some(event) = &conclusion.last_event {
             self.events.record(about, event.clone());
         }
-        if self.is_there(record) {
-            self.histories.commit(&record.uid, &conclusion.changes);
-            if let Some(desired) = conclusion.desired {
-                self.telemetry.desired(&record.key.namespace, &record.key.name, desired);
+    }
+
+    /// How old what the metrics APIs answered is, each by its oldest sample. A sample from the future is not old.
+    fn count_ages(&self, answers: &Answers<'_>, now: Timestamp) {
+        for answer in answers.metrics.iter().filter_map(|answer| answer.as_ref()?.as_ref().ok()) {
+            let (api, oldest) = match answer {
+                Answer::Resource(pods) => (Api::Resource, pods.iter().filter_map(|pod| pod.timestamp).min()),
+                Answer::Custom(values) => {
+                    (Api::Custom, values.iter().filter_map(|value| value.timestamp).min())
+                }
+                Answer::External(values) => {
+                    (Api::External, values.iter().filter_map(|value| value.timestamp).min())
+                }
+            };
+            if let Some(oldest) = oldest {
+                let age = Duration::try_from(now.duration_since(oldest)).unwrap_or_default();
+                self.telemetry.metrics_age(api, age);
+            }
+        }
+    }
+
+    /// What went wrong, by the reasons of the events that tell it, but for the one that only sums up the others.
+    fn count_failures(&self, conclusion: &Conclusion) {
+        let events = conclusion.events.iter().chain(&conclusion.last_event);
+        for event in events.filter(|event| event.kind == EventKind::Warning) {
+            match event.reason {
+                "FailedComputeMetricsReplicas" => {}
+                // As the condition calls it.
+                "FailedRescale" => self.telemetry.sync_failed("FailedUpdateScale"),
+                "SelectorRequired" => self.telemetry.sync_failed("InvalidSelector"),
+                reason => self.telemetry.sync_failed(reason),
             }
         }
     }
@@ -213,7 +267,7 @@ impl Controller {
     }
 }
 
-/// One line for a decision that changes the target, or would but for a dry run. A write that failed has a line of its
+/// One line for a decision that changes the target, or would if writing were allowed. A write that failed has a line of its
 /// own; what users live with stands out only on demand, as the warnings that are sent as events.
 fn log(key: &Key, conclusion: &Conclusion, outcome: &WriteOutcome, at: Timestamp) {
     if matches!(outcome, WriteOutcome::Done | WriteOutcome::Withheld) {
@@ -225,7 +279,7 @@ fn log(key: &Key, conclusion: &Conclusion, outcome: &WriteOutcome, at: Timestamp
             to = explanation.desired,
             metric = metric.as_deref(),
             limited_by = explanation.limiting_step().map(LimitingStep::as_str),
-            dry_run = (*outcome == WriteOutcome::Withheld).then_some(true),
+            withheld = (*outcome == WriteOutcome::Withheld).then_some(true),
             "{}",
             explanation.sentence(at)
         );
@@ -235,6 +289,11 @@ fn log(key: &Key, conclusion: &Conclusion, outcome: &WriteOutcome, at: Timestamp
             tracing::debug!(hpa = %key, reason = event.reason, "{}", event.message);
         }
     }
+}
+
+/// Whether the write that was decided failed.
+fn failed(outcome: &WriteOutcome) -> bool {
+    matches!(outcome, WriteOutcome::Failed(_))
 }
 
 /// The HPA whose status is written.

@@ -89,6 +89,8 @@ pub enum Standing {
     Leads {
         /// The holder before.
         after: Option<String>,
+        /// How long before that another one renewed the Lease or gave it back, if any did.
+        since_others: Option<Duration>,
     },
 }
 
@@ -173,7 +175,8 @@ impl Candidate {
                     after = before.as_deref(),
                     "this replica leads"
                 );
-                self.standing.send_replace(Standing::Leads { after: before });
+                let since_others = self.elector.since_others(Instant::now(), self.parts.clock.now());
+                self.standing.send_replace(Standing::Leads { after: before, since_others });
                 return begun;
             }
             let follows = self.follows();

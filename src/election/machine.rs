@@ -19,7 +19,18 @@ pub struct Elector {
     /// `--leader-elect-lease-duration`, in whole seconds as the Lease has it.
     length_seconds: i32,
     observed: Option<Observed>,
+    /// What was seen last of others' work on the Lease.
+    others: Option<Others>,
     phase: Phase,
+}
+
+/// The last time that somebody else renewed the Lease, or gave it back.
+#[derive(Debug, Clone, Copy)]
+enum Others {
+    /// Before our eyes.
+    Seen(Instant),
+    /// Before we looked: when, by their clock.
+    Told(Option<Timestamp>),
 }
 
 /// The Lease as it was last seen to change.
@@ -85,7 +96,7 @@ impl Elector {
     /// A candidate that has seen nothing yet.
     pub fn new(identity: impl Into<Arc<str>>, length: Duration) -> Self {
         let length_seconds = i32::try_from(length.as_secs()).unwrap_or(i32::MAX);
-        Self { identity: identity.into(), length_seconds, observed: None, phase: Phase::Idle }
+        Self { identity: identity.into(), length_seconds, observed: None, others: None, phase: Phase::Idle }
     }
 
     /// Moves on. `now` runs only forward; `wall` is what the Lease is told.
@@ -150,7 +161,14 @@ impl Elector {
     pub fn observe(&mut self, lease: Lease, now: Instant) {
         match &mut self.observed {
             Some(observed) if observed.lease.record == lease.record => observed.lease = lease,
-            _ => self.observed = Some(Observed { lease, at: now }),
+            _ => {
+                if lease.record.holder != *self.identity {
+                    let is_new = self.observed.is_some();
+                    self.others =
+                        Some(if is_new { Others::Seen(now) } else { Others::Told(lease.record.renew_time) });
+                }
+                self.observed = Some(Observed { lease, at: now });
+            }
         }
     }
 
@@ -163,6 +181,15 @@ impl Elector {
     pub fn holder(&self) -> Option<&str> {
         let observed = self.observed.as_ref()?;
         observed.lease.record.is_held().then_some(observed.lease.record.holder.as_str())
+    }
+
+    /// How long ago somebody else renewed the Lease or gave it back; `None` if nobody ever did. What happened before this
+    /// process looked is known by the others' clock only.
+    pub fn since_others(&self, now: Instant, wall: Timestamp) -> Option<Duration> {
+        match self.others? {
+            Others::Seen(at) => Some(now.saturating_duration_since(at)),
+            Others::Told(renewed) => Some(wall.duration_since(renewed?).unsigned_abs()),
+        }
     }
 
     /// When the Lease that was last seen may be taken; `None` if none was seen.

@@ -23,7 +23,8 @@
 //!   of the status keeps the spec and takes the metadata, a PUT of the object keeps the status.
 //! - What follows from a deletion: finalizers, a grace period for pods on a node, owned objects, a namespace's content.
 //! - The three metrics groups, by a [`MetricsBackend`].
-//! - Access reviews: everything is allowed. There is no authentication.
+//! - SelfSubjectAccessReviews: everything is allowed, as there is no authentication. TokenReviews and
+//!   SubjectAccessReviews: what was set before ([`Reviews`]).
 //! - Faults by request ([`Faults`]), and a log of the requests ([`RequestLog`]).
 //!
 //! # What is not
@@ -59,6 +60,7 @@ mod patch;
 mod registry;
 mod requests;
 mod rest;
+mod reviews;
 mod route;
 mod scale;
 mod selectors;
@@ -87,6 +89,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::backend::{MetricsApi, MetricsBackend, MetricsReply, MetricsRequest};
 pub use self::faults::{FaultAction, FaultId, FaultRule, Faults};
 pub use self::requests::{LoggedRequest, RequestLog};
+pub use self::reviews::Reviews;
 pub use self::scale::{BareScale, ScalePath};
 pub use self::status::{FieldError, Status};
 
@@ -110,6 +113,7 @@ struct Inner {
     state: Mutex<State>,
     faults: Faults,
     requests: RequestLog,
+    reviews: Reviews,
     backend: Mutex<Option<Arc<dyn MetricsBackend>>>,
     /// Groups that discovery does not show.
     hidden: Mutex<BTreeSet<String>>,
@@ -137,6 +141,7 @@ impl Cluster {
                 state: Mutex::new(state),
                 faults: Faults::new(),
                 requests: RequestLog::default(),
+                reviews: Reviews::default(),
                 backend: Mutex::new(None),
                 hidden: Mutex::default(),
             }),
@@ -294,6 +299,11 @@ impl Cluster {
     /// What has been asked of the cluster.
     pub fn requests(&self) -> RequestLog {
         self.inner.requests.clone()
+    }
+
+    /// Whose token it is and who may do what, for reviews.
+    pub fn reviews(&self) -> Reviews {
+        self.inner.reviews.clone()
     }
 
     /// Sets who answers the metrics groups. Without a backend they answer 404, as if not installed.

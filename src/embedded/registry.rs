@@ -293,3 +293,6 @@ pub(crate) static METRICS_GROUPS: &[(&str, &str)] = &[
 
 /// The group of access reviews, which are answered and never stored.
 pub(crate) const AUTHORIZATION: (&str, &str) = ("authorization.k8s.io", "v1");
+
+/// The group of token reviews. Not in discovery: nobody looks for it there.
+pub(crate) const AUTHENTICATION: (&str, &str) = ("authentication.k8s.io", "v1");

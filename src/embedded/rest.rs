@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::backend::{MetricsApi, MetricsReply, MetricsRequest};
 use super::format::Format;
 use super::list::{self, ListOptions};
-use super::registry::{AUTHORIZATION, ResourceType, TYPES};
+use super::registry::{AUTHENTICATION, AUTHORIZATION, ResourceType, TYPES};
 use super::route::{Query, ResourcePath, Route};
 use super::scale;
 use super::selectors::Filter;
@@ -98,8 +98,8 @@ fn on_resource(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Reply {
     if let Some(api) = MetricsApi::of_group(&path.group) {
         return metrics(cluster, call, path, api);
     }
-    if (path.group.as_str(), path.version.as_str()) == AUTHORIZATION {
-        return access_review(call, path);
+    if [AUTHORIZATION, AUTHENTICATION].contains(&(path.group.as_str(), path.version.as_str())) {
+        return review(cluster, call, path);
     }
     if (path.group.as_str(), path.version.as_str()) == hpa::v1::GROUP_VERSION {
         return on_old_hpas(cluster, call, path).unwrap_or_else(Reply::Failure);
@@ -148,20 +148,28 @@ fn metrics(cluster: &Cluster, call: &Call, path: &ResourcePath, api: MetricsApi)
     }
 }
 
-/// Everybody may do everything, until a fault rule says otherwise. What is asked does not matter, so the protobuf
-/// that kubectl sends here is not read.
-fn access_review(call: &Call, path: &ResourcePath) -> Reply {
-    if path.resource != "selfsubjectaccessreviews" {
-        return Reply::no_such_path();
-    }
+/// Whoever asks for himself may do everything, until a fault rule says otherwise. What is asked does not matter then, so
+/// the protobuf that kubectl sends here is not read. What is asked about others has been set.
+fn review(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Reply {
+    let kind = match (path.group.as_str(), path.resource.as_str()) {
+        ("authorization.k8s.io", "selfsubjectaccessreviews") => "SelfSubjectAccessReview",
+        ("authorization.k8s.io", "subjectaccessreviews") => "SubjectAccessReview",
+        ("authentication.k8s.io", "tokenreviews") => "TokenReview",
+        _ => return Reply::no_such_path(),
+    };
     if call.route.verb != "create" {
         return Status::method_not_allowed().into();
     }
     let mut review = body(call).unwrap_or_else(|_| json!({ "spec": {} }));
+    let status = match kind {
+        "TokenReview" => cluster.reviews().token(&review),
+        "SubjectAccessReview" => cluster.reviews().access(&review),
+        _ => json!({ "allowed": true }),
+    };
     let fields = object::map(&mut review);
-    fields.insert("apiVersion".to_owned(), "authorization.k8s.io/v1".into());
-    fields.insert("kind".to_owned(), "SelfSubjectAccessReview".into());
-    fields.insert("status".to_owned(), json!({ "allowed": true }));
+    fields.insert("apiVersion".to_owned(), format!("{}/{}", path.group, path.version).into());
+    fields.insert("kind".to_owned(), kind.into());
+    fields.insert("status".to_owned(), status);
     Reply::json(201, &review)
 }
 

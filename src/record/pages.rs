@@ -73,30 +73,17 @@ impl Decisions {
         &self.record
     }
 
-    /// Answers a GET. `path` is what follows `/decisions`.
-    pub fn answer(&self, path: &str, query: Option<&str>) -> Answer {
-        if path.is_empty() {
-            return self
-                .page(query.unwrap_or_default())
-                .unwrap_or_else(|message| Answer::failure(StatusCode::BAD_REQUEST, message));
-        }
-        let mut segments = path.strip_prefix('/').unwrap_or(path).split('/');
-        let (Some(namespace), Some(name), None) = (segments.next(), segments.next(), segments.next()) else {
-            let message = "the pages are /decisions and /decisions/{namespace}/{name}".to_owned();
-            return Answer::failure(StatusCode::NOT_FOUND, message);
-        };
-        let (namespace, name) = match (segment("namespace", namespace, 63), segment("name", name, 253)) {
-            (Ok(namespace), Ok(name)) => (namespace, name),
-            (Err(message), _) | (_, Err(message)) => {
-                return Answer::failure(StatusCode::BAD_REQUEST, message);
-            }
-        };
-        match self.of(&Key::new(namespace, name.as_str())) {
-            Some(list) => Answer::json(StatusCode::OK, &list),
-            None => Answer::failure(
-                StatusCode::NOT_FOUND,
-                format!("horizontalpodautoscalers.autoscaling {name:?} not found"),
-            ),
+    /// Answers a GET.
+    pub fn answer(&self, asked: &Asked) -> Answer {
+        match asked {
+            Asked::Page(page) => self.page(page),
+            Asked::One(key) => match self.of(key) {
+                Some(list) => Answer::json(StatusCode::OK, &list),
+                None => Answer::failure(
+                    StatusCode::NOT_FOUND,
+                    format!("horizontalpodautoscalers.autoscaling {:?} not found", key.name),
+                ),
+            },
         }
     }
 
@@ -114,12 +101,15 @@ impl Decisions {
         })
     }
 
-    fn page(&self, query: &str) -> Result<Answer, String> {
-        let Page { limit, after } = Page::parse(query)?;
-        let keys = self.controller.hpas.keys();
-        let start = after.map_or(0, |after| keys.partition_point(|key| *key <= after));
+    fn page(&self, page: &Page) -> Answer {
+        let Page { limit, after, namespace } = page;
+        let mut keys = self.controller.hpas.keys();
+        if let Some(namespace) = namespace {
+            keys.retain(|key| *key.namespace == **namespace);
+        }
+        let start = after.as_ref().map_or(0, |after| keys.partition_point(|key| key <= after));
         let rest = keys.get(start..).unwrap_or_default();
-        let (page, remaining) = rest.split_at(limit.min(rest.len()));
+        let (page, remaining) = rest.split_at((*limit).min(rest.len()));
         let more = page.last().filter(|_| !remaining.is_empty());
         let list = DecisionSummaryList {
             api_version: API_VERSION.to_owned(),
@@ -132,7 +122,7 @@ impl Decisions {
             now: self.controller.clock.now(),
             items: page.iter().filter_map(|key| self.summary(key)).collect(),
         };
-        Ok(Answer::json(StatusCode::OK, &list))
+        Answer::json(StatusCode::OK, &list)
     }
 
     /// The last decision of an HPA; `None` if it was not decided yet.
@@ -191,17 +181,63 @@ fn metadata(hpa: &HpaRecord) -> HpaMetadata {
     }
 }
 
+/// What is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Asked {
+    /// The last decision of several HPAs.
+    Page(Page),
+    /// The record of one HPA.
+    One(Key),
+}
+
+impl Asked {
+    /// Reads what follows `/decisions` in a path. The error is the answer.
+    pub fn parse(path: &str, query: Option<&str>) -> Result<Self, Answer> {
+        let bad = |message| Answer::failure(StatusCode::BAD_REQUEST, message);
+        if path.is_empty() {
+            return Page::parse(query.unwrap_or_default()).map(Self::Page).map_err(bad);
+        }
+        let mut segments = path.strip_prefix('/').unwrap_or(path).split('/');
+        let (Some(namespace), Some(name), None) = (segments.next(), segments.next(), segments.next()) else {
+            let message = "the pages are /decisions and /decisions/{namespace}/{name}".to_owned();
+            return Err(Answer::failure(StatusCode::NOT_FOUND, message));
+        };
+        let namespace = segment("namespace", namespace, 63).map_err(bad)?;
+        let name = segment("name", name, 253).map_err(bad)?;
+        Ok(Self::One(Key::new(namespace, name.as_str())))
+    }
+
+    /// The namespace it is about; none: all.
+    pub fn namespace(&self) -> Option<&str> {
+        match self {
+            Self::Page(page) => page.namespace.as_deref(),
+            Self::One(key) => Some(&key.namespace),
+        }
+    }
+
+    /// The HPA it is about; none: all of the namespace.
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Self::Page(_) => None,
+            Self::One(key) => Some(&key.name),
+        }
+    }
+}
+
 /// Which page of HPAs is asked for.
-#[derive(Debug, PartialEq, Eq)]
-struct Page {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
     limit: usize,
     after: Option<Key>,
+    /// Only its HPAs.
+    namespace: Option<String>,
 }
 
 impl Page {
-    /// Reads `limit` and `continue` as Kubernetes' lists take them; an empty or zero one is as if it were not given.
+    /// Reads `limit` and `continue` as Kubernetes' lists take them, and `namespace`; an empty or zero one is as if it
+    /// were not given.
     fn parse(query: &str) -> Result<Self, String> {
-        let mut page = Self { limit: PAGE, after: None };
+        let mut page = Self { limit: PAGE, after: None, namespace: None };
         for (key, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
             let value = decode(value).ok_or_else(|| format!("{key} is not UTF-8"))?;
             match key {
@@ -216,6 +252,7 @@ impl Page {
                     })?;
                     page.after = Some(Key::new(namespace, name));
                 }
+                "namespace" if !value.is_empty() => page.namespace = Some(segment("namespace", &value, 63)?),
                 _ => {}
             }
         }

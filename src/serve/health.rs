@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::Full;
 
-use super::plain;
+use super::pages::plain;
 
 /// The named health checks, in the order in which they were added. Clones are the same registry.
 #[derive(Debug, Clone, Default)]
@@ -17,8 +17,11 @@ pub struct Health(Arc<Mutex<Vec<Check>>>);
 struct Check {
     name: String,
     scope: Scope,
-    state: Box<dyn Fn() -> Result<(), String> + Send>,
+    state: Box<dyn Fn() -> State + Send>,
 }
+
+/// Whether a check holds, with more to say about it, which may be nothing; or why it does not.
+pub(super) type State = Result<String, String>;
 
 /// Which question a check belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +49,16 @@ impl Health {
         scope: Scope,
         state: impl Fn() -> Result<(), String> + Send + 'static,
     ) {
+        self.note(name, scope, move || state().map(|()| String::new()));
+    }
+
+    /// The same for a check that has something to tell where it holds, too.
+    pub fn note(
+        &self,
+        name: impl Into<String>,
+        scope: Scope,
+        state: impl Fn() -> Result<String, String> + Send + 'static,
+    ) {
         self.lock().push(Check { name: name.into(), scope, state: Box::new(state) });
     }
 
@@ -68,8 +81,8 @@ impl Health {
     }
 
     /// Name and state of everything that counts.
-    pub(super) fn states(&self, scope: Scope) -> Vec<(String, Result<(), String>)> {
-        let mut states = vec![("ping".to_owned(), Ok(()))];
+    pub(super) fn states(&self, scope: Scope) -> Vec<(String, State)> {
+        let mut states = vec![("ping".to_owned(), Ok(String::new()))];
         let checks = self.lock();
         let counting = checks.iter().filter(|check| check.counts_for(scope));
         states.extend(counting.map(|check| (check.name.clone(), (check.state)())));
@@ -105,10 +118,10 @@ impl fmt::Debug for Check {
     }
 }
 
-pub(super) fn one_check(name: &str, states: Vec<(String, Result<(), String>)>) -> Response<Full<Bytes>> {
+pub(super) fn one_check(name: &str, states: Vec<(String, State)>) -> Response<Full<Bytes>> {
     match states.into_iter().find(|(other, _)| *other == name) {
         None => plain(StatusCode::NOT_FOUND, "404 page not found\n".to_owned()),
-        Some((_, Ok(()))) => plain(StatusCode::OK, "ok".to_owned()),
+        Some((_, Ok(_))) => plain(StatusCode::OK, "ok".to_owned()),
         Some((_, Err(reason))) => {
             plain(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {reason}\n"))
         }
@@ -117,7 +130,7 @@ pub(super) fn one_check(name: &str, states: Vec<(String, Result<(), String>)>) -
 
 pub(super) fn all_checks(
     group: &str,
-    states: &[(String, Result<(), String>)],
+    states: &[(String, State)],
     query: Option<&str>,
 ) -> Response<Full<Bytes>> {
     let query: Vec<_> =
@@ -129,7 +142,8 @@ pub(super) fn all_checks(
         // Writing to a string cannot fail.
         let _ = match state {
             _ if excluded.remove(name.as_str()) => writeln!(text, "[+]{name} excluded: ok"),
-            Ok(()) => writeln!(text, "[+]{name} ok"),
+            Ok(more) if more.is_empty() => writeln!(text, "[+]{name} ok"),
+            Ok(more) => writeln!(text, "[+]{name} ok: {more}"),
             Err(reason) => {
                 failed = true;
                 writeln!(text, "[-]{name} failed: {reason}")

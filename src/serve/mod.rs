@@ -1,123 +1,209 @@
-//! Health, metrics and decisions over HTTP/1.1.
+//! Health, metrics and decisions, over HTTPS to whoever may see them, as every component of Kubernetes serves them.
 //!
-//! Meant for a loopback address: there is neither TLS nor a check of who asks. What a stranger can do all the same is
-//! bounded: connections, header size, and the time to send a header.
+//! The secure port asks who somebody is and what that one may see ([`Access`]); a loopback port without TLS, if one is
+//! asked for, answers everybody. What a stranger can do is bounded on both: connections, header size, the time of a
+//! handshake and of a header, and reviews at once.
 //!
-//! | path | answer |
-//! |---|---|
-//! | `/healthz`, `/livez` | `ok` as long as the process works |
-//! | `/readyz` | `ok` once the caches are filled and the API server answers |
-//! | `/metrics` | Prometheus' text format |
-//! | `/decisions`, `/decisions/{namespace}/{name}` | the record of decisions, as JSON (`docs/decisions.md`) |
-//! | `/parity` | what a dry run has compared, as JSON (`docs/shadow.md`) |
+//! | path | answer | to whom |
+//! |---|---|---|
+//! | `/healthz`, `/livez` | `ok` as long as the process works | everybody |
+//! | `/readyz` | `ok` once the caches are filled and the API server answers | everybody |
+//! | `/metrics` | Prometheus' text format | who may get this path |
+//! | `/version`, `/statusz`, `/flagz` | the program, its state, its flags | who may get this path |
+//! | `/decisions`, `/decisions/{namespace}/{name}` | the record of decisions, as JSON (`docs/decisions.md`) | who may list or get these HPAs |
+//! | `/parity` | what a dry run has compared, as JSON (`docs/shadow.md`) | who may list all HPAs |
 //!
 //! The health paths take `?verbose` and `?exclude=name`, and have a page per check (`/readyz/ping`), in the format of
 //! Kubernetes' components. Unlike there, a failed check names its reason.
 
+pub mod access;
+mod component;
+mod connections;
+mod error;
 mod health;
+mod pages;
 #[cfg(test)]
 mod tests;
+pub mod tls;
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
-use http::{Method, Request, Response, StatusCode};
+use http::{Request, Response};
 use http_body_util::Full;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::ServerConfig;
+use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
+pub use self::access::Access;
+pub use self::component::Component;
+use self::connections::{Activity, IDLE};
+pub use self::error::ServeError;
 pub use self::health::{Condition, Health, Scope};
-use self::health::{all_checks, one_check};
-use crate::record::{Answer, Decisions};
-use crate::shadow::Parity;
-use crate::telemetry::exposition;
-use crate::telemetry::metrics::Metrics;
+pub use self::pages::{Endpoints, JsonPage};
+use self::tls::Certificates;
+use crate::cli::config::Serving;
+use crate::record::Answer;
 
-/// A client that has not sent its header by then is gone or means no good. Also ends idle connections.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
-/// hyper's least buffer; a scrape's header is a tenth of it.
+/// A client that has not shaken hands by then means no good.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// The same for a header. Also ends idle connections, as hyper does not tell the two apart: longer than most pauses
+/// between scrapes, and no multiple of them, so that a scrape does not meet the end of its connection.
+const HEADER_TIMEOUT: Duration = IDLE;
+/// hyper's least buffer. A token of a ServiceAccount has one kilobyte, one of an OpenID provider up to four.
 const MAX_HEADER_BYTES: usize = 8 * 1024;
 const MAX_HEADERS: usize = 64;
-/// Scrapers and probes keep one or two each.
-const MAX_CONNECTIONS: usize = 64;
-/// How long requests under way may take after the stop.
-const DRAIN: Duration = Duration::from_secs(5);
-/// Before accepting again when that failed, which out of file descriptors it does at once and again.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
-/// What is served. Clones are the same.
-#[derive(Debug, Clone)]
-pub struct Endpoints {
-    /// The checks behind the health paths.
-    pub health: Health,
-    /// The metrics behind `/metrics`.
-    pub metrics: Metrics,
-    /// The record behind `/decisions`; `None` if none is kept.
-    pub decisions: Option<Decisions>,
-    /// The comparison behind `/parity`; `None` if this is no dry run.
-    pub parity: Option<Parity>,
+/// The ports, taken but not answered yet.
+#[derive(Debug)]
+pub struct Server {
+    secure: Option<Secure>,
+    plain: Option<TcpListener>,
 }
 
-/// Serves connections until `stop`; then ends after the requests under way, or five seconds.
-pub async fn serve(listener: TcpListener, endpoints: Endpoints, stop: CancellationToken) {
-    let connections = TaskTracker::new();
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    // Dropped at the end, which ends what was not drained.
-    let abort = CancellationToken::new();
-    let _abort = abort.clone().drop_guard();
-    loop {
-        let accepted = async {
-            // The semaphore is never closed.
-            let place = Arc::clone(&places).acquire_owned().await.ok();
-            (place, listener.accept().await)
+#[derive(Debug)]
+struct Secure {
+    listener: TcpListener,
+    tls: Arc<ServerConfig>,
+    certificates: Arc<Certificates>,
+}
+
+impl Server {
+    /// Takes the ports and reads the certificates. Must be called within a tokio runtime.
+    pub fn bind(serving: &Serving) -> Result<Self, ServeError> {
+        let secure = if serving.port == 0 {
+            None
+        } else {
+            let (tls, certificates) = tls::server(serving)?;
+            let address = SocketAddr::new(serving.address, serving.port);
+            let listener = connections::listen(address, serving.share_port)
+                .map_err(|source| ServeError::Listen { address, source })?;
+            Some(Secure { listener, tls, certificates })
         };
-        let (place, accepted) = tokio::select! {
-            biased;
-            () = stop.cancelled() => break,
-            accepted = accepted => accepted,
+        let plain = match serving.plain {
+            None => None,
+            Some(address) => Some(
+                connections::listen(address, false)
+                    .map_err(|source| ServeError::ListenPlain { address, source })?,
+            ),
         };
-        match accepted {
-            Ok((stream, _)) => {
-                let (endpoints, stop, abort) = (endpoints.clone(), stop.clone(), abort.clone());
-                connections.spawn(async move {
-                    abort.run_until_cancelled(serve_connection(stream, endpoints, stop)).await;
-                    drop(place);
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection for health, metrics and decisions");
-                tokio::select! {
-                    biased;
-                    () = stop.cancelled() => break,
-                    () = tokio::time::sleep(ACCEPT_PAUSE) => {}
+        Ok(Self { secure, plain })
+    }
+
+    /// Where HTTPS is served, if it is.
+    pub fn secure_address(&self) -> Option<SocketAddr> {
+        self.secure.as_ref()?.listener.local_addr().ok()
+    }
+
+    /// Where it is served without TLS, if it is.
+    pub fn plain_address(&self) -> Option<SocketAddr> {
+        self.plain.as_ref()?.local_addr().ok()
+    }
+
+    /// Serves until `stop`; then ends after the requests under way, or five seconds.
+    pub async fn run(self, endpoints: Endpoints, access: Access, stop: CancellationToken) {
+        let secure = async {
+            let Some(Secure { listener, tls, certificates }) = self.secure else { return };
+            let upkeep = async { tokio::join!(certificates.keep_current(), access.keep_current()) };
+            let accepting = connections::accept(listener, &stop, |stream| {
+                let (acceptor, endpoints) = (TlsAcceptor::from(Arc::clone(&tls)), endpoints.clone());
+                let (access, stop) = (access.clone(), stop.clone());
+                async move {
+                    let activity = Arc::clone(&stream.activity);
+                    match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
+                        Ok(Ok(stream)) => {
+                            let certificates = stream.get_ref().1.peer_certificates();
+                            let certificates = certificates.map(<[_]>::to_vec).unwrap_or_default();
+                            let guard = Guard { access, certificates, activity };
+                            serve_with(stream, endpoints, Some(guard), stop).await;
+                        }
+                        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+                        Err(_) => tracing::debug!("a TLS handshake took more than {HANDSHAKE:?}"),
+                    }
                 }
+            });
+            tokio::select! {
+                biased;
+                () = accepting => {}
+                _ = upkeep => {}
             }
+        };
+        let plain = async {
+            let Some(listener) = self.plain else { return };
+            let serve = |stream| serve_connection(stream, endpoints.clone(), stop.clone());
+            connections::accept(listener, &stop, serve).await;
+        };
+        tokio::join!(secure, plain);
+    }
+}
+
+/// What stands before the pages on one connection.
+#[derive(Debug)]
+struct Guard {
+    access: Access,
+    certificates: Vec<CertificateDer<'static>>,
+    activity: Arc<Activity>,
+}
+
+impl Guard {
+    /// The refusal, if somebody may not see what is asked for.
+    async fn refuses(&self, request: &Request<Incoming>) -> Option<Response<Full<Bytes>>> {
+        if self.access.open_paths().contain(request.uri().path()) {
+            return None;
+        }
+        let allowed = async {
+            let user = self.access.user(&self.certificates, request.headers()).await?;
+            match pages::action(request.method(), request.uri()) {
+                Some(action) => self.access.allow(&user, &action).await,
+                None => Ok(()),
+            }
+        };
+        match allowed.await {
+            Ok(()) => {
+                self.activity.is_welcome();
+                None
+            }
+            Err(denial) => Some(pages::json(Answer::failure(denial.status, denial.message))),
         }
     }
-    connections.close();
-    // Nothing to do about those that do not end.
-    let _ = tokio::time::timeout(DRAIN, connections.wait()).await;
 }
 
-/// Serves one connection until its other side ends it, or after `stop` until the request under way is answered.
+/// Serves one connection, whoever asks, until its other side ends it, or after `stop` until the request under way is
+/// answered.
 pub async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     endpoints: Endpoints,
     stop: CancellationToken,
 ) {
-    let service = service_fn(|request: Request<hyper::body::Incoming>| {
-        let response = answer(&endpoints, request.method(), request.uri());
-        async { Ok::<_, Infallible>(response) }
+    serve_with(stream, endpoints, None, stop).await;
+}
+
+async fn serve_with(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    endpoints: Endpoints,
+    guard: Option<Guard>,
+    stop: CancellationToken,
+) {
+    let service = service_fn(|request: Request<Incoming>| {
+        let (endpoints, guard) = (&endpoints, &guard);
+        async move {
+            let refusal = match guard {
+                Some(guard) => guard.refuses(&request).await,
+                None => None,
+            };
+            Ok::<_, Infallible>(refusal.unwrap_or_else(|| pages::answer(endpoints, &request)))
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -137,88 +223,4 @@ pub async fn serve_connection(
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection for health, metrics and decisions broke");
     }
-}
-
-/// What a path names.
-#[derive(Debug, Clone, Copy)]
-enum Page<'a> {
-    /// All health checks of a group, or one of them.
-    Health {
-        scope: Scope,
-        group: &'a str,
-        check: &'a str,
-    },
-    Metrics,
-    /// What follows `/decisions`.
-    Decisions(&'a str),
-    Parity,
-}
-
-impl<'a> Page<'a> {
-    fn of(path: &'a str) -> Option<Self> {
-        let page = path.strip_prefix('/')?;
-        let (group, check) = page.split_once('/').unwrap_or((page, ""));
-        match group {
-            "healthz" | "livez" => Some(Self::Health { scope: Scope::Live, group, check }),
-            "readyz" => Some(Self::Health { scope: Scope::Ready, group, check }),
-            "metrics" if page == group => Some(Self::Metrics),
-            "parity" if page == group => Some(Self::Parity),
-            "decisions" => page.strip_prefix(group).map(Self::Decisions),
-            _ => None,
-        }
-    }
-}
-
-fn answer(endpoints: &Endpoints, method: &Method, uri: &http::Uri) -> Response<Full<Bytes>> {
-    let Some(page) = Page::of(uri.path()) else {
-        return plain(StatusCode::NOT_FOUND, "404 page not found\n".to_owned());
-    };
-    if !matches!(*method, Method::GET | Method::HEAD) {
-        let (status, message) = (StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered");
-        let mut response = match page {
-            Page::Decisions(_) | Page::Parity => json(Answer::failure(status, message.to_owned())),
-            Page::Health { .. } | Page::Metrics => plain(status, format!("405 {message}\n")),
-        };
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-        return response;
-    }
-    match page {
-        Page::Metrics => typed(StatusCode::OK, exposition::CONTENT_TYPE, endpoints.metrics.render()),
-        Page::Health { scope, group, check: "" } => {
-            all_checks(group, &endpoints.health.states(scope), uri.query())
-        }
-        Page::Health { scope, check, .. } => one_check(check, endpoints.health.states(scope)),
-        Page::Parity => json(endpoints.parity.as_ref().map_or_else(
-            || {
-                let message = "nothing is compared: this controller was started without --dry-run";
-                Answer::failure(StatusCode::NOT_FOUND, message.to_owned())
-            },
-            Parity::answer,
-        )),
-        Page::Decisions(rest) => json(endpoints.decisions.as_ref().map_or_else(
-            || {
-                let message = "no decisions are recorded: --decisions-per-hpa is 0";
-                Answer::failure(StatusCode::NOT_FOUND, message.to_owned())
-            },
-            |decisions| decisions.answer(rest, uri.query()),
-        )),
-    }
-}
-
-fn plain(status: StatusCode, text: String) -> Response<Full<Bytes>> {
-    typed(status, "text/plain; charset=utf-8", text)
-}
-
-fn json(answer: Answer) -> Response<Full<Bytes>> {
-    typed(answer.status, "application/json", answer.json)
-}
-
-fn typed(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(body.into()));
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
-    response
 }

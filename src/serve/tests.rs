@@ -2,9 +2,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::*;
+use crate::api::client::{ClientOptions, Clients};
+use crate::cli::Config;
+use crate::clock::{SharedClock, SystemClock};
+use crate::embedded::Cluster;
+use crate::telemetry::metrics::Metrics;
 
 fn endpoints() -> Endpoints {
-    Endpoints { health: Health::new(), metrics: Metrics::new(), decisions: None, parity: None }
+    Endpoints::new(Health::new(), Metrics::new(), None)
 }
 
 /// Status line's code, header text and body of one request on a connection of its own.
@@ -50,6 +55,16 @@ async fn a_dead_process_is_not_ready_either() {
     assert_eq!(ask(&endpoints, "GET /livez").await.0, 500);
     let (status, _, body) = ask(&endpoints, "GET /readyz?verbose").await;
     assert_eq!((status, body.as_str()), (500, "[+]ping ok\n[-]workers failed: stuck\nreadyz check failed\n"));
+}
+
+#[tokio::test]
+async fn a_check_that_holds_may_have_more_to_say() {
+    let endpoints = endpoints();
+    endpoints.health.note("takeover", Scope::Ready, || Ok("holding: another one writes".to_owned()));
+    let (status, _, body) = ask(&endpoints, "GET /readyz?verbose").await;
+    let expected = "[+]ping ok\n[+]takeover ok: holding: another one writes\nreadyz check passed\n";
+    assert_eq!((status, body.as_str()), (200, expected));
+    assert_eq!(ask(&endpoints, "GET /readyz/takeover").await.2, "ok");
 }
 
 #[tokio::test]
@@ -102,10 +117,21 @@ async fn a_client_that_never_finishes_its_header_is_cut_off() {
 
 #[tokio::test]
 async fn a_port_is_served_until_the_stop_and_then_let_go() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
+    let plain = "127.0.0.1:0".parse().ok();
+    let config = Config { serving: Serving { port: 0, plain, ..Serving::default() }, ..Config::default() };
+    let ports = Server::bind(&config.serving).unwrap();
+    let address = ports.plain_address().unwrap();
+    assert_eq!(ports.secure_address(), None);
+    let clock: SharedClock = Arc::new(SystemClock);
+    let cluster = Cluster::new(Arc::clone(&clock));
+    let connector = tower::service_fn(move |_: http::Uri| {
+        let stream = cluster.dial();
+        async move { Ok::<_, std::io::Error>(TokioIo::new(stream)) }
+    });
+    let clients = Clients::over(connector, &ClientOptions::default()).unwrap();
+    let access = Access::new(&config, &clients, &ClientOptions::default(), clock).unwrap();
     let stop = CancellationToken::new();
-    let server = tokio::spawn(serve(listener, endpoints(), stop.clone()));
+    let server = tokio::spawn(ports.run(endpoints(), access, stop.clone()));
     // Left open and idle: it must not hold up the stop.
     let mut client = TcpStream::connect(address).await.unwrap();
     client.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();

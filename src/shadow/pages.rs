@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use http::StatusCode;
+
 use super::Shadow;
 use super::wire::{SHADOW_REPORT, ShadowReport};
 use crate::controller::Controller;
 use crate::record::Answer;
 use crate::record::wire::{API_VERSION, ControllerInfo};
+use crate::serve::JsonPage;
 
 /// What the shadow of one controller tells. Clones are the same.
 #[derive(Debug, Clone)]
@@ -24,6 +27,19 @@ impl Parity {
     /// Answers a GET of `/parity`.
     pub fn answer(&self) -> Answer {
         Answer::ok(&self.report())
+    }
+
+    /// The page of a process, which compares something or does not.
+    pub fn page(parity: Option<Self>) -> JsonPage {
+        Arc::new(move |_| {
+            parity.as_ref().map_or_else(
+                || {
+                    let message = "nothing is compared: this controller was started without --dry-run";
+                    Answer::failure(StatusCode::NOT_FOUND, message.to_owned())
+                },
+                Self::answer,
+            )
+        })
     }
 
     /// All that was compared.

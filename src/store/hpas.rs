@@ -8,6 +8,7 @@ use autoscaling::status::Status;
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 
+use super::listed::{Listed, within};
 use super::{Key, read, write};
 
 /// One HPA as it was received.
@@ -42,6 +43,12 @@ pub struct StatusWriter {
     pub at: Timestamp,
 }
 
+impl From<(String, Timestamp)> for StatusWriter {
+    fn from((manager, at): (String, Timestamp)) -> Self {
+        Self { manager: manager.into(), at }
+    }
+}
+
 /// What a new record, or a list, changed for one HPA.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
@@ -74,7 +81,9 @@ pub struct Hpas {
 #[derive(Debug, Default)]
 struct State {
     known: BTreeMap<Key, Known>,
-    listing: Option<BTreeMap<Key, Arc<HpaRecord>>>,
+    listed: Listed,
+    /// What the lists that have begun named so far.
+    listing: BTreeMap<Key, Arc<HpaRecord>>,
     synced: bool,
 }
 
@@ -91,16 +100,19 @@ impl Hpas {
         Self::default()
     }
 
-    /// Begins a list. Until [`Self::finish`], readers see what was known before; an unfinished list is dropped.
-    pub fn begin(&self) {
-        write(&self.state).listing = Some(BTreeMap::new());
+    /// Begins a list of a namespace, or of all. Until [`Self::finish`], readers see what was known before; an unfinished
+    /// list of the same is dropped.
+    pub fn begin(&self, namespace: Option<&str>) {
+        let mut state = write(&self.state);
+        state.listing.retain(|key, _| !within(&key.namespace, namespace));
+        state.listed.begin(namespace);
     }
 
     /// Takes in an HPA that was listed, added or changed. `None` while a list is collected: its end reports.
     pub fn apply(&self, record: HpaRecord) -> Option<Change> {
         let mut state = write(&self.state);
-        if let Some(listing) = &mut state.listing {
-            listing.insert(record.key.clone(), Arc::new(record));
+        if state.listed.covers(&record.key.namespace) {
+            state.listing.insert(record.key.clone(), Arc::new(record));
             return None;
         }
         Some(state.put(Arc::new(record)))
@@ -109,22 +121,25 @@ impl Hpas {
     /// Takes in that an HPA was deleted and hands out what was known of it.
     pub fn delete(&self, key: &Key) -> Option<Arc<HpaRecord>> {
         let mut state = write(&self.state);
-        if let Some(listing) = &mut state.listing {
-            listing.remove(key);
+        if state.listed.covers(&key.namespace) {
+            state.listing.remove(key);
             return None;
         }
         state.known.remove(key).map(|known| known.record)
     }
 
-    /// Ends a list: what it did not name is gone. Answers with every HPA that it named or removed, by key.
-    pub fn finish(&self) -> Vec<(Key, Change)> {
+    /// Ends a list: what of its namespace, or of all, it did not name is gone. Answers with every HPA that it named or
+    /// removed, by key.
+    pub fn finish(&self, namespace: Option<&str>) -> Vec<(Key, Change)> {
         let mut state = write(&self.state);
-        let Some(listing) = state.listing.take() else {
+        if !state.listed.end(namespace) {
             return Vec::new();
-        };
+        }
+        let named = state.listing.extract_if(.., |key, _| within(&key.namespace, namespace));
+        let listing: BTreeMap<_, _> = named.collect();
         let mut changes = BTreeMap::new();
         state.known.retain(|key, known| {
-            let stays = listing.contains_key(key);
+            let stays = !within(&key.namespace, namespace) || listing.contains_key(key);
             if !stays {
                 changes.insert(key.clone(), Change::Deleted { uid: Arc::clone(&known.record.uid) });
             }
@@ -283,15 +298,15 @@ mod tests {
     fn a_list_replaces_the_view_at_its_end_and_reports_what_it_changed() {
         let hpas = Hpas::new();
         assert!(!hpas.is_synced());
-        hpas.begin();
+        hpas.begin(None);
         assert_eq!(hpas.apply(record("a", "ua", Some(1), "1", 5)), None);
         hpas.apply(record("b", "ub", Some(1), "2", 5));
         assert!(hpas.is_empty());
         let change = |name: &str, change| (Key::new("shop", name), change);
-        assert_eq!(hpas.finish(), [change("a", Change::New), change("b", Change::New)]);
+        assert_eq!(hpas.finish(None), [change("a", Change::New), change("b", Change::New)]);
         assert!(hpas.is_synced());
 
-        hpas.begin();
+        hpas.begin(None);
         hpas.apply(record("b", "ub", Some(2), "7", 6));
         hpas.apply(record("c", "uc", Some(1), "8", 5));
         hpas.apply(record("d", "ud", Some(1), "9", 5));
@@ -302,20 +317,44 @@ mod tests {
             change("b", Change::SpecChanged),
             change("c", Change::New),
         ];
-        assert_eq!(hpas.finish(), changes);
+        assert_eq!(hpas.finish(None), changes);
         assert_eq!(hpas.keys(), [Key::new("shop", "b"), Key::new("shop", "c")]);
-        assert_eq!(hpas.finish(), []);
+        assert_eq!(hpas.finish(None), []);
+    }
+
+    #[test]
+    fn a_list_of_a_namespace_says_nothing_about_another() {
+        let hpas = Hpas::new();
+        let of = |namespace: &str, name: &str| {
+            let key = Key::new(namespace, name);
+            HpaRecord { key, ..record(name, &format!("u-{name}"), Some(1), "1", 5) }
+        };
+        hpas.apply(of("shop", "old"));
+        hpas.apply(of("bank", "old"));
+        hpas.begin(Some("shop"));
+        hpas.begin(Some("bank"));
+        assert_eq!(hpas.apply(of("shop", "web")), None);
+        assert_eq!(hpas.apply(of("bank", "web")), None);
+        // Begun anew, it drops what it named, and nothing of the other.
+        hpas.begin(Some("bank"));
+        assert_eq!(hpas.finish(Some("shop")).len(), 2);
+        assert_eq!(hpas.keys(), [Key::new("bank", "old"), Key::new("shop", "web")]);
+        assert_eq!(hpas.apply(of("shop", "more")), Some(Change::New));
+        let gone = Change::Deleted { uid: "u-old".into() };
+        assert_eq!(hpas.finish(Some("bank")), [(Key::new("bank", "old"), gone)]);
+        assert_eq!(hpas.finish(Some("bank")), []);
+        assert_eq!(hpas.len(), 2);
     }
 
     #[test]
     fn an_aborted_list_leaves_no_trace() {
         let hpas = Hpas::new();
         hpas.apply(record("a", "ua", Some(1), "1", 5));
-        hpas.begin();
+        hpas.begin(None);
         hpas.apply(record("b", "ub", Some(1), "2", 5));
-        hpas.begin();
+        hpas.begin(None);
         hpas.apply(record("a", "ua", Some(1), "1", 5));
-        assert_eq!(hpas.finish(), [(Key::new("shop", "a"), Change::Unchanged)]);
+        assert_eq!(hpas.finish(None), [(Key::new("shop", "a"), Change::Unchanged)]);
     }
 
     #[test]

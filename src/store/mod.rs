@@ -2,7 +2,8 @@
 //!
 //! Written by the watches, one task per resource; read by the syncs. Every method takes `&self`; the locks are
 //! inside, held for as long as one look-up or one change takes, and never across an `await`. A list that replaces
-//! what is known is collected apart (`begin`, `apply`..., `finish`), so that readers never see a part of it.
+//! what is known is collected apart (`begin`, `apply`..., `finish`), so that readers never see a part of it. A list is
+//! of the whole cluster or of one namespace; several namespaces may be listed at the same time.
 //!
 //! Memory follows the cluster: what objects share is counted by its users and goes with the last of them.
 
@@ -12,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 mod hpas;
 mod input;
 mod intern;
+mod listed;
 mod namespace;
 mod overlap;
 mod pods;

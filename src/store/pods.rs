@@ -8,6 +8,7 @@ use autoscaling::selector::Selector;
 
 use super::input::PodInput;
 use super::intern::Strings;
+use super::listed::{Listed, within};
 use super::namespace::{Entry, Namespace, SelectorId};
 use super::{read, write};
 
@@ -21,8 +22,9 @@ pub struct Pods {
 struct State {
     namespaces: BTreeMap<Arc<str>, Namespace>,
     strings: Strings,
-    /// The list that is being collected; its entries hold their shares in `namespaces` already.
-    listing: Option<Listing>,
+    listed: Listed,
+    /// What the lists that have begun named so far; these entries hold their shares in `namespaces` already.
+    listing: Listing,
     synced: bool,
 }
 
@@ -51,17 +53,18 @@ impl Pods {
         Self::default()
     }
 
-    /// Begins a list. Until [`Self::finish`], readers see what was known before; an unfinished list is dropped.
-    pub fn begin(&self) {
+    /// Begins a list of a namespace, or of all. Until [`Self::finish`], readers see what was known before; an unfinished
+    /// list of the same is dropped.
+    pub fn begin(&self, namespace: Option<&str>) {
         let mut state = write(&self.state);
-        state.drop_listing();
-        state.listing = Some(Listing::new());
+        state.drop_listing(namespace);
+        state.listed.begin(namespace);
     }
 
     /// Takes in a pod that was listed, added or changed.
     pub fn apply(&self, pod: &PodInput<'_>) {
         let state = &mut *write(&self.state);
-        let State { namespaces, strings, listing, .. } = state;
+        let State { namespaces, strings, listed, listing, .. } = state;
         if !namespaces.contains_key(pod.namespace) {
             namespaces.insert(pod.namespace.into(), Namespace::default());
         }
@@ -69,10 +72,10 @@ impl Pods {
             return;
         };
         let entry = namespace.entry(pod, strings);
-        let Some(listing) = listing else {
+        if !listed.covers(pod.namespace) {
             namespace.put(entry, strings);
             return;
-        };
+        }
         if !listing.contains_key(pod.namespace) {
             listing.insert(pod.namespace.into(), BTreeSet::new());
         }
@@ -85,29 +88,32 @@ impl Pods {
     /// Takes in that a pod was deleted.
     pub fn delete(&self, namespace: &str, name: &str) {
         let state = &mut *write(&self.state);
-        let State { namespaces, strings, listing, .. } = state;
+        let State { namespaces, strings, listed, listing, .. } = state;
         let Some(pods) = namespaces.get_mut(namespace) else {
             return;
         };
-        match listing {
-            Some(listing) => {
-                if let Some(entry) = listing.get_mut(namespace).and_then(|entries| entries.take(name)) {
-                    pods.release(&entry, strings);
-                }
-            }
-            None => pods.remove(name, strings),
+        if !listed.covers(namespace) {
+            pods.remove(name, strings);
+        } else if let Some(entry) = listing.get_mut(namespace).and_then(|entries| entries.take(name)) {
+            pods.release(&entry, strings);
         }
         if pods.is_empty() {
             namespaces.remove(namespace);
         }
     }
 
-    /// Ends a list: what it did not name is gone. Readers see the change namespace by namespace, each at once.
-    pub fn finish(&self) {
-        let Some(mut listing) = write(&self.state).listing.take() else {
-            return;
+    /// Ends a list: what of its namespace, or of all, it did not name is gone. Readers see the change namespace by
+    /// namespace, each at once.
+    pub fn finish(&self, namespace: Option<&str>) {
+        let mut listing = {
+            let state = &mut *write(&self.state);
+            if !state.listed.end(namespace) {
+                return;
+            }
+            state.take_listing(namespace)
         };
-        let namespaces: Vec<_> = read(&self.state).namespaces.keys().cloned().collect();
+        let namespaces: Vec<_> =
+            read(&self.state).namespaces.keys().filter(|name| within(name, namespace)).cloned().collect();
         for name in namespaces {
             // Taken anew for each namespace, so that readers of the others need not wait for the whole cluster.
             let state = &mut *write(&self.state);
@@ -180,8 +186,12 @@ impl Pods {
 }
 
 impl State {
-    fn drop_listing(&mut self) {
-        for (name, entries) in self.listing.take().unwrap_or_default() {
+    fn take_listing(&mut self, namespace: Option<&str>) -> Listing {
+        self.listing.extract_if(.., |name, _| within(name, namespace)).collect()
+    }
+
+    fn drop_listing(&mut self, namespace: Option<&str>) {
+        for (name, entries) in self.take_listing(namespace) {
             let Some(namespace) = self.namespaces.get_mut(&name) else {
                 continue;
             };

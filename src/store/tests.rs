@@ -97,36 +97,62 @@ fn label_sets_and_requests_are_shared_and_an_unchanged_pod_keeps_its_record() {
 #[test]
 fn readers_see_the_old_view_until_a_list_ends() {
     let pods = Pods::new();
-    pods.begin();
+    pods.begin(None);
     apply(&pods, "shop", "web-1", &[("app", "a")]);
     apply(&pods, "bank", "web-9", &[("app", "a")]);
     assert!(pods.is_empty() && !pods.is_synced());
-    pods.finish();
+    pods.finish(None);
     assert!(pods.len() == 2 && pods.is_synced());
 
-    pods.begin();
+    pods.begin(None);
     apply(&pods, "shop", "web-2", &[("app", "c")]);
     apply(&pods, "shop", "web-3", &[("app", "a")]);
     pods.delete("shop", "web-3");
     pods.delete("shop", "web-1");
     assert_eq!(names(&pods, "shop", "app"), ["web-1"]);
-    pods.finish();
+    pods.finish(None);
     assert_eq!(names(&pods, "shop", "app"), ["web-2"]);
     assert!(names(&pods, "bank", "app").is_empty());
     assert_eq!(pods.stats().namespaces, 1);
 }
 
 #[test]
+fn a_list_of_a_namespace_says_nothing_about_another() {
+    let pods = Pods::new();
+    apply(&pods, "shop", "old", &[("app", "a")]);
+    apply(&pods, "bank", "old", &[("app", "a")]);
+    pods.begin(Some("shop"));
+    pods.begin(Some("bank"));
+    apply(&pods, "shop", "web", &[("app", "a")]);
+    apply(&pods, "bank", "lost", &[("app", "lost")]);
+    pods.begin(Some("bank"));
+    apply(&pods, "bank", "web", &[("app", "a")]);
+    pods.finish(Some("shop"));
+    assert_eq!(
+        (names(&pods, "shop", "app"), names(&pods, "bank", "app")),
+        (vec!["web".into()], vec!["old".into()])
+    );
+    apply(&pods, "shop", "more", &[("app", "a")]);
+    pods.finish(Some("bank"));
+    assert_eq!(names(&pods, "shop", "app"), ["more", "web"]);
+    assert_eq!(names(&pods, "bank", "app"), ["web"]);
+    pods.begin(Some("shop"));
+    pods.finish(Some("shop"));
+    pods.delete("bank", "web");
+    assert_eq!(pods.stats(), Stats::default());
+}
+
+#[test]
 fn memory_returns_when_everything_goes() {
     let (pods, overlap) = (Pods::new(), Overlap::new());
-    pods.begin();
+    pods.begin(None);
     apply(&pods, "gone", "lost", &[("app", "c")]);
-    pods.begin();
+    pods.begin(None);
     for name in ["web-1", "web-2", "web-3"] {
         apply(&pods, "shop", name, &[("app", "a"), ("tier", "x")]);
         apply(&pods, "shop", name, &[("app", "a")]);
     }
-    pods.finish();
+    pods.finish(None);
     claim(&overlap, &pods, "hpa", "app=a");
     claim(&overlap, &pods, "hpa", "app=b");
     let expected = Stats { namespaces: 1, pods: 3, label_sets: 1, request_sets: 1, strings: 4, selectors: 1 };
@@ -254,11 +280,11 @@ proptest! {
                     model.written().remove(&(ns, pod));
                 }
                 Step::Begin => {
-                    pods.begin();
+                    pods.begin(None);
                     model.listing = Some(View::new());
                 }
                 Step::Finish => {
-                    pods.finish();
+                    pods.finish(None);
                     if let Some(listing) = model.listing.take() {
                         model.pods = listing;
                     }
@@ -284,8 +310,8 @@ proptest! {
             }
             prop_assert_eq!(pods.len(), model.pods.len());
         }
-        pods.begin();
-        pods.finish();
+        pods.begin(None);
+        pods.finish(None);
         for (ns, hpa) in model.selectors.keys() {
             overlap.release(&Key::new(ns.to_string(), format!("hpa-{hpa}")), &pods);
         }

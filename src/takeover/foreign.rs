@@ -61,7 +61,7 @@ mod tests {
         Status {
             current_replicas: current,
             desired_replicas: desired,
-            last_scale_time: scaled.map(|time| at(time)),
+            last_scale_time: scaled.map(at),
             ..Status::default()
         }
     }
@@ -94,7 +94,8 @@ mod tests {
     #[test]
     fn a_status_write_is_foreign_if_its_time_moved_and_its_manager_is_not_ours() {
         let (kcm, us) = ("kube-controller-manager", "concertina");
-        let cases: [(&str, &[(&str, &str)], &[(&str, &str)], Option<&str>); 6] = [
+        type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a [(&'a str, &'a str)], Option<&'a str>);
+        let cases: [Case<'_>; 6] = [
             ("nothing new", &[(kcm, "01:00")], &[(kcm, "01:00")], None),
             ("moved", &[(kcm, "01:00")], &[(kcm, "01:01")], Some(kcm)),
             ("first", &[(us, "01:00")], &[(us, "01:00"), (kcm, "01:01")], Some(kcm)),

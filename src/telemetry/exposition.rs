@@ -1,14 +1,14 @@
-//! Prometheus' text format 0.0.4, in the form that Kubernetes' components answer with.
+//! Prometheus' text format 0.0.4, in the form that Kubernetes' components answer with, and OpenMetrics 1.0.
 //!
-//! prometheus-client speaks OpenMetrics, which differs where scrapers and dashboards notice: the help ends in a dot
-//! that nobody wrote, the type of `x_total` is declared for `x`, and `le` is written as `1.0`. Its series come in the
-//! order of a hash map; here everything is sorted, as Go's registry does.
+//! prometheus-client speaks OpenMetrics only, and its series come in the order of a hash map. What it says is read and
+//! written again, sorted as Go's registry does. The old format differs where scrapers and dashboards notice: the help
+//! ends in a dot that nobody wrote, the type of `x_total` is declared for `x`, and `le` is written as `1.0`.
 
 use std::cmp::Ordering;
 use std::fmt::Write;
 
-/// The content type of what `render` returns.
-pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+use super::declarations::Declaration;
+use super::negotiation::Format;
 
 /// All series of one name.
 #[derive(Debug, Default)]
@@ -37,12 +37,12 @@ struct Sample {
 
 impl Family {
     /// A family of one series without labels.
-    pub(super) fn single(name: &str, help: &str, kind: &str, value: f64) -> Self {
+    pub(super) fn single(declaration: &Declaration, value: f64) -> Self {
         let samples = vec![Sample { suffix: "", bound: None, value }];
         Self {
-            name: name.to_owned(),
-            help: help.to_owned(),
-            kind: kind.to_owned(),
+            name: declaration.name.to_owned(),
+            help: declaration.help.to_owned(),
+            kind: declaration.kind.as_str().to_owned(),
             series: vec![Series { labels: String::new(), samples }],
         }
     }
@@ -71,7 +71,7 @@ pub(super) fn parse(openmetrics: &str) -> Vec<Family> {
 }
 
 /// Writes the families that have a series, sorted.
-pub(super) fn render(mut families: Vec<Family>) -> String {
+pub(super) fn render(mut families: Vec<Family>, format: Format) -> String {
     let mut text = String::new();
     families.sort_by(|one, other| one.name.cmp(&other.name));
     for family in &mut families {
@@ -79,22 +79,39 @@ pub(super) fn render(mut families: Vec<Family>) -> String {
             continue;
         }
         family.series.sort_by(|one, other| one.labels.cmp(&other.labels));
-        let Family { name, help, kind, series } = family;
-        let help = help.replace('\\', "\\\\").replace('\n', "\\n");
-        // Writing to a string cannot fail.
-        let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
-        for Series { labels, samples } in series {
+        family.write_head(&mut text, format);
+        for Series { labels, samples } in &mut family.series {
             samples.sort_by(Sample::in_go_order);
             for sample in samples {
-                let bound = sample.bound.map(|bound| format!("le=\"{}\"", go_float(bound)));
-                let comma = if bound.is_some() && !labels.is_empty() { "," } else { "" };
-                let inner = format!("{labels}{comma}{}", bound.unwrap_or_default());
-                let braced = if inner.is_empty() { inner } else { format!("{{{inner}}}") };
-                let _ = writeln!(text, "{name}{}{braced} {}", sample.suffix, go_float(sample.value));
+                sample.write(&mut text, &family.name, labels, format);
             }
         }
     }
+    if format == Format::OpenMetrics {
+        text.push_str("# EOF\n");
+    }
     text
+}
+
+impl Family {
+    /// Help and type, in OpenMetrics the unit too, which is the last word of the name.
+    fn write_head(&self, text: &mut String, format: Format) {
+        let Self { name, help, kind, .. } = self;
+        let help = help.replace('\\', "\\\\").replace('\n', "\\n");
+        // Writing to a string cannot fail.
+        let _ = match format {
+            Format::Text => write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n"),
+            Format::OpenMetrics => {
+                let name = name.strip_suffix("_total").filter(|_| kind == "counter").unwrap_or(name);
+                let help = help.replace('"', "\\\"");
+                let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+                match name.rsplit_once('_') {
+                    Some((_, unit @ ("seconds" | "bytes"))) => writeln!(text, "# UNIT {name} {unit}"),
+                    _ => Ok(()),
+                }
+            }
+        };
+    }
 }
 
 impl Family {
@@ -125,6 +142,19 @@ impl Family {
 }
 
 impl Sample {
+    fn write(&self, text: &mut String, name: &str, labels: &str, format: Format) {
+        let bound = self.bound.map(|bound| format!("le=\"{}\"", float(bound, format)));
+        let comma = if bound.is_some() && !labels.is_empty() { "," } else { "" };
+        let inner = format!("{labels}{comma}{}", bound.unwrap_or_default());
+        let braced = if inner.is_empty() { inner } else { format!("{{{inner}}}") };
+        let value = match (format, self.suffix) {
+            // A count is no float there.
+            (Format::OpenMetrics, "_bucket" | "_count") => format!("{:.0}", self.value),
+            _ => float(self.value, format),
+        };
+        let _ = writeln!(text, "{name}{}{braced} {value}", self.suffix);
+    }
+
     /// Buckets, then sum, then count.
     fn in_go_order(&self, other: &Self) -> Ordering {
         let rank = |sample: &Self| match sample.suffix {
@@ -137,6 +167,15 @@ impl Sample {
             _ => Ordering::Equal,
         })
     }
+}
+
+/// A number in either format: OpenMetrics wants to see that it is a float.
+fn float(value: f64, format: Format) -> String {
+    let mut text = go_float(value);
+    if format == Format::OpenMetrics && value.is_finite() && !text.contains(['.', 'e']) {
+        text.push_str(".0");
+    }
+    text
 }
 
 /// As Go's registry prints a number, `strconv.FormatFloat(value, 'g', -1, 64)`: the shortest digits, with an exponent
@@ -231,6 +270,43 @@ z_seconds_bucket{host=\"b\",le=\"+Inf\"} 2
 z_seconds_sum{host=\"b\"} 2.5
 z_seconds_count{host=\"b\"} 2
 ";
-        assert_eq!(render(parse(openmetrics)), expected);
+        assert_eq!(render(parse(openmetrics), Format::Text), expected);
+    }
+
+    #[test]
+    fn openmetrics_stays_openmetrics_in_order_and_with_units() {
+        let openmetrics = "\
+# HELP z_seconds Time. \"Really\"..
+# TYPE z_seconds histogram
+z_seconds_sum 2.5
+z_seconds_count 2000000
+z_seconds_bucket{le=\"1.0\"} 1
+z_seconds_bucket{le=\"+Inf\"} 2000000
+# HELP a_seconds Count.
+# TYPE a_seconds counter
+a_seconds_total{x=\"y\"} 3
+# HELP b_info Build.
+# TYPE b_info gauge
+b_info{x=\"y\"} 1
+# EOF
+";
+        let expected = "\
+# HELP a_seconds Count
+# TYPE a_seconds counter
+# UNIT a_seconds seconds
+a_seconds_total{x=\"y\"} 3.0
+# HELP b_info Build
+# TYPE b_info gauge
+b_info{x=\"y\"} 1.0
+# HELP z_seconds Time. \\\"Really\\\".
+# TYPE z_seconds histogram
+# UNIT z_seconds seconds
+z_seconds_bucket{le=\"1.0\"} 1
+z_seconds_bucket{le=\"+Inf\"} 2000000
+z_seconds_sum 2.5
+z_seconds_count 2000000
+# EOF
+";
+        assert_eq!(render(parse(openmetrics), Format::OpenMetrics), expected);
     }
 }

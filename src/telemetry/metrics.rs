@@ -1,24 +1,35 @@
-//! Every metric: name, labels, buckets and help. Nothing is global: a [`Metrics`] is made once and handed on.
+//! What is counted, and how it is shown. Nothing is global: a [`Metrics`] is made once and handed on.
 //!
-//! Names, labels, buckets and help are kube-controller-manager's (v1.37.1), the stability level in front of the help
-//! too, so that dashboards and alerts go on as they are. What upstream has not is named `concertina_`.
+//! What each metric is called and means is in [`declarations`]. What every sync counts is held ready: no label set is
+//! looked up for it, and nothing is locked but maps of counters, for reading.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use autoscaling::query::Api;
 use autoscaling::{Action, ErrorLabel};
-use prometheus_client::encoding::{EncodeLabelSet, text};
+use http::Method;
+use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{self, Registry};
 
+use super::declarations::{self as declared, Declaration};
+use super::histogram::{Buckets, Histogram};
+use super::labels::{
+    ByAnswer, ByApi, ByBuild, ByComputation, ByGroupResource, ByHost, ByHpa, ByName, ByOutcome, ByReason,
+    ByRequest, ByResource, ByRestart, ByResult, ByState, Code, Host, Resource,
+};
+pub use super::negotiation::Format;
 use super::{exposition, process};
+use crate::api::call::Call;
 
-type Seconds = Family<WorkqueueLabels, Gauge<f64, std::sync::atomic::AtomicU64>>;
-type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
+type Float = Gauge<f64, AtomicU64>;
+type Histograms<L> = Family<L, Histogram, Buckets>;
 
 /// All metrics of the process. Clones are the same metrics.
 #[derive(Debug, Clone)]
@@ -27,27 +38,39 @@ pub struct Metrics(Arc<Inner>);
 struct Inner {
     registry: Registry,
     before_render: Mutex<Vec<Box<dyn Fn() + Send>>>,
-    reconciliations: Family<ResultLabels, Counter>,
-    reconciliation_seconds: Histograms<ResultLabels>,
-    computations: Family<ComputationLabels, Counter>,
-    computation_seconds: Histograms<ComputationLabels>,
+    /// Whether this process stands by while another leads, and shows nothing that only a leader knows.
+    stands_by: AtomicBool,
+    reconciliations: Family<ByResult, Counter>,
+    reconciliation_seconds: Histograms<ByResult>,
+    computations: Family<ByComputation, Counter>,
+    computation_seconds: Histograms<ByComputation>,
     hpas: Gauge,
-    desired: Family<HpaLabels, Gauge>,
-    stale_skips: Family<ResourceLabels, Counter>,
-    queue_depth: Family<WorkqueueLabels, Gauge>,
-    queue_adds: Family<WorkqueueLabels, Counter>,
-    queue_retries: Family<WorkqueueLabels, Counter>,
-    queue_seconds: Histograms<WorkqueueLabels>,
-    work_seconds: Histograms<WorkqueueLabels>,
-    unfinished_seconds: Seconds,
-    longest_running_seconds: Seconds,
-    requests: Family<RequestLabels, Counter>,
-    request_seconds: Histograms<HostLabels>,
-    leader: Family<WorkqueueLabels, Gauge>,
-    events_dropped: Counter,
-    takeover: Family<StateLabels, Gauge>,
+    desired: Family<ByHpa, Gauge>,
+    stale_skips: Family<ByGroupResource, Counter>,
+    lateness: Histogram,
+    resource_age: Histogram,
+    custom_age: Histogram,
+    external_age: Histogram,
+    failures: Family<ByReason, Counter>,
+    queue_depth: Family<ByName, Gauge>,
+    queue_adds: Family<ByName, Counter>,
+    queue_retries: Family<ByName, Counter>,
+    queue_seconds: Histograms<ByName>,
+    work_seconds: Histograms<ByName>,
+    unfinished_seconds: Family<ByName, Float>,
+    longest_running_seconds: Family<ByName, Float>,
+    rest_requests: Family<ByAnswer, Counter>,
+    rest_seconds: Histograms<ByHost>,
+    requests: Family<ByRequest, Counter>,
+    clock_skew: Float,
+    cache_objects: Family<ByResource, Gauge>,
+    watch_restarts: Family<ByRestart, Counter>,
+    watch_age: Family<ByResource, Float>,
+    events_dropped: Family<ByReason, Counter>,
+    leader: Family<ByName, Gauge>,
+    takeover: Family<ByState, Gauge>,
     foreign_writes: Counter,
-    shadow: Family<ShadowLabels, Counter>,
+    shadow: Family<ByOutcome, Counter>,
 }
 
 /// What a leader does while another controller may be at work on the same HPAs.
@@ -74,92 +97,52 @@ impl TakeOverState {
     }
 }
 
-// Fields are labels, in the order in which Go's registry writes them: sorted.
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ResultLabels {
-    action: &'static str,
-    error: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ComputationLabels {
-    action: &'static str,
-    error: &'static str,
-    metric_type: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct HpaLabels {
-    hpa_name: String,
-    namespace: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ResourceLabels {
-    group: &'static str,
-    resource: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct WorkqueueLabels {
-    name: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RequestLabels {
-    code: String,
-    host: String,
-    method: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct HostLabels {
-    host: String,
-    verb: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct StateLabels {
-    state: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ShadowLabels {
-    result: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct BuildLabels {
-    platform: String,
-    version: &'static str,
-}
-
 impl Metrics {
     /// All metrics, at zero.
     pub fn new() -> Self {
         let mut registry = Registry::default();
-        let mut inner = Inner::declare(&mut registry);
+        let mut inner = Inner::register(&mut registry);
         inner.registry = registry;
         Self(Arc::new(inner))
     }
 
+    /// One sync began, so long after it was due.
+    pub fn sync_began(&self, lateness: Duration) {
+        self.0.lateness.observe(lateness.as_secs_f64());
+    }
+
     /// One sync ended. `duration`: from taking the key to its last write.
     pub fn reconciled(&self, action: Action, error: ErrorLabel, duration: Duration) {
-        let labels = ResultLabels { action: action.as_str(), error: error.as_str() };
+        let labels = ByResult { action: action.as_str(), error: error.as_str() };
         self.0.reconciliations.get_or_create(&labels).inc();
         self.0.reconciliation_seconds.get_or_create(&labels).observe(duration.as_secs_f64());
     }
 
     /// One metric of an HPA was computed, or failed. `metric_type`: the `type` as written in the spec.
     pub fn computed(&self, metric_type: &str, action: Action, error: ErrorLabel, duration: Duration) {
-        let labels = ComputationLabels {
-            action: action.as_str(),
-            error: error.as_str(),
-            metric_type: metric_type.to_owned(),
-        };
+        let known = ["Resource", "ContainerResource", "Pods", "Object", "External"];
+        let metric_type = known
+            .into_iter()
+            .find(|known| *known == metric_type)
+            .map_or_else(|| metric_type.to_owned().into(), Cow::Borrowed);
+        let labels = ByComputation { action: action.as_str(), error: error.as_str(), metric_type };
         self.0.computations.get_or_create(&labels).inc();
         self.0.computation_seconds.get_or_create(&labels).observe(duration.as_secs_f64());
+    }
+
+    /// A decision used an answer of a metrics API whose oldest sample is so old.
+    pub fn metrics_age(&self, api: Api, age: Duration) {
+        let histogram = match api {
+            Api::Resource => &self.0.resource_age,
+            Api::Custom => &self.0.custom_age,
+            Api::External => &self.0.external_age,
+        };
+        histogram.observe(age.as_secs_f64());
+    }
+
+    /// Something went wrong in a sync. `reason`: as conditions and events give it.
+    pub fn sync_failed(&self, reason: &'static str) {
+        self.0.failures.get_or_create(&ByReason { reason }).inc();
     }
 
     /// How many HPAs there are.
@@ -167,25 +150,27 @@ impl Metrics {
         self.0.hpas.set(level(count));
     }
 
-    /// What an HPA wants now.
+    /// What an HPA wants now. Nothing while this process stands by.
     pub fn desired(&self, namespace: &str, name: &str, replicas: i32) {
-        self.0.desired.get_or_create(&HpaLabels::of(namespace, name)).set(replicas.into());
+        if !self.0.stands_by.load(Ordering::Relaxed) {
+            self.0.desired.get_or_create(&ByHpa::of(namespace, name)).set(replicas.into());
+        }
     }
 
     /// An HPA is gone, and its series with it.
     pub fn forget(&self, namespace: &str, name: &str) {
-        self.0.desired.remove(&HpaLabels::of(namespace, name));
+        self.0.desired.remove(&ByHpa::of(namespace, name));
     }
 
     /// A sync was skipped because the cache has not seen our own last write.
     pub fn stale_skip(&self) {
-        let labels = ResourceLabels { group: "autoscaling", resource: "horizontalpodautoscalers" };
+        let labels = ByGroupResource { group: "autoscaling", resource: "horizontalpodautoscalers" };
         self.0.stale_skips.get_or_create(&labels).inc();
     }
 
     /// The metrics of one work queue, at zero.
     pub fn workqueue(&self, name: &str) -> Workqueue {
-        let labels = WorkqueueLabels { name: name.to_owned() };
+        let labels = ByName { name: name.to_owned() };
         Workqueue {
             depth: self.0.queue_depth.get_or_create_owned(&labels),
             adds: self.0.queue_adds.get_or_create_owned(&labels),
@@ -197,28 +182,60 @@ impl Metrics {
         }
     }
 
-    /// A request was answered. `code`: the status, or `<error>` where there was no answer; `host`: with port.
-    pub fn rest_request(&self, code: &str, host: &str, method: &str) {
-        let labels =
-            RequestLabels { code: code.to_owned(), host: host.to_owned(), method: method.to_owned() };
-        self.0.requests.get_or_create(&labels).inc();
+    /// A request was sent to `host` (with port) and answered with `code`, or with nothing.
+    pub fn request(&self, call: &Call, host: &Arc<str>, code: Option<u16>) {
+        let (code, host) = (Code(code), Host(Arc::clone(host)));
+        let rest = ByAnswer { code, host, method: method(call.method()) };
+        self.0.rest_requests.get_or_create(&rest).inc();
+        let own = ByRequest { code, resource: Resource(call.counted()), verb: call.verb() };
+        self.0.requests.get_or_create(&own).inc();
     }
 
-    /// How long a request took until its answer began.
-    pub fn rest_duration(&self, verb: &str, host: &str, duration: Duration) {
-        let labels = HostLabels { host: host.to_owned(), verb: verb.to_owned() };
-        self.0.request_seconds.get_or_create(&labels).observe(duration.as_secs_f64());
+    /// How long a request took, from the wait for its turn to the end of the answer.
+    pub fn request_duration(&self, verb: &Method, host: &Arc<str>, duration: Duration) {
+        let labels = ByHost { host: Host(Arc::clone(host)), verb: method(verb) };
+        self.0.rest_seconds.get_or_create(&labels).observe(duration.as_secs_f64());
     }
 
-    /// Whether this process holds a lease.
+    /// By how many seconds the API server's clock is ahead of ours.
+    pub fn clock_skew(&self, seconds: f64) {
+        self.0.clock_skew.set(seconds);
+    }
+
+    /// How many objects of a resource are held in memory.
+    pub fn cache_objects(&self, resource: &'static str, count: usize) {
+        self.0.cache_objects.get_or_create(&ByResource { resource }).set(level(count));
+    }
+
+    /// How often the watches of a resource were begun anew for this reason, in all.
+    pub fn watch_restarts(&self, resource: &'static str, reason: &'static str, total: u64) {
+        set(&self.0.watch_restarts.get_or_create(&ByRestart { reason, resource }), total);
+    }
+
+    /// How long ago the watch of a resource last showed something.
+    pub fn watch_age(&self, resource: &'static str, age: Duration) {
+        self.0.watch_age.get_or_create(&ByResource { resource }).set(age.as_secs_f64());
+    }
+
+    /// How many events were not sent for this reason, in all.
+    pub fn events_dropped(&self, reason: &'static str, total: u64) {
+        set(&self.0.events_dropped.get_or_create(&ByReason { reason }), total);
+    }
+
+    /// Whether this process holds a lease. One that does not shows no `desired_replicas`: those of its own syncs are as
+    /// old as its leadership, and the leader shows them.
     pub fn leader(&self, lease: &str, leads: bool) {
-        self.0.leader.get_or_create(&WorkqueueLabels { name: lease.to_owned() }).set(leads.into());
+        self.0.stands_by.store(!leads, Ordering::Relaxed);
+        if !leads {
+            self.0.desired.clear();
+        }
+        self.0.leader.get_or_create(&ByName { name: lease.to_owned() }).set(leads.into());
     }
 
     /// What this process does about another controller: one of the states is 1, the others are 0.
     pub fn takeover(&self, now: TakeOverState) {
         for state in TakeOverState::ALL {
-            let labels = StateLabels { state: state.as_str() };
+            let labels = ByState { state: state.as_str() };
             self.0.takeover.get_or_create(&labels).set((state == now).into());
         }
     }
@@ -230,30 +247,39 @@ impl Metrics {
 
     /// A change that another controller made was compared with the own decision. `result`: one of a fixed few.
     pub fn shadow_decision(&self, result: &'static str) {
-        self.0.shadow.get_or_create(&ShadowLabels { result }).inc();
+        self.0.shadow.get_or_create(&ByOutcome { result }).inc();
     }
 
-    /// An event was not sent: too many, or the namespace is ending.
-    pub fn event_dropped(&self) {
-        self.0.events_dropped.inc();
-    }
-
-    /// Has something brought up to date before each [`Self::render`], such as the levels of a queue. Must not block.
+    /// Has something brought up to date before the metrics are shown, such as the levels of a queue. Must not block.
     pub fn before_render(&self, update: impl Fn() + Send + 'static) {
         self.0.before_render.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(update));
     }
 
-    /// All series in Prometheus' text format, see [`exposition::CONTENT_TYPE`].
+    /// All series in Prometheus' text format.
     pub fn render(&self) -> String {
+        self.render_as(Format::Text)
+    }
+
+    /// The content type and all series, in the format that an `Accept` header prefers.
+    pub fn answer(&self, accept: &str) -> (&'static str, String) {
+        let format = Format::preferred(accept);
+        (format.content_type(), self.render_as(format))
+    }
+
+    fn render_as(&self, format: Format) -> String {
         for update in &*self.0.before_render.lock().unwrap_or_else(PoisonError::into_inner) {
             update();
+        }
+        if self.0.stands_by.load(Ordering::Relaxed) {
+            // A sync that ended while the lease was lost may have shown its result since.
+            self.0.desired.clear();
         }
         let mut openmetrics = String::new();
         // Writing to a string cannot fail.
         let _ = text::encode_registry(&mut openmetrics, &self.0.registry);
         let mut families = exposition::parse(&openmetrics);
         families.extend(process::families());
-        exposition::render(families)
+        exposition::render(families, format)
     }
 }
 
@@ -264,68 +290,89 @@ impl Default for Metrics {
 }
 
 impl Inner {
-    #[rustfmt::skip] // one metric a line
-    fn declare(to: &mut Registry) -> Self {
-        let own: Family<BuildLabels, Gauge> = Family::default();
+    fn register(to: &mut Registry) -> Self {
+        let build: Family<ByBuild, Gauge> = Family::default();
         let platform = format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH);
-        own.get_or_create(&BuildLabels { platform, version: env!("CARGO_PKG_VERSION") }).set(1);
-        add(to, "concertina_build_info", "A metric with a constant '1' value labeled by the version of Concertina and the platform on which it is running.", own);
-
+        build.get_or_create(&ByBuild { platform, version: env!("CARGO_PKG_VERSION") }).set(1);
+        add(to, &declared::BUILD, build);
+        let ages = Family::new_with_constructor(Buckets(declared::METRICS_AGE.buckets));
+        let ages = add(to, &declared::METRICS_AGE, ages);
+        let age = |api| ages.get_or_create_owned(&ByApi { api });
         Self {
+            resource_age: age("metrics.k8s.io"),
+            custom_age: age("custom.metrics.k8s.io"),
+            external_age: age("external.metrics.k8s.io"),
             registry: Registry::default(),
             before_render: Mutex::default(),
-            reconciliations: add(to, "horizontal_pod_autoscaler_controller_reconciliations_total", "[BETA] Number of reconciliations of HPA controller. The label 'action' should be either 'scale_down', 'scale_up', or 'none'. Also, the label 'error' should be either 'spec', 'internal', or 'none'. Note that if both spec and internal errors happen during a reconciliation, the first one to occur is reported in `error` label.", Family::default()),
-            reconciliation_seconds: add(to, "horizontal_pod_autoscaler_controller_reconciliation_duration_seconds", "[BETA] The time(seconds) that the HPA controller takes to reconcile once. The label 'action' should be either 'scale_down', 'scale_up', or 'none'. Also, the label 'error' should be either 'spec', 'internal', or 'none'. Note that if both spec and internal errors happen during a reconciliation, the first one to occur is reported in `error` label.", Family::new_with_constructor(sync_buckets)),
-            computations: add(to, "horizontal_pod_autoscaler_controller_metric_computation_total", "[BETA] Number of metric computations. The label 'action' should be either 'scale_down', 'scale_up', or 'none'. Also, the label 'error' should be either 'spec', 'internal', or 'none'. The label 'metric_type' corresponds to HPA.spec.metrics[*].type", Family::default()),
-            computation_seconds: add(to, "horizontal_pod_autoscaler_controller_metric_computation_duration_seconds", "[BETA] The time(seconds) that the HPA controller takes to calculate one metric. The label 'action' should be either 'scale_down', 'scale_up', or 'none'. The label 'error' should be either 'spec', 'internal', or 'none'. The label 'metric_type' corresponds to HPA.spec.metrics[*].type", Family::new_with_constructor(sync_buckets)),
-            hpas: add(to, "horizontal_pod_autoscaler_controller_num_horizontal_pod_autoscalers", "[ALPHA] Current number of controlled HPA objects.", Gauge::default()),
-            desired: add(to, "horizontal_pod_autoscaler_controller_desired_replicas", "[ALPHA] Current desired replica count for HPA objects.", Family::default()),
-            stale_skips: add(to, "horizontal_pod_autoscaler_controller_stale_sync_skips_total", "[ALPHA] Total number of HPA syncs skipped due to a stale watch cache.", Family::default()),
-            queue_depth: add(to, "workqueue_depth", "[BETA] Current depth of workqueue", Family::default()),
-            queue_adds: add(to, "workqueue_adds_total", "[BETA] Total number of adds handled by workqueue", Family::default()),
-            queue_retries: add(to, "workqueue_retries_total", "[BETA] Total number of retries handled by workqueue", Family::default()),
-            queue_seconds: add(to, "workqueue_queue_duration_seconds", "[BETA] How long in seconds an item stays in workqueue before being requested.", Family::new_with_constructor(queue_buckets)),
-            work_seconds: add(to, "workqueue_work_duration_seconds", "[BETA] How long in seconds processing an item from workqueue takes.", Family::new_with_constructor(queue_buckets)),
-            unfinished_seconds: add(to, "workqueue_unfinished_work_seconds", "[BETA] How many seconds of work has done that is in progress and hasn't been observed by work_duration. Large values indicate stuck threads. One can deduce the number of stuck threads by observing the rate at which this increases.", Family::default()),
-            longest_running_seconds: add(to, "workqueue_longest_running_processor_seconds", "[BETA] How many seconds has the longest running processor for workqueue been running.", Family::default()),
-            requests: add(to, "rest_client_requests_total", "[ALPHA] Number of HTTP requests, partitioned by status code, method, and host.", Family::default()),
-            request_seconds: add(to, "rest_client_request_duration_seconds", "[ALPHA] Request latency in seconds. Broken down by verb, and host.", Family::new_with_constructor(request_buckets)),
-            leader: add(to, "leader_election_master_status", "[ALPHA] Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. 'name' is the string used to identify the lease. Please make sure to group by name.", Family::default()),
-            events_dropped: add(to, "concertina_events_dropped_total", "Number of events that were not sent.", Counter::default()),
-            takeover: add(to, "concertina_takeover_state", "What this process does about another controller of the same HPAs: 1 for the state it is in (observing, acting, holding), 0 for the others.", Family::default()),
-            foreign_writes: add(to, "concertina_foreign_writes_total", "Writes of another controller to the status of an HPA or to a scale that one controls.", Counter::default()),
-            shadow: add(to, "concertina_shadow_decisions_total", "Changes made by another controller, compared with the own decision of that period, by result.", Family::default()),
+            stands_by: AtomicBool::new(false),
+            reconciliations: add(to, &declared::RECONCILIATIONS, Family::default()),
+            reconciliation_seconds: histograms(to, &declared::RECONCILIATION_SECONDS),
+            computations: add(to, &declared::COMPUTATIONS, Family::default()),
+            computation_seconds: histograms(to, &declared::COMPUTATION_SECONDS),
+            hpas: add(to, &declared::HPAS, Gauge::default()),
+            desired: add(to, &declared::DESIRED, Family::default()),
+            stale_skips: add(to, &declared::STALE_SKIPS, Family::default()),
+            lateness: add(to, &declared::LATENESS, Histogram::new(declared::LATENESS.buckets)),
+            failures: add(to, &declared::SYNC_FAILURES, Family::default()),
+            queue_depth: add(to, &declared::QUEUE_DEPTH, Family::default()),
+            queue_adds: add(to, &declared::QUEUE_ADDS, Family::default()),
+            queue_retries: add(to, &declared::QUEUE_RETRIES, Family::default()),
+            queue_seconds: histograms(to, &declared::QUEUE_SECONDS),
+            work_seconds: histograms(to, &declared::WORK_SECONDS),
+            unfinished_seconds: add(to, &declared::UNFINISHED_SECONDS, Family::default()),
+            longest_running_seconds: add(to, &declared::LONGEST_RUNNING_SECONDS, Family::default()),
+            rest_requests: add(to, &declared::REST_REQUESTS, Family::default()),
+            rest_seconds: histograms(to, &declared::REST_SECONDS),
+            requests: add(to, &declared::REQUESTS, Family::default()),
+            clock_skew: add(to, &declared::CLOCK_SKEW, Gauge::default()),
+            cache_objects: add(to, &declared::CACHE_OBJECTS, Family::default()),
+            watch_restarts: add(to, &declared::WATCH_RESTARTS, Family::default()),
+            watch_age: add(to, &declared::WATCH_AGE, Family::default()),
+            events_dropped: add(to, &declared::EVENTS_DROPPED, Family::default()),
+            leader: add(to, &declared::LEADER, Family::default()),
+            takeover: add(to, &declared::TAKEOVER, Family::default()),
+            foreign_writes: add(to, &declared::FOREIGN_WRITES, Counter::default()),
+            shadow: add(to, &declared::SHADOW, Family::default()),
         }
     }
 }
 
 /// Registers a metric under its full name; prometheus-client appends `_total` to counters by itself.
-fn add<M: prometheus_client::registry::Metric + Clone>(
-    registry: &mut Registry,
-    name: &str,
-    help: &str,
-    metric: M,
-) -> M {
-    registry.register(name.strip_suffix("_total").unwrap_or(name), help, metric.clone());
+fn add<M: registry::Metric + Clone>(to: &mut Registry, declaration: &Declaration, metric: M) -> M {
+    let name = declaration.name.strip_suffix("_total").unwrap_or(declaration.name);
+    to.register(name, declaration.help, metric.clone());
     metric
 }
 
-fn sync_buckets() -> Histogram {
-    Histogram::new(exponential_buckets(0.001, 2.0, 15))
-}
-
-fn queue_buckets() -> Histogram {
-    // Written out: multiplying up from 1e-8 drifts off the decimal bounds.
-    Histogram::new([1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0])
-}
-
-fn request_buckets() -> Histogram {
-    Histogram::new([0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0])
+/// Registers histograms with the declared buckets.
+fn histograms<L>(to: &mut Registry, declaration: &Declaration) -> Histograms<L>
+where
+    Histograms<L>: registry::Metric,
+    L: Clone + std::hash::Hash + Eq,
+{
+    add(to, declaration, Family::new_with_constructor(Buckets(declaration.buckets)))
 }
 
 /// A count as a gauge holds it, saturating.
 fn level(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// Shows what is counted elsewhere.
+fn set(counter: &Counter, total: u64) {
+    counter.inner().store(total, Ordering::Relaxed);
+}
+
+/// A method as client-go names it.
+fn method(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
+        _ => "other",
+    }
 }
 
 /// The metrics of one work queue; when each moves is client-go's.
@@ -336,8 +383,8 @@ pub struct Workqueue {
     retries: Counter,
     queue_seconds: Histogram,
     work_seconds: Histogram,
-    unfinished_seconds: Gauge<f64, std::sync::atomic::AtomicU64>,
-    longest_running_seconds: Gauge<f64, std::sync::atomic::AtomicU64>,
+    unfinished_seconds: Float,
+    longest_running_seconds: Float,
 }
 
 impl Workqueue {
@@ -373,12 +420,6 @@ impl Workqueue {
     }
 }
 
-impl HpaLabels {
-    fn of(namespace: &str, name: &str) -> Self {
-        Self { hpa_name: name.to_owned(), namespace: namespace.to_owned() }
-    }
-}
-
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Metrics").finish_non_exhaustive()
@@ -386,117 +427,4 @@ impl fmt::Debug for Inner {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A process in which everything has happened once.
-    fn busy() -> Metrics {
-        let metrics = Metrics::new();
-        metrics.workqueue("horizontalpodautoscaler").handed_out(Duration::from_millis(20));
-        metrics.reconciled(Action::ScaleUp, ErrorLabel::None, Duration::from_millis(3));
-        metrics.computed("Resource", Action::None, ErrorLabel::Internal, Duration::from_secs(40));
-        metrics.hpas(2);
-        metrics.desired("shop", "web", 7);
-        metrics.stale_skip();
-        metrics.rest_request("200", "10.0.0.1:443", "GET");
-        metrics.rest_duration("GET", "10.0.0.1:443", Duration::from_millis(30));
-        metrics.leader("kube-controller-manager", true);
-        metrics.event_dropped();
-        metrics.takeover(TakeOverState::Observing);
-        metrics.foreign_write();
-        metrics.shadow_decision("same");
-        metrics
-    }
-
-    #[test]
-    fn the_declared_metrics_are_these() {
-        let text = busy().render();
-        let declared: Vec<_> = text
-            .lines()
-            .filter_map(|line| line.strip_prefix("# TYPE "))
-            .filter(|line| !line.starts_with("process_"))
-            .collect();
-        let expected = [
-            "concertina_build_info gauge",
-            "concertina_events_dropped_total counter",
-            "concertina_foreign_writes_total counter",
-            "concertina_shadow_decisions_total counter",
-            "concertina_takeover_state gauge",
-            "horizontal_pod_autoscaler_controller_desired_replicas gauge",
-            "horizontal_pod_autoscaler_controller_metric_computation_duration_seconds histogram",
-            "horizontal_pod_autoscaler_controller_metric_computation_total counter",
-            "horizontal_pod_autoscaler_controller_num_horizontal_pod_autoscalers gauge",
-            "horizontal_pod_autoscaler_controller_reconciliation_duration_seconds histogram",
-            "horizontal_pod_autoscaler_controller_reconciliations_total counter",
-            "horizontal_pod_autoscaler_controller_stale_sync_skips_total counter",
-            "leader_election_master_status gauge",
-            "rest_client_request_duration_seconds histogram",
-            "rest_client_requests_total counter",
-            "workqueue_adds_total counter",
-            "workqueue_depth gauge",
-            "workqueue_longest_running_processor_seconds gauge",
-            "workqueue_queue_duration_seconds histogram",
-            "workqueue_retries_total counter",
-            "workqueue_unfinished_work_seconds gauge",
-            "workqueue_work_duration_seconds histogram",
-        ];
-        assert_eq!(declared, expected);
-    }
-
-    #[test]
-    fn series_read_as_upstreams() {
-        let text = busy().render();
-        let expected = [
-            "# HELP workqueue_depth [BETA] Current depth of workqueue\n# TYPE workqueue_depth gauge\nworkqueue_depth{name=\"horizontalpodautoscaler\"} 0\n",
-            "horizontal_pod_autoscaler_controller_reconciliations_total{action=\"scale_up\",error=\"none\"} 1\n",
-            "horizontal_pod_autoscaler_controller_reconciliation_duration_seconds_bucket{action=\"scale_up\",error=\"none\",le=\"0.002\"} 0\n",
-            "horizontal_pod_autoscaler_controller_reconciliation_duration_seconds_bucket{action=\"scale_up\",error=\"none\",le=\"0.004\"} 1\n",
-            "horizontal_pod_autoscaler_controller_metric_computation_duration_seconds_bucket{action=\"none\",error=\"internal\",metric_type=\"Resource\",le=\"16.384\"} 0\n",
-            "horizontal_pod_autoscaler_controller_metric_computation_duration_seconds_sum{action=\"none\",error=\"internal\",metric_type=\"Resource\"} 40\n",
-            "horizontal_pod_autoscaler_controller_num_horizontal_pod_autoscalers 2\n",
-            "horizontal_pod_autoscaler_controller_desired_replicas{hpa_name=\"web\",namespace=\"shop\"} 7\n",
-            "horizontal_pod_autoscaler_controller_stale_sync_skips_total{group=\"autoscaling\",resource=\"horizontalpodautoscalers\"} 1\n",
-            "workqueue_queue_duration_seconds_bucket{name=\"horizontalpodautoscaler\",le=\"1e-08\"} 0\n",
-            "workqueue_queue_duration_seconds_bucket{name=\"horizontalpodautoscaler\",le=\"0.1\"} 1\n",
-            "rest_client_requests_total{code=\"200\",host=\"10.0.0.1:443\",method=\"GET\"} 1\n",
-            "rest_client_request_duration_seconds_bucket{host=\"10.0.0.1:443\",verb=\"GET\",le=\"0.1\"} 1\n",
-            "leader_election_master_status{name=\"kube-controller-manager\"} 1\n",
-            "concertina_takeover_state{state=\"acting\"} 0\n",
-            "concertina_takeover_state{state=\"observing\"} 1\n",
-            "concertina_shadow_decisions_total{result=\"same\"} 1\n",
-        ];
-        for lines in expected {
-            assert!(text.contains(lines), "{lines} in {text}");
-        }
-        assert!(!text.contains("# EOF") && !text.contains(".0\n"), "{text}");
-    }
-
-    #[test]
-    fn a_new_process_shows_what_upstream_shows_and_no_more() {
-        let metrics = Metrics::new();
-        let text = metrics.render();
-        assert!(text.contains("\nhorizontal_pod_autoscaler_controller_num_horizontal_pod_autoscalers 0\n"));
-        assert!(!text.contains("reconciliations_total") && !text.contains("workqueue_"), "{text}");
-        metrics.workqueue("horizontalpodautoscaler");
-        let text = metrics.render();
-        assert!(text.contains("\nworkqueue_retries_total{name=\"horizontalpodautoscaler\"} 0\n"));
-        assert!(
-            text.contains("\nworkqueue_work_duration_seconds_count{name=\"horizontalpodautoscaler\"} 0\n")
-        );
-    }
-
-    #[test]
-    fn the_series_of_an_hpa_go_with_it() {
-        let metrics = busy();
-        metrics.forget("shop", "web");
-        assert!(!metrics.render().contains("desired_replicas"));
-    }
-
-    #[test]
-    fn levels_are_brought_up_to_date_before_they_are_read() {
-        let metrics = Metrics::new();
-        let queue = metrics.workqueue("q");
-        metrics.before_render(move || queue.depth(3));
-        assert!(metrics.render().contains("workqueue_depth{name=\"q\"} 3\n"));
-    }
-}
+mod tests;

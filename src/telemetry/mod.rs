@@ -1,6 +1,13 @@
 //! Logs and metrics.
 
-pub mod exposition;
+pub mod declarations;
+mod exposition;
+mod histogram;
+mod labels;
 pub mod logging;
 pub mod metrics;
+mod negotiation;
 mod process;
+mod requests;
+
+pub use self::requests::RequestMetrics;

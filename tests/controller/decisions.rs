@@ -17,12 +17,7 @@ use crate::support::{HPAS, Rig, Stage, logs};
 
 /// Status, head and body of the answer to a request.
 async fn ask(rig: &Rig, request_line: &str) -> (u16, String, String) {
-    let endpoints = Endpoints {
-        health: Health::new(),
-        metrics: rig.telemetry.clone(),
-        decisions: rig.assembly.decisions.clone(),
-        parity: None,
-    };
+    let endpoints = Endpoints::new(Health::new(), rig.telemetry.clone(), rig.assembly.decisions.clone());
     let (mut client, server) = tokio::io::duplex(1 << 20);
     let server = tokio::spawn(serve_connection(server, endpoints, CancellationToken::new()));
     let request = format!("{request_line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
@@ -140,6 +135,10 @@ async fn all_hpas_are_listed_page_by_page() {
     }
     let expected = ["api", "jobs", "mail", "shop", "web"];
     assert_eq!(names.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), expected);
+    let own: DecisionSummaryList = get(&rig, "/decisions?namespace=shop").await;
+    assert_eq!(own.items.len(), 5);
+    let other: DecisionSummaryList = get(&rig, "/decisions?namespace=sho&continue=a%2Fb").await;
+    assert_eq!((other.items.len(), other.metadata.next), (0, None));
     assert!(names.iter().all(|(_, sentence)| sentence.starts_with("stays at 4: ")));
 }
 
@@ -157,6 +156,7 @@ async fn what_cannot_be_is_refused_with_a_reason() {
         ("/decisions/Shop/web", 400, "namespace \"Shop\" cannot be"),
         ("/decisions/shop/%ff", 400, "name \"%ff\" cannot be"),
         ("/decisions//web", 400, "namespace \"\" cannot be"),
+        ("/decisions?namespace=Shop", 400, "namespace \"Shop\" cannot be"),
         ("/decisions?limit=many", 400, "limit \"many\" is not a count"),
         ("/decisions?continue=x", 400, "continue \"x\" was not given by this server"),
     ] {
@@ -202,7 +202,7 @@ async fn a_rescale_is_one_line_in_the_log_with_the_metric_and_what_limited_it() 
     ] {
         assert!(line.contains(part), "{part}: {line}");
     }
-    assert!(!line.contains("dry_run"), "{line}");
+    assert!(!line.contains("withheld"), "{line}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -210,7 +210,7 @@ async fn a_dry_run_says_what_it_would_have_done() {
     let rig = Rig::with(queue("80"), &Config { dry_run: true, ..Config::default() });
     rig.pass(1.0).await;
     let [line] = logs::with("shop/web").try_into().unwrap();
-    assert!(line.contains("dry_run=true") && line.contains("goes from 4 to 8: "), "{line}");
+    assert!(line.contains("withheld=true") && line.contains("goes from 4 to 8: "), "{line}");
     let list: DecisionList = get(&rig, "/decisions/shop/web").await;
     assert_eq!(list.decisions[0].outcome, Outcome::Withheld);
 }

@@ -94,7 +94,7 @@ async fn a_dry_run_decides_everything_and_writes_nothing() {
     let count = |verb, resource: &str| refused.get(&(verb, resource.to_owned())).copied().unwrap_or(0);
     assert!(count("update", "deployments/scale") >= 10, "{refused:?}");
     assert!(count("update", "horizontalpodautoscalers/status") >= 40, "{refused:?}");
-    assert!(count("create", "events") >= 3, "{refused:?}");
+    assert!(count("create", "events") >= 1, "{refused:?}");
     assert!(rig.assembly.controller.events.stats().refused >= 3);
     assert_eq!(rig.assembly.controller.events.stats().failed, 0);
 
@@ -103,7 +103,7 @@ async fn a_dry_run_decides_everything_and_writes_nothing() {
     let desired = r#"horizontal_pod_autoscaler_controller_desired_replicas{hpa_name="web",namespace="shop"}"#;
     assert!(rig.series(desired) > 1.0);
     let told = logs::with("goes from 4 to 8: ");
-    assert!(told.iter().all(|line| line.contains("dry_run=true") && line.contains("shop/web")), "{told:?}");
+    assert!(told.iter().all(|line| line.contains("withheld=true") && line.contains("shop/web")), "{told:?}");
     assert!(!told.is_empty());
 }
 

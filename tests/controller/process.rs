@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use concertina::cli::Config;
+use concertina::cli::config::TakeOver;
 use concertina::embedded::{FaultAction, FaultRule};
 
 use crate::support::objects::{external, hpa};
@@ -11,7 +12,7 @@ use crate::support::{Stage, logs};
 
 /// The whole process but for its command line, alone.
 fn process(stage: &Stage) -> Process {
-    Process::start(stage, "alone", Config { election: None, ..Config::default() })
+    Process::start(stage, "alone", Config { election: None, takeover: TakeOver::Off, ..Config::default() })
 }
 
 /// One HPA that wants 8 instead of 4 replicas, if it gets its metric.

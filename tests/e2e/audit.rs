@@ -94,6 +94,7 @@ impl<'a> Request<'a> {
                 self.subresource == "scale"
                     || (self.resource == "horizontalpodautoscalers" && self.subresource == "status")
             }
+            "create" if self.resource == "selfsubjectaccessreviews" => true,
             "create" | "patch" => self.resource == "events",
             _ => false,
         }

@@ -20,7 +20,7 @@ use crate::rest::Rest;
 
 /// In `system:masters`: RBAC lets it do everything.
 pub(crate) const ADMIN_TOKEN: &str = "admin-of-the-test";
-const MANAGER_TOKEN: &str = "manager-of-the-test";
+pub(crate) const MANAGER_TOKEN: &str = "manager-of-the-test";
 
 /// How long a program may take to get ready on a machine that does other things too.
 const START: Duration = Duration::from_secs(90);
@@ -152,10 +152,8 @@ impl ControlPlane {
 
     /// The same, in the hands of the caller.
     pub(crate) fn controllers(&self, name: &str, controllers: &str, more: &[String]) -> Outcome<Process> {
-        let kubeconfig = self.path("manager.kubeconfig");
-        assets::write_kubeconfig(&kubeconfig, &self.url, &self.authority(), MANAGER_TOKEN)?;
         let mut manager = Command::new(self.assets.join("kube-controller-manager"));
-        manager.arg("--kubeconfig").arg(kubeconfig);
+        manager.arg("--kubeconfig").arg(self.manager_kubeconfig()?);
         manager.arg(format!("--controllers={controllers}"));
         manager.args([
             "--use-service-account-credentials=true",
@@ -167,6 +165,13 @@ impl ControlPlane {
         ]);
         manager.args(more);
         Process::start(name, manager, &self.folder.0)
+    }
+
+    /// What kubeadm calls controller-manager.conf: a kubeconfig for user system:kube-controller-manager.
+    pub(crate) fn manager_kubeconfig(&self) -> Outcome<PathBuf> {
+        let path = self.path("manager.kubeconfig");
+        assets::write_kubeconfig(&path, &self.url, &self.authority(), MANAGER_TOKEN)?;
+        Ok(path)
     }
 
     /// A kubeconfig for a ServiceAccount, which is made if it is not there.

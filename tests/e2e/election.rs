@@ -60,7 +60,7 @@ pub(crate) async fn one_writes(mut stage: Stage) -> Outcome {
 /// Gives the time at which the API server was taken away.
 async fn play(stage: &mut Stage) -> Outcome<Timestamp> {
     grant(stage).await?;
-    let mut replicas = Replicas { all: BTreeMap::new(), told: Vec::new() };
+    let mut replicas = Replicas::default();
     replicas.start(stage, "a").await?;
     replicas.acts(stage, "a", None).await?;
     replicas.start(stage, "b").await?;
@@ -127,12 +127,12 @@ async fn play(stage: &mut Stage) -> Outcome<Timestamp> {
     Ok(restart)
 }
 
-fn now() -> Timestamp {
+pub(crate) fn now() -> Timestamp {
     SystemClock.now()
 }
 
 /// Each replica has an account of its own, bound to the built-in role and to one for the Lease.
-async fn grant(stage: &Stage) -> Outcome {
+pub(crate) async fn grant(stage: &Stage) -> Outcome {
     let admin = &stage.plane.admin;
     admin.create("/api/v1/namespaces", &json!({"metadata": {"name": ACCOUNTS}})).await?;
     let subjects = json!([{"kind": "Group", "apiGroup": "rbac.authorization.k8s.io",
@@ -164,7 +164,7 @@ fn flags(kubeconfig: &Path) -> Vec<String> {
         "--horizontal-pod-autoscaler-sync-period=1s".to_owned(),
         "--kube-api-qps=500".to_owned(),
         "--kube-api-burst=1000".to_owned(),
-        "--health-address=127.0.0.1:0".to_owned(),
+        "--secure-port=0".to_owned(),
         // What is proven here is the Lease's work alone.
         "--takeover=off".to_owned(),
     ];
@@ -173,7 +173,8 @@ fn flags(kubeconfig: &Path) -> Vec<String> {
 }
 
 /// The processes, by their accounts.
-struct Replicas {
+#[derive(Default)]
+pub(crate) struct Replicas {
     all: BTreeMap<&'static str, Process>,
     /// What was measured.
     told: Vec<String>,
@@ -181,15 +182,20 @@ struct Replicas {
 
 impl Replicas {
     async fn start(&mut self, stage: &Stage, name: &'static str) -> Outcome {
+        self.start_with(stage, name, &[]).await
+    }
+
+    /// With more flags than the usual.
+    pub(crate) async fn start_with(&mut self, stage: &Stage, name: &'static str, more: &[&str]) -> Outcome {
         let kubeconfig = stage.plane.service_account(ACCOUNTS, name).await?;
         let mut command = Command::new(stage::binary());
-        command.args(flags(&kubeconfig));
+        command.args(flags(&kubeconfig)).args(more);
         let log = format!("replica-{name}-{}", now().as_second());
         self.all.insert(name, Process::start(&log, command, stage.plane.folder())?);
         Ok(())
     }
 
-    fn get(&mut self, name: &str) -> Outcome<&mut Process> {
+    pub(crate) fn get(&mut self, name: &str) -> Outcome<&mut Process> {
         self.all.get_mut(name).ok_or_else(|| Failure(format!("there is no replica {name}")))
     }
 
@@ -233,7 +239,7 @@ impl Replicas {
         Ok((by, at.duration_since(since).unsigned_abs()))
     }
 
-    fn tails(&self) -> String {
+    pub(crate) fn tails(&self) -> String {
         self.all.values().map(|process| process.tail(15)).collect()
     }
 }
@@ -268,19 +274,20 @@ impl Ahead {
 }
 
 /// The replicas' requests that change anything but the Lease, and what was refused.
-struct Log {
-    writes: Vec<Write>,
+pub(crate) struct Log {
+    pub(crate) writes: Vec<Write>,
     refused: Vec<(Timestamp, String)>,
 }
 
-struct Write {
-    at: Timestamp,
-    by: String,
-    what: String,
+pub(crate) struct Write {
+    pub(crate) at: Timestamp,
+    pub(crate) by: String,
+    /// Verb, resource and subresource.
+    pub(crate) what: String,
 }
 
 impl Log {
-    fn read(stage: &Stage) -> Outcome<Self> {
+    pub(crate) fn read(stage: &Stage) -> Outcome<Self> {
         let prefix = format!("system:serviceaccount:{ACCOUNTS}:");
         let (mut writes, mut refused) = (Vec::new(), Vec::new());
         for entry in stage.plane.audit_log()?.lines() {
@@ -305,7 +312,7 @@ impl Log {
 
     /// Whoever writes after somebody else did has taken over from them: they do not write again before they have
     /// taken over in turn, which takes at least as long as a start.
-    fn no_two_write_at_once(&self) -> Outcome {
+    pub(crate) fn no_two_write_at_once(&self) -> Outcome {
         let terms = self.writes.chunk_by(|one, other| one.by == other.by).collect::<Vec<_>>();
         let text = terms.iter().filter_map(|term| {
             let (first, last) = (term.first()?, term.last()?);
@@ -335,7 +342,7 @@ impl Log {
     }
 
     /// A server that has just started knows no roles for a moment, so only what was before that counts.
-    fn nothing_is_refused_before(&self, restart: Timestamp) -> Outcome {
+    pub(crate) fn nothing_is_refused_before(&self, restart: Timestamp) -> Outcome {
         let refused: Vec<_> =
             self.refused.iter().filter(|(at, _)| *at < restart).map(|(_, what)| what.as_str()).collect();
         ensure(refused.is_empty(), || format!("refused:\n{}", refused.join("\n")))

@@ -70,6 +70,16 @@ impl Process {
         Ok(status.await?.code())
     }
 
+    /// Waits until the program has written this.
+    pub(crate) async fn says(&self, part: &str, within: Duration) -> Outcome {
+        let what = format!("{} says {part}", self.name);
+        eventually(within, &what, async || {
+            let text = fs::read(&self.log)?;
+            ensure(String::from_utf8_lossy(&text).contains(part), || self.tail(20))
+        })
+        .await
+    }
+
     /// The last lines that the program wrote.
     pub(crate) fn tail(&self, lines: usize) -> String {
         let text = fs::read(&self.log).unwrap_or_default();

@@ -81,8 +81,10 @@ impl Stage {
                 let kubeconfig =
                     self.plane.service_account("kube-system", "horizontal-pod-autoscaler").await?;
                 let mut command = Command::new(binary());
+                command.args(["--kube-api-qps=500", "--kube-api-burst=1000", "--secure-port=0"]);
+                // The built-in role knows no Lease, and what is played here is not about who acts. Later flags win.
+                command.args(["--leader-elect=false", "--takeover=off"]);
                 command.arg("--kubeconfig").arg(kubeconfig).args(flags);
-                command.args(["--kube-api-qps=500", "--kube-api-burst=1000", "--health-address=127.0.0.1:0"]);
                 Process::start("concertina", command, self.plane.folder())
             }
         }

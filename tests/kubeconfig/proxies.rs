@@ -106,7 +106,7 @@ fn run_until(folder: &Folder, variables: &[(&str, &str)], condition: impl Fn(&st
     }
     let mut child = command
         .arg(format!("--kubeconfig={}", folder.0.join("config").display()))
-        .args(["--health-address=127.0.0.1:0", "-v=4"])
+        .args(["--secure-port=0", "-v=4"])
         .envs(variables.iter().copied())
         .stdin(Stdio::null())
         .stdout(Stdio::null())

@@ -62,11 +62,10 @@ impl Rig {
             seed: 0,
         };
         let assembly = Assembly::start(parts, &stop);
-        let (hpas, pods) = (assembly.hpas.clone(), assembly.pods.clone());
+        let synced = assembly.synced();
         let (controller, stopped) = (alter(&assembly.controller), stop.clone());
         let running = tokio::spawn(async move {
-            hpas.wait_synced().await;
-            pods.wait_synced().await;
+            synced.await;
             controller.run(stopped).await;
         });
         Self { stage, assembly, telemetry, gate, stop, running }

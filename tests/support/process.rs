@@ -6,6 +6,7 @@ use std::time::Duration;
 use concertina::api::client::{ClientOptions, Clients};
 use concertina::app::{AppError, Surroundings, client_options, run_with};
 use concertina::cli::Config;
+use concertina::cli::config::Serving;
 use concertina::embedded::Cluster;
 use concertina::telemetry::metrics::Metrics;
 use hyper_util::rt::TokioIo;
@@ -24,9 +25,9 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// A process of this name among its like; health is served on a free port.
+    /// A process of this name among its like, of which nothing is served.
     pub(crate) fn start(stage: &Stage, identity: &str, config: Config) -> Self {
-        let config = Config { health_address: "127.0.0.1:0".parse().unwrap(), ..config };
+        let config = Config { serving: Serving { port: 0, ..Serving::default() }, ..config };
         let telemetry = Metrics::new();
         let (stop, network) = (CancellationToken::new(), CancellationToken::new());
         let options = client_options(&config, &telemetry);

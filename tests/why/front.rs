@@ -57,12 +57,7 @@ struct Seen {
 impl Front {
     /// The rig's controller serves on this port of this pod.
     pub(crate) fn of(rig: &Rig, pod: &'static str, port: u16) -> Self {
-        let endpoints = Endpoints {
-            health: Health::new(),
-            metrics: rig.telemetry.clone(),
-            decisions: rig.assembly.decisions.clone(),
-            parity: None,
-        };
+        let endpoints = Endpoints::new(Health::new(), rig.telemetry.clone(), rig.assembly.decisions.clone());
         let own = rcgen::generate_simple_self_signed(vec!["whoever.test".to_owned()]).unwrap();
         let key = PrivateKeyDer::Pkcs8(own.signing_key.serialize_der().into());
         let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))

@@ -179,6 +179,9 @@ async fn why_there_is_no_record_is_told_and_the_rest_comes_all_the_same() {
     assert_eq!(reason(&front, &[]).await, "nobody holds the Lease kube-system/concertina now");
     let text = told(&rig, &front, &user(TOKEN), &["web"]).await;
     assert!(text.contains("no record  nobody holds the Lease"), "{text}");
+    let table = told(&rig, &front, &user(TOKEN), &[]).await;
+    let last = table.lines().last().unwrap();
+    assert!(last.starts_with("Without the controller's own record (and of 1 more): nobody holds"), "{table}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -12,12 +12,7 @@ use crate::support::objects::{external, hpa};
 use crate::support::{Rig, Stage};
 
 async fn ask(rig: &Rig, words: &[&str]) -> (Result<Found, WhyError>, String) {
-    let endpoints = Endpoints {
-        health: Health::new(),
-        metrics: rig.telemetry.clone(),
-        decisions: rig.assembly.decisions.clone(),
-        parity: None,
-    };
+    let endpoints = Endpoints::new(Health::new(), rig.telemetry.clone(), rig.assembly.decisions.clone());
     let connector = tower::service_fn(move |_: http::Uri| {
         let (client, server) = tokio::io::duplex(1 << 20);
         tokio::spawn(serve_connection(server, endpoints.clone(), CancellationToken::new()));

@@ -6,7 +6,7 @@ use crate::condition::{ConditionUpdate, SCALED_TO_ZERO, whole_seconds};
 use crate::decide::{Action, Computation, Decision, ErrorLabel, Verdict};
 use crate::event::{EventIntent, EventKind};
 use crate::explanation::Explanation;
-use crate::history::{Changes, Direction, History};
+use crate::history::{Changes, History};
 use crate::plan::{Hpa, has_object_or_external};
 use crate::settings::Settings;
 use crate::status::{MetricStatus, Status};
@@ -132,12 +132,7 @@ pub fn conclude(
                     message: format!("New size: {to}; reason: {reason}"),
                 });
                 if let (Some(behavior), WriteOutcome::Done) = (&hpa.spec.behavior, outcome) {
-                    let (direction, change, rules) = if to > current {
-                        (Direction::Up, to.saturating_sub(current), &behavior.scale_up)
-                    } else {
-                        (Direction::Down, current.saturating_sub(to), &behavior.scale_down)
-                    };
-                    changes.scale_event = Some(history.scale_event(direction, change, rules, now));
+                    changes.scale_event = Some(history.rescale(behavior, current, to, now));
                 }
                 rebuilt(to, metrics, true)
             }

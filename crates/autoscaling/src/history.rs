@@ -5,7 +5,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::spec::ScalingRules;
+use crate::spec::{Behavior, ScalingRules};
 
 /// Recommendations and scale events of one HPA, in the order of their slots (a new entry may take the slot of an
 /// outdated one).
@@ -88,6 +88,27 @@ impl History {
             };
             slot.store(events, event);
         }
+    }
+
+    /// What a rescale adds that somebody else made.
+    pub fn rescaled(&self, behavior: &Behavior, from: i32, to: i32, at: Timestamp) -> Changes {
+        Changes { scale_event: Some(self.rescale(behavior, from, to, at)), ..Changes::default() }
+    }
+
+    /// The scale event for a rescale from one count to another.
+    pub(crate) fn rescale(
+        &self,
+        behavior: &Behavior,
+        from: i32,
+        to: i32,
+        at: Timestamp,
+    ) -> (Direction, Slot, ScaleEvent) {
+        let (direction, change, rules) = if to > from {
+            (Direction::Up, to.saturating_sub(from), &behavior.scale_up)
+        } else {
+            (Direction::Down, from.saturating_sub(to), &behavior.scale_down)
+        };
+        self.scale_event(direction, change, rules, at)
     }
 
     /// The scale event for a rescale at `now`, and where it goes: in place of the last one strictly older than the

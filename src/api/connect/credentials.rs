@@ -19,7 +19,8 @@ use tokio::time::Instant;
 use tower::{BoxError, Service, ServiceExt};
 
 use super::HttpService;
-use super::exec::{Identity, Plugin, PluginError};
+use super::account::{Account, AccountError, Token};
+use super::exec::{Identity, Issued, Plugin, PluginError};
 use super::proxy::basic;
 use crate::api::client::ClientError;
 
@@ -49,6 +50,9 @@ pub enum CredentialError {
     /// The credential plugin gave none.
     #[error(transparent)]
     Plugin(#[from] PluginError),
+    /// There is no token of the ServiceAccount to act as.
+    #[error(transparent)]
+    Account(AccountError),
 }
 
 /// Where the credentials of requests come from.
@@ -58,6 +62,7 @@ pub(in crate::api) enum Source {
     Header(HeaderValue),
     File(TokenFile),
     Plugin(Arc<Plugin>),
+    Account(Arc<Account>),
 }
 
 impl Source {
@@ -112,7 +117,8 @@ impl Source {
     #[cfg(feature = "tools")]
     pub(in crate::api) async fn shown(&self) -> Result<Shown, CredentialError> {
         Ok(match self {
-            Self::Nothing => Shown::default(),
+            // Whoever acts as an account is a controller, which asks no other.
+            Self::Nothing | Self::Account(_) => Shown::default(),
             Self::Header(header) => Shown { header: Some(header.clone()), identity: None },
             Self::File(file) => Shown { header: Some(file.header()), identity: None },
             Self::Plugin(plugin) => {
@@ -127,7 +133,7 @@ impl Source {
     }
 }
 
-fn bearer(token: &str) -> Result<HeaderValue, CredentialError> {
+pub(super) fn bearer(token: &str) -> Result<HeaderValue, CredentialError> {
     let mut value =
         HeaderValue::try_from(format!("Bearer {}", token.trim())).map_err(|_| CredentialError::Token)?;
     value.set_sensitive(true);
@@ -217,6 +223,12 @@ impl Certified {
     }
 }
 
+/// What was given for one request, to be named if the server refuses it.
+enum Given {
+    Plugin(Arc<Issued>),
+    Token(Arc<Token>),
+}
+
 impl Authorized {
     async fn send(self, mut request: Request<Body>) -> Result<Response<Incoming>, BoxError> {
         let (mut header, mut http, mut issued) = (None, self.http, None);
@@ -230,7 +242,12 @@ impl Authorized {
                 if let Some(identity) = &now.identity {
                     http = self.certified.http(identity)?;
                 }
-                issued = Some(now);
+                issued = Some(Given::Plugin(now));
+            }
+            Source::Account(account) => {
+                let token = account.current().await?;
+                header = Some(token.header.clone());
+                issued = Some(Given::Token(token));
             }
         }
         if let Some(header) = header {
@@ -240,7 +257,8 @@ impl Authorized {
         if answer.status() == StatusCode::UNAUTHORIZED {
             match (&*self.source, issued) {
                 (Source::File(file), _) => file.refused(),
-                (Source::Plugin(plugin), Some(issued)) => plugin.refused(&issued),
+                (Source::Plugin(plugin), Some(Given::Plugin(issued))) => plugin.refused(&issued),
+                (Source::Account(account), Some(Given::Token(token))) => account.refused(&token),
                 _ => {}
             }
         }

@@ -1,6 +1,7 @@
 //! The bottom of the client stack: TLS over TCP, by way of a proxy if there is one, or any byte stream in process, with
 //! HTTP/1.1 on it; and the credentials that requests show.
 
+mod account;
 mod credentials;
 mod exec;
 mod proxy;
@@ -22,6 +23,7 @@ use hyper_util::client::legacy::connect::{Connect, HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::middleware::BaseUriLayer;
 use kube::client::{Body, ConfigExt};
+use kube::config::AuthInfo;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Layer, Service, ServiceExt};
 
@@ -34,6 +36,8 @@ use super::client::ClientError;
 use crate::clock::SystemClock;
 use crate::platform;
 
+pub(super) use self::account::Account;
+pub use self::account::AccountError;
 pub use self::credentials::CredentialError;
 #[cfg(feature = "tools")]
 pub(super) use self::credentials::Shown;
@@ -61,11 +65,7 @@ pub(super) fn over_network(
 ) -> Result<(HttpService, Arc<Source>), ClientError> {
     // An error means that a provider is installed already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let proxy = match &config.proxy_url {
-        Some(url) => Some(Proxy::parse(&url.to_string(), "proxy-url")?),
-        None => Proxy::from_environment(&config.cluster_url, |name| std::env::var(name).ok())?,
-    };
-    let proxy = proxy.map(Arc::new);
+    let proxy = proxy(config)?;
     let source = Arc::new(source(config, limits)?);
 
     let mut config = config.clone();
@@ -86,6 +86,32 @@ pub(super) fn over_network(
 pub(super) fn source(config: &kube::Config, limits: PluginLimits) -> Result<Source, CredentialError> {
     let exec = config.auth_info.exec.clone().unwrap_or_default();
     Source::of(config, || Plugin::new(exec, limits, Arc::new(SystemClock)))
+}
+
+/// The stack to the server of a configuration, with tokens of a ServiceAccount in place of the configuration's user. None
+/// to a server at `http://`, which is shown nothing.
+pub(super) fn as_account(
+    config: &kube::Config,
+    account: impl FnOnce() -> Account,
+) -> Result<Option<HttpService>, ClientError> {
+    if config.cluster_url.scheme_str() != Some("https") {
+        return Ok(None);
+    }
+    let mut config = config.clone();
+    config.auth_info = AuthInfo::default();
+    let proxy = proxy(&config)?;
+    let http = transport(&config, proxy.as_ref())?;
+    let source = Arc::new(Source::Account(Arc::new(account())));
+    let certified = Certified::new(Box::new(move |_| transport(&config, proxy.as_ref())));
+    Ok(Some(BoxCloneSyncService::new(Authorized { source, http, certified })))
+}
+
+fn proxy(config: &kube::Config) -> Result<Option<Arc<Proxy>>, ProxyError> {
+    let proxy = match &config.proxy_url {
+        Some(url) => Some(Proxy::parse(&url.to_string(), "proxy-url")?),
+        None => Proxy::from_environment(&config.cluster_url, |name| std::env::var(name).ok())?,
+    };
+    Ok(proxy.map(Arc::new))
 }
 
 /// Connections and what is the same for all requests on them.

@@ -7,7 +7,7 @@ use http::Uri;
 
 use super::ApiError;
 use crate::api::call::Call;
-use crate::api::connect::TunnelError;
+use crate::api::connect::{CredentialError, TunnelError};
 use crate::api::gate::Refusal;
 
 impl ApiError {
@@ -21,6 +21,15 @@ impl ApiError {
             return Self::Refused(*refusal);
         }
         let (op, url) = (op(call), url(call, base));
+        if let Some(CredentialError::Account(error)) =
+            chain(error).find_map(|cause| cause.downcast_ref::<CredentialError>())
+        {
+            // The request was not sent. What the server said about the token must not pass for an answer to it.
+            return match &*error.error {
+                error @ (Self::Certificate { .. } | Self::Connect { .. }) => error.clone(),
+                _ => Self::Connect { op, url, message: error.to_string() },
+            };
+        }
         let connect = chain(error).any(|cause| {
             cause
                 .downcast_ref::<hyper_util::client::legacy::Error>()

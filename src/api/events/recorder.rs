@@ -15,6 +15,7 @@ use super::{Correlated, Correlator, EventTarget, Verdict};
 use crate::api::call::Call;
 use crate::api::client::Client;
 use crate::api::error::ApiError;
+use crate::api::gate::{Gate, Refusal};
 use crate::clock::SharedClock;
 
 /// How events are sent.
@@ -28,6 +29,9 @@ pub struct EventOptions {
     pub tries: u32,
     /// The wait between two tries.
     pub wait: Duration,
+    /// While this gate is closed because of another controller, events are dropped before they count as sent: the first
+    /// ones after that must not be taken for too many.
+    pub gate: Option<Arc<Gate>>,
 }
 
 impl Default for EventOptions {
@@ -37,6 +41,7 @@ impl Default for EventOptions {
             queue: 1000,
             tries: 12,
             wait: Duration::from_secs(10),
+            gate: None,
         }
     }
 }
@@ -148,6 +153,11 @@ impl Sender {
     }
 
     async fn event(&mut self, target: &EventTarget, intent: &EventIntent, at: Timestamp) {
+        let gate = self.options.gate.as_ref();
+        if gate.and_then(|gate| gate.refusal()) == Some(Refusal::TakeOver) {
+            self.counters.refused.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
         let last_name = &mut self.last_name;
         let name = || {
             // Two events of one instant must not share a name.

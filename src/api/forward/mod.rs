@@ -188,7 +188,7 @@ pub struct Connection {
     pub peer: Peer,
     sender: SendRequest<Empty<Bytes>>,
     authorization: Option<HeaderValue>,
-    _connection: AbortOnDropHandle<()>,
+    _driver: AbortOnDropHandle<()>,
 }
 
 impl Connection {
@@ -204,14 +204,13 @@ impl Connection {
             let tls = credentials.connect(port).await?;
             let (sender, connection) =
                 handshake(TokioIo::new(tls)).await.map_err(|error| ForwardError::Http(error.to_string()))?;
-            let connection = tokio::spawn(async move {
+            let driver = AbortOnDropHandle::new(tokio::spawn(async move {
                 if let Err(error) = connection.await {
                     tracing::debug!(%error, "the connection to the controller's pod ended");
                 }
-            });
-            let connection = AbortOnDropHandle::new(connection);
+            }));
             let authorization = credentials.authorization.take();
-            Ok(Self { peer, sender, authorization, _connection: connection })
+            Ok(Self { peer, sender, authorization, _driver: driver })
         };
         timeout_at(deadline, opening).await.unwrap_or(Err(ForwardError::TooLate(WITHIN)))
     }
@@ -229,7 +228,12 @@ impl Connection {
     /// Asks one question: a GET of this path (with its query, encoded).
     pub async fn get(&mut self, path: &str, deadline: Instant) -> Result<Bytes, ForwardError> {
         let asking = async {
-            let broken = |error: hyper::Error| ForwardError::Http(deepest(&error));
+            let broken = |error: hyper::Error| match error {
+                error if error.is_canceled() || error.is_closed() || error.is_incomplete_message() => {
+                    ForwardError::Http("it hung up".to_owned())
+                }
+                error => ForwardError::Http(deepest(&error)),
+            };
             let mut request = Request::get(path)
                 .header(HOST, "localhost")
                 .header(ACCEPT, "application/json")

@@ -25,6 +25,9 @@ pub struct User {
     auth: AuthInfo,
 }
 
+/// A client certificate and its key, as PEM.
+type Pem = (Vec<u8>, Vec<u8>);
+
 /// A client certificate and its key.
 struct Identity {
     certificates: Vec<CertificateDer<'static>>,
@@ -64,8 +67,8 @@ impl User {
         Ok(Credentials { authorization, identity })
     }
 
-    /// Certificate and key of the kubeconfig, as PEM.
-    fn certificate(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>, ForwardError> {
+    /// Certificate and key of the kubeconfig.
+    fn certificate(&self) -> Result<Option<Pem>, ForwardError> {
         let auth = &self.auth;
         let key = auth.client_key_data.as_ref().map(ExposeSecret::expose_secret);
         let certificate = load(auth.client_certificate_data.as_deref(), auth.client_certificate.as_deref())?;

@@ -95,6 +95,7 @@ pub(super) async fn ask_object(
         let resource = mappings.first().map(mapper::Mapping::group_resource).unwrap_or_default();
         Call::get(["apis", GROUP, version, "namespaces", namespace, &resource, name, metric])
             .about(format!("{resource}.{GROUP}"), name)
+            .counted_as("*.custom.metrics.k8s.io")
     };
     ask(metrics, call.query("metricLabelSelector", metric_selector)).await
 }

@@ -17,7 +17,8 @@ pub(super) async fn ask(
 ) -> Result<Answer, FetchError> {
     let call = Call::get(["apis", "external.metrics.k8s.io", "v1beta1", "namespaces", namespace, metric])
         .query("labelSelector", selector)
-        .about(format!("{metric}.external.metrics.k8s.io"), "");
+        .about(format!("{metric}.external.metrics.k8s.io"), "")
+        .counted_as("*.external.metrics.k8s.io");
     let mut time = LastTime::default();
     let value = |item: &[u8]| value(item, &mut time);
     let items =

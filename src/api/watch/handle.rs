@@ -1,5 +1,7 @@
 //! What others may know of a watch: whether it is synced, how old its last event is, what went wrong last.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,6 +22,8 @@ pub struct Handle {
 #[derive(Debug)]
 struct Shared {
     resource: &'static str,
+    begun: Instant,
+    namespace: Option<Arc<str>>,
     synced: watch::Sender<bool>,
     inner: Mutex<Inner>,
 }
@@ -27,10 +31,54 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Inner {
     last_event: Option<Instant>,
-    restarts: u64,
+    restarts: BTreeMap<Restart, u64>,
     skipped: u64,
     last_error: Option<ApiError>,
     logged: Option<Instant>,
+}
+
+/// Why a watch or a list was begun anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Restart {
+    /// The server ended the watch, as it does every few minutes.
+    Ended,
+    /// The server did not end the watch when its time was up: the connection is dead.
+    Silent,
+    /// The version is no longer known, or not yet: everything is listed again.
+    Expired,
+    /// The permission is missing.
+    Forbidden,
+    /// The server answered with another error.
+    Refused,
+    /// No connection, a broken one, or no answer in time.
+    Unreachable,
+    /// The answer is not what it should be.
+    Unreadable,
+}
+
+impl Restart {
+    /// As the label `reason` names it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ended => "ended",
+            Self::Silent => "silent",
+            Self::Expired => "expired",
+            Self::Forbidden => "forbidden",
+            Self::Refused => "refused",
+            Self::Unreachable => "unreachable",
+            Self::Unreadable => "unreadable",
+        }
+    }
+
+    fn after(error: &ApiError) -> Self {
+        match error {
+            _ if super::expired(error) => Self::Expired,
+            _ if error.is_forbidden() => Self::Forbidden,
+            ApiError::Status { .. } => Self::Refused,
+            ApiError::Decode(_) | ApiError::TooLarge { .. } => Self::Unreadable,
+            _ => Self::Unreachable,
+        }
+    }
 }
 
 /// A snapshot of a watch's state.
@@ -38,21 +86,99 @@ struct Inner {
 pub struct WatchStatus {
     /// `pods`, `horizontalpodautoscalers.autoscaling`.
     pub resource: &'static str,
+    /// Where; none is everywhere.
+    pub namespace: Option<Arc<str>>,
     /// A list has been complete at least once.
     pub synced: bool,
     /// Time since the last event, bookmark or complete list.
     pub since_last_event: Option<Duration>,
-    /// How often the watch was opened anew.
-    pub restarts: u64,
+    /// The same; since the watch began if there was none yet.
+    pub age: Duration,
+    /// How often the watch was begun anew, and why.
+    pub restarts: BTreeMap<Restart, u64>,
     /// Objects that could not be decoded.
     pub skipped: u64,
     /// What is wrong now; gone as soon as something arrives.
     pub error: Option<ApiError>,
 }
 
+/// A resource and where it is watched: `pods in namespace shop`.
+struct Place<'a>(&'static str, Option<&'a str>);
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)?;
+        self.1.map_or(Ok(()), |namespace| write!(f, " in namespace {namespace}"))
+    }
+}
+
+impl WatchStatus {
+    /// What is watched, and where: `pods in namespace shop`.
+    pub fn place(&self) -> String {
+        Place(self.resource, self.namespace.as_deref()).to_string()
+    }
+}
+
+/// All watches of one resource: one, or one for each namespace. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Informer(Arc<[Handle]>);
+
+impl Informer {
+    /// Of these watches.
+    pub fn new(watches: impl IntoIterator<Item = Handle>) -> Self {
+        Self(watches.into_iter().collect())
+    }
+
+    /// Each watch.
+    pub fn watches(&self) -> impl Iterator<Item = &Handle> {
+        self.0.iter()
+    }
+
+    /// Whether every watch has completed a list.
+    pub fn is_synced(&self) -> bool {
+        self.0.iter().all(Handle::is_synced)
+    }
+
+    /// Returns as soon as every watch has completed a list.
+    pub async fn wait_synced(&self) {
+        for watch in self.watches() {
+            watch.wait_synced().await;
+        }
+    }
+
+    /// The state of all together: the oldest event, the sums, and of the first that has an error its namespace.
+    pub fn status(&self) -> WatchStatus {
+        let mut all = WatchStatus {
+            resource: "",
+            namespace: None,
+            synced: true,
+            since_last_event: None,
+            age: Duration::ZERO,
+            restarts: BTreeMap::new(),
+            skipped: 0,
+            error: None,
+        };
+        for one in self.watches().map(Handle::status) {
+            all.resource = one.resource;
+            all.synced &= one.synced;
+            all.since_last_event = all.since_last_event.max(one.since_last_event);
+            all.age = all.age.max(one.age);
+            for (reason, count) in one.restarts {
+                *all.restarts.entry(reason).or_default() += count;
+            }
+            all.skipped += one.skipped;
+            if all.error.is_none() {
+                (all.error, all.namespace) = (one.error, one.namespace);
+            }
+        }
+        all
+    }
+}
+
 impl Handle {
-    pub(super) fn new(resource: &'static str) -> Self {
-        let shared = Shared { resource, synced: watch::Sender::new(false), inner: Mutex::default() };
+    pub(super) fn new(resource: &'static str, namespace: Option<Arc<str>>) -> Self {
+        let (begun, synced) = (Instant::now(), watch::Sender::new(false));
+        let shared = Shared { resource, namespace, begun, synced, inner: Mutex::default() };
         Self { shared: Arc::new(shared) }
     }
 
@@ -72,9 +198,11 @@ impl Handle {
         let inner = self.lock();
         WatchStatus {
             resource: self.shared.resource,
+            namespace: self.shared.namespace.clone(),
             synced: self.is_synced(),
             since_last_event: inner.last_event.map(|at| at.elapsed()),
-            restarts: inner.restarts,
+            age: inner.last_event.unwrap_or(self.shared.begun).elapsed(),
+            restarts: inner.restarts.clone(),
             skipped: inner.skipped,
             error: inner.last_error.clone(),
         }
@@ -89,12 +217,13 @@ impl Handle {
         let mut inner = self.lock();
         inner.last_event = Some(Instant::now());
         if inner.last_error.take().is_some() && inner.logged.take().is_some() {
-            tracing::info!(resource = self.shared.resource, "the watch works again");
+            let resource = Place(self.shared.resource, self.shared.namespace.as_deref());
+            tracing::info!(%resource, "the watch works again");
         }
     }
 
-    pub(super) fn restarted(&self) {
-        self.lock().restarts += 1;
+    pub(super) fn restarted(&self, why: Restart) {
+        *self.lock().restarts.entry(why).or_default() += 1;
     }
 
     pub(super) fn skipped(&self) {
@@ -104,14 +233,14 @@ impl Handle {
     /// Remembers an error; says so once, and again once a minute while it lasts. Before the first list is complete it is
     /// said once only: whoever waits for that says so itself.
     pub(super) fn failed(&self, error: &ApiError) {
-        let resource = self.shared.resource;
+        let resource = Place(self.shared.resource, self.shared.namespace.as_deref());
         let mut inner = self.lock();
-        inner.restarts += 1;
+        *inner.restarts.entry(Restart::after(error)).or_default() += 1;
         let known = inner.last_error.as_ref().is_some_and(|last| last.same_trouble(error));
         let silent = known && inner.logged.is_some_and(|at| !self.is_synced() || at.elapsed() < REMIND);
         inner.last_error = Some(error.clone());
         if error.is_gone() {
-            tracing::info!(resource, %error, "the watch is too far behind: listing anew");
+            tracing::info!(%resource, %error, "the watch is too far behind: listing anew");
             return;
         }
         if !silent {

@@ -7,6 +7,7 @@
 mod handle;
 mod state;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -21,7 +22,7 @@ use super::decode::{self, DecodeError, HpaObject, WirePod};
 use super::error::{ApiError, Status};
 use super::jitter::Jitter;
 
-pub use handle::{Handle, WatchStatus};
+pub use handle::{Handle, Informer, Restart, WatchStatus};
 
 /// Objects per page of a list.
 pub(super) const PAGE: &str = "500";
@@ -40,9 +41,9 @@ const SHORTEST_WATCH: Duration = Duration::from_secs(290);
 /// After this much more the client ends a watch that the server should have ended: the connection is dead.
 const GRACE: Duration = Duration::from_secs(15);
 
-/// A resource that can be watched, in all namespaces.
+/// A resource that can be watched, in one namespace or in all.
 pub trait Watched: Send + 'static {
-    /// Path segments of the collection.
+    /// Path segments of the collection in all namespaces.
     const PATH: &'static [&'static str];
     /// `pods`, or `horizontalpodautoscalers.autoscaling`: as RBAC and error texts name it.
     const NAME: &'static str;
@@ -118,6 +119,8 @@ pub struct Deleted {
 /// How a watch behaves.
 #[derive(Debug, Clone)]
 pub struct WatchOptions {
+    /// The namespace; none is all of them.
+    pub namespace: Option<Arc<str>>,
     /// Begin with a streaming list (`sendInitialEvents`); falls back to pages by itself.
     pub streaming_lists: bool,
     /// Waits between tries grow up to this: half a sync period, so that a recovered server is seen within one.
@@ -128,7 +131,12 @@ pub struct WatchOptions {
 
 impl Default for WatchOptions {
     fn default() -> Self {
-        Self { streaming_lists: true, longest_wait: Duration::from_millis(7_500), jitter: Jitter::seeded(0) }
+        Self {
+            namespace: None,
+            streaming_lists: true,
+            longest_wait: Duration::from_millis(7_500),
+            jitter: Jitter::seeded(0),
+        }
     }
 }
 
@@ -140,15 +148,17 @@ where
     W: Watched,
     S: for<'a> Sink<W::Object<'a>> + 'static,
 {
-    let handle = Handle::new(W::NAME);
+    let handle = Handle::new(W::NAME, options.namespace.clone());
     let machine = Machine::new(options.streaming_lists, options.longest_wait, options.jitter.clone());
     let intake = Intake::<W, S> { sink, handle: handle.clone(), watched: std::marker::PhantomData };
-    let watcher = Watcher { client, machine, intake, jitter: options.jitter, handle: handle.clone() };
+    let WatchOptions { namespace, jitter, .. } = options;
+    let watcher = Watcher { client, namespace, machine, intake, jitter, handle: handle.clone() };
     (handle, Box::pin(watcher.run()))
 }
 
 struct Watcher<W, S> {
     client: Client,
+    namespace: Option<Arc<str>>,
     machine: Machine,
     intake: Intake<W, S>,
     jitter: Jitter,
@@ -175,8 +185,11 @@ where
         }
     }
 
-    fn call() -> Call {
-        Call::get(W::PATH.iter().copied()).about(W::NAME, "")
+    fn call(&self) -> Call {
+        let (resource, group) = W::PATH.split_last().unwrap_or((&"", &[]));
+        let namespace = self.namespace.as_deref().map(|namespace| ["namespaces", namespace]);
+        let segments = group.iter().copied().chain(namespace.into_iter().flatten()).chain([*resource]);
+        Call::get(segments).about(W::NAME, "")
     }
 
     async fn page(&mut self, next: &str) -> Outcome {
@@ -184,7 +197,7 @@ where
             self.intake.start();
         }
         let call =
-            Self::call().query("continue", next).query("limit", PAGE).within(PAGE_TIMEOUT).at_most(MAX_PAGE);
+            self.call().query("continue", next).query("limit", PAGE).within(PAGE_TIMEOUT).at_most(MAX_PAGE);
         let intake = &mut self.intake;
         let listed = self.client.items(&call, |item| {
             intake.apply(item);
@@ -215,7 +228,8 @@ where
     async fn stream(&mut self) -> Outcome {
         self.intake.start();
         let seconds = self.watch_length();
-        let call = Self::call()
+        let call = self
+            .call()
             .query("allowWatchBookmarks", "true")
             .query("resourceVersionMatch", "NotOlderThan")
             .query("sendInitialEvents", "true")
@@ -236,7 +250,7 @@ where
             let line = match timeout_at(opened + STREAMING_LIST_TIMEOUT, lines.next()).await {
                 Ok(Ok(Some(line))) => line,
                 Ok(Ok(None)) => {
-                    self.handle.restarted();
+                    self.handle.restarted(Restart::Ended);
                     return Outcome::Ended { lasted: opened.elapsed(), events: 0 };
                 }
                 Ok(Err(error)) => return self.failed(&error),
@@ -264,7 +278,8 @@ where
     /// Follows the changes after a version.
     async fn follow(&mut self, resource_version: &str) -> Outcome {
         let seconds = self.watch_length();
-        let call = Self::call()
+        let call = self
+            .call()
             .query("allowWatchBookmarks", "true")
             .query("resourceVersion", resource_version)
             .query("timeoutSeconds", &seconds.as_secs().to_string())
@@ -284,8 +299,8 @@ where
             let line = match timeout_at(opened + length + GRACE, lines.next()).await {
                 Ok(Ok(Some(line))) => line,
                 // The server's time is up, or ours, should the connection be dead: both resume where they were.
-                Ok(Ok(None)) | Err(_) => {
-                    self.handle.restarted();
+                ended @ (Ok(Ok(None)) | Err(_)) => {
+                    self.handle.restarted(if ended.is_ok() { Restart::Ended } else { Restart::Silent });
                     return Outcome::Ended { lasted: opened.elapsed(), events };
                 }
                 Ok(Err(error)) => return self.failed(&error),

@@ -1,10 +1,11 @@
 //! What the operator chose, resolved and validated. An error names the flag and what it may be.
 
 mod election;
+mod identity;
 mod reader;
+mod serving;
 
-use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,7 +13,12 @@ use autoscaling::quantity::Quantity;
 use autoscaling::settings::Settings;
 
 pub use self::election::{Election, TakeOver};
+pub use self::identity::{GroupResource, ScaleTargets};
 use self::reader::{Reader, WRONG_TYPE};
+pub use self::serving::{
+    Authentication, Authorization, CERTIFICATE_NAME, CertificateFiles, FrontProxy, FrontProxyHeaders,
+    NamedCertificate, OpenPaths, Serving,
+};
 use super::flags::{FlagError, Purpose, Raw, Table};
 use super::gates::{self, Gates};
 use super::kcm;
@@ -44,6 +50,12 @@ pub struct Config {
     pub takeover: TakeOver,
     /// `--leader-elect*`; none: this is the only replica, as far as it knows.
     pub election: Option<Election>,
+    /// `--use-service-account-credentials`: act as a ServiceAccount with tokens that these credentials can ask for.
+    pub service_account_credentials: bool,
+    /// `--watch-namespaces`; none is all of them.
+    pub watch_namespaces: Option<BTreeSet<String>>,
+    /// `--scale-targets`: what the role allows to scale; nothing else is refused because of it.
+    pub scale_targets: ScaleTargets,
     /// `--field-manager`: the owner under which `spec.replicas` is written.
     pub field_manager: String,
     /// `--metrics-timeout` of one request to a metrics API, above zero.
@@ -54,8 +66,8 @@ pub struct Config {
     pub max_concurrent_metric_requests: usize,
     /// `--max-concurrent-metric-requests-per-api`, at least one.
     pub max_concurrent_metric_requests_per_api: usize,
-    /// `--health-address`.
-    pub health_address: SocketAddr,
+    /// What is served, where, and to whom.
+    pub serving: Serving,
     /// `--decisions-per-hpa`: how many decisions of each HPA are recorded; none if 0.
     pub decisions_per_hpa: usize,
     /// `--logging-format` and `-v`.
@@ -85,12 +97,15 @@ impl Default for Config {
             dry_run: false,
             takeover: TakeOver::Wait,
             election: Some(Election::default()),
+            service_account_credentials: false,
+            watch_namespaces: None,
+            scale_targets: ScaleTargets::All,
             field_manager: "kube-controller-manager".to_owned(),
             metrics_timeout: Duration::from_secs(30),
             max_metrics_response: 64 << 20,
             max_concurrent_metric_requests: 512,
             max_concurrent_metric_requests_per_api: 256,
-            health_address: SocketAddr::from((Ipv4Addr::LOCALHOST, 10257)),
+            serving: Serving::default(),
             decisions_per_hpa: 40,
             logging: LogOptions::default(),
             warnings: Vec::new(),
@@ -162,6 +177,10 @@ impl Config {
                 _ => Err(WRONG_TYPE.to_owned()),
             })?,
             election: Election::read(&read, &mut warnings)?,
+            service_account_credentials: read
+                .checked("use-service-account-credentials", |value| Ok(*value == Value::Bool(true)))?,
+            watch_namespaces: identity::watch_namespaces(&read)?,
+            scale_targets: identity::scale_targets(&read)?,
             field_manager: read.checked("field-manager", |value| match value {
                 // The rule of the API server.
                 Value::Text(name)
@@ -180,12 +199,7 @@ impl Config {
             })?,
             max_concurrent_metric_requests: read.count("max-concurrent-metric-requests")?,
             max_concurrent_metric_requests_per_api: read.count("max-concurrent-metric-requests-per-api")?,
-            health_address: read.checked("health-address", |value| match value {
-                Value::Text(address) => address
-                    .parse()
-                    .map_err(|_| "must be an IP address and a port, such as 127.0.0.1:10257".to_owned()),
-                _ => Err(WRONG_TYPE.to_owned()),
-            })?,
+            serving: Serving::read(&read, &mut warnings)?,
             decisions_per_hpa: read.checked("decisions-per-hpa", |value| match value {
                 Value::Int(count) => usize::try_from(*count)
                     .ok()

@@ -85,7 +85,7 @@ fn a_value_that_makes_no_sense_is_refused_by_name() {
     assert_eq!(reason("--max-concurrent-metric-requests", "0"), "must be at least 1");
     assert_eq!(
         reason("--health-address", "localhost"),
-        "must be an IP address and a port, such as 127.0.0.1:10257"
+        "must be an IP address and a port, such as 127.0.0.1:8080"
     );
     for count in ["-1", "1001"] {
         assert_eq!(reason("--decisions-per-hpa", count), "must be 0 to 1000");
@@ -128,7 +128,7 @@ fn our_own_flags_are_read() {
     assert_eq!(config.max_metrics_response, 1 << 20);
     assert_eq!(config.max_concurrent_metric_requests, 8);
     assert_eq!(config.max_concurrent_metric_requests_per_api, 4);
-    assert_eq!(config.health_address, "[::1]:0".parse().unwrap());
+    assert_eq!(config.serving.plain, "[::1]:0".parse().ok());
     assert_eq!(config.decisions_per_hpa, 0);
     assert_eq!(config.logging, LogOptions { format: LogFormat::Json, verbosity: 4 });
 }
@@ -147,17 +147,66 @@ fn a_command_line_of_kubeadm_starts_with_a_warning_for_each_reason() {
         "--use-service-account-credentials=true",
     ])
     .unwrap();
+    assert!(config.service_account_credentials);
     assert_eq!(
         config.warnings,
         [
-            "--use-service-account-credentials has no effect: all requests are made with the credentials of --kubeconfig or \
-             of the pod",
-            "--authentication-kubeconfig, --bind-address have no effect: health and metrics are served over plain HTTP at \
-             --health-address",
             "--allocate-node-cidrs, --cluster-cidr have no effect: meant for other controllers of kube-controller-manager",
             "--controllers has no effect: the HPA controller is the only one and always runs",
         ]
     );
+}
+
+#[test]
+fn serving_is_configured_as_kube_controller_manager_is() {
+    let config = read(&[
+        "--bind-address=::",
+        "--secure-port=10267",
+        "--tls-cert-file=/tls/a.crt",
+        "--tls-private-key-file=/tls/a.key",
+        "--tls-sni-cert-key=/tls/b.crt,/tls/b.key",
+        "--tls-sni-cert-key=/tls/c.crt,/tls/c.key:c.example.com",
+        "--tls-min-version=VersionTLS11",
+        "--tls-cipher-suites=TLS_RSA_WITH_RC4_128_SHA,TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+        "--tls-curve-preferences=25,29",
+        "--authentication-kubeconfig=/etc/k",
+        "--authentication-token-webhook-cache-ttl=1m",
+        "--authorization-always-allow-paths=/healthz,/metrics",
+        "--requestheader-client-ca-file=/proxy.crt",
+        "--requestheader-username-headers=X-Remote-User",
+    ])
+    .unwrap();
+    let serving = &config.serving;
+    assert_eq!((serving.address.to_string().as_str(), serving.port), ("::", 10267));
+    assert_eq!(serving.certificate.as_ref().unwrap().key, PathBuf::from("/tls/a.key"));
+    assert_eq!(serving.sni.len(), 2);
+    assert_eq!(serving.authentication.kubeconfig, Some(PathBuf::from("/etc/k")));
+    assert_eq!(serving.authentication.token_ttl, Duration::from_mins(1));
+    assert_eq!(serving.authentication.front_proxy.as_ref().unwrap().headers.user, ["x-remote-user"]);
+    assert!(serving.authorization.open_paths.contain("/metrics"));
+    assert_eq!(
+        config.warnings,
+        [
+            "--tls-min-version=VersionTLS11: TLS 1.2 is the oldest version there is",
+            "--tls-cipher-suites: TLS_RSA_WITH_RC4_128_SHA left out: rustls has no such thing",
+            "--tls-curve-preferences: 25 left out: rustls has no such thing",
+        ]
+    );
+    assert!(
+        serving.given.contains(&("authorization-always-allow-paths".into(), "[/healthz,/metrics]".into())),
+        "{:?}",
+        serving.given
+    );
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_by_its_flag() {
+    assert_eq!(reason("--secure-port", "65536"), "must be between 0 and 65535, 0 turns it off");
+    assert_eq!(reason("--tls-cert-file", "a"), "needs --tls-private-key-file");
+    assert_eq!(reason("--tls-cipher-suites", "X"), "Cipher suite X not supported or doesn't exist");
+    assert_eq!(reason("--tls-curve-preferences", "25"), "no curve is left: rustls has none of these");
+    assert!(reason("--health-address", "0.0.0.0:80").starts_with("must be a loopback address"));
+    assert!(reason("--bind-address", "here").contains("failed to parse IP"));
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! What is in the demo's cluster: workloads, their HPAs, their load, and the controller's settings.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use tokio_util::task::TaskTracker;
 
 use super::files::Files;
 use crate::cli::Config;
+use crate::cli::config::Serving;
 use crate::clock::SharedClock;
 use crate::embedded::load::{
     Curve, Load, LoadMetrics, Measure, MemoryModel, Metric, Pipeline, Scraping, Shape, Work,
@@ -72,7 +72,7 @@ pub(super) fn controller_config(files: &Files) -> Config {
     let mut config = Config {
         kubeconfig: Some(files.kubeconfig.clone()),
         sync_period: Duration::from_secs(1),
-        health_address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        serving: Serving { port: 0, ..Serving::default() },
         election: None,
         ..Config::default()
     };

@@ -43,8 +43,8 @@ impl Lists {
     pub(super) fn new(clients: Clients, controller: &Arc<Controller>) -> Self {
         Self {
             clients,
-            hpas: HpaIntake::new(Arc::clone(controller)),
-            pods: PodIntake::new(Arc::clone(&controller.pods)),
+            hpas: HpaIntake::new(Arc::clone(controller), None),
+            pods: PodIntake::new(Arc::clone(&controller.pods), None),
         }
     }
 

@@ -1,10 +1,8 @@
 //! What the user may not read, taken from the server's own answers: nothing is asked for permission beforehand.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use autoscaling::spec::MetricSource;
-use http::Method;
 use percent_encoding::percent_decode_str;
 
 use super::situation::Refused;
@@ -24,8 +22,6 @@ pub struct Refusals {
 }
 
 impl RequestObserver for Refusals {
-    fn observe(&self, _: &Method, _: &str, _: Option<u16>, _: Duration) {}
-
     fn failed(&self, call: &Call, error: &ApiError) {
         if !error.is_forbidden() {
             return;

@@ -224,6 +224,21 @@ pub fn table<'a>(told: impl Iterator<Item = (&'a Situation, &'a [Finding])>, sty
         text.push_str(&style.cut(&line));
         text.push('\n');
     }
+    let mut missing = rows.iter().filter_map(|(_, situation, _)| match &situation.source {
+        Source::Cluster { record: Recorded::Missing(reason), .. } => Some(reason),
+        _ => None,
+    });
+    if let Some(reason) = missing.next() {
+        let more = match missing.count() {
+            0 => String::new(),
+            more => format!(" (and of {more} more)"),
+        };
+        let line = Line::new("").dim(format!(
+            "Without the controller's own record{more}: {reason}. Flags and past are assumed as far as they can be told."
+        ));
+        text.push_str(&style.line(&line, 0));
+        text.push('\n');
+    }
     text
 }
 

@@ -47,7 +47,8 @@ pub(super) enum Asked {
 impl Asked {
     async fn round(&mut self) -> Result<Vec<Situation>, WhyError> {
         match self {
-            Self::Cluster(reader) => reader.round().await,
+            // Boxed: all that one decision needs is large.
+            Self::Cluster(reader) => Box::pin(reader.round()).await,
             Self::Record(records) => records.round().await,
         }
     }

@@ -107,7 +107,7 @@ async fn a_lease_that_is_given_back_is_taken_at_once() {
     a.release.cancel();
     assert_eq!(a.task.await.unwrap(), End::Released);
     assert!(b.leads().await < Duration::from_millis(100));
-    assert_eq!(*b.standing.borrow(), Standing::Leads { after: None });
+    assert_eq!(*b.standing.borrow(), Standing::Leads { after: None, since_others: Some(Duration::ZERO) });
     assert_eq!(rig.lease()["spec"]["leaseTransitions"], json!(1));
 }
 
@@ -122,7 +122,12 @@ async fn a_leader_that_dies_is_followed_when_its_lease_has_run_out_whatever_the_
         a.task.abort();
         let waited = b.leads().await;
         assert!(waited > Duration::from_secs(12) && waited <= Duration::from_secs(15), "{waited:?}");
-        assert_eq!(*b.standing.borrow(), Standing::Leads { after: Some("a".to_owned()) });
+        let standing = b.standing.borrow().clone();
+        let Standing::Leads { after: Some(after), since_others: Some(since) } = standing else {
+            panic!("{standing:?}")
+        };
+        assert_eq!(after, "a");
+        assert!(since >= Duration::from_secs(15) && since < Duration::from_secs(18), "{since:?}");
     }
 }
 

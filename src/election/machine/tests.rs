@@ -213,3 +213,30 @@ async fn a_lease_that_was_deleted_under_its_holder_is_free_when_it_would_have_ru
     assert_eq!(server.attempt(&mut me, start + LENGTH / 2, 7), Outcome::Held);
     assert_eq!(server.attempt(&mut me, start + LENGTH, 15), Outcome::Leads);
 }
+
+#[tokio::test(start_paused = true)]
+async fn how_long_ago_others_led_is_known_by_what_was_seen_and_before_that_by_their_clock() {
+    let start = Instant::now();
+    let seconds = Duration::from_secs;
+    // Nobody ever led.
+    let (mut server, mut me) = (Server::with(None), elector());
+    server.attempt(&mut me, start, 0);
+    assert_eq!(me.since_others(start, wall(0)), None);
+    // A Lease that was left behind, by a clock that may be wrong either way.
+    for renewed in [7, 107] {
+        let (mut server, mut me) = (Server::with(Some(lease("other", renewed, "1"))), elector());
+        assert_eq!(server.attempt(&mut me, start, 57), Outcome::Held);
+        assert_eq!(server.attempt(&mut me, start + LENGTH, 57), Outcome::Leads);
+        assert_eq!(me.since_others(start + LENGTH, wall(57)), Some(seconds(50)));
+    }
+    // One that was seen to be renewed, and given back.
+    let (mut server, mut me) = (Server::with(Some(lease("other", 1000, "1"))), elector());
+    server.attempt(&mut me, start, 0);
+    me.observe(lease("other", 1002, "2"), start + seconds(2));
+    server.lease = Some(lease("", 1003, "3"));
+    assert_eq!(server.attempt(&mut me, start + seconds(3), 3), Outcome::Leads);
+    assert_eq!(me.since_others(start + seconds(3), wall(3)), Some(seconds(0)));
+    // Our own renewals do not count.
+    assert_eq!(server.attempt(&mut me, start + seconds(8), 8), Outcome::Leads);
+    assert_eq!(me.since_others(start + seconds(8), wall(8)), Some(seconds(5)));
+}

@@ -95,7 +95,7 @@ hpas:
       maxReplicas: 3
       metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 60}}}]
 load: [{demand: 5, capacityPerPod: 10}]
-flags: {leader-elect-lease-duration: 3s}
+flags: {concurrent-gc-syncs: 3}
 ";
         let scenario = Scenario::read(&Node::read("a.yaml", text).unwrap(), "").unwrap();
         let topics: Vec<_> = scenario.notes.keys().map(String::as_str).collect();

@@ -1,0 +1,40 @@
+{{/* Names and labels. The release gives the name, so that a shadow and an acting release can stand side by side. */}}
+{{- define "concertina.selector" -}}
+app.kubernetes.io/name: concertina
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "concertina.labels" -}}
+{{ include "concertina.selector" . }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{/* Whether the account is the release's own rather than that of the built-in loop. */}}
+{{- define "concertina.ownAccount" -}}
+{{- if and (not .Values.serviceAccount.name) (or .Values.shadow .Values.watchNamespaces) }}true{{ end }}
+{{- end }}
+
+{{- define "concertina.account" -}}
+{{- if include "concertina.ownAccount" . }}{{ .Release.Name }}
+{{- else }}{{ .Values.serviceAccount.name | default "horizontal-pod-autoscaler" }}
+{{- end }}
+{{- end }}
+
+{{- define "concertina.subjects" -}}
+subjects:
+  - kind: ServiceAccount
+    namespace: {{ .Release.Namespace }}
+    name: {{ include "concertina.account" . }}
+{{- end }}
+
+{{/* Where the Lease is: one for the cluster, whatever the release is called, so that two releases never both act. */}}
+{{- define "concertina.homeNamespace" -}}
+{{- if .Values.watchNamespaces }}{{ .Release.Namespace }}{{ else }}kube-system{{ end }}
+{{- end }}
+
+{{- define "concertina.image" -}}
+{{- with .Values.image -}}
+{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default (printf "v%s" $.Chart.AppVersion) }}{{ end }}
+{{- end }}
+{{- end }}

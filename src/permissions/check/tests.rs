@@ -1,0 +1,106 @@
+//! Against the embedded cluster, where a fault rule is what a role is elsewhere.
+
+#![cfg(feature = "tools")]
+
+use std::sync::Arc;
+
+use hyper_util::rt::TokioIo;
+
+use super::*;
+use crate::api::client::ClientOptions;
+use crate::cli::Config;
+use crate::clock::VirtualClock;
+use crate::embedded::{Cluster, FaultAction, FaultRule, Status as Failure};
+use crate::permissions::needed;
+
+const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+
+fn cluster() -> (Cluster, Clients) {
+    let cluster = Cluster::new(Arc::new(VirtualClock::starting_at("2026-01-01T00:00:00Z".parse().unwrap())));
+    let server = cluster.clone();
+    let connector = tower::service_fn(move |_: http::Uri| {
+        let connection = TokioIo::new(server.dial());
+        async move { Ok::<_, std::io::Error>(connection) }
+    });
+    (cluster, Clients::over(connector, &ClientOptions::default()).unwrap())
+}
+
+fn denied() -> FaultRule {
+    FaultRule::new(FaultAction::Body(r#"{"status": {"allowed": false, "reason": "no"}}"#.to_owned()))
+        .path_prefix(REVIEWS)
+}
+
+fn texts(missing: &[Missing]) -> Vec<String> {
+    missing.iter().map(ToString::to_string).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_verb_is_asked_for_and_what_is_allowed_is_not_missing() {
+    let (cluster, clients) = cluster();
+    let needed = needed(&Config::default());
+    let checked = check(&clients, &needed, &[]).await;
+    assert!(checked.missing.is_empty() && checked.error.is_none(), "{checked:?}");
+    let verbs: usize = needed.iter().map(|permission| permission.verbs.len()).sum();
+    assert_eq!(cluster.requests().entries().len(), verbs);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_allowed_is_named_with_verb_resource_and_place() {
+    let (cluster, clients) = cluster();
+    cluster.faults().add(denied());
+    let config = Config { watch_namespaces: Some(["shop".to_owned()].into()), ..Config::default() };
+    let checked = check(&clients, &needed(&config), &[]).await;
+    let texts = texts(&checked.missing);
+    for text in [
+        "not allowed to list, watch horizontalpodautoscalers.autoscaling in namespace shop",
+        "not allowed to list, watch pods in namespace shop",
+        "not allowed to get, update */scale in namespace shop",
+        "not allowed to get, update, watch leases.coordination.k8s.io concertina in namespace kube-system",
+        "not allowed to create tokenreviews.authentication.k8s.io in the whole cluster",
+    ] {
+        assert!(texts.iter().any(|known| known == text), "{text} in {texts:#?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_review_that_fails_is_no_missing_permission_and_changes_none() {
+    let (cluster, clients) = cluster();
+    let needed = needed(&Config::default());
+    cluster.faults().add(denied());
+    let known = check(&clients, &needed, &[]).await.missing;
+    cluster.faults().clear();
+    let broken = FaultAction::Status(Failure::new(503, "ServiceUnavailable", "later"));
+    cluster.faults().add(FaultRule::new(broken).path_prefix(REVIEWS));
+    let checked = check(&clients, &needed, &[]).await;
+    assert!(checked.missing.is_empty() && checked.error.is_some());
+    assert_eq!(check(&clients, &needed, &known).await.missing, known);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_ready_as_soon_as_what_is_essential_is_granted() {
+    let (cluster, clients) = cluster();
+    cluster.faults().add(denied());
+    let findings = Findings::default();
+    let checking = tokio::spawn(run(clients, needed(&Config::default()), findings.clone()));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let error = findings.ready().unwrap_err();
+    assert!(error.contains("leases.coordination.k8s.io concertina") && !error.contains("events"), "{error}");
+    cluster.faults().clear();
+    tokio::time::sleep(AGAIN).await;
+    assert_eq!(findings.ready(), Ok(()));
+    checking.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_metrics_api_that_may_not_be_read_leaves_it_ready() {
+    let (cluster, clients) = cluster();
+    cluster.faults().add(denied());
+    let all = needed(&Config::default());
+    let metrics: Vec<_> = all.into_iter().filter(|row| row.group.ends_with("metrics.k8s.io")).collect();
+    let findings = Findings::default();
+    let checking = tokio::spawn(run(clients, metrics, findings.clone()));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(texts(&findings.missing()).len(), 3);
+    assert_eq!(findings.ready(), Ok(()));
+    checking.abort();
+}

@@ -1,0 +1,165 @@
+//! Certificates of clients: who signed them, and whom they name.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::RootCertStore;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+
+/// Authorities whose certificates are believed.
+#[derive(Debug, Clone)]
+pub(super) struct Authorities(Arc<dyn ClientCertVerifier>);
+
+/// Whom a certificate names.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(in crate::serve) struct Subject {
+    /// CN; the last one if there are several, as Go reads it.
+    pub(in crate::serve) common_name: Option<String>,
+    /// Every O.
+    pub(in crate::serve) organizations: Vec<String>,
+}
+
+impl Authorities {
+    /// Of a bundle in PEM.
+    pub(super) fn of_pem(pem: &[u8], provider: &Arc<CryptoProvider>) -> Result<Self, String> {
+        let certificates: Vec<_> = CertificateDer::pem_slice_iter(pem)
+            .collect::<Result<_, _>>()
+            .map_err(|error| format!("not PEM: {error}"))?;
+        let mut roots = RootCertStore::empty();
+        let (added, refused) = roots.add_parsable_certificates(certificates);
+        if added == 0 {
+            return Err("there is no usable certificate in it".to_owned());
+        }
+        if refused > 0 {
+            tracing::warn!(refused, "certificates of authorities that cannot be read are left out");
+        }
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
+            .build()
+            .map(Self)
+            .map_err(|error| error.to_string())
+    }
+
+    /// Whom a chain names, its first certificate being the client's; `None` if it is not signed by one of these, or
+    /// not valid now, or not meant for clients.
+    pub(super) fn subject(&self, chain: &[CertificateDer<'_>], now: Duration) -> Option<Subject> {
+        let (first, between) = chain.split_first()?;
+        let now = UnixTime::since_unix_epoch(now);
+        if let Err(error) = self.0.verify_client_cert(first, between, now) {
+            tracing::debug!(%error, "the certificate of a client is not believed");
+            return None;
+        }
+        let parsed = webpki::EndEntityCert::try_from(first).ok()?;
+        Some(Subject::of(parsed.subject()))
+    }
+}
+
+/// The OIDs 2.5.4.3 and 2.5.4.10 in DER.
+const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
+const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
+
+const SEQUENCE: u8 = 0x30;
+const SET: u8 = 0x31;
+const OBJECT_IDENTIFIER: u8 = 0x06;
+const UTF8_STRING: u8 = 0x0c;
+const PRINTABLE_STRING: u8 = 0x13;
+const IA5_STRING: u8 = 0x16;
+
+impl Subject {
+    /// Reads a subject (RFC 5280, 4.1.2.4) in DER, without its outer SEQUENCE. What cannot be read is as if it were
+    /// not there; it has been signed, so this is a matter of form.
+    pub(in crate::serve) fn of(name: &[u8]) -> Self {
+        let mut subject = Self::default();
+        let mut sets = name;
+        while let Some((SET, mut attributes, rest)) = element(sets) {
+            sets = rest;
+            while let Some((SEQUENCE, attribute, rest)) = element(attributes) {
+                attributes = rest;
+                let Some((OBJECT_IDENTIFIER, kind, value)) = element(attribute) else { continue };
+                match (kind, text(value)) {
+                    (COMMON_NAME, Some(text)) => subject.common_name = Some(text),
+                    (ORGANIZATION, Some(text)) => subject.organizations.push(text),
+                    _ => {}
+                }
+            }
+        }
+        subject
+    }
+}
+
+fn text(value: &[u8]) -> Option<String> {
+    let (UTF8_STRING | PRINTABLE_STRING | IA5_STRING, bytes, _) = element(value)? else { return None };
+    std::str::from_utf8(bytes).ok().map(str::to_owned)
+}
+
+/// The first element: its tag, its content, and what follows it.
+fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (&[tag, length], rest) = der.split_first_chunk()?;
+    let (length, rest) = match length {
+        0..=0x7f => (usize::from(length), rest),
+        0x81 => rest.split_first().map(|(length, rest)| (usize::from(*length), rest))?,
+        0x82 => {
+            rest.split_first_chunk().map(|(length, rest)| (usize::from(u16::from_be_bytes(*length)), rest))?
+        }
+        // No name is longer than a handshake message could be.
+        _ => return None,
+    };
+    let (content, rest) = rest.split_at_checked(length)?;
+    Some((tag, content, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rcgen::{CertificateParams, DistinguishedName, DnType, DnValue, KeyPair};
+
+    use super::*;
+
+    fn subject(names: &[(DnType, &str)]) -> Subject {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name = DistinguishedName::new();
+        for (kind, text) in names {
+            params.distinguished_name.push(kind.clone(), DnValue::Utf8String((*text).to_owned()));
+        }
+        let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        Subject::of(webpki::EndEntityCert::try_from(certificate.der()).unwrap().subject())
+    }
+
+    #[test]
+    fn the_common_name_is_the_user_and_organizations_are_groups() {
+        let long = "x".repeat(200);
+        let read = subject(&[
+            (DnType::OrganizationName, "system:masters"),
+            (DnType::CountryName, "CH"),
+            (DnType::CommonName, &long),
+        ]);
+        assert_eq!(read.common_name, Some(long));
+        assert_eq!(read.organizations, ["system:masters"]);
+        assert_eq!(subject(&[]), Subject::default());
+    }
+
+    #[test]
+    fn several_organizations_are_several_groups() {
+        // Two sets {O=a} {O=b}, then {CN=c}: a form that rcgen does not write.
+        let name = [
+            &[0x31, 10, 0x30, 8, 6, 3, 0x55, 4, 10, 0x0c, 1, b'a'][..],
+            &[0x31, 10, 0x30, 8, 6, 3, 0x55, 4, 10, 0x13, 1, b'b'],
+            &[0x31, 10, 0x30, 8, 6, 3, 0x55, 4, 3, 0x16, 1, b'c'],
+        ];
+        let read = Subject::of(&name.concat());
+        assert_eq!(
+            (read.common_name.as_deref(), read.organizations),
+            (Some("c"), vec!["a".into(), "b".into()])
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_are_too_strange(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let _ = Subject::of(&bytes);
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Connections, as many as they may be: whoever leaves one idle cannot keep others from being served.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// How many connections there may be on one port. Scrapers and probes keep one or two each; with TLS, each costs a few
+/// dozen kilobytes.
+pub(super) const MAX_CONNECTIONS: usize = 256;
+/// How long a connection may be without a byte in either direction.
+pub(super) const IDLE: Duration = Duration::from_secs(75);
+/// How long requests under way may take after the stop.
+const DRAIN: Duration = Duration::from_secs(5);
+/// Before accepting again when that failed, which out of file descriptors it does at once and again.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
+/// Connections that the system holds until they are accepted; Linux cuts it down to what it allows.
+const BACKLOG: i32 = 1024;
+
+/// Listens on a port. All addresses of IPv4 are all addresses of IPv6 too, as in Go, if the system has IPv6.
+pub(super) fn listen(address: SocketAddr, share_port: bool) -> io::Result<TcpListener> {
+    let socket = if address.ip().is_unspecified() {
+        let both = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), address.port());
+        match Socket::new(Domain::IPV6, Type::STREAM, Some(Protocol::TCP)) {
+            Ok(socket) => {
+                socket.set_only_v6(false)?;
+                bind(&socket, both, share_port).map(|()| socket)
+            }
+            Err(error) => Err(error),
+        }
+        .or_else(|error| {
+            if error.kind() == io::ErrorKind::AddrInUse || address.is_ipv6() {
+                return Err(error);
+            }
+            one_family(address, share_port)
+        })?
+    } else {
+        one_family(address, share_port)?
+    };
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    TcpListener::from_std(socket.into())
+}
+
+fn one_family(address: SocketAddr, share_port: bool) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    bind(&socket, address, share_port)?;
+    Ok(socket)
+}
+
+fn bind(socket: &Socket, address: SocketAddr, share_port: bool) -> io::Result<()> {
+    // On Windows it would mean something else.
+    #[cfg(unix)]
+    {
+        socket.set_reuse_address(true)?;
+        socket.set_reuse_port(share_port)?;
+    }
+    #[cfg(not(unix))]
+    let _ = share_port;
+    socket.bind(&address.into())
+}
+
+/// Gives every connection that comes in to `serve`, until `stop`; then waits for what is under way, up to five seconds.
+pub(super) async fn accept<F>(
+    listener: TcpListener,
+    stop: &CancellationToken,
+    serve: impl Fn(Watched<TcpStream>) -> F,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let tasks = TaskTracker::new();
+    let open = Arc::new(Open::default());
+    // Dropped at the end, which ends what was not drained.
+    let abort = CancellationToken::new();
+    let _abort = abort.clone().drop_guard();
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                let connection = open.add(abort.child_token());
+                let activity = Arc::clone(&connection.activity);
+                let served = serve(Watched { stream, activity: Arc::clone(&activity) });
+                tasks.spawn(async move {
+                    tokio::select! {
+                        biased;
+                        () = connection.abort.cancelled() => {}
+                        () = served => {}
+                        () = activity.idle() => {}
+                    }
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection for health, metrics and decisions");
+                tokio::select! {
+                    biased;
+                    () = stop.cancelled() => break,
+                    () = tokio::time::sleep(ACCEPT_PAUSE) => {}
+                }
+            }
+        }
+    }
+    tasks.close();
+    // Nothing to do about those that do not end.
+    let _ = tokio::time::timeout(DRAIN, tasks.wait()).await;
+}
+
+/// The connections of a port.
+#[derive(Debug, Default)]
+struct Open {
+    connections: Mutex<BTreeMap<u64, (Arc<Activity>, CancellationToken)>>,
+    next: AtomicU64,
+}
+
+/// One of them, until it is dropped.
+#[derive(Debug)]
+struct Connection {
+    number: u64,
+    activity: Arc<Activity>,
+    abort: CancellationToken,
+    open: Arc<Open>,
+}
+
+/// When a connection was last used, and whether by somebody who may.
+#[derive(Debug)]
+pub(super) struct Activity {
+    since: Instant,
+    /// Milliseconds after `since`.
+    last: AtomicU64,
+    welcome: AtomicBool,
+}
+
+impl Open {
+    /// Makes room for one more: where there is none, the connection goes that was idle longest, strangers' first.
+    fn add(self: &Arc<Self>, abort: CancellationToken) -> Connection {
+        let activity = Arc::new(Activity {
+            since: Instant::now(),
+            last: AtomicU64::new(0),
+            welcome: AtomicBool::new(false),
+        });
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut connections = self.lock();
+        while connections.len() >= MAX_CONNECTIONS {
+            let worst = connections.iter().min_by_key(|(_, (activity, _))| activity.rank());
+            let Some(worst) = worst.map(|(number, _)| *number) else { break };
+            if let Some((_, abort)) = connections.remove(&worst) {
+                abort.cancel();
+            }
+        }
+        connections.insert(number, (Arc::clone(&activity), abort.clone()));
+        drop(connections);
+        Connection { number, activity, abort, open: Arc::clone(self) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, (Arc<Activity>, CancellationToken)>> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.open.lock().remove(&self.number);
+    }
+}
+
+impl Activity {
+    /// Somebody asked on this connection who may.
+    pub(super) fn is_welcome(&self) {
+        self.welcome.store(true, Ordering::Relaxed);
+    }
+
+    fn rank(&self) -> (bool, Instant) {
+        (self.welcome.load(Ordering::Relaxed), self.last())
+    }
+
+    fn last(&self) -> Instant {
+        self.since + Duration::from_millis(self.last.load(Ordering::Relaxed))
+    }
+
+    fn used(&self) {
+        let millis = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last.store(millis, Ordering::Relaxed);
+    }
+
+    /// Waits until nothing has happened for a while.
+    async fn idle(&self) {
+        loop {
+            let until = self.last() + IDLE;
+            if until <= Instant::now() {
+                return;
+            }
+            tokio::time::sleep_until(until).await;
+        }
+    }
+}
+
+/// A stream that remembers when it was last used.
+#[derive(Debug)]
+pub(super) struct Watched<S> {
+    stream: S,
+    pub(super) activity: Arc<Activity>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if read.is_ready() {
+            self.activity.used();
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, buffer);
+        if written.is_ready() {
+            self.activity.used();
+        }
+        written
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_longest_idle_stranger_goes_first() {
+        let open = Arc::new(Open::default());
+        let mut connections = Vec::new();
+        for _ in 0..MAX_CONNECTIONS {
+            connections.push(open.add(CancellationToken::new()));
+            tokio::time::advance(Duration::from_millis(10)).await;
+        }
+        connections[0].activity.is_welcome();
+        connections[1].activity.used();
+        let _one_more = open.add(CancellationToken::new());
+        let ended = |index: usize| connections[index].abort.is_cancelled();
+        assert_eq!([0, 1, 2, 3].map(ended), [false, false, true, false]);
+        assert_eq!(open.lock().len(), MAX_CONNECTIONS);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_without_a_byte_for_a_while_is_idle() {
+        let open = Arc::new(Open::default());
+        let connection = open.add(CancellationToken::new());
+        let start = Instant::now();
+        tokio::time::advance(Duration::from_secs(70)).await;
+        connection.activity.used();
+        connection.activity.idle().await;
+        assert_eq!(start.elapsed(), Duration::from_secs(70) + IDLE);
+        drop(connection);
+        assert!(open.lock().is_empty());
+    }
+}

@@ -1,0 +1,200 @@
+//! The pages: which one a path names, what somebody must be allowed to do to see it, and what it says.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+
+use super::component::Component;
+use super::health::{Health, Scope, all_checks, one_check};
+use crate::api::reviews::{Action, ResourceAction};
+use crate::record::{Answer, Asked, Decisions};
+use crate::telemetry::metrics::Metrics;
+
+/// A page of JSON, made anew for each request from its query.
+pub type JsonPage = Arc<dyn Fn(Option<&str>) -> Answer + Send + Sync>;
+
+/// What is served. Clones are the same.
+#[derive(Clone)]
+pub struct Endpoints {
+    /// The checks behind the health paths.
+    pub health: Health,
+    /// The metrics behind `/metrics`.
+    pub metrics: Metrics,
+    /// The record behind `/decisions`; `None` if none is kept.
+    pub decisions: Option<Decisions>,
+    /// What is behind `/version`, `/statusz` and `/flagz`; `None`: they are not served.
+    component: Option<Arc<Component>>,
+    /// Further pages, by their path.
+    json: BTreeMap<&'static str, JsonPage>,
+}
+
+impl Endpoints {
+    /// Health, metrics and decisions.
+    pub fn new(health: Health, metrics: Metrics, decisions: Option<Decisions>) -> Self {
+        Self { health, metrics, decisions, component: None, json: BTreeMap::new() }
+    }
+
+    /// With what the program says of itself.
+    #[must_use]
+    pub fn with_component(mut self, component: Component) -> Self {
+        self.component = Some(Arc::new(component));
+        self
+    }
+
+    /// With a further page at a path of one segment, such as `/parity`. To see it, one must be allowed to get this path.
+    #[must_use]
+    pub fn with_json(mut self, path: &'static str, page: JsonPage) -> Self {
+        self.json.insert(path, page);
+        self
+    }
+}
+
+impl fmt::Debug for Endpoints {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoints")
+            .field("health", &self.health)
+            .field("decisions", &self.decisions.is_some())
+            .field("json", &self.json.keys())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a path names.
+#[derive(Debug, Clone, Copy)]
+enum Page<'a> {
+    /// All health checks of a group, or one of them.
+    Health {
+        scope: Scope,
+        group: &'a str,
+        check: &'a str,
+    },
+    Metrics,
+    /// What follows `/decisions`.
+    Decisions(&'a str),
+    Version,
+    Statusz,
+    Flagz,
+    /// One of the further pages.
+    Json(&'a str),
+}
+
+impl<'a> Page<'a> {
+    fn of(path: &'a str) -> Option<Self> {
+        let page = path.strip_prefix('/')?;
+        let (group, check) = page.split_once('/').unwrap_or((page, ""));
+        match group {
+            "healthz" | "livez" => Some(Self::Health { scope: Scope::Live, group, check }),
+            "readyz" => Some(Self::Health { scope: Scope::Ready, group, check }),
+            "decisions" => page.strip_prefix(group).map(Self::Decisions),
+            _ if page != group => None,
+            "metrics" => Some(Self::Metrics),
+            "version" => Some(Self::Version),
+            "statusz" => Some(Self::Statusz),
+            "flagz" => Some(Self::Flagz),
+            _ => Some(Self::Json(path)),
+        }
+    }
+}
+
+/// What one must be allowed to do for an answer: to read HPAs for what is told of them, else to get the path. `None`: it
+/// is nothing, and this is said to everybody who is known.
+pub(super) fn action(method: &Method, uri: &http::Uri) -> Option<Action> {
+    let path = uri.path();
+    let Some(Page::Decisions(rest)) = Page::of(path) else {
+        let verb = method.as_str().to_ascii_lowercase();
+        return Some(Action::NonResourceAttributes { path: path.to_owned(), verb });
+    };
+    let asked = Asked::parse(rest, uri.query()).ok()?;
+    Some(Action::ResourceAttributes(ResourceAction {
+        verb: if asked.name().is_some() { "get" } else { "list" },
+        group: "autoscaling",
+        version: "v2",
+        resource: "horizontalpodautoscalers",
+        namespace: asked.namespace().unwrap_or_default().to_owned(),
+        name: asked.name().unwrap_or_default().to_owned(),
+    }))
+}
+
+/// What the client wants to read; several headers are one list.
+fn accept<B>(request: &Request<B>) -> String {
+    let all = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    all.collect::<Vec<_>>().join(",")
+}
+
+/// The answer to somebody who may see it.
+pub(super) fn answer<B>(endpoints: &Endpoints, request: &Request<B>) -> Response<Full<Bytes>> {
+    let (method, uri) = (request.method(), request.uri());
+    let not_found = || plain(StatusCode::NOT_FOUND, "404 page not found\n");
+    let component = endpoints.component.as_ref();
+    let Some(page) = Page::of(uri.path()).filter(|page| match page {
+        Page::Json(path) => endpoints.json.contains_key(path),
+        Page::Version | Page::Statusz | Page::Flagz => component.is_some(),
+        _ => true,
+    }) else {
+        return not_found();
+    };
+    if !matches!(*method, Method::GET | Method::HEAD) {
+        let (status, message) = (StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered");
+        let mut response = match page {
+            Page::Decisions(_) | Page::Json(_) => json(Answer::failure(status, message.to_owned())),
+            _ => plain(status, format!("405 {message}\n")),
+        };
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return response;
+    }
+    let of_component = |page: &dyn Fn(&Component) -> Response<Full<Bytes>>| {
+        component.map_or_else(not_found, |component| page(component))
+    };
+    match page {
+        Page::Metrics => {
+            let (content_type, text) = endpoints.metrics.answer(&accept(request));
+            typed(StatusCode::OK, content_type, text)
+        }
+        Page::Health { scope, group, check: "" } => {
+            all_checks(group, &endpoints.health.states(scope), uri.query())
+        }
+        Page::Health { scope, check, .. } => one_check(check, endpoints.health.states(scope)),
+        Page::Decisions(rest) => json(endpoints.decisions.as_ref().map_or_else(
+            || {
+                let message = "no decisions are recorded: --decisions-per-hpa is 0";
+                Answer::failure(StatusCode::NOT_FOUND, message.to_owned())
+            },
+            |decisions| match Asked::parse(rest, uri.query()) {
+                Ok(asked) => decisions.answer(&asked),
+                Err(answer) => answer,
+            },
+        )),
+        Page::Version => of_component(&|component| typed(StatusCode::OK, JSON, component.version())),
+        Page::Statusz => of_component(&|component| plain(StatusCode::OK, component.statusz())),
+        Page::Flagz => of_component(&|component| plain(StatusCode::OK, component.flagz())),
+        Page::Json(path) => match endpoints.json.get(path) {
+            Some(page) => json(page(uri.query())),
+            None => not_found(),
+        },
+    }
+}
+
+const JSON: &str = "application/json";
+
+pub(super) fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    typed(status, "text/plain; charset=utf-8", text)
+}
+
+pub(super) fn json(answer: Answer) -> Response<Full<Bytes>> {
+    typed(answer.status, JSON, answer.json)
+}
+
+fn typed(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response
+}

@@ -1,0 +1,254 @@
+//! The certificates that the server shows, and which one to whom. Files are read again every minute.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+
+use crate::cli::config::{CERTIFICATE_NAME, CertificateFiles, Serving};
+use crate::platform;
+use crate::serve::access::certificate::Subject;
+use crate::serve::error::ServeError;
+
+/// kube-controller-manager notices changed files by then too.
+const REREAD: Duration = Duration::from_mins(1);
+
+/// The certificates, which can be exchanged while connections are accepted.
+#[derive(Debug)]
+pub(in crate::serve) struct Certificates {
+    provider: Arc<CryptoProvider>,
+    /// What was asked for: files with their names, the default one without a name last.
+    sources: Vec<Source>,
+    /// Shown if no other fits; of our own making unless it has a source.
+    own: Option<Arc<CertifiedKey>>,
+    shown: RwLock<Arc<Shown>>,
+}
+
+/// A pair of files.
+#[derive(Debug)]
+struct Source {
+    flag: &'static str,
+    files: CertificateFiles,
+    /// `None`: it is shown if no other fits. Empty: to clients that ask for a name in it.
+    names: Option<Vec<String>>,
+}
+
+/// What is shown now.
+#[derive(Debug, Default)]
+struct Shown {
+    default: Option<Arc<CertifiedKey>>,
+    by_name: BTreeMap<String, Arc<CertifiedKey>>,
+    /// What was read of each source.
+    read: Vec<Read>,
+}
+
+/// A pair of files as it was read, to notice a change.
+#[derive(Debug, Clone)]
+struct Read {
+    pem: (Vec<u8>, Vec<u8>),
+    key: Arc<CertifiedKey>,
+}
+
+impl Certificates {
+    /// Reads all files, and makes a certificate if none is named.
+    pub(super) fn load(serving: &Serving, provider: Arc<CryptoProvider>) -> Result<Self, ServeError> {
+        let mut sources: Vec<Source> = serving
+            .sni
+            .iter()
+            .map(|named| Source {
+                flag: "--tls-sni-cert-key",
+                files: named.files.clone(),
+                names: Some(named.names.clone()),
+            })
+            .collect();
+        let default = match (&serving.certificate, &serving.certificate_dir) {
+            (Some(files), _) => Some(("--tls-cert-file, --tls-private-key-file", files.clone())),
+            (None, Some(folder)) => in_folder(folder).map(|files| ("--cert-dir", files)),
+            (None, None) => None,
+        };
+        let own = if default.is_none() { Some(self_signed(serving.address, &provider)?) } else { None };
+        sources.extend(default.map(|(flag, files)| Source { flag, files, names: None }));
+        let certificates = Self { provider, sources, own, shown: RwLock::default() };
+        let read =
+            certificates.sources.iter().map(|source| certificates.read(source)).collect::<Result<_, _>>()?;
+        certificates.show(read);
+        Ok(certificates)
+    }
+
+    /// Reads the files again and again. What is broken is warned of once per change, and what was read before is kept.
+    pub(in crate::serve) async fn keep_current(&self) {
+        let mut warned = BTreeMap::new();
+        loop {
+            tokio::time::sleep(REREAD).await;
+            self.reload(&mut warned);
+        }
+    }
+
+    /// Reads the files once more.
+    fn reload(&self, warned: &mut BTreeMap<usize, String>) {
+        let shown = self.shown();
+        let mut read = shown.read.clone();
+        let mut changed = false;
+        for (number, (source, known)) in self.sources.iter().zip(&mut read).enumerate() {
+            match self.changed(source, known) {
+                Ok(None) => {
+                    warned.remove(&number);
+                }
+                Ok(Some(new)) => {
+                    tracing::info!(file = %source.files.certificate.display(), "the certificate has changed");
+                    warned.remove(&number);
+                    *known = new;
+                    changed = true;
+                }
+                Err(error) => {
+                    let text = error.to_string();
+                    if warned.get(&number) != Some(&text) {
+                        tracing::warn!(%error, "the certificate that was read before stays in use");
+                        warned.insert(number, text);
+                    }
+                }
+            }
+        }
+        if changed {
+            self.show(read);
+        }
+    }
+
+    /// The pair, if it is another than before.
+    fn changed(&self, source: &Source, known: &Read) -> Result<Option<Read>, ServeError> {
+        let pem = source.pem()?;
+        if pem == known.pem { Ok(None) } else { self.parse(source, pem).map(Some) }
+    }
+
+    fn read(&self, source: &Source) -> Result<Read, ServeError> {
+        self.parse(source, source.pem()?)
+    }
+
+    fn parse(&self, source: &Source, pem: (Vec<u8>, Vec<u8>)) -> Result<Read, ServeError> {
+        let unusable = |path: &Path, reason: String| ServeError::Unusable {
+            flag: source.flag,
+            path: path.to_owned(),
+            reason,
+        };
+        let CertificateFiles { certificate, key } = &source.files;
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(&pem.0)
+            .collect::<Result<_, _>>()
+            .map_err(|error| unusable(certificate, error.to_string()))?;
+        if chain.is_empty() {
+            return Err(unusable(certificate, "there is no certificate in it".to_owned()));
+        }
+        let private =
+            PrivateKeyDer::from_pem_slice(&pem.1).map_err(|error| unusable(key, error.to_string()))?;
+        let certified = CertifiedKey::from_der(chain, private, &self.provider)
+            .map_err(|error| unusable(certificate, format!("with {}: {error}", key.display())))?;
+        Ok(Read { pem, key: Arc::new(certified) })
+    }
+
+    fn show(&self, read: Vec<Read>) {
+        let mut shown = Shown { default: self.own.clone(), ..Shown::default() };
+        for (source, read) in self.sources.iter().zip(&read) {
+            match &source.names {
+                None => shown.default = Some(Arc::clone(&read.key)),
+                Some(names) => {
+                    let inside = if names.is_empty() { names_in(&read.key) } else { Vec::new() };
+                    for name in names.iter().cloned().chain(inside) {
+                        // The first one that was given for a name wins.
+                        shown.by_name.entry(name).or_insert_with(|| Arc::clone(&read.key));
+                    }
+                }
+            }
+        }
+        shown.read = read;
+        *self.shown.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(shown);
+    }
+
+    fn shown(&self) -> Arc<Shown> {
+        Arc::clone(&self.shown.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Source {
+    fn pem(&self) -> Result<(Vec<u8>, Vec<u8>), ServeError> {
+        let read = |path: &Path| {
+            std::fs::read(path).map_err(|source| ServeError::Read {
+                flag: self.flag,
+                path: path.to_owned(),
+                source,
+            })
+        };
+        Ok((read(&self.files.certificate)?, read(&self.files.key)?))
+    }
+}
+
+impl ResolvesServerCert for Certificates {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let shown = self.shown();
+        let named = hello.server_name().and_then(|name| {
+            let name = name.to_ascii_lowercase();
+            let wildcard = name.split_once('.').map(|(_, rest)| format!("*.{rest}"));
+            shown.by_name.get(&name).or_else(|| shown.by_name.get(&wildcard?)).cloned()
+        });
+        named.or_else(|| shown.default.clone())
+    }
+}
+
+/// The names that a certificate is for: its DNS names, and the common name if it has none.
+fn names_in(key: &CertifiedKey) -> Vec<String> {
+    let Some(certificate) = key.cert.first() else { return Vec::new() };
+    let Ok(parsed) = webpki::EndEntityCert::try_from(certificate) else { return Vec::new() };
+    let names: Vec<String> = parsed.valid_dns_names().map(str::to_ascii_lowercase).collect();
+    if names.is_empty() {
+        return Subject::of(parsed.subject())
+            .common_name
+            .map(|name| name.to_ascii_lowercase())
+            .into_iter()
+            .collect();
+    }
+    names
+}
+
+/// The pair in `--cert-dir`, if it is there.
+fn in_folder(folder: &Path) -> Option<CertificateFiles> {
+    let files = CertificateFiles {
+        certificate: folder.join(CERTIFICATE_NAME).with_extension("crt"),
+        key: folder.join(CERTIFICATE_NAME).with_extension("key"),
+    };
+    let there = files.certificate.is_file() && files.key.is_file();
+    if !there {
+        tracing::info!(folder = %folder.display(), "no certificate in --cert-dir: one of our own making is used");
+    }
+    there.then_some(files)
+}
+
+/// A certificate that nobody can check, as kube-controller-manager makes one; it is never written anywhere.
+fn self_signed(address: IpAddr, provider: &CryptoProvider) -> Result<Arc<CertifiedKey>, ServeError> {
+    let unmade =
+        |error: &dyn std::fmt::Display| ServeError::Tls(format!("no certificate can be made: {error}"));
+    let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
+    if !address.is_unspecified() {
+        names.push(address.to_string());
+    }
+    // A host name may be no DNS name.
+    let host = platform::host_name().filter(|host| host.is_ascii());
+    let mut params = host
+        .and_then(|host| CertificateParams::new(names.iter().cloned().chain([host]).collect::<Vec<_>>()).ok())
+        .map_or_else(|| CertificateParams::new(names), Ok)
+        .map_err(|error| unmade(&error))?;
+    params.distinguished_name.push(DnType::CommonName, "concertina");
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let key = KeyPair::generate().map_err(|error| unmade(&error))?;
+    let certificate = params.self_signed(&key).map_err(|error| unmade(&error))?;
+    let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let certified = CertifiedKey::from_der(vec![certificate.der().clone()], private, provider)
+        .map_err(|error| unmade(&error))?;
+    Ok(Arc::new(certified))
+}

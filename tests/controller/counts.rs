@@ -1,0 +1,174 @@
+//! What `/metrics` says of what happened.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use concertina::cli::Config;
+use concertina::embedded::{FaultAction, FaultRule, Status};
+use serde_json::json;
+
+use crate::support::objects::{cpu, external, hpa, pod};
+use crate::support::process::Process;
+use crate::support::{Rig, Stage};
+
+const LATENESS: &str = "concertina_sync_lateness_seconds";
+
+/// `queue` on an external metric, `web` on the cpu of four pods.
+fn two() -> Stage {
+    let stage = Stage::new();
+    stage.external("queue", "80");
+    stage.target("queue", 8);
+    stage.create(hpa("queue", &[external("queue", "10")]));
+    stage.target("web", 4);
+    for index in 0..4 {
+        stage.cluster.put_raw(pod("web", index));
+    }
+    stage.cpu("web", &[50; 4]);
+    stage.create(hpa("web", &[cpu(50)]));
+    stage
+}
+
+fn failures(rig: &Rig, reason: &str) -> f64 {
+    rig.series(&format!("concertina_sync_failures_total{{reason=\"{reason}\"}}"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_are_counted_by_what_a_role_must_allow_and_no_metric_is_named() {
+    let rig = Rig::start(two());
+    rig.pass(31.0).await;
+    let text = rig.telemetry.render();
+    let own = text.lines().filter_map(|line| line.strip_prefix("concertina_requests_total"));
+    let own: BTreeMap<_, _> = own.map(|line| line.rsplit_once(' ').unwrap()).collect();
+    let expected = [
+        ("get", "deployments/scale", "6"),
+        ("list", "*.external.metrics.k8s.io", "3"),
+        ("list", "pods.metrics.k8s.io", "3"),
+        ("update", "horizontalpodautoscalers.autoscaling/status", "2"),
+        ("watch", "pods", "1"),
+        ("watch", "horizontalpodautoscalers.autoscaling", "1"),
+    ];
+    for (verb, resource, count) in expected {
+        let labels = format!("{{code=\"200\",resource=\"{resource}\",verb=\"{verb}\"}}");
+        assert_eq!(own.get(&*labels), Some(&count), "{labels} in {own:#?}");
+    }
+    assert!(!own.keys().any(|labels| labels.contains("queue")), "{own:#?}");
+    // A watch has no duration.
+    let durations = "rest_client_request_duration_seconds_count{host=\"embedded\",verb=\"GET\"}";
+    let gets = "rest_client_requests_total{code=\"200\",host=\"embedded\",method=\"GET\"}";
+    assert_eq!(rig.series(gets), rig.series(durations) + 2.0, "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_repeated_counts_every_time_and_its_duration_once() {
+    let stage = two();
+    let throttled = FaultAction::RetryAfter { code: 429, seconds: 1 };
+    stage.cluster.faults().add(FaultRule::new(throttled).verb("get").path_suffix("/queue/scale").times(2));
+    let rig = Rig::start(stage);
+    rig.pass(10.0).await;
+    let count = |code| {
+        rig.series(&format!(
+            "concertina_requests_total{{code=\"{code}\",resource=\"deployments/scale\",verb=\"get\"}}"
+        ))
+    };
+    assert_eq!((count("429"), count("200")), (2.0, 2.0));
+    let long = "rest_client_request_duration_seconds_bucket{host=\"embedded\",verb=\"GET\",le=\"1\"}";
+    let all = "rest_client_request_duration_seconds_count{host=\"embedded\",verb=\"GET\"}";
+    assert_eq!(rig.series(all) - rig.series(long), 1.0, "the one that waited twice");
+}
+
+#[tokio::test(start_paused = true)]
+async fn caches_and_watches_are_shown_as_they_are_at_the_moment() {
+    let rig = Rig::start(two());
+    rig.pass(5.0).await;
+    assert_eq!(rig.series("concertina_cache_objects{resource=\"pods\"}"), 4.0);
+    assert_eq!(
+        rig.series("concertina_cache_objects{resource=\"horizontalpodautoscalers.autoscaling\"}"),
+        2.0
+    );
+    assert_eq!(rig.series("concertina_watch_age_seconds{resource=\"pods\"}"), 5.0);
+
+    rig.cluster.faults().add(FaultRule::new(FaultAction::Close).path_suffix("/pods"));
+    rig.cluster.faults().add(FaultRule::new(FaultAction::WatchClose).path_suffix("/pods"));
+    rig.pass(100.0).await;
+    let restarts = |reason| {
+        rig.series(&format!("concertina_watch_restarts_total{{reason=\"{reason}\",resource=\"pods\"}}"))
+    };
+    assert_eq!(restarts("ended"), 1.0);
+    assert!((10.0..60.0).contains(&restarts("unreachable")), "{}", restarts("unreachable"));
+    assert_eq!(rig.series("concertina_watch_age_seconds{resource=\"pods\"}"), 105.0);
+    let hpas = rig.series("concertina_watch_age_seconds{resource=\"horizontalpodautoscalers.autoscaling\"}");
+    assert!(hpas < 75.0, "{hpas}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn samples_are_as_old_as_the_oldest_of_an_answer() {
+    let rig = Rig::start(two());
+    rig.pass(31.0).await;
+    for api in ["metrics.k8s.io", "external.metrics.k8s.io"] {
+        assert_eq!(
+            rig.series(&format!("concertina_metrics_age_seconds_count{{api=\"{api}\"}}")),
+            3.0,
+            "{api}"
+        );
+    }
+    assert_eq!(rig.series("concertina_metrics_age_seconds_count{api=\"custom.metrics.k8s.io\"}"), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_are_counted_by_the_reason_that_the_condition_gives() {
+    let stage = two();
+    stage.create(hpa("lost", &[cpu(50)]));
+    stage.create(hpa("blind", &[external("missing", "1"), external("absent", "1")]));
+    stage.target("blind", 2);
+    let rig = Rig::start(stage);
+    rig.pass(5.0).await;
+    assert!(rig.condition("lost", "AbleToScale").starts_with("False FailedGetScale "));
+    assert_eq!((failures(&rig, "FailedGetScale"), failures(&rig, "FailedGetExternalMetric")), (1.0, 2.0));
+    assert_eq!(failures(&rig, "FailedComputeMetricsReplicas"), 0.0);
+
+    rig.edit("queue", |hpa| hpa["spec"]["minReplicas"] = json!(9));
+    rig.cluster.faults().add(
+        FaultRule::new(FaultAction::Status(Status::bad_request("no")))
+            .verb("update")
+            .path_suffix("/queue/scale"),
+    );
+    rig.pass(1.0).await;
+    assert_eq!(failures(&rig, "FailedUpdateScale"), 1.0);
+    // The HPA wants 9 and did not get it: the series shows what was last decided and carried out.
+    let desired = |name| {
+        rig.series(&format!(
+            "horizontal_pod_autoscaler_controller_desired_replicas{{hpa_name=\"{name}\",namespace=\"shop\"}}"
+        ))
+    };
+    assert_eq!((desired("queue"), desired("web")), (8.0, 4.0));
+    assert!(!rig.telemetry.render().contains("desired_replicas{hpa_name=\"blind\""));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sync_that_waits_for_a_worker_is_late_and_one_that_comes_in_its_turn_is_not() {
+    let stage = two();
+    stage.fault("/queue/scale", FaultAction::DelayAnswer(Duration::from_secs(4)));
+    stage.fault("/web/scale", FaultAction::DelayAnswer(Duration::from_secs(4)));
+    let rig = Rig::with(stage, &Config { concurrent_syncs: 1, ..Config::default() });
+    rig.pass(10.0).await;
+    let up_to = |bound| rig.series(&format!("{LATENESS}_bucket{{le=\"{bound}\"}}"));
+    assert_eq!((up_to("0.05"), up_to("2.5"), up_to("5")), (1.0, 1.0, 2.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_as_a_standby_makes_no_sync_late() {
+    let stage = two();
+    let config = || Config { takeover: concertina::cli::config::TakeOver::Off, ..Config::default() };
+    let leader = Process::start(&stage, "a", config());
+    stage.pass(5.0).await;
+    let standby = Process::start(&stage, "b", config());
+    stage.pass(600.0).await;
+    assert!(!standby.telemetry.render().contains("desired_replicas"));
+    leader.end().await;
+    stage.pass(5.0).await;
+    let text = standby.telemetry.render();
+    assert!(text.contains("desired_replicas{hpa_name=\"queue\",namespace=\"shop\"} 8\n"), "{text}");
+    assert!(text.contains(&format!("{LATENESS}_count 2\n")), "{text}");
+    assert!(text.contains(&format!("{LATENESS}_bucket{{le=\"0.05\"}} 2\n")), "{text}");
+    standby.end().await;
+}

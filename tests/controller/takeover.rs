@@ -1,0 +1,359 @@
+//! Beside another controller of the same HPAs, which is ours under another name, switched on and off.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use concertina::api::client::ClientOptions;
+use concertina::api::gate::Gate;
+use concertina::api::status::Statuses;
+use concertina::app::{Assembly, Parts};
+use concertina::cli::Config;
+use concertina::cli::config::TakeOver;
+use concertina::clock::ShiftedClock;
+use concertina::controller::{Controller, Histories};
+use concertina::embedded::LoggedRequest;
+use concertina::telemetry::metrics::Metrics;
+use jiff::SignedDuration;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::objects::{external, hpa};
+use crate::support::process::Process;
+use crate::support::{Stage, link, logs};
+
+const OTHER: &str = "kube-controller-manager";
+/// No two machines have the same time; names of events are made of it.
+const AHEAD: SignedDuration = SignedDuration::from_micros(7);
+const PERIOD: f64 = 15.0;
+
+/// The other controller, at work until this is dropped.
+struct Loop(CancellationToken);
+
+impl Loop {
+    fn on(stage: &Stage) -> Self {
+        let config = Config::default();
+        let options =
+            ClientOptions { user_agent: OTHER.to_owned(), gate: Gate::open(), ..Default::default() };
+        let clients = link::clients(&stage.cluster, &options);
+        let stop = CancellationToken::new();
+        let parts = Parts {
+            clients: &clients,
+            config: &config,
+            clock: Arc::new(ShiftedClock { clock: Arc::clone(&stage.clock), ahead: AHEAD }),
+            telemetry: Metrics::new(),
+            observers: Vec::new(),
+            seed: 1,
+        };
+        let assembly = Assembly::start(parts, &stop);
+        let ours = &assembly.controller;
+        let controller = Arc::new(Controller {
+            beside: None,
+            hpas: Arc::clone(&ours.hpas),
+            pods: Arc::clone(&ours.pods),
+            overlap: Arc::clone(&ours.overlap),
+            mapper: Arc::clone(&ours.mapper),
+            scales: ours.scales.clone(),
+            statuses: Statuses::new(clients.core.clone(), OTHER),
+            metrics: Arc::clone(&ours.metrics),
+            events: ours.events.clone(),
+            histories: Histories::new(),
+            observers: Vec::new(),
+            queue: Arc::clone(&ours.queue),
+            telemetry: ours.telemetry.clone(),
+            clock: Arc::clone(&ours.clock),
+            settings: ours.settings.clone(),
+            stale_guard: ours.stale_guard,
+            period: ours.period,
+            workers: Arc::clone(&ours.workers),
+        });
+        let stopped = stop.clone();
+        tokio::spawn(async move {
+            assembly.synced().await;
+            controller.run(stopped).await;
+        });
+        Self(stop)
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+fn ours(stage: &Stage) -> Process {
+    Process::start(stage, "ours", Config::default())
+}
+
+/// Three HPAs with a metric each.
+fn three() -> Stage {
+    let stage = Stage::new();
+    for name in ["a", "b", "c"] {
+        stage.target(name, 4);
+        stage.external(name, "40");
+        stage.create(hpa(name, &[external(name, "10")]));
+    }
+    stage
+}
+
+/// Lets time pass in which the metrics change every five seconds.
+async fn move_for(stage: &Stage, seconds: u32) {
+    for turn in 0..seconds / 5 {
+        for (offset, name) in (0..).zip(["a", "b", "c"]) {
+            stage.external(name, &(21 + (turn * 17 + offset * 11) % 60).to_string());
+        }
+        stage.pass(5.0).await;
+    }
+}
+
+fn is_write(request: &LoggedRequest) -> bool {
+    !matches!(request.verb, "get" | "list" | "watch")
+}
+
+/// When one of them wrote Scales and statuses.
+fn writes(stage: &Stage, who: &str) -> Vec<Duration> {
+    stage.times(|request| {
+        let is_autoscaling = request.path.ends_with("/scale") || request.path.ends_with("/status");
+        is_write(request) && is_autoscaling && request.user_agent.starts_with(who)
+    })
+}
+
+fn our_writes(stage: &Stage) -> Vec<Duration> {
+    writes(stage, "concertina")
+}
+
+#[track_caller]
+fn none(writes: &[Duration]) {
+    assert!(writes.is_empty(), "{writes:?}");
+}
+
+fn last_foreign_write(stage: &Stage) -> Duration {
+    *writes(stage, OTHER).last().unwrap()
+}
+
+fn state(process: &Process) -> String {
+    let text = process.telemetry.render();
+    let line =
+        text.lines().find(|line| line.starts_with("concertina_takeover_state") && line.ends_with(" 1"));
+    line.unwrap_or_default().split('"').nth(1).unwrap_or_default().to_owned()
+}
+
+fn notices(stage: &Stage) -> usize {
+    let events = stage.cluster.list("events", None);
+    events.iter().filter(|event| event["reason"] == "AnotherController").count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_another_controller_works_nothing_is_written_and_people_are_told_once_an_hour() {
+    let stage = three();
+    let other = Loop::on(&stage);
+    stage.pass(20.0).await;
+    let process = ours(&stage);
+    move_for(&stage, 3500).await;
+    none(&our_writes(&stage));
+    assert_eq!(state(&process), "holding");
+    assert_eq!(notices(&stage), 1);
+    assert!(writes(&stage, OTHER).len() > 300);
+    let warned = logs::with("another controller writes statuses of HPAs");
+    assert_eq!(warned.len(), 1, "{warned:?}");
+    assert!(warned[0].contains("manager=\"kube-controller-manager\"") && warned[0].contains("hpa=shop/"));
+    // It has been computed all along.
+    let computed = "horizontal_pod_autoscaler_controller_reconciliations_total";
+    assert!(process.telemetry.render().contains(computed));
+    let counted = process.telemetry.render();
+    assert!(!counted.contains("concertina_foreign_writes_total 0\n"), "{counted}");
+    drop(other);
+    process.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_that_is_switched_off_is_followed_two_periods_after_its_last_write() {
+    for offset in 0..8_u32 {
+        let stage = three();
+        let other = Loop::on(&stage);
+        stage.pass(20.0).await;
+        let process = ours(&stage);
+        move_for(&stage, 100 + offset * 5).await;
+        drop(other);
+        move_for(&stage, 60).await;
+        let (last, first) = (last_foreign_write(&stage), our_writes(&stage)[0]);
+        let waited = first.checked_sub(last).unwrap().as_secs_f64();
+        assert!((2.0 * PERIOD..2.0 * PERIOD + 1.0).contains(&waited), "{waited}");
+        assert_eq!(state(&process), "acting");
+        process.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_that_is_switched_on_again_is_left_alone_within_a_second() {
+    let stage = three();
+    let process = ours(&stage);
+    move_for(&stage, 200).await;
+    assert_eq!(state(&process), "acting");
+    let on = stage.now();
+    let other = Loop::on(&stage);
+    move_for(&stage, 300).await;
+    assert_eq!(state(&process), "holding");
+    let first = *writes(&stage, OTHER).iter().find(|at| **at >= on).unwrap();
+    let ours_after: Vec<_> =
+        our_writes(&stage).into_iter().filter(|at| *at > first + Duration::from_millis(10)).collect();
+    none(&ours_after);
+    // And back.
+    drop(other);
+    move_for(&stage, 60).await;
+    assert_eq!(state(&process), "acting");
+    process.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_steady_cluster_proves_nothing_and_the_first_change_is_left_to_the_loop() {
+    let stage = three();
+    let other = Loop::on(&stage);
+    stage.pass(60.0).await;
+    let process = ours(&stage);
+    for quiet in [31.0, 100.0, 600.0] {
+        stage.pass(quiet).await;
+        assert_eq!((our_writes(&stage), state(&process).as_str()), (vec![], "observing"));
+        stage.external("b", &format!("{}", 30.0 + quiet / 10.0));
+        stage.pass(16.0).await;
+        assert_eq!((our_writes(&stage), state(&process).as_str()), (vec![], "holding"));
+    }
+    // The loop goes in a quiet moment: the first change proves it.
+    stage.pass(60.0).await;
+    drop(other);
+    stage.pass(200.0).await;
+    none(&our_writes(&stage));
+    stage.external("c", "80");
+    let waited = stage.until("it acts", 50.0, |stage| stage.replicas("c") == 8).await;
+    assert!(waited >= Duration::from_secs(30), "{waited:?}");
+    process.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn hpas_that_nobody_ever_looked_after_are_acted_upon_after_two_periods() {
+    let stage = three();
+    stage.external("a", "80");
+    let process = ours(&stage);
+    let waited = stage.until("it acts", 40.0, |stage| stage.replicas("a") == 8).await;
+    assert!((30..32).contains(&waited.as_secs()), "{waited:?}");
+    // The status tells of what was written, and of nothing that was withheld before.
+    stage.pass(1.0).await;
+    let events = stage.events("a");
+    assert_eq!(events, ["SuccessfulRescale New size: 8; reason: external metric a(nil) above target"]);
+    process.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_follows_one_that_acted_goes_on_at_once() {
+    let stage = three();
+    let first = ours(&stage);
+    move_for(&stage, 100).await;
+    assert_eq!(state(&first), "acting");
+    // One that stood by, and one that is new.
+    let standby = Process::start(&stage, "standby", Config::default());
+    move_for(&stage, 10).await;
+    stage.external("a", "90");
+    let before = our_writes(&stage).len();
+    first.end().await;
+    stage.until("the standby writes", 2.0, |stage| our_writes(stage).len() > before).await;
+    stage.external("a", "80");
+    let before = our_writes(&stage).len();
+    standby.end().await;
+    let new = ours(&stage);
+    stage.until("the new one writes", 2.0, |stage| our_writes(stage).len() > before).await;
+    new.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_follows_one_that_held_back_holds_back() {
+    let stage = three();
+    let _other = Loop::on(&stage);
+    stage.pass(20.0).await;
+    let first = ours(&stage);
+    move_for(&stage, 50).await;
+    // Long enough that the last write of the loop is no news to anybody.
+    stage.pass(120.0).await;
+    first.end().await;
+    let new = ours(&stage);
+    stage.pass(200.0).await;
+    move_for(&stage, 200).await;
+    none(&our_writes(&stage));
+    new.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn rescales_of_the_other_controller_count_for_the_policies() {
+    let stage = Stage::new();
+    stage.target("web", 4);
+    stage.external("web", "40");
+    let mut object = hpa("web", &[external("web", "10")]);
+    let policy = json!([{"type": "Pods", "value": 2, "periodSeconds": 300}]);
+    object["spec"]["behavior"] = json!({"scaleUp": {"policies": policy}});
+    stage.create(object);
+    let other = Loop::on(&stage);
+    stage.pass(20.0).await;
+    let process = ours(&stage);
+    stage.pass(60.0).await;
+    stage.external("web", "90");
+    stage.until("the loop scales", 16.0, |stage| stage.replicas("web") == 6).await;
+    let scaled = stage.now();
+    drop(other);
+    for turn in 0..20 {
+        stage.external("web", &(91 + turn % 2).to_string());
+        stage.pass(5.0).await;
+    }
+    assert_eq!(state(&process), "acting");
+    assert_eq!(stage.replicas("web"), 6);
+    stage.until("the policy allows more", 260.0, |stage| stage.replicas("web") == 8).await;
+    let waited = stage.now().checked_sub(scaled).unwrap();
+    assert!((300..=316).contains(&waited.as_secs()), "{waited:?}");
+    process.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_warn_both_write_and_people_are_told() {
+    let stage = three();
+    let _other = Loop::on(&stage);
+    stage.pass(20.0).await;
+    let process = Process::start(&stage, "ours", Config { takeover: TakeOver::Warn, ..Config::default() });
+    move_for(&stage, 100).await;
+    assert!(!our_writes(&stage).is_empty());
+    assert_eq!((state(&process).as_str(), notices(&stage)), ("acting", 1));
+    assert_eq!(logs::with("both act now (--takeover=warn)").len(), 1);
+    process.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_keeps_undoing_a_count_stops_nobody_and_is_told_of() {
+    let stage = three();
+    let process = ours(&stage);
+    move_for(&stage, 100).await;
+    stage.external("a", "80");
+    stage.until("it scales", 20.0, |stage| stage.replicas("a") == 8).await;
+    for _ in 0..4 {
+        stage.target("a", 4);
+        stage.until("it scales again", 20.0, |stage| stage.replicas("a") == 8).await;
+    }
+    assert_eq!(state(&process), "acting");
+    assert_eq!(logs::with("somebody keeps undoing the count").len(), 1);
+    process.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_of_a_status_write_makes_us_look_at_the_hpa() {
+    let stage = three();
+    let process = ours(&stage);
+    move_for(&stage, 100).await;
+    let reads = |stage: &Stage| {
+        let looks = |request: &LoggedRequest| request.query.contains("fieldSelector=metadata.name%3Da");
+        stage.cluster.requests().count(looks)
+    };
+    let before = reads(&stage);
+    let conflict = concertina::embedded::Status::new(409, "Conflict", "the object has been modified");
+    let fault = concertina::embedded::FaultRule::new(concertina::embedded::FaultAction::Status(conflict));
+    stage.cluster.faults().add(fault.verb("update").path_suffix("/a/status").times(1));
+    move_for(&stage, 30).await;
+    assert_eq!(reads(&stage), before + 1);
+    assert_eq!(state(&process), "acting");
+    process.end().await;
+}

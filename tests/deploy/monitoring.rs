@@ -1,0 +1,179 @@
+//! Alerts, dashboard, runbook: what they name exists.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use serde_json::Value;
+
+use crate::rendered::path;
+
+fn project_file(name: &str) -> String {
+    fs::read_to_string(format!("{}/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+}
+
+fn groups() -> Vec<Value> {
+    let rules = fs::read_to_string(path("helm/concertina/files/prometheus-rule.yaml")).unwrap();
+    let rules: Value = serde_saphyr::from_str(&rules).unwrap();
+    rules["spec"]["groups"].as_array().unwrap().clone()
+}
+
+fn rules() -> Vec<Value> {
+    groups().iter().flat_map(|group| group["rules"].as_array().unwrap().clone()).collect()
+}
+
+fn dashboard() -> Value {
+    let text = fs::read_to_string(path("helm/concertina/files/concertina.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+/// Every string under `key`, at any depth.
+fn texts<'a>(value: &'a Value, key: &str, found: &mut Vec<&'a str>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                match field {
+                    Value::String(text) if name == key => found.push(text),
+                    other => texts(other, key, found),
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| texts(item, key, found)),
+        _ => {}
+    }
+}
+
+/// The names of metrics in an expression: words with an underscore that are no functions, no labels in braces and no
+/// groupings in parentheses.
+fn metrics(expression: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let mut rest = expression;
+    let mut depth = 0_u32;
+    while let Some(first) = rest.chars().next() {
+        let end =
+            rest.find(|character: char| !(character.is_ascii_alphanumeric() || "_:".contains(character)));
+        let (word, after) = rest.split_at(end.unwrap_or(rest.len()));
+        if word.is_empty() {
+            depth = match first {
+                '{' => depth + 1,
+                '}' => depth - 1,
+                _ => depth,
+            };
+            rest = &rest[first.len_utf8()..];
+            continue;
+        }
+        let prefixed = [
+            "concertina",
+            "horizontal_pod_autoscaler_",
+            "leader_election_",
+            "workqueue_",
+            "rest_client_",
+            "process_",
+        ]
+        .iter()
+        .any(|prefix| word.starts_with(prefix));
+        if depth == 0 && prefixed && word.contains('_') {
+            names.insert(word.to_owned());
+        }
+        rest = after;
+    }
+    names
+}
+
+fn expressions() -> Vec<(String, String)> {
+    let mut all: Vec<(String, String)> = rules()
+        .iter()
+        .map(|rule| {
+            let name = rule["alert"].as_str().or_else(|| rule["record"].as_str()).unwrap();
+            (name.to_owned(), rule["expr"].as_str().unwrap().to_owned())
+        })
+        .collect();
+    let dashboard = dashboard();
+    for panel in dashboard["panels"].as_array().unwrap() {
+        let mut found = Vec::new();
+        texts(panel, "expr", &mut found);
+        let title = panel["title"].as_str().unwrap();
+        all.extend(found.into_iter().map(|expression| (title.to_owned(), expression.to_owned())));
+    }
+    let mut found = Vec::new();
+    texts(&dashboard["templating"], "definition", &mut found);
+    all.extend(found.into_iter().map(|query| ("a variable".to_owned(), query.to_owned())));
+    all
+}
+
+#[test]
+fn every_metric_in_alerts_and_dashboard_is_documented() {
+    let documented = project_file("docs/metrics.md");
+    let recorded: BTreeSet<_> =
+        rules().iter().filter_map(|rule| rule["record"].as_str().map(str::to_owned)).collect();
+    let mut seen = 0;
+    for (place, expression) in expressions() {
+        for metric in metrics(&expression) {
+            let family = ["_bucket", "_count", "_sum"].iter().find_map(|part| metric.strip_suffix(part));
+            let known = |name: &str| documented.contains(&format!("`{name}`"));
+            assert!(
+                recorded.contains(&metric) || known(&metric) || family.is_some_and(known),
+                "{place}: {metric} is not in docs/metrics.md"
+            );
+            seen += 1;
+        }
+    }
+    assert!(seen > 50, "only {seen} uses of metrics were found");
+}
+
+#[test]
+fn every_selector_names_the_job() {
+    for (place, expression) in expressions() {
+        let selectors = expression.matches('{').count();
+        let jobs = expression.matches("{job=\"concertina\"").count();
+        assert_eq!(selectors, jobs, "{place}: {expression}");
+        let open = expression.matches('(').count();
+        assert_eq!(open, expression.matches(')').count(), "{place}: {expression}");
+    }
+}
+
+#[test]
+fn every_alert_has_an_entry_in_the_runbook_and_every_entry_an_alert() {
+    let runbook = project_file("docs/runbook.md");
+    let entries: BTreeSet<_> =
+        runbook.lines().filter_map(|line| line.strip_prefix("## Concertina")).collect();
+    let mut alerts = BTreeSet::new();
+    for rule in rules().iter().filter(|rule| rule["alert"].is_string()) {
+        let name = rule["alert"].as_str().unwrap();
+        let annotations = &rule["annotations"];
+        assert_eq!(annotations["runbook"], format!("docs/runbook.md#{}", name.to_lowercase()), "{name}");
+        for text in ["summary", "description"] {
+            assert!(annotations[text].as_str().is_some_and(|text| text.ends_with('.')), "{name}: {text}");
+        }
+        let severity = rule["labels"]["severity"].as_str().unwrap();
+        assert!(["info", "warning", "critical"].contains(&severity), "{name}: {severity}");
+        alerts.insert(name.strip_prefix("Concertina").unwrap().to_owned());
+    }
+    let alerts: BTreeSet<_> = alerts.iter().map(String::as_str).collect();
+    assert_eq!(alerts, entries);
+}
+
+#[test]
+fn every_panel_reads_from_the_data_source_that_was_picked() {
+    let dashboard = dashboard();
+    let mut ids = BTreeSet::new();
+    for panel in dashboard["panels"].as_array().unwrap() {
+        let title = panel["title"].as_str().unwrap();
+        assert!(ids.insert(panel["id"].as_u64().unwrap()), "{title}: its id is taken");
+        if panel["type"] != "row" {
+            assert_eq!(panel["datasource"]["uid"], "${datasource}", "{title}");
+            assert!(!panel["targets"].as_array().unwrap().is_empty(), "{title} shows nothing");
+        }
+        let place = &panel["gridPos"];
+        assert!(place["x"].as_u64().unwrap() + place["w"].as_u64().unwrap() <= 24, "{title} is outside");
+    }
+    let variables = dashboard["templating"]["list"].as_array().unwrap();
+    assert_eq!(variables[0]["type"], "datasource");
+    for (place, expression) in expressions() {
+        for word in expression.split('$').skip(1) {
+            let end = word.find(|character: char| !(character.is_alphanumeric() || character == '_'));
+            let name = &word[..end.unwrap_or(word.len())];
+            let known = name.starts_with("__") || variables.iter().any(|variable| variable["name"] == name);
+            assert!(known, "{place}: ${name} is no variable");
+        }
+    }
+}

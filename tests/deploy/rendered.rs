@@ -1,0 +1,141 @@
+//! What kustomize and Helm make of the files, as JSON.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::process::Command;
+
+use serde_json::Value;
+
+/// A way to install, as a folder and as values of the chart.
+pub(crate) struct Variant {
+    pub(crate) folder: &'static str,
+    pub(crate) release: &'static str,
+    pub(crate) namespace: &'static str,
+    pub(crate) values: &'static [&'static str],
+}
+
+pub(crate) const VARIANTS: &[Variant] = &[
+    Variant { folder: "base", release: "concertina", namespace: "kube-system", values: &[] },
+    Variant {
+        folder: "overlays/built-in-role",
+        release: "concertina",
+        namespace: "kube-system",
+        values: &["rbac.builtInRoles=true"],
+    },
+    Variant {
+        folder: "overlays/control-plane",
+        release: "concertina",
+        namespace: "kube-system",
+        values: &["controlPlane=true"],
+    },
+    Variant {
+        folder: "overlays/shadow",
+        release: "concertina-shadow",
+        namespace: "kube-system",
+        values: &["shadow=true"],
+    },
+    Variant {
+        folder: "overlays/namespaced",
+        release: "concertina",
+        namespace: "team-a",
+        values: &["watchNamespaces={team-a,team-b}"],
+    },
+];
+
+/// What tells one object from another.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    pub(crate) kind: String,
+    pub(crate) namespace: Option<String>,
+    pub(crate) name: String,
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}/{}", self.kind, self.namespace.as_deref().unwrap_or_default(), self.name)
+    }
+}
+
+pub(crate) type Objects = BTreeMap<Key, Value>;
+
+/// The objects of a folder below deploy/kustomize.
+pub(crate) fn kustomize(folder: &str) -> Objects {
+    let mut kubectl = Command::new("kubectl");
+    kubectl.arg("kustomize").arg(path(&format!("kustomize/{folder}")));
+    objects(&run(kubectl).unwrap())
+}
+
+/// The objects of the chart, without the labels that Helm alone sets.
+pub(crate) fn helm(release: &str, namespace: &str, values: &[&str]) -> Objects {
+    let mut objects = objects(&run(template(release, namespace, values)).unwrap());
+    for object in objects.values_mut() {
+        let metadata = object["metadata"].as_object_mut().unwrap();
+        if let Some(labels) = metadata.get_mut("labels").and_then(Value::as_object_mut) {
+            assert_eq!(labels.remove("app.kubernetes.io/managed-by"), Some("Helm".into()));
+            labels.remove("helm.sh/chart").unwrap();
+        }
+    }
+    objects
+}
+
+/// Why the chart cannot be rendered with these values.
+pub(crate) fn helm_complains(namespace: &str, values: &[&str]) -> String {
+    match run(template("concertina", namespace, values)) {
+        Ok(_) => panic!("{values:?} are taken"),
+        Err(told) => told,
+    }
+}
+
+fn template(release: &str, namespace: &str, values: &[&str]) -> Command {
+    let mut helm = helm_command();
+    helm.args(["template", release, "--namespace", namespace]).arg(path("helm/concertina"));
+    for value in values {
+        helm.args(["--set", value]);
+    }
+    helm
+}
+
+pub(crate) fn helm_command() -> Command {
+    Command::new(std::env::var_os("HELM").expect("HELM is not set: export HELM=\"$(tests/helm/build.sh)\""))
+}
+
+/// A path below deploy/.
+pub(crate) fn path(below: &str) -> String {
+    format!("{}/deploy/{below}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// What it prints, or what it complains about.
+pub(crate) fn run(mut command: Command) -> Result<String, String> {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+}
+
+pub(crate) fn objects(yaml: &str) -> Objects {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(yaml).unwrap();
+    let mut objects = Objects::new();
+    for object in documents {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let name = Key {
+            kind: text(&object["kind"]).unwrap(),
+            namespace: text(&object["metadata"]["namespace"]),
+            name: text(&object["metadata"]["name"]).unwrap(),
+        };
+        assert!(objects.insert(name.clone(), object).is_none(), "{name} is there twice");
+    }
+    objects
+}
+
+/// The only object of this kind.
+pub(crate) fn only(objects: &Objects, kind: &str) -> Value {
+    let mut found = objects.iter().filter(|(name, _)| name.kind == kind);
+    let (_, object) = found.next().unwrap_or_else(|| panic!("no {kind}"));
+    assert!(found.next().is_none(), "more than one {kind}");
+    object.clone()
+}
+
+/// The arguments of a Deployment's container.
+pub(crate) fn flags(deployment: &Value) -> Vec<String> {
+    let arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"].as_array().unwrap();
+    arguments.iter().map(|argument| argument.as_str().unwrap().to_owned()).collect()
+}

@@ -1,0 +1,94 @@
+//! The roles that are shipped against those that `concertina rbac` prints for the same flags.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::rendered::{Objects, VARIANTS, flags, kustomize, objects, only, run};
+
+/// Where, group, resource, name of the object, verb.
+type Right = (String, String, String, String, String);
+
+#[test]
+#[ignore = "needs kubectl"]
+fn roles_allow_what_concertina_rbac_prints_for_the_same_flags() {
+    for variant in VARIANTS {
+        let shipped = kustomize(variant.folder);
+        let mut concertina = Command::new(env!("CARGO_BIN_EXE_concertina"));
+        concertina.arg("rbac").args(flags(&only(&shipped, "Deployment")));
+        let mut printed = rights(&objects(&run(concertina).unwrap()));
+        match variant.folder {
+            // What lies in the cluster comes from built-in roles there.
+            "overlays/built-in-role" => printed.retain(|right| !right.0.is_empty()),
+            // Whoever owns namespaces only can allow nothing in kube-system.
+            "overlays/namespaced" => printed.retain(|right| right.0 != "kube-system"),
+            _ => {}
+        }
+        assert_eq!(rights(&shipped), printed, "{}", variant.folder);
+    }
+}
+
+#[test]
+#[ignore = "needs kubectl"]
+fn every_role_is_bound_to_the_account_of_the_pods() {
+    for variant in VARIANTS {
+        let objects = kustomize(variant.folder);
+        let deployment = only(&objects, "Deployment");
+        let account = &deployment["spec"]["template"]["spec"]["serviceAccountName"];
+        let of_kind = |kind: &'static str| objects.iter().filter(move |(name, _)| name.kind == kind);
+        for (role, binding) in [("Role", "RoleBinding"), ("ClusterRole", "ClusterRoleBinding")] {
+            for (name, _) in of_kind(role) {
+                let bound = of_kind(binding).any(|(other, binding)| {
+                    other.namespace == name.namespace && binding["roleRef"]["name"] == *name.name
+                });
+                assert!(bound, "{}: nothing binds {name}", variant.folder);
+            }
+            for (name, binding) in of_kind(binding) {
+                let subject = &binding["subjects"][0];
+                assert_eq!(&subject["name"], account, "{}: {name}", variant.folder);
+                assert_eq!(
+                    subject["namespace"], deployment["metadata"]["namespace"],
+                    "{}: {name}",
+                    variant.folder
+                );
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs kubectl"]
+fn the_shadow_may_change_nothing() {
+    let reads = ["get", "list", "watch"];
+    for right in rights(&kustomize("overlays/shadow")) {
+        let review = ["tokenreviews", "subjectaccessreviews"].contains(&&*right.2);
+        assert!(review || reads.contains(&&*right.4), "{right:?}");
+    }
+}
+
+fn rights(objects: &Objects) -> BTreeSet<Right> {
+    let mut rights = BTreeSet::new();
+    for (name, role) in objects.iter().filter(|(name, _)| matches!(&*name.kind, "Role" | "ClusterRole")) {
+        for rule in role["rules"].as_array().unwrap() {
+            let names = list(&rule["resourceNames"]);
+            let names = if names.is_empty() { vec![String::new()] } else { names };
+            for group in list(&rule["apiGroups"]) {
+                for resource in list(&rule["resources"]) {
+                    for object in &names {
+                        for verb in list(&rule["verbs"]) {
+                            let place = name.namespace.clone().unwrap_or_default();
+                            rights.insert((place, group.clone(), resource.clone(), object.clone(), verb));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    rights
+}
+
+fn list(value: &Value) -> Vec<String> {
+    let words = value.as_array().into_iter().flatten();
+    words.map(|word| word.as_str().unwrap().to_owned()).collect()
+}

@@ -1,0 +1,228 @@
+//! `concertina why` reads the record of the controller that leads: through the real API server and the kubelet's own
+//! streaming code, with the rights of an ordinary user.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::assets::Keys;
+use crate::controlplane::free_port;
+use crate::metric_specs::cpu_utilization;
+use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
+use crate::process::Process;
+use crate::stage::{Autoscaler, Stage, binary};
+use crate::world::{APP, SOON, World};
+
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/concertina";
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles";
+const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings";
+const POD: &str = "concertina-of-the-test";
+
+/// Flags that nobody can see from outside.
+const FLAGS: &[&str] = &[
+    "--takeover=off",
+    "--horizontal-pod-autoscaler-downscale-stabilization=120s",
+    "--horizontal-pod-autoscaler-tolerance=0.05",
+];
+
+pub(crate) async fn tells_what_the_leader_remembers(stage: &Stage) -> Outcome {
+    let port = free_port()?;
+    let secure = format!("--secure-port={port}");
+    rights_of_a_replica(stage).await?;
+    let flags: Vec<&str> =
+        FLAGS.iter().copied().chain([secure.as_str(), "--bind-address=127.0.0.1"]).collect();
+    let mut autoscaler = stage.autoscaler_with(Autoscaler::Concertina, &flags).await?;
+    let _kubelet = pod(stage, port, &mut autoscaler).await?;
+
+    let world = World::make(stage, "forward", Autoscaler::Concertina).await?;
+    world.deployment("web", 2, APP).await?;
+    world.cpu("web", 200);
+    let spec = json!({"minReplicas": 1, "maxReplicas": 10, "metrics": [cpu_utilization(50)]});
+    world.hpa("web", ("apps/v1", "Deployment", "web"), spec).await?;
+    world.replicas_become(&world.deployments("web"), 4).await?;
+    world.cpu("web", 60);
+    let stabilized = "AbleToScale=True ScaleDownStabilized: recent recommendations were higher than current one, \
+                      applying the highest recent recommendation";
+    world.condition("web", stabilized).await?;
+
+    let user = user(stage).await?;
+    let asked = async |words: &[&str]| {
+        let told = why(&user, words)?;
+        let (record, reason) = (&told["source"]["record"], &told["source"]["noRecord"]);
+        ensure(record.is_object(), || format!("no record: {reason}"))?;
+        Ok(told)
+    };
+    let told = eventually(SOON, "why reads the record", async || asked(&[]).await).await;
+    let told = told.context(autoscaler.tail(10)).context(stage.plane.tails())?;
+    let from = &told["source"]["record"]["from"];
+    ensure(*from == format!("pod kube-system/{POD}"), || format!("from {from}"))?;
+    ensure(told["unknowns"] == json!([]), || format!("not known: {}", told["unknowns"]))?;
+    let sentence = told["sentence"].as_str().unwrap_or_default();
+    let expected = "cpu asks for 2, but the 2 min scale-down window still holds 4, for another ";
+    ensure(sentence.contains(expected), || format!("it says {sentence:?}"))?;
+    let history = told["history"].as_array().ok_or("no history")?;
+    let own = history.iter().all(|entry| entry["origin"] == "record");
+    ensure(own && history.len() > 1, || format!("history {history:?}"))?;
+    let flags = told["flags"].to_string();
+    ensure(flags.contains(r#""origin":"record","value":"0.05""#), || format!("flags {flags}"))?;
+
+    // Each right that is missing is named, and the rest of the answer comes all the same.
+    for (number, missing) in [
+        "get leases.coordination.k8s.io",
+        "get pods",
+        "list pods",
+        "get and create pods/portforward",
+        "get and create pods/portforward",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let all = rights_of_a_user();
+        let mut fewer = all.clone();
+        match number {
+            3 => fewer[2]["verbs"] = json!(["create"]),
+            4 => fewer[2]["verbs"] = json!(["get"]),
+            1 => fewer[1]["verbs"] = json!(["list"]),
+            2 => fewer[1]["verbs"] = json!(["get"]),
+            _ => fewer[0]["verbs"] = json!(["list"]),
+        }
+        let role = format!("{ROLES}/shopkeeper");
+        stage.plane.admin.merge(&role, &json!({"rules": fewer})).await?;
+        let expected = format!("you may not {missing} in namespace kube-system");
+        eventually(SOON, &format!("why says {expected:?}"), async || {
+            let told = why(&user, &[])?;
+            ensure(told["current"] == 4, || told.to_string())?;
+            let reason = &told["source"]["noRecord"];
+            ensure(*reason == expected, || format!("it says {reason}"))
+        })
+        .await?;
+        stage.plane.admin.merge(&role, &json!({"rules": all})).await?;
+    }
+    autoscaler.still_runs()?;
+    world.close().await
+}
+
+/// The Lease, and asking the API server who a token belongs to and what that one may read.
+async fn rights_of_a_replica(stage: &Stage) -> Outcome {
+    const ACCOUNT: &str = "horizontal-pod-autoscaler";
+    let lease = json!([
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": ["concertina"],
+         "verbs": ["get", "list", "watch", "update"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["extension-apiserver-authentication"],
+         "verbs": ["get", "list", "watch"]},
+    ]);
+    grant(stage, "autoscaler", ACCOUNT, "kube-system", &lease).await?;
+    let binding = json!({
+        "metadata": {"name": "autoscaler-reviews"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:auth-delegator"},
+        "subjects": [{"kind": "ServiceAccount", "namespace": "kube-system", "name": ACCOUNT}],
+    });
+    stage.plane.admin.create(&format!("{RBAC}/clusterrolebindings"), &binding).await.map(drop)
+}
+
+/// What `docs/why.md` says is needed for the record.
+fn rights_of_a_user() -> Value {
+    json!([
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": ["concertina"],
+         "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]},
+        {"apiGroups": [""], "resources": ["pods/portforward"], "verbs": ["get", "create"]},
+    ])
+}
+
+/// Somebody who may look at one namespace and its metrics, and ask the controller.
+async fn user(stage: &Stage) -> Outcome<PathBuf> {
+    let admin = &stage.plane.admin;
+    let kubeconfig = stage.plane.service_account("default", "shopkeeper").await?;
+    let subjects = json!([{"kind": "ServiceAccount", "namespace": "default", "name": "shopkeeper"}]);
+    let metrics = json!({
+        "metadata": {"name": "metrics"},
+        "rules": [{"apiGroups": ["metrics.k8s.io"], "resources": ["pods"], "verbs": ["list"]}],
+    });
+    admin.create(&format!("{RBAC}/clusterroles"), &metrics).await?;
+    for role in ["system:aggregate-to-view", "metrics"] {
+        let binding = json!({
+            "metadata": {"name": format!("shopkeeper-{}", role.replace(':', "-"))}, "subjects": subjects,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        });
+        admin.create(&format!("{RBAC}/namespaces/forward/rolebindings"), &binding).await?;
+    }
+    grant(stage, "shopkeeper", "shopkeeper", "default", &rights_of_a_user()).await?;
+    Ok(kubeconfig)
+}
+
+async fn grant(stage: &Stage, role: &str, account: &str, namespace: &str, rules: &Value) -> Outcome {
+    let admin = &stage.plane.admin;
+    admin.create(ROLES, &json!({"metadata": {"name": role}, "rules": rules})).await?;
+    let binding = json!({
+        "metadata": {"name": role},
+        "subjects": [{"kind": "ServiceAccount", "namespace": namespace, "name": account}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
+    });
+    admin.create(BINDINGS, &binding).await.map(drop)
+}
+
+/// A pod on the network of the node that the process thinks it is on, and the node's kubelet.
+async fn pod(stage: &Stage, port: u16, autoscaler: &mut Process) -> Outcome<Process> {
+    let admin = &stage.plane.admin;
+    let holder = eventually(SOON, "the controller leads", async || {
+        autoscaler.still_runs()?;
+        let lease = admin.get(LEASE).await?;
+        let holder = lease["spec"]["holderIdentity"].as_str().filter(|holder| !holder.is_empty());
+        holder.map(str::to_owned).ok_or_else(|| Failure(format!("{lease}")))
+    });
+    let holder = holder.await.context(autoscaler.tail(20))?;
+    let node = holder.split('_').next().unwrap_or_default();
+
+    let keys = Keys::generate()?;
+    let file = |name: &str| stage.plane.folder().join(name);
+    std::fs::write(file("kubelet.crt"), &keys.certificate_pem)?;
+    std::fs::write(file("kubelet.key"), &keys.key_pem)?;
+    let listen = free_port()?;
+    let mut kubelet = Command::new(kubelet()?);
+    kubelet.arg(format!("--address=127.0.0.1:{listen}"));
+    kubelet.arg(format!("--tls-cert-file={}", file("kubelet.crt").display()));
+    kubelet.arg(format!("--tls-private-key-file={}", file("kubelet.key").display()));
+    let kubelet = Process::start("kubelet", kubelet, stage.plane.folder())?;
+
+    admin.create("/api/v1/nodes", &json!({"metadata": {"name": node}})).await?;
+    let status = json!({"status": {
+        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": listen}},
+    }});
+    admin.merge(&format!("/api/v1/nodes/{node}/status"), &status).await?;
+    let pods = "/api/v1/namespaces/kube-system/pods";
+    let pod = json!({
+        "metadata": {"name": POD, "labels": {"app.kubernetes.io/name": "concertina"}},
+        "spec": {
+            "nodeName": node, "hostNetwork": true,
+            "containers": [{"name": "concertina", "image": "example.com/concertina",
+                "ports": [{"name": "https", "containerPort": port, "hostPort": port}]}],
+        },
+    });
+    admin.create(pods, &pod).await?;
+    let running = json!({"status": {"phase": "Running"}});
+    admin.merge(&format!("{pods}/{POD}/status"), &running).await?;
+    Ok(kubelet)
+}
+
+/// The program that forwards ports, built if need be.
+fn kubelet() -> Outcome<PathBuf> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kubelet/build.sh");
+    let output = Command::new(&script).output().context(script.display())?;
+    let (said, wrong) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    ensure(output.status.success(), || format!("{}: {wrong}", script.display()))?;
+    Ok(said.lines().last().unwrap_or_default().into())
+}
+
+fn why(kubeconfig: &Path, words: &[&str]) -> Outcome<Value> {
+    let mut command = Command::new(binary());
+    command.args(["why", "-n", "forward", "web", "--output=json"]).args(words);
+    command.env("KUBECONFIG", kubeconfig).env_remove("HTTPS_PROXY");
+    let output = command.output().context("cannot run concertina why")?;
+    let (text, words) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    serde_json::from_str(&text).map_err(|error| Failure(format!("{error}\n{text}\n{words}")))
+}

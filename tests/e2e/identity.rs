@@ -1,0 +1,303 @@
+//! As whom the autoscaler acts, and with which roles: a command line of kubeadm with its controller-manager.conf, and
+//! exactly what `concertina rbac` prints.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use concertina::cli::kcm;
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::audit::AUTOSCALER;
+use crate::controlplane::{MANAGER_TOKEN, free_port};
+use crate::metric_specs::{cpu_utilization, external, pods_average};
+use crate::metrics::Load;
+use crate::outcome::{Context as _, Outcome, ensure, eventually};
+use crate::process::Process;
+use crate::rest::Rest;
+use crate::stage::{self, Autoscaler, DECISION_FLAGS, Stage};
+use crate::world::{APP, SOON, World};
+
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+const BUILT_IN: &str = "system:controller:horizontal-pod-autoscaler";
+/// Whose requests the audit log keeps; see its policy.
+const BASE_NAMESPACE: &str = "replicas";
+const BASE: &str = "system:serviceaccount:replicas:base";
+/// As kubeadm writes it.
+const KUBEADM: &[&str] = &[
+    "--allocate-node-cidrs=true",
+    "--bind-address=127.0.0.1",
+    "--cluster-cidr=10.244.0.0/16",
+    "--cluster-name=kubernetes",
+    "--controllers=*,bootstrapsigner,tokencleaner",
+    "--leader-elect=true",
+    "--service-cluster-ip-range=10.96.0.0/12",
+    "--use-service-account-credentials=true",
+];
+
+/// One part after the other, because each takes rights away that the one before it had.
+pub(crate) async fn roles(stage: &Stage) -> Outcome {
+    kubeadm(stage).await.context("a command line of kubeadm")?;
+    let bindings = format!("{RBAC}/clusterrolebindings/{BUILT_IN}");
+    stage.plane.admin.delete(&bindings).await?;
+    tokens(stage).await.context("tokens of the account")?;
+    namespaces(stage).await.context("some namespaces")
+}
+
+/// The rights of controller-manager.conf suffice, and those that the built-in account has.
+async fn kubeadm(stage: &Stage) -> Outcome {
+    let world = World::make(stage, "kubeadm", Autoscaler::Concertina).await?;
+    one_on_cpu(&world, "web").await?;
+    let kubeconfig = stage.plane.manager_kubeconfig()?;
+    let mut flags = Vec::new();
+    // Every flag of kube-controller-manager at its default, then those that a manifest of kubeadm sets.
+    for flag in kcm::FLAGS.iter().filter(|flag| !matches!(flag.name, "help" | "secure-port")) {
+        let default = flag.default.trim_matches(['[', ']']);
+        if !default.is_empty() {
+            flags.push(format!("--{}={default}", flag.name));
+        }
+    }
+    flags.extend(KUBEADM.iter().map(ToString::to_string));
+    for flag in ["authentication-kubeconfig", "authorization-kubeconfig"] {
+        flags.push(format!("--{flag}={}", kubeconfig.display()));
+    }
+    flags.push(format!("--secure-port={}", free_port()?));
+    let mut process = start(stage, "kubeadm", &kubeconfig, &flags)?;
+    world.replicas_become(&world.deployments("web"), 4).await.context(process.tail(30))?;
+    process.still_runs()?;
+    let log = process.tail(100);
+    ensure(!log.contains("not allowed"), || log)?;
+    let requests = Requests::of(stage, 0)?;
+    requests.none_is_refused()?;
+    ensure(requests.find(AUTOSCALER, "update", "apps", "deployments", "scale"), || {
+        "the ServiceAccount did not write the scale".to_owned()
+    })?;
+    drop(process);
+    world.close().await
+}
+
+/// The printed roles and no others, for the account and for the credentials that its tokens are asked for with.
+async fn tokens(stage: &Stage) -> Outcome {
+    let admin = &stage.plane.admin;
+    let from = stage.plane.audit_log()?.len();
+    let world = World::make(stage, "tokens", Autoscaler::Concertina).await?;
+    admin.create("/api/v1/namespaces", &json!({"metadata": {"name": BASE_NAMESPACE}})).await?;
+    let kubeconfig = stage.plane.service_account(BASE_NAMESPACE, "base").await?;
+    // The account is made again.
+    admin.delete_now("/api/v1/namespaces/kube-system/serviceaccounts/horizontal-pod-autoscaler").await?;
+    admin.delete("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/concertina").await?;
+    let flags = ["--use-service-account-credentials", &format!("--user={BASE}")];
+    let rules = grant(stage, &flags).await?;
+    every_kind(&world).await?;
+    let port = free_port()?;
+    let process =
+        start(stage, "tokens", &kubeconfig, &[flags[0].to_owned(), format!("--secure-port={port}")])?;
+    every_kind_acts(&world).await.context(process.tail(30))?;
+    // Who asks for metrics with a token is looked up, and whether they may; an admin always may, so it is not one.
+    let asking = Rest::new(&format!("https://127.0.0.1:{port}"), MANAGER_TOKEN)?;
+    let answer = asking.send(Method::GET, "/metrics", &[], None).await?;
+    ensure(answer.code == 403, || format!("/metrics answers {} {}", answer.code, answer.text))?;
+    end(process).await?;
+    Requests::of(stage, from)?.none_is_refused()?;
+    eventually(SOON, "every rule is used", async || Requests::of(stage, from)?.every_rule_is_used(&rules))
+        .await?;
+    revoke(stage, &rules).await?;
+    world.close().await
+}
+
+/// Roles in two namespaces; in the third nothing happens.
+async fn namespaces(stage: &Stage) -> Outcome {
+    let from = stage.plane.audit_log()?.len();
+    let mut worlds = Vec::new();
+    for name in ["one", "two", "three"] {
+        let world = World::make(stage, name, Autoscaler::Concertina).await?;
+        every_kind(&world).await?;
+        worlds.push(world);
+    }
+    let kubeconfig = stage.plane.service_account("kube-system", "horizontal-pod-autoscaler").await?;
+    let flags = [
+        "--watch-namespaces=one,two",
+        "--leader-elect=false",
+        "--scale-targets=deployments.apps",
+        "--secure-port=0",
+    ];
+    let rules = grant(stage, &flags).await?;
+    let kinds: BTreeSet<_> = rules.iter().map(|object| object["kind"].to_string()).collect();
+    ensure(kinds.len() == 2 && kinds.contains("\"Role\""), || format!("not only Roles: {kinds:?}"))?;
+    let process = start(stage, "namespaces", &kubeconfig, &flags.map(str::to_owned))?;
+    for world in worlds.iter().take(2) {
+        every_kind_acts(world).await.context(process.tail(30))?;
+    }
+    end(process).await?;
+    Requests::of(stage, from)?.none_is_refused()?;
+    eventually(SOON, "every rule is used", async || Requests::of(stage, from)?.every_rule_is_used(&rules))
+        .await?;
+    if let Some(third) = worlds.get(2) {
+        let untouched = third.api.get(&third.hpas("cpu")).await?;
+        ensure(untouched["status"]["conditions"].is_null(), || format!("touched: {untouched}"))?;
+    }
+    revoke(stage, &rules).await?;
+    for world in &worlds {
+        world.close().await?;
+    }
+    Ok(())
+}
+
+fn start(stage: &Stage, name: &str, kubeconfig: &Path, flags: &[String]) -> Outcome<Process> {
+    let mut command = Command::new(stage::binary());
+    command.args(flags).arg("--kubeconfig").arg(kubeconfig).args(DECISION_FLAGS);
+    command.args(["--horizontal-pod-autoscaler-sync-period=1s", "--takeover=off"]);
+    command.args(["--kube-api-qps=500", "--kube-api-burst=1000"]);
+    Process::start(name, command, stage.plane.folder())
+}
+
+/// In order: the Lease is given back, and what the server says about watches is written when they end.
+async fn end(mut process: Process) -> Outcome {
+    process.signal("TERM")?;
+    let code = process.ends(SOON).await?;
+    ensure(code == Some(0), || format!("ended with {code:?}\n{}", process.tail(20)))
+}
+
+async fn one_on_cpu(world: &World, name: &str) -> Outcome {
+    world.deployment(name, 2, APP).await?;
+    world.cpu(name, 200);
+    let spec = json!({"minReplicas": 1, "maxReplicas": 5, "metrics": [cpu_utilization(50)]});
+    world.hpa(name, ("apps/v1", "Deployment", name), spec).await
+}
+
+/// HPAs that need every metrics API, and one that fails again and again.
+async fn every_kind(world: &World) -> Outcome {
+    one_on_cpu(world, "cpu").await?;
+    for (name, metric) in
+        [("pods", pods_average("requests", "10")), ("external", external("queue", "AverageValue", "10"))]
+    {
+        world.deployment(name, 2, APP).await?;
+        let spec = json!({"minReplicas": 1, "maxReplicas": 5, "metrics": [metric]});
+        world.hpa(name, ("apps/v1", "Deployment", name), spec).await?;
+    }
+    world.per_pod("pods", "requests", Load::Total(40, ""));
+    world.external("queue", &["40"]);
+    world.hpa("lost", ("apps/v1", "Deployment", "nowhere"), json!({"minReplicas": 1, "maxReplicas": 5})).await
+}
+
+async fn every_kind_acts(world: &World) -> Outcome {
+    for name in ["cpu", "pods", "external"] {
+        world.replicas_become(&world.deployments(name), 4).await?;
+    }
+    // An event that comes again is patched.
+    let path = format!("/api/v1/namespaces/{}/events", world.namespace);
+    eventually(SOON, "an event is counted twice", async || {
+        let events = world.api.list(&path).await?;
+        let counted = events.iter().any(|event| event["count"].as_i64().unwrap_or_default() > 1);
+        ensure(counted, || format!("{} events", events.len()))
+    })
+    .await
+}
+
+/// What `concertina rbac` prints for these flags, made by the admin.
+async fn grant(stage: &Stage, flags: &[&str]) -> Outcome<Vec<Value>> {
+    let output = Command::new(stage::binary()).arg("rbac").args(flags).output()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    ensure(output.status.success(), || String::from_utf8_lossy(&output.stderr).into_owned())?;
+    let mut objects = Vec::new();
+    for document in text.split("---\n").skip(1) {
+        let object: Value = serde_saphyr::from_str(document).context(document)?;
+        stage.plane.admin.create(&path(&object), &object).await?;
+        objects.push(object);
+    }
+    Ok(objects)
+}
+
+async fn revoke(stage: &Stage, objects: &[Value]) -> Outcome {
+    for object in objects {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        stage.plane.admin.delete(&format!("{}/{name}", path(object))).await?;
+    }
+    // A binding that is gone holds until the authorizer has seen it.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    Ok(())
+}
+
+fn path(object: &Value) -> String {
+    let resource = format!("{}s", object["kind"].as_str().unwrap_or_default().to_lowercase());
+    match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => format!("{RBAC}/namespaces/{namespace}/{resource}"),
+        None => format!("{RBAC}/{resource}"),
+    }
+}
+
+/// The requests of the account and of the credentials, from the audit log.
+struct Requests(Vec<Value>);
+
+impl Requests {
+    fn of(stage: &Stage, from: usize) -> Outcome<Self> {
+        let log = stage.plane.audit_log()?;
+        let entries =
+            log.get(from..).unwrap_or_default().lines().filter_map(|line| serde_json::from_str(line).ok());
+        let ours =
+            |entry: &Value| entry["user"]["username"] == AUTOSCALER || entry["user"]["username"] == BASE;
+        Ok(Self(entries.filter(ours).collect()))
+    }
+
+    fn none_is_refused(&self) -> Outcome {
+        let refused: BTreeSet<_> = self
+            .0
+            .iter()
+            .filter(|entry| matches!(entry["responseStatus"]["code"].as_u64(), Some(401 | 403)))
+            .map(|entry| format!("{} {}", entry["verb"], entry["requestURI"]))
+            .collect();
+        ensure(!self.0.is_empty() && refused.is_empty(), || format!("refused: {refused:#?}"))
+    }
+
+    fn find(&self, user: &str, verb: &str, group: &str, resource: &str, subresource: &str) -> bool {
+        self.0.iter().any(|entry| {
+            let object = &entry["objectRef"];
+            let text = |field: &str| object[field].as_str().unwrap_or_default();
+            entry["user"]["username"] == user
+                && entry["verb"] == verb
+                && (text("apiGroup"), text("resource"), text("subresource")) == (group, resource, subresource)
+        })
+    }
+
+    /// That each verb of each rule allowed a request of the one that it is bound to.
+    fn every_rule_is_used(&self, objects: &[Value]) -> Outcome {
+        let mut idle = Vec::new();
+        for role in objects.iter().filter(|object| object["rules"].is_array()) {
+            let user = if role["metadata"]["name"] == "concertina" { AUTOSCALER } else { BASE };
+            for rule in role["rules"].as_array().into_iter().flatten() {
+                let resource = rule["resources"][0].as_str().unwrap_or_default();
+                let is_watched = ["pods", "horizontalpodautoscalers"].contains(&resource);
+                for verb in rule["verbs"].as_array().into_iter().flatten() {
+                    // The first list is a watch here; older servers, and some in front of them, do not know that.
+                    if is_watched && *verb == "list" && rule["apiGroups"][0] != "metrics.k8s.io" {
+                        continue;
+                    }
+                    let is_used = |entry: &&Value| {
+                        entry["user"]["username"] == user
+                            && entry["verb"] == *verb
+                            && allows(role, rule, &entry["objectRef"])
+                    };
+                    if !self.0.iter().any(|entry| is_used(&entry)) {
+                        idle.push(format!("{} {verb} {resource}", role["metadata"]));
+                    }
+                }
+            }
+        }
+        ensure(idle.is_empty(), || format!("no request needed: {idle:#?}"))
+    }
+}
+
+fn allows(role: &Value, rule: &Value, object: &Value) -> bool {
+    let text = |field: &str| object[field].as_str().unwrap_or_default();
+    let (resource, subresource) = (text("resource"), text("subresource"));
+    let full = if subresource.is_empty() { resource.to_owned() } else { format!("{resource}/{subresource}") };
+    let of = |field: &str| rule[field][0].as_str().unwrap_or_default();
+    let wanted = of("resources");
+    let namespace = &role["metadata"]["namespace"];
+    (of("apiGroups") == "*" || of("apiGroups") == text("apiGroup"))
+        && (wanted == "*" || wanted == full || wanted == format!("*/{subresource}"))
+        && (rule["resourceNames"].is_null() || rule["resourceNames"][0] == object["name"])
+        && (namespace.is_null() || *namespace == object["namespace"])
+}

@@ -1,0 +1,72 @@
+//! A rolling update of two replicas from one version to the next and back, while HPAs are at work. The versions differ in
+//! what they write into a status (1.36 and 1.37), which is the most that two neighbours can differ in.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::sleep;
+
+use crate::election::{Log, Replicas, grant, now};
+use crate::metric_specs::cpu_utilization;
+use crate::outcome::{Context as _, Outcome, ensure};
+use crate::stage::{Autoscaler, Stage};
+use crate::world::{APP, World};
+
+const OLD: &[&str] = &["--emulated-version=1.36"];
+const NEW: &[&str] = &["--emulated-version=1.37"];
+const WITHIN: Duration = Duration::from_secs(30);
+
+/// One HPA is where it should be throughout; of another the load rises in the middle of the update.
+pub(crate) async fn rolls(stage: &Stage) -> Outcome {
+    let world = World::make(stage, "rolling", Autoscaler::Concertina).await?;
+    for name in ["steady", "rising"] {
+        world.deployment(name, 3, APP).await?;
+        // A tenth of a core is asked for by each of three pods, and half of it used.
+        world.cpu(name, 150);
+        let spec = json!({"minReplicas": 1, "maxReplicas": 8, "metrics": [cpu_utilization(50)]});
+        world.hpa(name, ("apps/v1", "Deployment", name), spec).await?;
+    }
+    grant(stage).await?;
+    let mut replicas = Replicas::default();
+    for name in ["old-1", "old-2"] {
+        replicas.start_with(stage, name, OLD).await?;
+    }
+    world.any_condition("steady", "it is synced", |text| text.starts_with("ScalingActive=True")).await?;
+    let began = now();
+
+    replace(stage, &mut replicas, "old-1", "new-1", NEW).await?;
+    world.cpu("rising", 300);
+    replace(stage, &mut replicas, "old-2", "new-2", NEW).await?;
+    world.replicas_become(&world.deployments("rising"), 6).await?;
+    world.status("rising", "/observedGeneration", json!(1)).await?;
+    replace(stage, &mut replicas, "new-1", "back-1", OLD).await?;
+    replace(stage, &mut replicas, "new-2", "back-2", OLD).await?;
+    sleep(Duration::from_secs(3)).await;
+
+    let log = Log::read(stage)?;
+    let scales: Vec<_> =
+        log.writes.iter().filter(|write| write.at > began && write.what.ends_with("/scale")).collect();
+    let told: Vec<_> =
+        scales.iter().map(|write| format!("{} {} {}", write.at, write.by, write.what)).collect();
+    // 3 to 6, and nothing else in all the time.
+    ensure(told.len() == 1, || format!("scales were written {} times:\n{}", told.len(), told.join("\n")))?;
+    let steady = world.replicas(&world.deployments("steady")).await?;
+    ensure(steady == 3, || format!("the steady one went to {steady}"))?;
+    log.no_two_write_at_once()?;
+    world.close().await
+}
+
+/// As a Deployment does it: the new one is ready before the old one is asked to end.
+async fn replace(
+    stage: &Stage,
+    replicas: &mut Replicas,
+    old: &'static str,
+    new: &'static str,
+    flags: &[&str],
+) -> Outcome {
+    replicas.start_with(stage, new, flags).await?;
+    replicas.get(new)?.says("this replica", WITHIN).await?;
+    replicas.get(old)?.signal("TERM")?;
+    let code = replicas.get(old)?.ends(WITHIN).await.context(replicas.tails())?;
+    ensure(code == Some(0), || format!("{old} ended with {code:?}"))
+}

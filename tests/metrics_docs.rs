@@ -1,0 +1,80 @@
+//! `docs/metrics.md` and the declarations say the same, both ways.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use concertina::telemetry::declarations::GROUPS;
+
+const DOCS: &str = include_str!("../docs/metrics.md");
+
+/// A row of a table: its heading, and its cells without `watch for`.
+type Row = (String, Vec<String>);
+
+fn documented() -> Vec<Row> {
+    let mut heading = String::new();
+    let mut rows = Vec::new();
+    for line in DOCS.lines() {
+        if let Some(title) = line.strip_prefix("## ") {
+            title.clone_into(&mut heading);
+        } else if line.starts_with("| `") {
+            // A bar within a cell is escaped.
+            let line = line.replace("\\|", "¦");
+            let cells: Vec<_> = line.split('|').map(|cell| cell.trim().replace('¦', "|")).collect();
+            assert_eq!(cells.len(), 7, "five cells between bars: {line}");
+            rows.push((heading.clone(), cells.into_iter().skip(1).take(4).collect()));
+        }
+    }
+    rows
+}
+
+fn declared() -> Vec<Row> {
+    let rows = GROUPS.iter().flat_map(|group| {
+        group.metrics.iter().map(|metric| {
+            let labels: Vec<_> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
+            let cells = [
+                format!("`{}`", metric.name),
+                metric.kind.as_str().to_owned(),
+                labels.join(", "),
+                metric.meaning.to_owned(),
+            ];
+            (group.title.to_owned(), cells.to_vec())
+        })
+    });
+    rows.collect()
+}
+
+#[test]
+fn every_metric_is_documented_as_it_is_declared_and_nothing_else_is() {
+    let (documented, declared) = (documented(), declared());
+    for row in &declared {
+        assert!(documented.contains(row), "docs/metrics.md lacks this row: {row:?}");
+    }
+    for row in &documented {
+        assert!(declared.contains(row), "no metric is declared like this row: {row:?}");
+    }
+    assert_eq!(documented, declared, "the order differs");
+}
+
+/// Every file below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+#[test]
+fn what_documentation_alerts_and_dashboards_name_exists() {
+    let names: Vec<_> = GROUPS.iter().flat_map(|group| group.metrics).map(|metric| metric.name).collect();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for file in ["docs", "deploy"].into_iter().flat_map(|folder| files(&root.join(folder))) {
+        // A picture names none.
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        for word in words.filter(|word| word.starts_with("concertina_") && *word != "concertina_") {
+            let mut plain =
+                ["", "_bucket", "_sum", "_count"].iter().filter_map(|part| word.strip_suffix(part));
+            assert!(plain.any(|name| names.contains(&name)), "{}: {word} is no metric", file.display());
+        }
+    }
+}

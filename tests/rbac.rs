@@ -1,0 +1,130 @@
+//! `concertina rbac`: the roles for a controller with given flags.
+
+#![allow(
+    clippy::indexing_slicing,
+    reason = "only JSON is indexed, where a missing field is null and no panic"
+)]
+
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+fn rbac(flags: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_concertina")).arg("rbac").args(flags).output().unwrap()
+}
+
+fn text(flags: &[&str]) -> String {
+    let output = rbac(flags);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn objects(flags: &[&str]) -> Vec<Value> {
+    let text = text(flags);
+    // The first document is a comment.
+    text.split("---\n").skip(1).map(|document| serde_saphyr::from_str(document).unwrap()).collect()
+}
+
+fn rules(objects: &[Value]) -> impl Iterator<Item = &Value> {
+    objects.iter().filter_map(|object| object["rules"].as_array()).flatten()
+}
+
+#[test]
+fn the_manifest_is_the_same_each_time_and_says_what_each_rule_is_for() {
+    let manifest = text(&[]);
+    assert_eq!(manifest, text(&[]));
+    let lines: Vec<_> = manifest.lines().collect();
+    let rules: Vec<_> = (0..lines.len()).filter(|at| lines[*at].starts_with("  - apiGroups")).collect();
+    assert_eq!(rules.len(), 13);
+    assert!(rules.iter().all(|at| lines[at - 1].starts_with("  # to ")), "{manifest}");
+}
+
+#[test]
+fn each_role_is_bound_to_the_account_and_no_account_is_made() {
+    let objects = objects(&["--service-account=scaling/concertina", "--name=hpa"]);
+    let kinds: Vec<_> = objects.iter().map(|object| object["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]);
+    for pair in objects.chunks(2) {
+        assert_eq!(pair[0]["metadata"], pair[1]["metadata"]);
+        assert_eq!(pair[1]["roleRef"]["name"], "hpa");
+        assert_eq!(pair[1]["roleRef"]["kind"], pair[0]["kind"]);
+        let account = json!([{"kind": "ServiceAccount", "name": "concertina", "namespace": "scaling"}]);
+        assert_eq!(pair[1]["subjects"], account);
+    }
+}
+
+#[test]
+fn a_dry_run_may_only_read_and_ask() {
+    let objects = objects(&["--dry-run"]);
+    for rule in rules(&objects) {
+        let resource = rule["resources"][0].as_str().unwrap();
+        let asks = ["tokenreviews", "subjectaccessreviews"].contains(&resource);
+        let verbs = rule["verbs"].as_array().unwrap();
+        let reads = verbs.iter().all(|verb| ["get", "list", "watch"].contains(&verb.as_str().unwrap()));
+        assert!(asks || reads, "{rule}");
+    }
+    assert!(rules(&objects).all(|rule| rule["resources"] != json!(["leases"])));
+}
+
+#[test]
+fn for_some_namespaces_there_are_roles_only_and_what_they_cannot_allow_is_told() {
+    let flags = ["--watch-namespaces=shop,bank"];
+    let of = objects(&flags);
+    assert!(of.iter().all(|object| object["kind"] == "Role" || object["kind"] == "RoleBinding"));
+    let namespaces: Vec<_> =
+        of.iter().map(|object| object["metadata"]["namespace"].as_str().unwrap()).collect();
+    assert_eq!(namespaces, ["bank", "bank", "kube-system", "kube-system", "shop", "shop"]);
+    let comments = text(&flags).split("---").next().unwrap().to_owned();
+    assert!(comments.contains("create tokenreviews.authentication.k8s.io"), "{comments}");
+    assert!(comments.contains("create subjectaccessreviews.authorization.k8s.io"), "{comments}");
+}
+
+#[test]
+fn rules_of_a_watched_namespace_that_also_has_the_lease_are_one_role() {
+    let of = objects(&["--watch-namespaces=kube-system"]);
+    assert_eq!(of.len(), 2);
+}
+
+#[test]
+fn what_may_be_scaled_can_be_narrowed() {
+    let of = objects(&["--scale-targets=deployments.apps,replicationcontrollers,rollouts.argoproj.io"]);
+    let scales: Vec<_> = rules(&of)
+        .filter(|rule| rule["resources"][0].as_str().unwrap().ends_with("/scale"))
+        .map(|rule| {
+            format!("{} {}", rule["apiGroups"][0].as_str().unwrap(), rule["resources"][0].as_str().unwrap())
+        })
+        .collect();
+    assert_eq!(
+        scales,
+        [" replicationcontrollers/scale", "apps deployments/scale", "argoproj.io rollouts/scale"]
+    );
+}
+
+#[test]
+fn with_tokens_of_the_account_the_user_of_the_credentials_gets_what_it_still_does() {
+    let of = objects(&["--use-service-account-credentials", "--user=boot"]);
+    let names: Vec<_> = of.iter().map(|object| object["metadata"]["name"].as_str().unwrap()).collect();
+    assert_eq!(names[0..2], ["concertina"; 2]);
+    assert_eq!(names[2..], ["concertina-credentials"; 4]);
+    assert_eq!(
+        of[5]["subjects"],
+        json!([{"kind": "User", "name": "boot", "apiGroup": "rbac.authorization.k8s.io"}])
+    );
+    let has = |resource: &str| rules(&of[4..5]).any(|rule| rule["resources"] == json!([resource]));
+    assert!(has("serviceaccounts/token") && has("leases") && has("serviceaccounts"), "{:?}", of[4]);
+}
+
+#[test]
+fn wrong_flags_are_named() {
+    for (flag, reason) in [
+        ("--service-account=x", "must be NAMESPACE/NAME"),
+        ("--service-account=a/b\nc", "must be NAMESPACE/NAME"),
+        ("--name=A B", "must be a name"),
+        ("--watch-namespaces=", "must name at least one namespace"),
+        ("--nope", "unknown flag: --nope"),
+    ] {
+        let output = rbac(&[flag]);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && error.contains(reason), "{flag:?}: {error}");
+    }
+}

@@ -1,0 +1,12 @@
+//! The secure port over real TCP and TLS, with an embedded cluster that reviews.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test may panic")]
+
+#[path = "serving/access.rs"]
+mod access;
+#[path = "serving/certificates.rs"]
+mod certificates;
+#[path = "serving/rig.rs"]
+mod rig;
+#[path = "serving/strangers.rs"]
+mod strangers;

@@ -1,0 +1,248 @@
+//! Who sees what.
+
+use std::time::Duration;
+
+use concertina::cli::config::OpenPaths;
+use concertina::embedded::Cluster;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::rig::{Authority, Rig, SOON, bearer};
+
+const HPAS: &str = "horizontalpodautoscalers.autoscaling";
+const SCRAPER: &str = "system:serviceaccount:monitoring:prometheus";
+
+fn message(body: &str) -> String {
+    let status: Value = serde_json::from_str(body).unwrap();
+    assert_eq!((&status["kind"], &status["status"]), (&json!("Status"), &json!("Failure")), "{body}");
+    status["message"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_token_with_permission_sees_metrics_and_nobody_else_does() {
+    let rig = Rig::start();
+    rig.reviews().add_token("good", SCRAPER, &["system:serviceaccounts"]);
+    rig.reviews().add_token("useless", "system:serviceaccount:default:default", &[]);
+    rig.reviews().allow_path(SCRAPER, "get", "/metrics");
+    let (status, body) = rig.get("/metrics", "good").await;
+    assert!(status == 200 && body.contains("concertina_build_info"), "{status} {body}");
+    for headers in ["", "Authorization: Basic Z29vZDpnb29k\r\n", &bearer("wrong")] {
+        let (status, body) = rig.ask("GET", "/metrics", headers).await;
+        assert_eq!((status, message(&body).as_str()), (401, "Unauthorized"), "{headers}");
+    }
+    let (status, body) = rig.get("/metrics", "useless").await;
+    assert_eq!(status, 403);
+    assert_eq!(
+        message(&body),
+        "forbidden: User \"system:serviceaccount:default:default\" cannot get path \"/metrics\""
+    );
+    // HEAD is a verb of its own for paths, as in the API server.
+    assert_eq!(rig.ask("HEAD", "/metrics", &bearer("good")).await.0, 403);
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn everybody_may_ask_whether_it_is_well_and_nothing_more() {
+    let rig = Rig::start();
+    for path in ["/healthz", "/livez", "/readyz", "/readyz?verbose", "/livez?exclude=x"] {
+        assert_eq!(rig.ask("GET", path, "").await.0, 200, "{path}");
+        assert_eq!(rig.get(path, "wrong").await.0, 200, "{path}");
+    }
+    for path in
+        ["/", "/livez/ping", "/version", "/flagz", "/statusz", "/decisions", "/debug/pprof/", "/configz"]
+    {
+        assert_eq!(rig.ask("GET", path, "").await.0, 401, "{path}");
+    }
+    assert_eq!(rig.token_reviews(), 0, "nobody was worth a question");
+    rig.end().await;
+
+    let open = |serving: &mut concertina::cli::config::Serving| {
+        serving.authorization.open_paths =
+            OpenPaths::parse(&["/metrics".into(), "/readyz/*".into()]).unwrap();
+    };
+    let rig = Rig::with(open, |_| {});
+    assert_eq!(rig.ask("GET", "/metrics", "").await.0, 200);
+    assert_eq!(rig.ask("GET", "/readyz/ping", "").await.0, 200);
+    assert_eq!(rig.ask("GET", "/healthz", "").await.0, 401, "it is not in the list");
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn tenants_see_decisions_about_the_hpas_that_they_may_read() {
+    let rig = Rig::start();
+    rig.reviews().add_token("tenant", "jane", &["shop-developers"]);
+    rig.reviews().allow_resource("shop-developers", "get", HPAS, Some("shop"));
+    rig.reviews().allow_resource("shop-developers", "list", HPAS, Some("shop"));
+    rig.reviews().add_token("admin", "root", &["admins"]);
+    rig.reviews().allow_resource("admins", "list", HPAS, None);
+    // There is no record here, which is said only to those who may know.
+    for allowed in ["/decisions/shop/web", "/decisions?namespace=shop", "/decisions?namespace=shop&limit=5"] {
+        let (status, body) = rig.get(allowed, "tenant").await;
+        assert_eq!(status, 404, "{allowed} {body}");
+        assert!(message(&body).contains("no decisions are recorded"), "{body}");
+    }
+    for forbidden in
+        ["/decisions", "/decisions/bank/web", "/decisions?namespace=bank", "/decisions?namespace="]
+    {
+        assert_eq!(rig.get(forbidden, "tenant").await.0, 403, "{forbidden}");
+    }
+    let (_, body) = rig.get("/decisions/bank/web", "tenant").await;
+    assert_eq!(
+        message(&body),
+        "horizontalpodautoscalers.autoscaling \"web\" is forbidden: User \"jane\" cannot get resource \
+         \"horizontalpodautoscalers\" in API group \"autoscaling\" in the namespace \"bank\""
+    );
+    assert_eq!(rig.get("/decisions", "admin").await.0, 404);
+    for strange in ["/decisions/shop", "/decisions/a/b/c", "/decisions/..%2f/web", "/decisions?namespace=A"] {
+        assert!([400, 404].contains(&rig.get(strange, "tenant").await.0), "{strange}");
+        assert_eq!(rig.ask("GET", strange, "").await.0, 401, "{strange}");
+    }
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn a_token_is_good_until_it_is_none_any_more_and_its_answer_has_run_out() {
+    let ttl = Duration::from_millis(300);
+    let rig = Rig::with(|serving| serving.authentication.token_ttl = ttl, |_| {});
+    rig.reviews().add_token("token", SCRAPER, &[]);
+    rig.reviews().allow_path(SCRAPER, "get", "/metrics");
+    let first = Instant::now();
+    for _ in 0..3 {
+        assert_eq!(rig.get("/metrics", "token").await.0, 200);
+    }
+    assert!(rig.token_reviews() == 1 || first.elapsed() >= ttl, "an answer holds for its time");
+    rig.reviews().remove_token("token");
+    let removed = Instant::now();
+    while rig.get("/metrics", "token").await.0 == 200 {
+        assert!(removed.elapsed() < ttl + SOON, "it is still good");
+    }
+    assert!(removed.elapsed() < ttl + Duration::from_secs(2), "{:?}", removed.elapsed());
+    assert_eq!(rig.get("/metrics", "token").await.0, 401);
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn an_open_connection_does_not_keep_a_permission() {
+    let rig = Rig::with(
+        |serving| {
+            serving.authorization.allowed_ttl = Duration::ZERO;
+            serving.authorization.denied_ttl = Duration::ZERO;
+        },
+        |_| {},
+    );
+    rig.reviews().add_token("token", SCRAPER, &[]);
+    rig.reviews().allow_path(SCRAPER, "get", "/metrics");
+    let mut stream = rig.connect(crate::rig::client(None)).await.unwrap();
+    let headers = bearer("token");
+    assert_eq!(crate::rig::ask(&mut stream, "GET", "/metrics", &headers).await.0, 200);
+    rig.reviews().allow_nothing();
+    assert_eq!(crate::rig::ask(&mut stream, "GET", "/metrics", &headers).await.0, 403);
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn without_an_api_server_nobody_is_let_in_but_health_is_told() {
+    let rig = Rig::start();
+    rig.reviews().add_token("token", SCRAPER, &[]);
+    rig.reviews().allow_path(SCRAPER, "get", "/metrics");
+    rig.cut_off();
+    let (status, body) = rig.get("/metrics", "token").await;
+    assert_eq!(status, 503);
+    assert_eq!(message(&body), "it cannot be found out whose token this is: the API server does not answer");
+    assert_eq!(rig.ask("GET", "/livez", "").await.0, 200);
+    assert_eq!(rig.ask("GET", "/metrics", "").await.0, 401);
+    rig.cluster.faults().clear();
+    assert_eq!(rig.get("/metrics", "token").await.0, 200, "a failure is not remembered");
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn the_program_tells_of_itself_whoever_may_ask() {
+    let rig = Rig::with(|serving| serving.given = vec![("v".into(), "4".into())], |_| {});
+    rig.reviews().add_token("token", "jane", &["system:masters"]);
+    let (status, body) = rig.get("/version", "token").await;
+    let version: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((status, &version["minor"], &version["compiler"]), (200, &json!("37"), &json!("rustc")));
+    let (_, flags) = rig.get("/flagz", "token").await;
+    assert!(flags.starts_with("\nconcertina flagz\nWarning: This endpoint is not meant"), "{flags}");
+    assert!(flags.contains("\nv=4\n") && flags.contains("\nsecure-port=10257\n"), "{flags}");
+    let (_, status) = rig.get("/statusz", "token").await;
+    assert!(
+        status.contains("\nEmulation version: 1.37\n") && status.contains("\nUp: 0 hr 00 min "),
+        "{status}"
+    );
+    for path in ["/debug/pprof/profile", "/debug/flags/v", "/configz", "/parity"] {
+        assert_eq!(rig.get(path, "token").await.0, 404, "{path}");
+    }
+    let (status, _) = rig.ask("POST", "/flagz", &bearer("token")).await;
+    assert_eq!(status, 405);
+    rig.end().await;
+}
+
+/// As the API server publishes them.
+fn publish(cluster: &Cluster, clients: &Authority, proxies: &Authority) {
+    cluster
+        .create(json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": { "namespace": "kube-system", "name": "extension-apiserver-authentication" },
+            "data": {
+                "client-ca-file": clients.pem,
+                "requestheader-client-ca-file": proxies.pem,
+                "requestheader-allowed-names": "[\"front-proxy-client\"]",
+                "requestheader-username-headers": "[\"X-Remote-User\"]",
+                "requestheader-group-headers": "[\"X-Remote-Group\"]",
+                "requestheader-extra-headers-prefix": "[\"X-Remote-Extra-\"]",
+            },
+        }))
+        .unwrap();
+}
+
+/// Waits until the authorities have been read.
+async fn until_known(rig: &Rig, authority: &Authority) {
+    let start = Instant::now();
+    while rig.ask_as(authority.sign("probe", "system:masters", 4000), "/metrics", "").await.0 == 401 {
+        assert!(start.elapsed() < SOON, "the authorities are never read");
+    }
+}
+
+#[tokio::test]
+async fn a_client_certificate_of_the_clusters_authority_says_who_asks() {
+    let (ours, foreign, proxies) =
+        (Authority::new("ours"), Authority::new("ours"), Authority::new("proxies"));
+    let rig = Rig::with(|_| {}, |cluster| publish(cluster, &ours, &proxies));
+    until_known(&rig, &ours).await;
+    rig.reviews().allow_path("scrapers", "get", "/metrics");
+    assert_eq!(rig.ask_as(ours.sign("p", "scrapers", 4000), "/metrics", "").await.0, 200);
+    let (status, body) = rig.ask_as(ours.sign("p", "others", 4000), "/metrics", "").await;
+    assert_eq!(status, 403);
+    assert!(message(&body).contains("User \"p\" cannot get path"), "{body}");
+    for stranger in [foreign.sign("p", "scrapers", 4000), ours.sign("p", "scrapers", 2020)] {
+        assert_eq!(rig.ask_as(stranger, "/metrics", "").await.0, 401);
+    }
+    // A certificate that says nothing leaves it to the token.
+    rig.reviews().add_token("token", "jane", &["scrapers"]);
+    assert_eq!(rig.ask_as(foreign.sign("p", "x", 4000), "/metrics", &bearer("token")).await.0, 200);
+    // The masters get in whatever has happened to the API server.
+    rig.cut_off();
+    assert_eq!(rig.ask_as(ours.sign("admin", "system:masters", 4000), "/metrics", "").await.0, 200);
+    assert_eq!(rig.ask_as(ours.sign("q", "scrapers", 4000), "/metrics", "").await.0, 503);
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn a_front_proxy_says_who_asks_and_nobody_else_can() {
+    let (ours, proxies) = (Authority::new("ours"), Authority::new("proxies"));
+    let rig = Rig::with(|_| {}, |cluster| publish(cluster, &ours, &proxies));
+    until_known(&rig, &ours).await;
+    rig.reviews().allow_path("scrapers", "get", "/metrics");
+    let headers = "X-Remote-User: jane\r\nX-Remote-Group: scrapers\r\n";
+    let proxy = || proxies.sign("front-proxy-client", "", 4000);
+    assert_eq!(rig.ask_as(proxy(), "/metrics", headers).await.0, 200);
+    assert_eq!(rig.ask_as(proxy(), "/metrics", "X-Remote-User: jane\r\n").await.0, 403);
+    assert_eq!(rig.ask_as(proxy(), "/metrics", "").await.0, 401, "a proxy is nobody itself");
+    assert_eq!(rig.ask_as(proxies.sign("another", "", 4000), "/metrics", headers).await.0, 401);
+    assert_eq!(rig.ask_as(ours.sign("joe", "x", 4000), "/metrics", headers).await.0, 403, "joe is joe");
+    assert_eq!(rig.ask("GET", "/metrics", headers).await.0, 401);
+    rig.end().await;
+}

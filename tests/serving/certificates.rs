@@ -1,0 +1,138 @@
+//! Which certificate is shown, and to whom TLS is spoken.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use concertina::cli::config::{CertificateFiles, NamedCertificate, Serving};
+use concertina::serve::Server;
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::{ProtocolVersion, version};
+
+use crate::rig::{Rig, ask, client, connect};
+
+/// A folder that goes with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("concertina-serving-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    /// Writes a new pair and gives the certificate.
+    fn pair(&self, name: &str, dns: &str) -> (CertificateFiles, CertificateDer<'static>) {
+        let CertifiedKey { cert, signing_key } = generate_simple_self_signed([dns.to_owned()]).unwrap();
+        let files = CertificateFiles {
+            certificate: self.0.join(format!("{name}.crt")),
+            key: self.0.join(format!("{name}.key")),
+        };
+        fs::write(&files.certificate, cert.pem()).unwrap();
+        fs::write(&files.key, signing_key.serialize_pem()).unwrap();
+        (files, cert.der().clone())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+async fn shown(rig: &Rig, name: &'static str) -> CertificateDer<'static> {
+    let stream = connect(rig.address, name, client(None)).await.unwrap();
+    stream.get_ref().1.peer_certificates().unwrap()[0].clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_certificate_is_shown_within_a_minute_and_a_broken_one_never() {
+    let folder = Folder::new("reload");
+    let (files, first) = folder.pair("tls", "localhost");
+    let rig = Rig::with(|serving| serving.certificate = Some(files.clone()), |_| {});
+    assert_eq!(shown(&rig, "localhost").await, first);
+
+    fs::write(&files.certificate, "half a certifi").unwrap();
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    assert_eq!(shown(&rig, "localhost").await, first);
+
+    let (_, second) = folder.pair("tls", "localhost");
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert_eq!(shown(&rig, "localhost").await, second);
+
+    // A certificate without its key, as between two writes.
+    let CertifiedKey { cert, .. } = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    fs::write(&files.certificate, cert.pem()).unwrap();
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    assert_eq!(shown(&rig, "localhost").await, second);
+    fs::remove_file(&files.key).unwrap();
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    assert_eq!(shown(&rig, "localhost").await, second);
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn clients_get_the_certificate_for_the_name_they_ask_for() {
+    let folder = Folder::new("names");
+    let (default, default_shown) = folder.pair("kube-controller-manager", "localhost");
+    let (named, named_shown) = folder.pair("named", "metrics.example.com");
+    let (wild, wild_shown) = folder.pair("wild", "x");
+    let rig = Rig::with(
+        |serving| {
+            serving.certificate_dir = default.certificate.parent().map(PathBuf::from);
+            serving.sni = vec![
+                NamedCertificate { files: named, names: Vec::new() },
+                NamedCertificate { files: wild, names: vec!["*.example.org".to_owned()] },
+            ];
+        },
+        |_| {},
+    );
+    assert_eq!(shown(&rig, "localhost").await, default_shown);
+    assert_eq!(shown(&rig, "metrics.example.com").await, named_shown);
+    assert_eq!(shown(&rig, "METRICS.example.com").await, named_shown);
+    assert_eq!(shown(&rig, "a.example.org").await, wild_shown);
+    assert_eq!(shown(&rig, "a.b.example.org").await, default_shown);
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn files_that_are_no_use_end_it_at_the_start_and_are_named() {
+    let folder = Folder::new("useless");
+    let (files, _) = folder.pair("tls", "localhost");
+    let bind = |files: &CertificateFiles| {
+        let serving = Serving { certificate: Some(files.clone()), ..Serving::default() };
+        Server::bind(&serving).unwrap_err().to_string()
+    };
+    let (other, _) = folder.pair("other", "localhost");
+    let mixed = CertificateFiles { key: other.key, ..files.clone() };
+    assert!(bind(&mixed).contains("tls.crt (--tls-cert-file, --tls-private-key-file) cannot be used"));
+    fs::write(&files.certificate, "").unwrap();
+    assert!(bind(&files).contains("there is no certificate in it"), "{}", bind(&files));
+    fs::remove_file(&files.certificate).unwrap();
+    assert!(bind(&files).starts_with("cannot read "), "{}", bind(&files));
+}
+
+#[tokio::test]
+async fn both_versions_of_tls_are_spoken_and_http_1() {
+    let rig = Rig::start();
+    for (offered, expected) in
+        [(&version::TLS12, ProtocolVersion::TLSv1_2), (&version::TLS13, ProtocolVersion::TLSv1_3)]
+    {
+        let builder = tokio_rustls::rustls::ClientConfig::builder_with_provider(std::sync::Arc::clone(
+            client(None).crypto_provider(),
+        ));
+        let mut config = builder
+            .with_protocol_versions(&[offered])
+            .unwrap()
+            .dangerous()
+            .with_custom_certificate_verifier(std::sync::Arc::new(crate::rig::AnyServer))
+            .with_no_client_auth();
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let mut stream = rig.connect(config).await.unwrap();
+        assert_eq!(stream.get_ref().1.protocol_version(), Some(expected));
+        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
+        assert_eq!(ask(&mut stream, "GET", "/livez", "").await.0, 200);
+    }
+    rig.end().await;
+}

@@ -1,0 +1,232 @@
+//! A server on a free port, a cluster that it asks, and a client.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use concertina::api::client::{ClientOptions, Clients};
+use concertina::cli::Config;
+use concertina::cli::config::Serving;
+use concertina::clock::{SharedClock, SystemClock};
+use concertina::embedded::{Cluster, FaultAction, FaultRule, Reviews};
+use concertina::serve::{Access, Component, Endpoints, Health, Server};
+use concertina::telemetry::metrics::Metrics;
+use hyper_util::rt::TokioIo;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+use tokio_util::sync::CancellationToken;
+
+/// How long the server may take for what it does at once.
+pub(crate) const SOON: Duration = Duration::from_secs(10);
+
+pub(crate) struct Rig {
+    pub(crate) cluster: Cluster,
+    pub(crate) address: SocketAddr,
+    stop: CancellationToken,
+    running: JoinHandle<()>,
+}
+
+impl Rig {
+    /// A server for nobody yet.
+    pub(crate) fn start() -> Self {
+        Self::with(|_| {}, |_| {})
+    }
+
+    /// The same, with what the flags say and what the cluster holds.
+    pub(crate) fn with(alter: impl FnOnce(&mut Serving), fill: impl FnOnce(&Cluster)) -> Self {
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+        let mut config = Config::default();
+        config.serving.port = free.port();
+        config.serving.address = free.ip();
+        alter(&mut config.serving);
+        let clock: SharedClock = Arc::new(SystemClock);
+        let cluster = Cluster::new(Arc::clone(&clock));
+        fill(&cluster);
+        let dialed = cluster.clone();
+        let connector = tower::service_fn(move |_: http::Uri| {
+            let stream = TokioIo::new(dialed.dial());
+            async move { Ok::<_, io::Error>(stream) }
+        });
+        let options = ClientOptions::default();
+        let clients = Clients::over(connector, &options).unwrap();
+        let access = Access::new(&config, &clients, &options, Arc::clone(&clock)).unwrap();
+        let server = Server::bind(&config.serving).unwrap();
+        let address = server.secure_address().unwrap();
+        let endpoints = Endpoints::new(Health::new(), Metrics::new(), None)
+            .with_component(Component::new(&config, clock));
+        let stop = CancellationToken::new();
+        let running = tokio::spawn(server.run(endpoints, access, stop.clone()));
+        Self { cluster, address, stop, running }
+    }
+
+    pub(crate) fn reviews(&self) -> Reviews {
+        self.cluster.reviews()
+    }
+
+    /// From now on nothing is answered by the API server.
+    pub(crate) fn cut_off(&self) {
+        self.cluster.faults().add(FaultRule::new(FaultAction::Close));
+    }
+
+    /// How many TokenReviews were asked for.
+    pub(crate) fn token_reviews(&self) -> usize {
+        self.cluster.requests().count(|request| request.path.ends_with("/tokenreviews"))
+    }
+
+    /// Status and body for a bearer token, on a connection of its own.
+    pub(crate) async fn get(&self, path: &str, token: &str) -> (u16, String) {
+        self.ask("GET", path, &bearer(token)).await
+    }
+
+    /// Status and body of an answer, on a connection of its own.
+    pub(crate) async fn ask(&self, method: &str, path: &str, headers: &str) -> (u16, String) {
+        ask(&mut self.connect(client(None)).await.unwrap(), method, path, headers).await
+    }
+
+    /// The same with a client certificate.
+    pub(crate) async fn ask_as(&self, who: Identity, path: &str, headers: &str) -> (u16, String) {
+        ask(&mut self.connect(client(Some(who))).await.unwrap(), "GET", path, headers).await
+    }
+
+    pub(crate) async fn connect(&self, config: ClientConfig) -> io::Result<TlsStream<TcpStream>> {
+        connect(self.address, "localhost", config).await
+    }
+
+    pub(crate) async fn end(self) {
+        self.stop.cancel();
+        self.running.await.unwrap();
+    }
+}
+
+pub(crate) fn bearer(token: &str) -> String {
+    format!("Authorization: Bearer {token}\r\n")
+}
+
+pub(crate) async fn connect(
+    address: SocketAddr,
+    name: &'static str,
+    config: ClientConfig,
+) -> io::Result<TlsStream<TcpStream>> {
+    let stream = TcpStream::connect(address).await?;
+    TlsConnector::from(Arc::new(config)).connect(ServerName::try_from(name).unwrap(), stream).await
+}
+
+/// Status and body of an answer; the connection stays open.
+pub(crate) async fn ask(
+    stream: &mut TlsStream<TcpStream>,
+    method: &str,
+    path: &str,
+    headers: &str,
+) -> (u16, String) {
+    let request = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut text = Vec::new();
+    while !text.ends_with(b"\r\n\r\n") {
+        text.push(stream.read_u8().await.unwrap());
+    }
+    let head = String::from_utf8(text).unwrap().to_ascii_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+    let mut body = vec![0; if method == "HEAD" { 0 } else { length.unwrap_or(0) }];
+    stream.read_exact(&mut body).await.unwrap();
+    (head[9..12].parse().unwrap(), String::from_utf8(body).unwrap())
+}
+
+/// A certificate and its key.
+pub(crate) type Identity = (CertificateDer<'static>, PrivateKeyDer<'static>);
+
+/// A client that takes any server for the right one.
+pub(crate) fn client(who: Option<Identity>) -> ClientConfig {
+    let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AnyServer));
+    match who {
+        None => builder.with_no_client_auth(),
+        Some((certificate, key)) => builder.with_client_auth_cert(vec![certificate], key).unwrap(),
+    }
+}
+
+/// Signs certificates of clients.
+pub(crate) struct Authority {
+    pub(crate) pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    pub(crate) fn new(name: &str) -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self { pem, issuer: Issuer::new(params, key) }
+    }
+
+    /// A certificate of somebody in a group, until the end of a year.
+    pub(crate) fn sign(&self, name: &str, group: &str, until: i32) -> Identity {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.distinguished_name.push(DnType::OrganizationName, group);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        params.not_after = rcgen::date_time_ymd(until, 12, 31);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        (certificate.der().clone(), PrivateKeyDer::Pkcs8(key.serialize_der().into()))
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct AnyServer;
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = default_provider().signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, &algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = default_provider().signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, &algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        default_provider().signature_verification_algorithms.supported_schemes()
+    }
+}
