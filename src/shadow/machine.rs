@@ -28,6 +28,8 @@ pub(super) struct Machine {
     sign: Option<Timestamp>,
     /// When the spec was last seen to change.
     spec_changed: Option<Timestamp>,
+    /// When the other controller last saw metrics that we did not: since then it remembers something else.
+    missed: Option<Timestamp>,
 }
 
 /// An own decision.
@@ -81,6 +83,11 @@ impl Machine {
         }
     }
 
+    /// The other controller saw metrics that we did not.
+    pub(super) fn missed(&mut self, at: Timestamp) {
+        self.missed = Some(at);
+    }
+
     /// The HPA has not been decided for by anybody.
     pub(super) fn begins(&mut self) {
         self.is_new = true;
@@ -128,6 +135,8 @@ impl Machine {
             Some(Doubt::NoSign)
         } else if self.is_warming_up(own.at, memory) {
             Some(Doubt::WarmUp)
+        } else if self.has_missed(own.at, memory) {
+            Some(Doubt::MetricsMoved)
         } else {
             None
         };
@@ -168,15 +177,23 @@ impl Machine {
             doubt(Doubt::WarmUp)
         } else if spec_changed {
             doubt(Doubt::SpecChanged)
-        } else if unseen {
+        } else if unseen || self.has_missed(case.seen, case.memory) {
             doubt(Doubt::MetricsMoved)
         } else if counts.iter().all(|count| *count == case.from) {
             verdict(Verdict::OnlyBuiltin, case.own.clone())
         } else {
             verdict(Verdict::Different, case.own.clone())
         };
+        if unseen {
+            self.missed(case.seen);
+        }
         self.keep(case.own.clone());
         outcome
+    }
+
+    /// Whether the other controller may still remember metrics that we did not see.
+    fn has_missed(&self, at: Timestamp, memory: SignedDuration) -> bool {
+        self.missed.is_some_and(|missed| at.duration_since(missed) <= memory)
     }
 
     /// Whether the other controller may remember what we cannot.
@@ -315,5 +332,17 @@ mod tests {
             told.extend(outcome.map(|outcome| (second, outcome.doubt)));
         }
         assert_eq!(told, [(60, Some(Doubt::NoSign))]);
+    }
+
+    #[test]
+    fn what_the_other_one_saw_and_we_did_not_counts_as_long_as_it_remembers() {
+        let (mut machine, goes) = (settled(), own(100, 4, 8));
+        let missed = Case { same_metrics: false, memory: WINDOW, ..case(100, (4, 9), &goes, &[]) };
+        assert_eq!(judged(&mut machine, &missed).1, Some(Doubt::MetricsMoved));
+        let later = own(300, 4, 4);
+        let within = Case { memory: WINDOW, ..case(300, (4, 6), &later, &[]) };
+        assert_eq!(judged(&mut machine, &within).1, Some(Doubt::MetricsMoved));
+        let after = Case { memory: WINDOW, ..case(500, (4, 6), &later, &[]) };
+        assert_eq!(judged(&mut machine, &after), (Verdict::OnlyBuiltin, None));
     }
 }

@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use autoscaling::pod::Pod;
 use autoscaling::query::{Answer, QueryError};
 use autoscaling::settings::Settings;
 use autoscaling::status::Status;
@@ -28,7 +29,7 @@ use jiff::{SignedDuration, Timestamp};
 use self::ledger::Ledger;
 use self::machine::{Case, JUST_BEFORE, Machine, Own};
 pub use self::pages::Parity;
-use self::trial::{Inputs, Memory, Trial};
+use self::trial::{Inputs, Trial, memory};
 use self::wire::{Builtin, Change, Outcome, Verdict};
 use crate::clock::SharedClock;
 use crate::controller::queue::Queue;
@@ -115,6 +116,11 @@ impl Shadow {
     fn before(&self, watched: &Watched, key: &Key, builtin: Builtin, seen: Timestamp) -> Before {
         let selector = watched.last.as_ref().map(|last| &last.scale.selector);
         let pods = selector.map(|selector| self.parts.pods.select(&key.namespace, selector));
+        let last = watched.last.as_ref().filter(|last| last.scale.replicas == builtin.from);
+        let pods = pods.map(|pods| match last {
+            Some(last) => undo(pods, &last.pods, builtin),
+            None => pods,
+        });
         Before { seen, from: builtin.from, to: builtin.to, pods }
     }
 
@@ -144,8 +150,6 @@ impl Shadow {
             Some(last) => trial.counts(&[(now, now), (now, last), (last, last)]),
             None => trial.counts(&[(now, now)]),
         };
-        let memory = Memory::of(&sync.hpa.spec, &self.parts.settings);
-        let down = before.to < before.from || own.to.is_some_and(|to| to < before.from);
         let shown = &status.current_metrics;
         let made = sync.at.duration_since(before.seen).max(before.seen.duration_since(builtin.at) - CLOCKS);
         let case = Case {
@@ -158,7 +162,7 @@ impl Shadow {
             same_metrics: shown::are_equal(&now.shown, shown)
                 || last.is_some_and(|last| shown::are_equal(&last.shown, shown)),
             moved: last.is_none_or(|last| !shown::are_equal(&last.shown, &now.shown)),
-            memory: if down { memory.down } else { memory.up },
+            memory: memory(&sync.hpa.spec, &self.parts.settings),
         };
         Some((watched.machine.rescaled(&case, self.period), builtin, status))
     }
@@ -317,9 +321,14 @@ impl Beside for Shadow {
                 }
             }
             (None, _) => {
-                let memory = Memory::of(&sync.hpa.spec, &self.parts.settings);
-                let down = own.to.is_some_and(|to| to < own.from);
-                let memory = if down { memory.down } else { memory.up };
+                let memory = memory(&sync.hpa.spec, &self.parts.settings);
+                let theirs = watched.status.as_ref().map(|status| status.current_metrics.as_slice());
+                if watched.machine.was_seen_just_before(sync.at, self.period)
+                    && let (Some(now), Some(theirs)) = (&inputs, theirs)
+                    && !shown::are_equal(&now.shown, theirs)
+                {
+                    watched.machine.missed(sync.at);
+                }
                 if let Some(outcome) = watched.machine.decided(own, self.period, memory, alive) {
                     self.take_down(&mut state, sync.hpa, sync.at, outcome, None, &sync.hpa.status);
                 }
@@ -333,6 +342,28 @@ impl Beside for Shadow {
             self.parts.queue.add(&sync.hpa.key);
         }
     }
+}
+
+/// The pods without what the rescale itself may have done to them already: the watch of pods can be ahead of that of HPAs.
+/// `known` are those of the sync before.
+fn undo(pods: Vec<Arc<Pod>>, known: &[Arc<Pod>], builtin: Builtin) -> Vec<Arc<Pod>> {
+    let before = |pod: &Pod| {
+        known.binary_search_by(|known| known.name.cmp(&pod.name)).ok().and_then(|place| known.get(place))
+    };
+    if builtin.to < builtin.from {
+        // Who goes because of it had not been told to.
+        let as_it_was = |pod: Arc<Pod>| match before(&pod) {
+            Some(known) if pod.terminating && !known.terminating => Arc::clone(known),
+            _ => pod,
+        };
+        return pods.into_iter().map(as_it_was).collect();
+    }
+    let at_work = pods.iter().filter(|pod| !pod.terminating && before(pod).is_some()).count();
+    if i32::try_from(at_work).is_ok_and(|at_work| at_work < builtin.from) {
+        return pods;
+    }
+    // All that there should have been were there: whoever is new came of it.
+    pods.into_iter().filter(|pod| before(pod).is_some()).collect()
 }
 
 /// A line for what an operator wants to know of: every difference, and what could not be compared.

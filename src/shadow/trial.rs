@@ -29,31 +29,18 @@ pub(super) struct Inputs {
     pub(super) shown: Vec<MetricStatus>,
 }
 
-/// How far back a decision can look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Memory {
-    /// A decision to grow.
-    pub(super) up: SignedDuration,
-    /// A decision to shrink.
-    pub(super) down: SignedDuration,
-}
-
-impl Memory {
-    pub(super) fn of(spec: &Spec, settings: &Settings) -> Self {
-        let flag = SignedDuration::try_from(settings.downscale_stabilization).unwrap_or(SignedDuration::MAX);
-        let Some(behavior) = &spec.behavior else {
-            return Self { up: SignedDuration::ZERO, down: flag };
-        };
-        // Rates count what was added and what was removed, and both windows hold any change.
-        let longest = [
-            window(&behavior.scale_up).unwrap_or_default(),
-            window(&behavior.scale_down).unwrap_or(flag),
-            longest_period(&behavior.scale_up),
-            longest_period(&behavior.scale_down),
-        ];
-        let longest = longest.into_iter().max().unwrap_or_default();
-        Self { up: longest, down: longest }
-    }
+/// How far back a decision for this spec can look.
+pub(super) fn memory(spec: &Spec, settings: &Settings) -> SignedDuration {
+    let flag = SignedDuration::try_from(settings.downscale_stabilization).unwrap_or(SignedDuration::MAX);
+    // A high recommendation that is remembered holds a count up, and goes on raising one that grows step by step.
+    let Some(behavior) = &spec.behavior else { return flag };
+    let all = [
+        window(&behavior.scale_up).unwrap_or_default(),
+        window(&behavior.scale_down).unwrap_or(flag),
+        longest_period(&behavior.scale_up),
+        longest_period(&behavior.scale_down),
+    ];
+    all.into_iter().max().unwrap_or_default()
 }
 
 /// One target to be decided again.

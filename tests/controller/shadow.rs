@@ -147,9 +147,9 @@ async fn no_load_makes_equals_differ() {
         let mut chance: u64 = 7;
         for step in 0..800_u32 {
             chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let noise = (chance >> 60) as u32;
-            let wave = (f64::from(step) / 60.0).sin().mul_add(35.0, 45.0) as u32;
-            rig.external("queue", &(wave + noise).to_string());
+            let noise = f64::from(u8::try_from(chance >> 60).unwrap());
+            let wave = (f64::from(step) / 60.0).sin().mul_add(35.0, 45.0);
+            rig.external("queue", &format!("{:.0}", wave + noise));
             pass(&rig, 1.7).await;
         }
         let (counts, report) = (shadow.counts(), shadow.report());

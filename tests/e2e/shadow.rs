@@ -172,14 +172,14 @@ impl Shadow {
     async fn start(stage: &Stage, more: &[&str]) -> Outcome<Self> {
         let api = &stage.plane.admin;
         let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
-        let rule = |groups: &[&str], resources: &[&str], verbs: &[&str]| json!({"apiGroups": groups, "resources": resources, "verbs": verbs});
+        let allow = |groups: &[&str], resources: &[&str], verbs: &[&str]| json!({"apiGroups": groups, "resources": resources, "verbs": verbs});
         let rules = json!([
-            rule(&["autoscaling"], &["horizontalpodautoscalers"], &["list", "watch"]),
-            rule(&[""], &["pods"], &["list", "watch"]),
-            rule(&["*"], &["*/scale"], &["get"]),
-            rule(&["metrics.k8s.io"], &["pods"], &["list"]),
-            rule(&["custom.metrics.k8s.io"], &["*"], &["get"]),
-            rule(&["external.metrics.k8s.io"], &["*"], &["list"]),
+            allow(&["autoscaling"], &["horizontalpodautoscalers"], &["list", "watch"]),
+            allow(&[""], &["pods"], &["list", "watch"]),
+            allow(&["*"], &["*/scale"], &["get"]),
+            allow(&["metrics.k8s.io"], &["pods"], &["list"]),
+            allow(&["custom.metrics.k8s.io"], &["*"], &["get"]),
+            allow(&["external.metrics.k8s.io"], &["*"], &["list"]),
         ]);
         api.create(roles, &json!({"metadata": {"name": ACCOUNT}, "rules": rules})).await?;
         let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use autoscaling::settings::Settings;
@@ -25,8 +26,7 @@ fn change(at: &str, name: &str, result: &str, builtin: &Value, ours: Option<i32>
 }
 
 fn report(changes: &[Value]) -> ShadowReport {
-    let mut counts: std::collections::BTreeMap<String, serde_json::Map<String, Value>> =
-        std::collections::BTreeMap::default();
+    let mut counts = BTreeMap::<String, serde_json::Map<String, Value>>::new();
     for change in changes {
         let of = counts.entry(change["name"].as_str().unwrap().to_owned()).or_default();
         let result = change["result"].as_str().unwrap();
