@@ -171,7 +171,7 @@ struct Shadow {
 impl Shadow {
     async fn start(stage: &Stage, more: &[&str]) -> Outcome<Self> {
         let api = &stage.plane.admin;
-        let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+        let cluster_roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
         let allow = |groups: &[&str], resources: &[&str], verbs: &[&str]| json!({"apiGroups": groups, "resources": resources, "verbs": verbs});
         let rules = json!([
             allow(&["autoscaling"], &["horizontalpodautoscalers"], &["list", "watch"]),
@@ -181,7 +181,7 @@ impl Shadow {
             allow(&["custom.metrics.k8s.io"], &["*"], &["get"]),
             allow(&["external.metrics.k8s.io"], &["*"], &["list"]),
         ]);
-        api.create(roles, &json!({"metadata": {"name": ACCOUNT}, "rules": rules})).await?;
+        api.create(cluster_roles, &json!({"metadata": {"name": ACCOUNT}, "rules": rules})).await?;
         let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
         let binding = json!({
             "metadata": {"name": ACCOUNT},
@@ -194,7 +194,7 @@ impl Shadow {
         let mut command = Command::new(binary());
         command.arg("--kubeconfig").arg(kubeconfig).arg("--dry-run");
         command.arg("--horizontal-pod-autoscaler-sync-period=1s").args(DECISION_FLAGS).args(more);
-        command.args(["--kube-api-qps=500", "--kube-api-burst=1000"]);
+        command.args(["--kube-api-qps=500", "--kube-api-burst=1000", "--secure-port=0"]);
         command.arg(format!("--health-address=127.0.0.1:{port}"));
         let process = Process::start("shadow", command, stage.plane.folder())?;
         let serves = Rest::new(&format!("http://127.0.0.1:{port}"), "none")?;
