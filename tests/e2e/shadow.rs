@@ -194,7 +194,7 @@ impl Shadow {
         let mut command = Command::new(binary());
         command.arg("--kubeconfig").arg(kubeconfig).arg("--dry-run");
         command.arg("--horizontal-pod-autoscaler-sync-period=1s").args(DECISION_FLAGS).args(more);
-        command.args(["--kube-api-qps=500", "--kube-api-burst=1000"]);
+        command.args(["--kube-api-qps=500", "--kube-api-burst=1000", "--secure-port=0"]);
         command.arg(format!("--health-address=127.0.0.1:{port}"));
         let process = Process::start("shadow", command, stage.plane.folder())?;
         let serves = Rest::new(&format!("http://127.0.0.1:{port}"), "none")?;
