@@ -27,7 +27,7 @@ use crate::cli::Config;
 use crate::clock::SharedClock;
 use crate::election;
 use crate::permissions;
-use crate::serve::{Access, Component, Endpoints, Health, ServeError, Server};
+use crate::serve::{Access, Component, Endpoints, Health, PARITY, ServeError, Server};
 use crate::shadow::Parity;
 use crate::telemetry::RequestMetrics;
 use crate::telemetry::metrics::Metrics as Telemetry;
@@ -137,7 +137,7 @@ pub async fn run_with(
     checks::add(&health, &assembly, leading.as_ref(), guard.as_ref(), findings, &stop);
     let endpoints = Endpoints::new(health, metrics, assembly.decisions.clone())
         .with_component(component)
-        .with_json("/parity", Parity::page(assembly.parity.clone()));
+        .with_json(PARITY, Parity::page(assembly.parity.clone()));
     let (secure, plain) = (listening.secure_address(), listening.plain_address());
     let server_task = tokio::spawn(listening.run(endpoints, access, serving.clone()));
     tracing::info!(

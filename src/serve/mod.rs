@@ -51,7 +51,7 @@ pub use self::component::Component;
 use self::connections::{Activity, IDLE};
 pub use self::error::ServeError;
 pub use self::health::{Condition, Health, Scope};
-pub use self::pages::{Endpoints, JsonPage};
+pub use self::pages::{Endpoints, JsonPage, PARITY};
 use self::tls::Certificates;
 use crate::cli::config::Serving;
 use crate::record::Answer;

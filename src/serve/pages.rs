@@ -18,6 +18,9 @@ use crate::telemetry::metrics::Metrics;
 /// A page of JSON, made anew for each request from its query.
 pub type JsonPage = Arc<dyn Fn(Option<&str>) -> Answer + Send + Sync>;
 
+/// Where it is told what a dry run has compared.
+pub const PARITY: &str = "/parity";
+
 /// What is served. Clones are the same.
 #[derive(Clone)]
 pub struct Endpoints {
@@ -46,7 +49,8 @@ impl Endpoints {
         self
     }
 
-    /// With a further page at a path of one segment, such as `/parity`. To see it, one must be allowed to get this path.
+    /// With a further page at a path of one segment. To see [`PARITY`], one must be allowed to list all HPAs; any other, to
+    /// get its path.
     #[must_use]
     pub fn with_json(mut self, path: &'static str, page: JsonPage) -> Self {
         self.json.insert(path, page);
@@ -105,11 +109,15 @@ impl<'a> Page<'a> {
 /// is nothing, and this is said to everybody who is known.
 pub(super) fn action(method: &Method, uri: &http::Uri) -> Option<Action> {
     let path = uri.path();
-    let Some(Page::Decisions(rest)) = Page::of(path) else {
-        let verb = method.as_str().to_ascii_lowercase();
-        return Some(Action::NonResourceAttributes { path: path.to_owned(), verb });
+    let asked = match Page::of(path) {
+        Some(Page::Decisions(rest)) => Asked::parse(rest, uri.query()).ok()?,
+        // It tells of every HPA.
+        Some(Page::Json(PARITY)) => Asked::parse("", None).ok()?,
+        _ => {
+            let verb = method.as_str().to_ascii_lowercase();
+            return Some(Action::NonResourceAttributes { path: path.to_owned(), verb });
+        }
     };
-    let asked = Asked::parse(rest, uri.query()).ok()?;
     Some(Action::ResourceAttributes(ResourceAction {
         verb: if asked.name().is_some() { "get" } else { "list" },
         group: "autoscaling",

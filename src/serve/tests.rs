@@ -3,6 +3,7 @@ use tokio::net::TcpStream;
 
 use super::*;
 use crate::api::client::{ClientOptions, Clients};
+use crate::api::reviews::Action;
 use crate::cli::Config;
 use crate::clock::{SharedClock, SystemClock};
 use crate::embedded::Cluster;
@@ -141,4 +142,13 @@ async fn a_port_is_served_until_the_stop_and_then_let_go() {
     stop.cancel();
     server.await.unwrap();
     assert!(TcpStream::connect(address).await.is_err());
+}
+
+#[test]
+fn what_is_compared_of_all_hpas_is_for_who_may_list_them_all() {
+    let action = |uri: &str| pages::action(&http::Method::GET, &uri.parse().unwrap());
+    let Some(Action::ResourceAttributes(of)) = action("/parity?x") else { panic!() };
+    assert_eq!((of.verb, of.resource), ("list", "horizontalpodautoscalers"));
+    assert_eq!((of.namespace.as_str(), of.name.as_str()), ("", ""));
+    assert!(matches!(action("/parityx"), Some(Action::NonResourceAttributes { .. })));
 }

@@ -52,7 +52,9 @@ pub(crate) fn only_reads(log: &str, account: &str) -> Outcome<u32> {
         }
         let request = Request::of(&entry);
         reads += 1;
-        if !matches!(request.verb, "get" | "list" | "watch") || matches!(request.code, 401 | 403) {
+        // What one may do oneself is asked by a create, of which nothing is kept.
+        let asks = request.verb == "create" && request.resource == "selfsubjectaccessreviews";
+        if !(asks || matches!(request.verb, "get" | "list" | "watch")) || matches!(request.code, 401 | 403) {
             wrong.push(format!("{} ({})", request.text(), request.code));
         }
     }
