@@ -164,6 +164,7 @@ fn options(matches: &ArgMatches) -> Result<ParityOptions, CliError> {
             url: url.to_owned(),
             token_file,
             certificate_authority: cluster.certificate_authority.map(PathBuf::from),
+            insecure_skip_tls_verify: cluster.insecure_skip_tls_verify,
         }),
         Some(_) if token_file.is_some() => {
             return Err(CliError::Subcommand("--token-file: a file is read without a token".to_owned()));
