@@ -206,7 +206,7 @@ fn of_the_server(config: &Config) -> Vec<Permission> {
     if is_ours(authentication.kubeconfig.as_ref()) {
         rows.push(Permission {
             why: "to tell who asks for /metrics or /decisions with a token",
-            without: "such requests get no answer but 401",
+            without: "such requests get no answer but 503",
             ..row("authentication.k8s.io", "tokenreviews", &["create"])
         });
         let has_files = authentication.client_ca.is_some() && authentication.front_proxy.is_some();
