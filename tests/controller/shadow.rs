@@ -82,7 +82,7 @@ fn active(stage: Stage) -> Rig {
 async fn pass(rig: &Rig, seconds: f64) {
     let end = rig.now() + Duration::from_secs_f64(seconds);
     while rig.now() < end {
-        rig.pass((end - rig.now()).as_secs_f64().min(0.9)).await;
+        rig.pass(end.saturating_sub(rig.now()).as_secs_f64().min(0.9)).await;
         for hpa in rig.cluster.list(HPAS, None) {
             let name = hpa["metadata"]["name"].as_str().unwrap();
             rig.target(name, rig.replicas(name));
