@@ -1,9 +1,6 @@
 //! `concertina rbac`: the roles for a controller with given flags.
 
-#![allow(
-    clippy::indexing_slicing,
-    reason = "only JSON is indexed, where a missing field is null and no panic"
-)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::process::{Command, Output};
 

@@ -17,7 +17,6 @@ Commands (their flags: concertina COMMAND --help):
   rbac      Print the roles that a controller with these flags needs.
 ";
 
-#[cfg(feature = "tools")]
 const TOOLS: &str = "\
   why       Tell why an HPA has the count it has, and what it does next.
   parity    Tell whether a dry run would have done what the built-in controller did.
@@ -27,10 +26,8 @@ const TOOLS: &str = "\
 
 /// Of the controller.
 pub(super) fn controller(table: &Table) -> String {
-    let mut usage = format!("{CONTROLLER}{COMMANDS}");
-    #[cfg(feature = "tools")]
-    usage.push_str(TOOLS);
-    of(&usage, table)
+    let tools = if cfg!(feature = "tools") { TOOLS } else { "" };
+    of(&format!("{CONTROLLER}{COMMANDS}{tools}"), table)
 }
 
 /// Of whatever takes the controller's flags.

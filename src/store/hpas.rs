@@ -228,7 +228,7 @@ impl State {
 
 /// Compares resource versions as numbers of any length, as the API conventions allow for versions of one resource.
 /// What is not a number is older than nothing: a server with other versions must not stop all syncs.
-fn is_older(version: &str, than: &str) -> bool {
+pub(crate) fn is_older(version: &str, than: &str) -> bool {
     fn digits(text: &str) -> Option<&str> {
         let number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         number.then(|| text.trim_start_matches('0'))

@@ -20,6 +20,7 @@ mod pods;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use hpas::is_older;
 pub use hpas::{Change, HpaRecord, Hpas, StatusWriter};
 pub use input::{ContainerInput, PodInput};
 pub use overlap::Overlap;

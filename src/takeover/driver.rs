@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::foreign;
+use super::foreign::{self, View};
 use super::machine::{Begun, Facts, Machine, Proof, State, Step, Turn};
 use super::undone::Undone;
 use crate::api::call::Call;
@@ -216,7 +216,8 @@ impl TakeOver {
         // Without it the HPA is new to us: what the watch tells of it is enough.
         let Some(known) = known.filter(|known| *known.uid == *object.uid) else { return true };
         let writers: Vec<_> = object.status_writers.into_iter().map(StatusWriter::from).collect();
-        if let Some(writer) = foreign::status_write(self.parts.manager, &known.status_writers, &writers) {
+        let now = View { version: &object.resource_version, writers: &writers, status: &object.status };
+        if let Some(writer) = foreign::status_write(self.parts.manager, View::of(&known), now) {
             let mut inner = self.lock();
             // The watch may have been faster by now, and will come to it otherwise: it is counted there.
             let is_told = inner.last.as_ref().is_some_and(|last| {
@@ -339,8 +340,10 @@ impl Observer for TakeOver {
         for writer in &new.status_writers {
             inner.machine.wrote(*writer.manager == *self.parts.manager, writer.at);
         }
-        let known = old.map_or(&[][..], |old| &old.status_writers);
-        let writer = foreign::status_write(self.parts.manager, known, &new.status_writers);
+        let writer = match old {
+            Some(old) => foreign::status_write(self.parts.manager, View::of(old), View::of(new)),
+            None => foreign::first_status_write(self.parts.manager, View::of(new)),
+        };
         // What the first list shows may be old. An HPA that is new after that was written since it was created.
         let writer = writer.filter(|writer| {
             old.is_some()

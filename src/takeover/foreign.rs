@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::store::StatusWriter;
+use crate::store::{HpaRecord, StatusWriter, is_older};
 
 /// A rescale that the status of an HPA shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,16 +30,40 @@ pub fn rescale(old: &Status, new: &Status) -> Option<ForeignRescale> {
     Some(ForeignRescale { at, from, to })
 }
 
-/// The newest write of an HPA's status by anybody but `ours` that `old` does not show yet.
-pub fn status_write<'a>(
-    ours: &str,
-    old: &[StatusWriter],
-    new: &'a [StatusWriter],
-) -> Option<&'a StatusWriter> {
-    let is_known = |writer: &StatusWriter| {
-        old.iter().any(|known| known.manager == writer.manager && known.at >= writer.at)
-    };
-    new.iter().filter(|writer| *writer.manager != *ours && !is_known(writer)).max_by_key(|writer| writer.at)
+/// What shows who wrote the status of an HPA.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    /// `metadata.resourceVersion`.
+    pub version: &'a str,
+    /// Who wrote the status, by managedFields.
+    pub writers: &'a [StatusWriter],
+    /// The status itself.
+    pub status: &'a Status,
+}
+
+impl<'a> View<'a> {
+    /// An HPA as it is known.
+    pub fn of(hpa: &'a HpaRecord) -> Self {
+        Self { version: &hpa.resource_version, writers: &hpa.status_writers, status: &hpa.status }
+    }
+}
+
+/// The newest write of an HPA's status by anybody but `ours` between two views of it.
+///
+/// managedFields alone are no sign: whoever may update an HPA may write there what they like, but not into the status. So
+/// only an entry that moved together with the status counts, in whichever direction its time moved. A view that is
+/// older than what is known, from a server that lags behind, tells nothing.
+pub fn status_write<'a>(ours: &str, old: View<'_>, new: View<'a>) -> Option<&'a StatusWriter> {
+    if new.status == old.status || is_older(new.version, old.version) {
+        return None;
+    }
+    first_status_write(ours, new).filter(|writer| !old.writers.contains(writer))
+}
+
+/// The newest write of the status of an HPA that was not known before, by anybody but `ours`; none if it has no status.
+pub fn first_status_write<'a>(ours: &str, new: View<'a>) -> Option<&'a StatusWriter> {
+    let foreign = new.writers.iter().filter(|writer| *writer.manager != *ours);
+    foreign.max_by_key(|writer| writer.at).filter(|_| *new.status != Status::default())
 }
 
 /// When an object was created, by the server's clock. What its managedFields show from before is of another object: who
@@ -91,23 +115,46 @@ mod tests {
         }
     }
 
+    /// Managers, versions and counts of two views, and who is taken for a writer between them.
+    type Case<'a> = (
+        &'a str,
+        (&'a str, &'a [(&'a str, &'a str)], i32),
+        (&'a str, &'a [(&'a str, &'a str)], i32),
+        Option<&'a str>,
+    );
+
     #[test]
-    fn a_status_write_is_foreign_if_its_time_moved_and_its_manager_is_not_ours() {
+    fn a_status_write_is_foreign_if_status_and_entry_moved_and_its_manager_is_not_ours() {
         let (kcm, us) = ("kube-controller-manager", "concertina");
-        type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a [(&'a str, &'a str)], Option<&'a str>);
-        let cases: [Case<'_>; 6] = [
-            ("nothing new", &[(kcm, "01:00")], &[(kcm, "01:00")], None),
-            ("moved", &[(kcm, "01:00")], &[(kcm, "01:01")], Some(kcm)),
-            ("first", &[(us, "01:00")], &[(us, "01:00"), (kcm, "01:01")], Some(kcm)),
-            ("ours", &[(kcm, "01:00")], &[(kcm, "01:00"), (us, "01:01")], None),
-            ("of two", &[], &[("a", "01:00"), ("b", "01:01")], Some("b")),
-            ("an older view", &[(kcm, "01:01")], &[(kcm, "01:00")], None),
+        let cases: [Case<'_>; 8] = [
+            ("nothing new", ("1", &[(kcm, "01:00")], 2), ("2", &[(kcm, "01:00")], 2), None),
+            ("moved", ("1", &[(kcm, "01:00")], 2), ("2", &[(kcm, "01:01")], 3), Some(kcm)),
+            ("first", ("1", &[(us, "01:00")], 2), ("2", &[(us, "01:00"), (kcm, "01:01")], 3), Some(kcm)),
+            ("ours", ("1", &[(kcm, "01:00")], 2), ("2", &[(kcm, "01:00"), (us, "01:01")], 3), None),
+            ("of two", ("1", &[], 2), ("2", &[("a", "01:00"), ("b", "01:01")], 3), Some("b")),
+            ("an older view", ("2", &[(kcm, "01:01")], 3), ("1", &[(kcm, "01:00")], 2), None),
+            ("an entry alone is forged", ("1", &[], 2), ("2", &[(kcm, "59:59")], 2), None),
+            ("after a forged one", ("1", &[(kcm, "59:59")], 2), ("2", &[(kcm, "01:00")], 3), Some(kcm)),
         ];
         for (what, old, new, expected) in cases {
-            let (old, new) = (writers(old), writers(new));
-            let found = status_write(us, &old, &new).map(|writer| &*writer.manager);
+            let (old_writers, new_writers) = (writers(old.1), writers(new.1));
+            let (old_status, new_status) = (status(old.2, 0, None), status(new.2, 0, None));
+            let old = View { version: old.0, writers: &old_writers, status: &old_status };
+            let new = View { version: new.0, writers: &new_writers, status: &new_status };
+            let found = status_write(us, old, new).map(|writer| &*writer.manager);
             assert_eq!(found, expected, "{what}");
         }
+    }
+
+    #[test]
+    fn an_hpa_without_a_status_was_written_by_nobody() {
+        let writers = writers(&[("kube-controller-manager", "01:00")]);
+        let found = |status: &Status| {
+            let view = View { version: "1", writers: &writers, status };
+            first_status_write("concertina", view).is_some()
+        };
+        assert!(!found(&Status::default()));
+        assert!(found(&status(2, 2, None)));
     }
 
     #[test]

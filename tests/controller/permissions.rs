@@ -93,7 +93,8 @@ async fn a_dry_run_decides_everything_and_writes_nothing() {
     let refused = rig.gate.refused();
     let count = |verb, resource: &str| refused.get(&(verb, resource.to_owned())).copied().unwrap_or(0);
     assert!(count("update", "deployments/scale") >= 10, "{refused:?}");
-    assert!(count("update", "horizontalpodautoscalers/status") >= 40, "{refused:?}");
+    // A sync whose rescale is withheld sends no status.
+    assert!(count("update", "horizontalpodautoscalers/status") >= 30, "{refused:?}");
     assert!(count("create", "events") >= 1, "{refused:?}");
     assert!(rig.assembly.controller.events.stats().refused >= 3);
     assert_eq!(rig.assembly.controller.events.stats().failed, 0);

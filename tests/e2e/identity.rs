@@ -289,13 +289,13 @@ impl Requests {
     }
 }
 
-fn allows(role: &Value, rule: &Value, object: &Value) -> bool {
+fn allows(granted: &Value, rule: &Value, object: &Value) -> bool {
     let text = |field: &str| object[field].as_str().unwrap_or_default();
     let (resource, subresource) = (text("resource"), text("subresource"));
     let full = if subresource.is_empty() { resource.to_owned() } else { format!("{resource}/{subresource}") };
     let of = |field: &str| rule[field][0].as_str().unwrap_or_default();
     let wanted = of("resources");
-    let namespace = &role["metadata"]["namespace"];
+    let namespace = &granted["metadata"]["namespace"];
     (of("apiGroups") == "*" || of("apiGroups") == text("apiGroup"))
         && (wanted == "*" || wanted == full || wanted == format!("*/{subresource}"))
         && (rule["resourceNames"].is_null() || rule["resourceNames"][0] == object["name"])

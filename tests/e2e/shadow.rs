@@ -171,9 +171,9 @@ struct Shadow {
 impl Shadow {
     async fn start(stage: &Stage, more: &[&str]) -> Outcome<Self> {
         let api = &stage.plane.admin;
-        let role_path = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+        let cluster_roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
         let allow = |groups: &[&str], resources: &[&str], verbs: &[&str]| json!({"apiGroups": groups, "resources": resources, "verbs": verbs});
-        let permitted = json!([
+        let rules = json!([
             allow(&["autoscaling"], &["horizontalpodautoscalers"], &["list", "watch"]),
             allow(&[""], &["pods"], &["list", "watch"]),
             allow(&["*"], &["*/scale"], &["get"]),
@@ -181,7 +181,7 @@ impl Shadow {
             allow(&["custom.metrics.k8s.io"], &["*"], &["get"]),
             allow(&["external.metrics.k8s.io"], &["*"], &["list"]),
         ]);
-        api.create(role_path, &json!({"metadata": {"name": ACCOUNT}, "rules": permitted})).await?;
+        api.create(cluster_roles, &json!({"metadata": {"name": ACCOUNT}, "rules": rules})).await?;
         let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
         let binding = json!({
             "metadata": {"name": ACCOUNT},

@@ -91,7 +91,7 @@ async fn play(stage: &Stage, moves: &AtomicBool) -> Outcome {
         eprintln!(
             "round {round}: we act {since_last:.2?} after the last foreign write, {since_off:.2?} after the loop's end"
         );
-        ensure(since_last >= PERIOD * 2 - SLACK, || format!("too early: {since_last:?}"))?;
+        ensure(since_last + SLACK >= PERIOD * 2, || format!("too early: {since_last:?}"))?;
         // Times of writes that others made are known to the second.
         ensure(since_off <= PERIOD * 2 + SLACK, || format!("too late: {since_off:?}"))?;
         if round == 2 {
