@@ -375,7 +375,8 @@ impl Observer for TakeOver {
             inner.looks.insert(key.clone());
             self.changed.notify_one();
         }
-        if !self.parts.holds_back {
+        // Whoever acts needs no proof: nothing is copied then.
+        if !self.parts.holds_back || inner.machine.state() == State::Acting {
             return;
         }
         let stored = facts(&sync.hpa.status);
