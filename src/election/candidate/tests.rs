@@ -112,6 +112,19 @@ async fn a_lease_that_is_given_back_is_taken_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_that_was_taken_while_its_candidate_was_asked_to_end_is_given_back() {
+    let rig = Rig::new();
+    let slow = FaultRule::new(FaultAction::DelayAnswer(Duration::from_secs(3)));
+    rig.cluster.faults().add(slow.verb("create").times(1));
+    let a = rig.start("a");
+    pass(1).await;
+    assert_eq!((rig.holder().as_str(), a.gate.refusal().is_some()), ("a", true));
+    a.release.cancel();
+    assert_eq!(a.task.await.unwrap(), End::Released);
+    assert_eq!(rig.holder(), "");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_leader_that_dies_is_followed_when_its_lease_has_run_out_whatever_the_clocks_say() {
     for hours in [-1, 0, 1] {
         let rig = Rig::new();

@@ -81,6 +81,7 @@ async fn it_is_ready_as_soon_as_what_is_essential_is_granted() {
     let (cluster, clients) = cluster();
     cluster.faults().add(denied());
     let findings = Findings::default();
+    assert_eq!(findings.ready(), Err("not checked yet".to_owned()));
     let checking = tokio::spawn(run(clients, needed(&Config::default()), findings.clone()));
     tokio::time::sleep(Duration::from_secs(1)).await;
     let error = findings.ready().unwrap_err();
