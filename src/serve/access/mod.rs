@@ -75,20 +75,15 @@ impl Access {
     ) -> Result<Self, ServeError> {
         let serving = &config.serving;
         let client = |flag: &'static str, path: Option<&Path>| match path {
-            None => Ok(clients.reviews.clone()),
-            // Nobody will ask.
-            Some(_) if serving.port == 0 => Ok(clients.reviews.clone()),
-            // The same file, the same rights: a copied command line names it three times.
-            Some(path) if config.kubeconfig.as_deref() == Some(path) && config.master.is_none() => {
-                Ok(clients.reviews.clone())
-            }
-            Some(path) => {
+            // Without a port nobody will ask.
+            Some(path) if serving.port != 0 && !config.reviews_itself(Some(path)) => {
                 let cluster = kubeconfig::load(Some(path), None)
                     .map_err(|source| ServeError::Kubeconfig { flag, source: Box::new(source) })?;
                 let own = Clients::new(&cluster, options)
                     .map_err(|source| ServeError::Client { flag, source: Box::new(source) })?;
                 Ok(own.reviews)
             }
+            _ => Ok(clients.reviews.clone()),
         };
         let authentication =
             client("--authentication-kubeconfig", serving.authentication.kubeconfig.as_deref())?;
