@@ -9,6 +9,8 @@ use std::fmt;
 use std::path::Path;
 
 #[cfg(feature = "tools")]
+pub mod answer;
+#[cfg(feature = "tools")]
 pub mod cluster;
 pub mod config;
 #[cfg(feature = "tools")]
