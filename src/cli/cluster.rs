@@ -64,7 +64,7 @@ pub fn arguments(command: Command) -> Command {
                 .default_value("false")
                 .hide_default_value(true)
                 .hide_possible_values(true)
-                .help("Do not check the API server's certificate: whoever is in between can read everything")
+                .help("Do not check the server's certificate: whoever is in between can read everything")
                 .help_heading(HEADING),
         )
 }

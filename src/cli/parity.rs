@@ -96,7 +96,7 @@ fn command(program: Program) -> Command {
              \x20 # The last hour of namespace shop, as a page\n\
              \x20 {program} parity --since 1h -n shop -o html > parity.html\n\
              \x20 # Of a dry run on this machine, or of what it answered earlier\n\
-             \x20 {program} parity --from https://127.0.0.1:10257 --token-file token\n\
+             \x20 {program} parity --from https://127.0.0.1:10257 --insecure-skip-tls-verify --token-file token\n\
              \x20 {program} parity --from parity.json\n\n\
              Exit code: 0 without a difference, 3 with one, 1 if there is no answer, 2 for a wrong command line.",
         ))
@@ -140,6 +140,7 @@ fn options(matches: &ArgMatches) -> Result<ParityOptions, CliError> {
             url: url.to_owned(),
             token_file,
             certificate_authority: cluster.certificate_authority.map(PathBuf::from),
+            insecure_skip_tls_verify: cluster.insecure_skip_tls_verify,
         }),
         Some(_) if token_file.is_some() => {
             return Err(CliError::Subcommand("--token-file: a file is read without a token".to_owned()));

@@ -72,6 +72,8 @@ pub struct From {
     pub token_file: Option<PathBuf>,
     /// `--certificate-authority`: a file.
     pub certificate_authority: Option<PathBuf>,
+    /// `--insecure-skip-tls-verify`: believe any certificate. The one that the controller makes for itself proves nothing.
+    pub insecure_skip_tls_verify: bool,
 }
 
 /// The Lease that the controller holds which leads.
@@ -216,6 +218,7 @@ fn options(matches: &ArgMatches) -> Result<WhyOptions, CliError> {
         url: url.to_owned(),
         token_file: matches.get_one::<PathBuf>("token-file").cloned(),
         certificate_authority: cluster.certificate_authority.clone().map(PathBuf::from),
+        insecure_skip_tls_verify: cluster.insecure_skip_tls_verify,
     });
     let given = decision::all().flat_map(|flag| {
         let values = matches.get_many::<String>(flag.name).into_iter().flatten();
@@ -337,6 +340,9 @@ mod tests {
         let from = options.unwrap().from.unwrap();
         assert_eq!(from.token_file, Some("t".into()));
         assert_eq!(from.certificate_authority, Some("ca".into()));
+        assert!(!from.insecure_skip_tls_verify);
+        let blind = read(&["web", "--from=https://a", "--insecure-skip-tls-verify"]).unwrap().from.unwrap();
+        assert!(blind.insecure_skip_tls_verify);
         assert!(read(&["web", "--token-file=t"]).unwrap_err().contains("--from"));
     }
 

@@ -18,7 +18,8 @@ warning at start. Written from the program's own tables.
 "
     .to_owned();
     let ours = |flag: &Flag| own::FLAGS.iter().any(|own| own.name == flag.name);
-    for group in Group::ALL {
+    // Roles are the flags of `concertina rbac` alone.
+    for group in Group::ALL.into_iter().filter(|group| *group != Group::Rbac) {
         let _ = write!(text, "\n## {}\n\n| flag | type | default | |\n|---|---|---|---|\n", group.title());
         for flag in table.flags() {
             let Purpose::Here { group: of, usage } = flag.purpose else { continue };

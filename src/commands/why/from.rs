@@ -159,6 +159,7 @@ pub(in crate::commands) async fn way(address: &Address) -> Result<(Clients, Stri
     let cluster = Cluster {
         server: Some(url.clone()),
         certificate_authority: text("--certificate-authority", address.certificate_authority.as_deref())?,
+        insecure_skip_tls_verify: Some(address.insecure_skip_tls_verify),
         ..Cluster::default()
     };
     let user =
