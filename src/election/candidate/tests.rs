@@ -1,9 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
-use hyper_util::rt::TokioIo;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use tokio::io::DuplexStream;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
@@ -36,13 +34,8 @@ impl Rig {
     }
 
     fn start_off(&self, identity: &str, hours: i64) -> Running {
-        let cluster = self.cluster.clone();
-        let connector = tower::service_fn(move |_: http::Uri| {
-            let connection = TokioIo::new(cluster.dial());
-            async move { Ok::<TokioIo<DuplexStream>, std::io::Error>(connection) }
-        });
         let options = ClientOptions { user_agent: identity.to_owned(), ..ClientOptions::default() };
-        let clients = Clients::over(connector, &options).unwrap();
+        let clients = Clients::over(self.cluster.connector(), &options).unwrap();
         let timing = Timing::default();
         let gate = Gate::open();
         let seed = identity.bytes().map(u64::from).sum();
