@@ -215,6 +215,8 @@ mod tests {
                 "{text}"
             );
             assert!(text.contains("--dry-run"), "{text}");
+            #[cfg(feature = "tools")]
+            assert!(text.contains("\n  rbac      ") && text.contains("\n  why       "), "{text}");
             assert!(!text.contains("--allocate-node-cidrs"), "{text}");
             assert!(text.contains("flags of kube-controller-manager"), "{text}");
         }
