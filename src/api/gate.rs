@@ -1,8 +1,9 @@
 //! The write gate: every request that could change the cluster passes it right before it is sent.
 //!
 //! It sits below the token buckets, right before authentication and the wire, so that closing it stops also what was
-//! already waiting. What waits longer, for credentials or for a connection, is given up at the renew deadline. Three things close it, each on its own: `--dry-run`, another controller that acts on
-//! the same objects, and a Lease that is not ours or not known to be ours any more.
+//! already waiting. What waits longer, for credentials or for a connection, is given up at the renew deadline. Three
+//! things close it, each on its own: `--dry-run`, another controller that acts on the same objects, and a Lease that is
+//! not ours or not known to be ours any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
