@@ -1,8 +1,9 @@
 //! The write gate: every request that could change the cluster passes it right before it is sent.
 //!
-//! It sits below the token buckets, at the last moment before authentication and the wire, so that closing it stops
-//! also what was already waiting. Three things close it, each on its own: `--dry-run`, another controller that acts on
-//! the same objects, and a Lease that is not ours or not known to be ours any more.
+//! It sits below the token buckets, right before authentication and the wire, so that closing it stops also what was
+//! already waiting. What waits longer, for credentials or for a connection, is given up at the renew deadline. Three
+//! things close it, each on its own: `--dry-run`, another controller that acts on the same objects, and a Lease that is
+//! not ours or not known to be ours any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,7 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use http::{Method, Request};
-use tokio::time::Instant;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
 use tower::{BoxError, Layer, Service};
 
 /// Why writes are refused. Its `Display` ends up in logs, never in a condition: a refused write is not an answer.
@@ -67,6 +69,8 @@ pub type VerbAndResource = (&'static str, String);
 #[derive(Debug, Default)]
 pub struct Gate {
     state: Mutex<State>,
+    /// The right to write lasts longer than before, or shorter.
+    moved: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -103,6 +107,7 @@ impl Gate {
     /// Lets writes begin until `deadline` and none from then on; an instant that has passed closes the gate.
     pub fn leads_until(&self, deadline: Instant) {
         self.lock().leads_until = Some(deadline);
+        self.moved.notify_waiters();
     }
 
     /// When the right to write ends unless it is renewed; none without leader election.
@@ -120,21 +125,52 @@ impl Gate {
         self.lock().refused.clone()
     }
 
-    /// Asks for one request.
-    fn pass<B>(&self, request: &Request<B>, writes: Writes) -> Result<(), Refusal> {
+    /// Asks for one request; answers whether it must be given up at the renew deadline.
+    fn pass<B>(&self, request: &Request<B>, writes: Writes) -> Result<Fence, Refusal> {
         if harmless(request.method(), request.uri().path()) {
-            return Ok(());
+            return Ok(Fence::Without);
         }
         let mut state = self.lock();
-        let Some(refusal) = state.refusal(writes) else { return Ok(()) };
+        let Some(refusal) = state.refusal(writes) else {
+            let is_fenced = state.leads_until.is_some() && writes.are_stopped_by(Refusal::NotLeader);
+            return Ok(if is_fenced { Fence::Leading } else { Fence::Without });
+        };
         let key = (verb(request.method()), resource(request.uri().path()));
         *state.refused.entry(key).or_default() += 1;
         Err(refusal)
     }
 
+    /// Waits until the right to write has ended.
+    async fn lost(&self) {
+        loop {
+            // Before it is read: what moves in between is told of.
+            let moved = self.moved.notified();
+            match self.leading_until() {
+                None => moved.await,
+                Some(deadline) if deadline <= Instant::now() => return,
+                Some(deadline) => {
+                    tokio::select! {
+                        biased;
+                        () = sleep_until(deadline) => {}
+                        () = moved => {}
+                    }
+                }
+            }
+        }
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Up to when a request that passed may go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fence {
+    /// As long as it takes.
+    Without,
+    /// As long as this replica leads.
+    Leading,
 }
 
 impl State {
@@ -200,7 +236,7 @@ impl<S> Layer<S> for GateLayer {
     }
 }
 
-/// A service behind a [`Gate`]. A refused request fails with [`Refusal`].
+/// A service behind a [`Gate`]. A refused request fails with [`Refusal`], and so does one that is given up.
 #[derive(Debug, Clone)]
 pub struct GateService<S> {
     gate: Arc<Gate>,
@@ -223,16 +259,30 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        if let Err(refusal) = self.gate.pass(&request, self.writes) {
-            return Box::pin(async move { Err(refusal.into()) });
-        }
+        let fence = match self.gate.pass(&request, self.writes) {
+            Ok(fence) => fence,
+            Err(refusal) => return Box::pin(async move { Err(refusal.into()) }),
+        };
         let sent = self.inner.call(request);
-        Box::pin(async move { sent.await.map_err(Into::into) })
+        if fence == Fence::Without {
+            return Box::pin(async move { sent.await.map_err(Into::into) });
+        }
+        let gate = Arc::clone(&self.gate);
+        Box::pin(async move {
+            // The deadline first: after a sleep of the process a connection must not be used that is there only now.
+            tokio::select! {
+                biased;
+                () = gate.lost() => Err(Refusal::NotLeader.into()),
+                answer = sent => answer.map_err(Into::into),
+            }
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn request(method: Method, path: &str) -> Request<()> {
@@ -240,7 +290,7 @@ mod tests {
     }
 
     fn passes(gate: &Gate, method: Method, path: &str) -> Result<(), Refusal> {
-        gate.pass(&request(method, path), Writes::Autoscaling)
+        gate.pass(&request(method, path), Writes::Autoscaling).map(drop)
     }
 
     const SCALE: &str = "/apis/apps/v1/namespaces/shop/deployments/web/scale";
@@ -313,5 +363,41 @@ mod tests {
         assert_eq!(stopped(Refusal::DryRun), [true, true, true, true]);
         assert_eq!(stopped(Refusal::NotLeader), [true, true, false, false]);
         assert_eq!(stopped(Refusal::TakeOver), [true, false, false, false]);
+    }
+
+    /// Has a request wait below the gate, for a token or a connection, and tells how long until it was given up.
+    async fn given_up(gate: &Arc<Gate>, writes: Writes, method: Method) -> Option<Duration> {
+        let waits = tower::service_fn(|_: Request<()>| std::future::pending::<Result<(), BoxError>>());
+        let begun = Instant::now();
+        let sent = GateLayer(Arc::clone(gate), writes).layer(waits).call(request(method, SCALE));
+        let answer = tokio::time::timeout(Duration::from_mins(1), sent).await.ok()?;
+        assert_eq!(answer.unwrap_err().downcast_ref(), Some(&Refusal::NotLeader));
+        Some(begun.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_still_waits_is_given_up_when_the_right_to_write_ends() {
+        let (gate, seconds) = (Gate::open(), Duration::from_secs);
+        gate.leads_until(Instant::now() + seconds(10));
+        assert_eq!(given_up(&gate, Writes::Autoscaling, Method::PUT).await, Some(seconds(10)));
+        gate.leads_until(Instant::now() + seconds(10));
+        let moves = async {
+            sleep_until(Instant::now() + seconds(8)).await;
+            gate.leads_until(Instant::now() + seconds(10));
+            sleep_until(Instant::now() + seconds(3)).await;
+            gate.leads_until(Instant::now());
+        };
+        let (given_up_after, ()) = tokio::join!(given_up(&gate, Writes::Autoscaling, Method::PUT), moves);
+        assert_eq!(given_up_after, Some(seconds(11)), "renewed, and ended before its time");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reads_the_lease_and_all_without_election_wait_as_long_as_they_like() {
+        let gate = Gate::open();
+        assert_eq!(given_up(&gate, Writes::Autoscaling, Method::PUT).await, None);
+        for (writes, method) in [(Writes::Autoscaling, Method::GET), (Writes::Lease, Method::PUT)] {
+            gate.leads_until(Instant::now() + Duration::from_secs(10));
+            assert_eq!(given_up(&gate, writes, method).await, None);
+        }
     }
 }

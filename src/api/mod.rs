@@ -7,8 +7,8 @@
 //! | request | made by | RBAC: verb, resource |
 //! |---|---|---|
 //! | `GET /api`, `/apis/{group}`, `/apis/{group}/{version}` | [`mapper`], [`metrics`] | none (discovery) |
-//! | `GET …/horizontalpodautoscalers` (cluster-wide), with `watch` | [`watch`] | list, watch `horizontalpodautoscalers.autoscaling` |
-//! | `GET /api/v1/pods` (cluster-wide), with `watch` | [`watch`] | list, watch `pods` |
+//! | `GET …/horizontalpodautoscalers` (cluster-wide, or of one namespace), with `watch` | [`watch`] | list, watch `horizontalpodautoscalers.autoscaling` |
+//! | `GET /api/v1/pods` (cluster-wide, or of one namespace), with `watch` | [`watch`] | list, watch `pods` |
 //! | `GET …/{resource}/{name}/scale` | [`scale`] | get `*/scale` |
 //! | `PUT …/{resource}/{name}/scale` | [`scale`] | update `*/scale` |
 //! | `PUT …/horizontalpodautoscalers/{name}/status` | [`status`] | update `horizontalpodautoscalers.autoscaling/status` |
@@ -22,6 +22,9 @@
 //! | `POST /apis/authentication.k8s.io/v1/tokenreviews` | [`reviews`] | create `tokenreviews.authentication.k8s.io` |
 //! | `POST /apis/authorization.k8s.io/v1/subjectaccessreviews` | [`reviews`] | create `subjectaccessreviews.authorization.k8s.io` |
 //! | `GET /api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication` | `serve` | get that one |
+//! | `POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews` | `permissions` | none (everybody may) |
+//! | `GET`, `POST`, `PUT` of one Lease, with `watch` | [`leases`] | get, update, watch of that one, create `leases.coordination.k8s.io` |
+//! | `POST …/serviceaccounts/{name}/token`, and `GET`, `POST` of the account | [`connect`], with `--use-service-account-credentials` | create `serviceaccounts/token`, get and create `serviceaccounts` |
 //! | `POST /api/v1/namespaces/{ns}/events` | [`events`] | create `events` |
 //! | `PATCH /api/v1/namespaces/{ns}/events/{name}` | [`events`] | patch `events` |
 //!

@@ -20,7 +20,7 @@ use crate::cli::Config;
 use crate::clock::SharedClock;
 use crate::controller::queue::Queue;
 use crate::controller::{Beside, Controller, Histories, HpaIntake, Observer, Observers, PodIntake};
-use crate::record::{Decisions, Record};
+use crate::record::{Comparisons, Decisions, Record};
 use crate::shadow::{self, Parity, Shadow};
 use crate::store::{Hpas, Overlap, Pods};
 use crate::telemetry::metrics::Metrics as Telemetry;
@@ -135,7 +135,9 @@ impl Assembly {
         let dry_run = parts.config.dry_run;
         let (controller, shadow) = parts.build(dry_run);
         let parity = shadow.map(|shadow| Parity::new(shadow, Arc::clone(&controller)));
-        let decisions = record.map(|record| Decisions::new(record, Arc::clone(&controller)));
+        let comparisons = parity.clone().map(|parity| Arc::new(parity) as Arc<dyn Comparisons>);
+        let decisions =
+            record.map(|record| Decisions::new(record, Arc::clone(&controller)).comparing(comparisons));
         let namespaces: Vec<Option<Arc<str>>> = match &watched {
             None => vec![None],
             Some(names) => names.iter().map(|name| Some(name.as_str().into())).collect(),

@@ -17,8 +17,7 @@ Commands (their flags: concertina COMMAND --help):
   rbac      Print the roles that a controller with these flags needs.
 ";
 
-const TOOLS: &str = "\
-  why       Tell why an HPA has the count it has, and what it does next.
+const TOOLS: &str = "  why       Tell why an HPA has the count it has, and what it does next.
   parity    Tell whether a dry run would have done what the built-in controller did.
   simulate  Play HPAs against a model of their workload, in virtual time.
   demo      Show autoscaling on a cluster that lives in this process.

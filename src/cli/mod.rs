@@ -9,6 +9,8 @@ use std::fmt;
 use std::path::Path;
 
 #[cfg(feature = "tools")]
+pub mod answer;
+#[cfg(feature = "tools")]
 pub mod cluster;
 pub mod config;
 #[cfg(feature = "tools")]
@@ -213,6 +215,8 @@ mod tests {
                 "{text}"
             );
             assert!(text.contains("--dry-run"), "{text}");
+            #[cfg(feature = "tools")]
+            assert!(text.contains("\n  rbac      ") && text.contains("\n  why       "), "{text}");
             assert!(!text.contains("--allocate-node-cidrs"), "{text}");
             assert!(text.contains("flags of kube-controller-manager"), "{text}");
         }

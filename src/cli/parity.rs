@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::PossibleValuesParser;
 use clap::error::ErrorKind;
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgMatches, Command};
 
-use super::why::{Color, From};
-use super::{CliError, Program, cluster};
+use super::answer::Color;
+use super::why::From;
+use super::{CliError, Program, answer, cluster};
 use crate::api::kubeconfig::ClusterOptions;
 use crate::duration::GoDuration;
-use crate::telemetry::logging::{LogFormat, LogOptions};
+use crate::telemetry::logging::LogOptions;
 
 /// What `parity` can be told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,14 +81,6 @@ pub(super) fn parse(program: Program, words: impl Iterator<Item = String>) -> Re
 }
 
 fn command(program: Program) -> Command {
-    let choice = |name: &'static str, values: [&'static str; 3], help: &'static str| {
-        Arg::new(name)
-            .long(name)
-            .value_name("how")
-            .value_parser(PossibleValuesParser::new(values))
-            .default_value(values.first().copied().unwrap_or_default())
-            .help(help)
-    };
     let command = Command::new("parity")
         .no_binary_name(true)
         .bin_name(format!("{program} parity"))
@@ -116,7 +108,7 @@ fn command(program: Program) -> Command {
                 .default_value("24h")
                 .help("How far back to look; a dry run keeps counts of 48 hours"),
         )
-        .arg(choice("output", ["text", "html", "json"], "In which form to answer").short('o'))
+        .arg(answer::output(&["text", "html", "json"]))
         .arg(
             Arg::new("shadow")
                 .long("shadow")
@@ -131,26 +123,10 @@ fn command(program: Program) -> Command {
                 .value_name("URL or file")
                 .help("Where the dry run serves, such as https://127.0.0.1:10257, or a file with what its /parity answered"),
         )
-        .arg(
-            Arg::new("token-file")
-                .long("token-file")
-                .value_name("file")
-                .value_parser(value_parser!(PathBuf))
-                .requires("from")
-                .help("Send the token in this file to --from; without it no credentials are sent"),
-        )
-        .arg(Arg::new("utc").long("utc").action(ArgAction::SetTrue).help("Times in UTC instead of local time"))
-        .arg(choice("color", ["auto", "always", "never"], "Whether to use colours; auto honours NO_COLOR"))
-        .arg(
-            Arg::new("v")
-                .short('v')
-                .long("v")
-                .value_name("level")
-                .value_parser(value_parser!(u32))
-                .default_value("0")
-                .hide_default_value(true)
-                .help("Log to standard error: 1 what goes wrong on the way, 6 every request"),
-        );
+        .arg(answer::token_file())
+        .arg(answer::utc())
+        .arg(answer::color())
+        .arg(answer::verbosity());
     cluster::arguments(command)
 }
 
@@ -186,15 +162,8 @@ fn options(matches: &ArgMatches) -> Result<ParityOptions, CliError> {
         },
         namespace,
         utc: matches.get_flag("utc"),
-        color: match text("color") {
-            Some("always") => Color::Always,
-            Some("never") => Color::Never,
-            _ => Color::Auto,
-        },
-        logging: LogOptions {
-            format: LogFormat::Text,
-            verbosity: matches.get_one::<u32>("v").copied().unwrap_or(0),
-        },
+        color: Color::of(matches),
+        logging: answer::logging(matches),
     })
 }
 

@@ -4,16 +4,16 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::builder::PossibleValuesParser;
 use clap::error::ErrorKind;
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 
+use super::answer::{Color, choice, switch};
 use super::decision::{self, DecisionFlags};
 use super::flags::Purpose;
-use super::{CliError, Program, cluster};
+use super::{CliError, Program, answer, cluster};
 use crate::api::kubeconfig::ClusterOptions;
 use crate::duration::GoDuration;
-use crate::telemetry::logging::{LogFormat, LogOptions};
+use crate::telemetry::logging::LogOptions;
 
 /// What `why` can be told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,18 +61,6 @@ pub enum Output {
     Json,
     /// One YAML document; with `--watch` several, divided by `---`.
     Yaml,
-}
-
-/// Whether colours are used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Color {
-    /// On a terminal, unless `NO_COLOR` is set.
-    #[default]
-    Auto,
-    /// In any case.
-    Always,
-    /// In no case.
-    Never,
 }
 
 /// Where a controller serves its record.
@@ -178,17 +166,6 @@ fn command(program: Program) -> Command {
 }
 
 fn own(command: Command) -> Command {
-    let switch = |name: &'static str, help: &'static str| {
-        Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
-    };
-    let choice = |name: &'static str, values: &'static [&'static str], help: &'static str| {
-        Arg::new(name)
-            .long(name)
-            .value_name("how")
-            .value_parser(PossibleValuesParser::new(values))
-            .default_value(values.first().copied().unwrap_or_default())
-            .help(help)
-    };
     command
         .arg(Arg::new("name").value_name("NAME").help("The HPA, as web or hpa/web; without it, all of the namespace"))
         .arg(switch("all-namespaces", "Every HPA of the cluster").short('A').conflicts_with("name"))
@@ -202,19 +179,10 @@ fn own(command: Command) -> Command {
                 .requires("watch")
                 .help("How often --watch looks; the controller's sync period if not given"),
         )
-        .arg(choice("output", &["text", "json", "yaml"], "In which form to answer").short('o'))
-        .arg(switch("utc", "Times in UTC instead of local time"))
-        .arg(choice("color", &["auto", "always", "never"], "Whether to use colours; auto honours NO_COLOR"))
-        .arg(
-            Arg::new("v")
-                .short('v')
-                .long("v")
-                .value_name("level")
-                .value_parser(value_parser!(u32))
-                .default_value("0")
-                .hide_default_value(true)
-                .help("Log to standard error: 1 what goes wrong on the way, 6 every request"),
-        )
+        .arg(answer::output(&["text", "json", "yaml"]))
+        .arg(answer::utc())
+        .arg(answer::color())
+        .arg(answer::verbosity())
         .arg(
             choice(
                 "record",
@@ -240,15 +208,7 @@ fn own(command: Command) -> Command {
                 .help("Tell the last decision of the record served here, such as https://127.0.0.1:10257, instead of reading the cluster")
                 .help_heading(RECORD),
         )
-        .arg(
-            Arg::new("token-file")
-                .long("token-file")
-                .value_name("file")
-                .value_parser(value_parser!(PathBuf))
-                .requires("from")
-                .help("Send the token in this file to --from; without it no credentials are sent")
-                .help_heading(RECORD),
-        )
+        .arg(answer::token_file().help_heading(RECORD))
 }
 
 fn options(matches: &ArgMatches) -> Result<WhyOptions, CliError> {
@@ -271,7 +231,6 @@ fn options(matches: &ArgMatches) -> Result<WhyOptions, CliError> {
         )));
     }
     let interval = matches.get_one::<Duration>("interval");
-    let verbosity = matches.get_one::<u32>("v").copied().unwrap_or(0);
     Ok(WhyOptions {
         name: text("name").map(without_kind).transpose()?,
         all_namespaces: matches.get_flag("all-namespaces"),
@@ -285,18 +244,14 @@ fn options(matches: &ArgMatches) -> Result<WhyOptions, CliError> {
             _ => Output::Text,
         },
         utc: matches.get_flag("utc"),
-        color: match text("color") {
-            Some("always") => Color::Always,
-            Some("never") => Color::Never,
-            _ => Color::Auto,
-        },
+        color: Color::of(matches),
         leader: matches
             .get_one::<Leader>("leader")
             .filter(|_| from.is_none() && text("record") != Some("off"))
             .cloned(),
         from,
         flags: DecisionFlags::new(given)?,
-        logging: LogOptions { format: LogFormat::Text, verbosity },
+        logging: answer::logging(matches),
     })
 }
 

@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 pub use self::read::ReadError;
 pub use self::summary::Summary;
 use crate::cli::ParityOptions;
+use crate::cli::answer::Color;
 use crate::cli::parity::Output;
-use crate::cli::why::Color;
 use crate::commands::story::{Style, Zone};
 use crate::shadow::wire::ShadowReport;
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use autoscaling::history::{Changes, Direction, History};
+use autoscaling::history::{Changes, History};
 use autoscaling::pod::Pod;
 use autoscaling::query::{Answer, QueryError};
 use autoscaling::spec::Spec;
@@ -63,12 +63,8 @@ pub struct Compared<'a> {
 impl Before {
     /// Remembers the other controller's rescale, as it does itself, in the place of an own one.
     pub(super) fn remember(&self, spec: &Spec, history: &History, changes: &mut Changes) {
-        let Some(behavior) = &spec.behavior else { return };
-        let (direction, change, rules) = if self.to > self.from {
-            (Direction::Up, self.to.saturating_sub(self.from), &behavior.scale_up)
-        } else {
-            (Direction::Down, self.from.saturating_sub(self.to), &behavior.scale_down)
-        };
-        changes.scale_event = Some(history.scale_event(direction, change, rules, self.seen));
+        if let Some(behavior) = &spec.behavior {
+            changes.scale_event = history.rescaled(behavior, self.from, self.to, self.seen).scale_event;
+        }
     }
 }

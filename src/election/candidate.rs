@@ -151,7 +151,7 @@ impl Candidate {
     /// have stopped by then.
     pub async fn run(mut self, release: CancellationToken) -> End {
         let Some(begun) = release.run_until_cancelled(self.acquire()).await else {
-            return End::NeverLed;
+            return self.withdraw().await;
         };
         match release.run_until_cancelled(self.renew(begun)).await {
             Some(reason) => {
@@ -315,6 +315,20 @@ impl Candidate {
                 },
             };
         }
+    }
+
+    /// Ends while it does not lead. An attempt that was cut off may have succeeded on the server: then nobody else could
+    /// lead until the Lease ran out.
+    async fn withdraw(&mut self) -> End {
+        if self.elector.is_writing()
+            && let Ok(Some(lease)) = self.parts.leases.get().await
+        {
+            self.elector.observe(lease, Instant::now());
+            if self.elector.leads() {
+                return self.give_back().await;
+            }
+        }
+        End::NeverLed
     }
 
     /// Gives the Lease back, so that the next leader need not wait for it to run out.

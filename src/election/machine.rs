@@ -177,6 +177,11 @@ impl Elector {
         self.holder().is_some_and(|holder| *holder == *self.identity)
     }
 
+    /// Whether a write is under way of which it is not known how it ended.
+    pub fn is_writing(&self) -> bool {
+        matches!(self.phase, Phase::Renewing | Phase::Writing)
+    }
+
     /// Who holds the Lease, as far as this candidate has seen; `None` if nobody does.
     pub fn holder(&self) -> Option<&str> {
         let observed = self.observed.as_ref()?;

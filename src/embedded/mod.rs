@@ -77,14 +77,18 @@ mod write;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::future::ready;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use http::Uri;
+use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::io::DuplexStream;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use tower::{Service, service_fn};
 
 pub use self::backend::{MetricsApi, MetricsBackend, MetricsReply, MetricsRequest};
 pub use self::faults::{FaultAction, FaultId, FaultRule, Faults};
@@ -154,6 +158,19 @@ impl Cluster {
         let (client, server) = tokio::io::duplex(PIPE);
         tokio::spawn(server::serve_connection(self.clone(), server));
         client
+    }
+
+    /// The same for clients: every connection is a pipe to this cluster, with real HTTP on it.
+    pub fn connector(
+        &self,
+    ) -> impl Service<Uri, Response = TokioIo<DuplexStream>, Error = io::Error, Future: Send + 'static>
+    + Clone
+    + Send
+    + Sync
+    + 'static
+    + use<> {
+        let cluster = self.clone();
+        service_fn(move |_: Uri| ready(Ok(TokioIo::new(cluster.dial()))))
     }
 
     /// Serves a TCP port until `stop` is cancelled, then drops the connections.

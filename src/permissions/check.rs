@@ -5,7 +5,7 @@
 //! granted stops at its first replica. The rest is told in the log, and by the HPAs that it concerns.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -50,27 +50,45 @@ impl fmt::Display for Missing {
 
 /// What is known to be missing. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Findings(Arc<Mutex<Vec<Missing>>>);
+pub struct Findings(Arc<Mutex<Known>>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// It was asked once; whether that told anything or not.
+    asked: bool,
+    missing: Vec<Missing>,
+}
 
 impl Findings {
     /// What was missing when it was asked last.
     pub fn missing(&self) -> Vec<Missing> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock().missing.clone()
     }
 
-    /// For readiness: an error names what is missing without which no HPA is acted on.
+    /// For readiness: an error names what is missing without which no HPA is acted on. Before it was asked for the first
+    /// time nothing is ready: a rollout must not go on to the next replica in that moment.
     ///
     /// # Errors
     /// The missing permissions, as text.
     pub fn ready(&self) -> Result<(), String> {
-        let missing = self.missing();
+        let known = self.lock();
+        if !known.asked {
+            return Err("not checked yet".to_owned());
+        }
+        let missing = &known.missing;
         let essential: Vec<_> =
             missing.iter().filter(|missing| missing.permission.essential).map(ToString::to_string).collect();
         if essential.is_empty() { Ok(()) } else { Err(essential.join("; ")) }
     }
 
     fn replace(&self, missing: Vec<Missing>) -> Vec<Missing> {
-        std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), missing)
+        let mut known = self.lock();
+        known.asked = true;
+        std::mem::replace(&mut known.missing, missing)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

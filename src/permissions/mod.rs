@@ -196,14 +196,11 @@ fn of_the_lease(config: &Config) -> Vec<Permission> {
 /// Nothing if other kubeconfigs are named for it: then it is the business of their users.
 fn of_the_server(config: &Config) -> Vec<Permission> {
     let serving = &config.serving;
-    let is_ours = |kubeconfig: Option<&PathBuf>| {
-        serving.port != 0
-            && kubeconfig
-                .is_none_or(|path| config.kubeconfig.as_ref() == Some(path) && config.master.is_none())
-    };
+    let is_ours =
+        |kubeconfig: &Option<PathBuf>| serving.port != 0 && config.reviews_itself(kubeconfig.as_deref());
     let authentication = &serving.authentication;
     let mut rows = Vec::new();
-    if is_ours(authentication.kubeconfig.as_ref()) {
+    if is_ours(&authentication.kubeconfig) {
         rows.push(Permission {
             why: "to tell who asks for /metrics or /decisions with a token",
             without: "such requests get no answer but 503",
@@ -220,7 +217,7 @@ fn of_the_server(config: &Config) -> Vec<Permission> {
             });
         }
     }
-    if is_ours(serving.authorization.kubeconfig.as_ref()) {
+    if is_ours(&serving.authorization.kubeconfig) {
         rows.push(Permission {
             why: "to tell whether they may",
             without: "requests for /metrics and /decisions are turned away",

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::code::Writer;
-pub use self::pages::{Answer, Asked, Decisions, Page};
+pub use self::pages::{Answer, Asked, Comparisons, Decisions, Page};
 use self::ring::{Entry, Ring};
 use self::wire::DecisionEntry;
 use crate::controller::{Concluded, Observer};

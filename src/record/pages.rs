@@ -1,5 +1,6 @@
 //! The record over HTTP: which page a path names, and what it says.
 
+use std::fmt;
 use std::sync::Arc;
 
 use http::StatusCode;
@@ -8,8 +9,8 @@ use serde::Serialize;
 
 use super::Record;
 use super::wire::{
-    API_VERSION, ControllerInfo, DECISION_LIST, DECISION_SUMMARY_LIST, DecisionEntry, DecisionList,
-    DecisionSummary, DecisionSummaryList, Failure, HpaMetadata, PageMetadata,
+    API_VERSION, Comparison, ControllerInfo, DECISION_LIST, DECISION_SUMMARY_LIST, DecisionEntry,
+    DecisionList, DecisionSummary, DecisionSummaryList, Failure, HpaMetadata, PageMetadata,
 };
 use crate::controller::Controller;
 use crate::store::{HpaRecord, Key};
@@ -22,6 +23,13 @@ const PAGE: usize = 500;
 pub struct Decisions {
     record: Arc<Record>,
     controller: Arc<Controller>,
+    comparisons: Option<Arc<dyn Comparisons>>,
+}
+
+/// Who compares the decisions of a dry run with another controller's changes.
+pub trait Comparisons: fmt::Debug + Send + Sync {
+    /// What came of it for an HPA.
+    fn comparison(&self, key: &Key) -> Comparison;
 }
 
 /// An answer: HTTP status and JSON.
@@ -65,7 +73,13 @@ impl Answer {
 impl Decisions {
     /// What this controller tells of what this record keeps.
     pub fn new(record: Arc<Record>, controller: Arc<Controller>) -> Self {
-        Self { record, controller }
+        Self { record, controller, comparisons: None }
+    }
+
+    /// Tells of an HPA what came of comparing, too.
+    #[must_use]
+    pub fn comparing(self, comparisons: Option<Arc<dyn Comparisons>>) -> Self {
+        Self { comparisons, ..self }
     }
 
     /// The record.
@@ -98,6 +112,7 @@ impl Decisions {
             now: self.controller.clock.now(),
             history: self.controller.histories.get(&hpa.uid).into(),
             decisions: self.record.decisions(&hpa.uid),
+            comparison: self.comparisons.as_ref().map(|comparisons| comparisons.comparison(key)),
         })
     }
 

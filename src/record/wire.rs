@@ -36,6 +36,36 @@ pub struct DecisionList {
     pub history: History,
     /// The decisions, newest first.
     pub decisions: Vec<DecisionEntry>,
+    /// Of a dry run: what came of comparing its decisions with another controller's changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comparison: Option<Comparison>,
+}
+
+/// What a dry run found when it compared its decisions for an HPA with the changes of another controller.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Comparison {
+    /// Since when it compares.
+    pub since: Timestamp,
+    /// In how many changes, of the last 48 hours, both did the same.
+    pub same: u64,
+    /// In how many they differed.
+    pub different: u64,
+    /// Of how many it cannot be said.
+    pub unknown: u64,
+    /// The last difference, if it is still known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_difference: Option<Difference>,
+}
+
+/// A change that two controllers differed in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Difference {
+    /// When it was seen.
+    pub at: Timestamp,
+    /// What each of them did, and why this one did.
+    pub sentence: String,
 }
 
 /// Which HPA, as the controller knows it now.

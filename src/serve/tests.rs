@@ -125,11 +125,7 @@ async fn a_port_is_served_until_the_stop_and_then_let_go() {
     assert_eq!(ports.secure_address(), None);
     let clock: SharedClock = Arc::new(SystemClock);
     let cluster = Cluster::new(Arc::clone(&clock));
-    let connector = tower::service_fn(move |_: http::Uri| {
-        let stream = cluster.dial();
-        async move { Ok::<_, std::io::Error>(TokioIo::new(stream)) }
-    });
-    let clients = Clients::over(connector, &ClientOptions::default()).unwrap();
+    let clients = Clients::over(cluster.connector(), &ClientOptions::default()).unwrap();
     let access = Access::new(&config, &clients, &ClientOptions::default(), clock).unwrap();
     let stop = CancellationToken::new();
     let server = tokio::spawn(ports.run(endpoints(), access, stop.clone()));

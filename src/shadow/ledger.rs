@@ -52,6 +52,24 @@ impl Ledger {
         self.changes.iter().rev()
     }
 
+    /// What came of comparing one HPA in the hours that are kept.
+    pub(super) fn counts_of(&self, namespace: &str, name: &str) -> Counts {
+        let mut counts = Counts::default();
+        for ((_, row_namespace, row_name), hour) in &self.hours {
+            if row_namespace == namespace && row_name == name {
+                counts += *hour;
+            }
+        }
+        counts
+    }
+
+    /// The last difference of one HPA that is kept.
+    pub(super) fn last_difference(&self, namespace: &str, name: &str) -> Option<&Change> {
+        self.changes().find(|change| {
+            change.result.is_difference() && change.namespace == namespace && change.name == name
+        })
+    }
+
     /// Oldest first.
     pub(super) fn hours(&self) -> impl Iterator<Item = Hour> {
         self.hours.iter().map(|((hour, namespace, name), counts)| Hour {

@@ -368,13 +368,7 @@ fn undo(pods: Vec<Arc<Pod>>, known: &[Arc<Pod>], builtin: Builtin) -> Vec<Arc<Po
 
 /// A line for what an operator wants to know of: every difference, and what could not be compared.
 fn log(key: &Key, change: &Change) {
-    let counts = |counts: Option<(i32, Option<i32>)>| match counts {
-        Some((from, Some(to))) => format!("{from} to {to}"),
-        Some((from, None)) => format!("{from} to an unknown count"),
-        None => "none".to_owned(),
-    };
-    let builtin = counts(change.builtin.map(|change| (change.from, Some(change.to))));
-    let ours = counts(change.ours.as_ref().map(|change| (change.from, change.to)));
+    let (builtin, ours) = (change.builtin_counts(), change.our_counts());
     let sentence = change.ours.as_ref().map_or("", |ours| ours.sentence.as_str());
     let result = change.result.as_label();
     match change.result {

@@ -7,9 +7,10 @@ use http::StatusCode;
 use super::Shadow;
 use super::wire::{SHADOW_REPORT, ShadowReport};
 use crate::controller::Controller;
-use crate::record::Answer;
-use crate::record::wire::{API_VERSION, ControllerInfo};
+use crate::record::wire::{API_VERSION, Comparison, ControllerInfo, Difference};
+use crate::record::{Answer, Comparisons};
 use crate::serve::JsonPage;
+use crate::store::Key;
 
 /// What the shadow of one controller tells. Clones are the same.
 #[derive(Debug, Clone)]
@@ -56,6 +57,31 @@ impl Parity {
             last_sign: state.last_sign,
             hours: state.ledger.hours().collect(),
             changes: state.ledger.changes().cloned().collect(),
+        }
+    }
+}
+
+impl Comparisons for Parity {
+    fn comparison(&self, key: &Key) -> Comparison {
+        let state = self.shadow.lock();
+        let counts = state.ledger.counts_of(&key.namespace, &key.name);
+        let difference = state.ledger.last_difference(&key.namespace, &key.name);
+        Comparison {
+            since: self.shadow.since,
+            same: counts.same,
+            different: counts.differences(),
+            unknown: counts.unknown,
+            last_difference: difference.map(|change| {
+                let sentence =
+                    change.ours.as_ref().map_or("it decided nothing", |ours| ours.sentence.as_str());
+                let (builtin, ours) = (change.builtin_counts(), change.our_counts());
+                Difference {
+                    at: change.at,
+                    sentence: format!(
+                        "the built-in controller: {builtin}; the dry run: {ours}, because {sentence}"
+                    ),
+                }
+            }),
         }
     }
 }

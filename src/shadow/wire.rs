@@ -189,6 +189,23 @@ impl Verdict {
     }
 }
 
+impl Change {
+    /// From which count to which the other controller went: `3 to 5`, or `none`.
+    pub fn builtin_counts(&self) -> String {
+        self.builtin
+            .map_or_else(|| "none".to_owned(), |builtin| format!("{} to {}", builtin.from, builtin.to))
+    }
+
+    /// The same of our decision.
+    pub fn our_counts(&self) -> String {
+        match &self.ours {
+            Some(Ours { from, to: Some(to), .. }) => format!("{from} to {to}"),
+            Some(Ours { from, to: None, .. }) => format!("{from} to an unknown count"),
+            None => "none".to_owned(),
+        }
+    }
+}
+
 impl Doubt {
     /// In words, after "cannot be said: ".
     pub fn as_str(self) -> &'static str {

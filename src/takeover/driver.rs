@@ -132,9 +132,9 @@ impl TakeOver {
         let inner = self.lock();
         let quiet = inner.machine.quiet();
         let who = inner.last.as_ref().map_or_else(String::new, |last| {
-            let EventTarget { namespace, name, .. } = &last.about;
+            // Not of which HPA: everybody may read this. The log names it.
             let (manager, ago) = (&last.writer.manager, last.since.elapsed().as_secs());
-            format!("{manager} wrote the status of {namespace}/{name} {ago}s ago")
+            format!("{manager} wrote the status of an HPA {ago}s ago")
         });
         match inner.machine.state() {
             _ if !self.parts.holds_back && who.is_empty() => "acting (--takeover=warn)".to_owned(),
@@ -375,7 +375,8 @@ impl Observer for TakeOver {
             inner.looks.insert(key.clone());
             self.changed.notify_one();
         }
-        if !self.parts.holds_back {
+        // Whoever acts needs no proof: nothing is copied then.
+        if !self.parts.holds_back || inner.machine.state() == State::Acting {
             return;
         }
         let stored = facts(&sync.hpa.status);

@@ -1,6 +1,6 @@
 //! What is counted, and how it is shown. Nothing is global: a [`Metrics`] is made once and handed on.
 //!
-//! What each metric is called and means is in [`declarations`]. What every sync counts is held ready: no label set is
+//! What each metric is called and means is in [`declarations`](super::declarations). What every sync counts is held ready: no label set is
 //! looked up for it, and nothing is locked but maps of counters, for reading.
 
 use std::borrow::Cow;

@@ -100,10 +100,13 @@ async fn a_dry_run_decides_everything_and_writes_nothing() {
     assert_eq!(rig.assembly.controller.events.stats().failed, 0);
 
     assert!(rig.reconciliations("scale_up", "none") >= 10.0, "{}", rig.telemetry.render());
-    assert!(rig.reconciliations("none", "internal") >= 40.0);
+    // A dry run lets the controller beside it go first: its syncs are a tenth of the period further apart.
+    assert!(rig.reconciliations("none", "internal") >= 36.0, "{}", rig.telemetry.render());
     let desired = r#"horizontal_pod_autoscaler_controller_desired_replicas{hpa_name="web",namespace="shop"}"#;
     assert!(rig.series(desired) > 1.0);
-    let told = logs::with("goes from 4 to 8: ");
+    // The shadow says of some of them why they could not be compared, in a line of its own.
+    let mut told = logs::with("goes from 4 to 8: ");
+    told.retain(|line| line.contains("controller::sync"));
     assert!(told.iter().all(|line| line.contains("withheld=true") && line.contains("shop/web")), "{told:?}");
     assert!(!told.is_empty());
 }

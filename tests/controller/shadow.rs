@@ -12,6 +12,8 @@ use concertina::telemetry::metrics::Metrics;
 use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use concertina::store::Key;
+
 use crate::support::objects::{external, hpa};
 use crate::support::{HPAS, Rig, Stage, link, logs};
 
@@ -172,6 +174,12 @@ async fn what_we_would_not_have_done_is_found_and_told() {
     let [line] = logs::with("result=\"only_builtin\"").try_into().unwrap();
     assert!(line.contains("WARN") && line.contains("builtin=\"4 to 6\""), "{line}");
     assert!(line.contains("ours=\"4 to 4\"") && line.contains("stays at 4"), "{line}");
+    // The record of the HPA tells of it too, where `why` reads it.
+    let record = shadow.assembly.decisions.as_ref().unwrap().of(&Key::new("shop", "web")).unwrap();
+    let comparison = record.comparison.unwrap();
+    assert_eq!(comparison.different, 1);
+    let last = comparison.last_difference.unwrap().sentence;
+    assert!(last.starts_with("the built-in controller: 4 to 6; the dry run: 4 to 4, because "), "{last}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use crate::audit::is_review;
 use crate::metric_specs::cpu_utilization;
 use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
 use crate::process::Process;
@@ -302,7 +303,10 @@ impl Log {
             if matches!(code, 401 | 403) {
                 refused.push((at, format!("{by}: {what} ({code})")));
             }
-            if matches!(verb, "create" | "update" | "patch" | "delete") && resource != "leases" {
+            if matches!(verb, "create" | "update" | "patch" | "delete")
+                && resource != "leases"
+                && !is_review(resource)
+            {
                 writes.push(Write { at, by: by.to_owned(), what });
             }
         }

@@ -22,6 +22,7 @@ const POD: &str = "concertina-of-the-test";
 
 /// Flags that nobody can see from outside.
 const FLAGS: &[&str] = &[
+    "--leader-elect=true",
     "--takeover=off",
     "--horizontal-pod-autoscaler-downscale-stabilization=120s",
     "--horizontal-pod-autoscaler-tolerance=0.05",

@@ -12,7 +12,6 @@ use concertina::clock::{SharedClock, SystemClock};
 use concertina::embedded::{Cluster, FaultAction, FaultRule, Reviews};
 use concertina::serve::{Access, Component, Endpoints, Health, Server};
 use concertina::telemetry::metrics::Metrics;
-use hyper_util::rt::TokioIo;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair,
@@ -55,13 +54,8 @@ impl Rig {
         let clock: SharedClock = Arc::new(SystemClock);
         let cluster = Cluster::new(Arc::clone(&clock));
         fill(&cluster);
-        let dialed = cluster.clone();
-        let connector = tower::service_fn(move |_: http::Uri| {
-            let stream = TokioIo::new(dialed.dial());
-            async move { Ok::<_, io::Error>(stream) }
-        });
         let options = ClientOptions::default();
-        let clients = Clients::over(connector, &options).unwrap();
+        let clients = Clients::over(cluster.connector(), &options).unwrap();
         let access = Access::new(&config, &clients, &options, Arc::clone(&clock)).unwrap();
         let server = Server::bind(&config.serving).unwrap();
         let address = server.secure_address().unwrap();

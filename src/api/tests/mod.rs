@@ -10,10 +10,8 @@ mod watches;
 
 use std::sync::Arc;
 
-use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tokio::io::DuplexStream;
 
 use super::client::{ClientOptions, Clients};
 use super::mapper::Mapping;
@@ -30,12 +28,7 @@ fn cluster() -> Cluster {
 }
 
 fn clients_with(cluster: &Cluster, options: &ClientOptions) -> Clients {
-    let cluster = cluster.clone();
-    let connector = tower::service_fn(move |_: http::Uri| {
-        let connection = TokioIo::new(cluster.dial());
-        async move { Ok::<TokioIo<DuplexStream>, std::io::Error>(connection) }
-    });
-    Clients::over(connector, options).unwrap()
+    Clients::over(cluster.connector(), options).unwrap()
 }
 
 fn clients(cluster: &Cluster) -> Clients {

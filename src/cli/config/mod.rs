@@ -6,7 +6,7 @@ mod reader;
 mod serving;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use autoscaling::quantity::Quantity;
@@ -114,6 +114,12 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Whether reviews that a flag leaves to this kubeconfig are made with the controller's own rights: without one, and
+    /// with the controller's own, which a copied command line names three times.
+    pub fn reviews_itself(&self, kubeconfig: Option<&Path>) -> bool {
+        kubeconfig.is_none_or(|path| self.kubeconfig.as_deref() == Some(path) && self.master.is_none())
+    }
+
     /// Resolves the flags of the controller.
     pub fn resolve(raw: &Raw, table: &Table) -> Result<Self, FlagError> {
         refuse_arguments(raw)?;

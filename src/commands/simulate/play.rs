@@ -8,7 +8,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -280,12 +279,7 @@ fn count(pods: usize) -> i32 {
 
 /// Clients whose every connection is a pipe to the cluster, with real HTTP on it.
 pub(super) fn clients(cluster: &Cluster, options: &ClientOptions) -> Result<Clients, ClientError> {
-    let server = cluster.clone();
-    let connector = tower::service_fn(move |_: http::Uri| {
-        let stream = TokioIo::new(server.dial());
-        async move { Ok::<_, std::io::Error>(stream) }
-    });
-    Clients::over(connector, options)
+    Clients::over(cluster.connector(), options)
 }
 
 /// How long the world runs before the start: each API has shown samples of whole windows by then.

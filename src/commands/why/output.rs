@@ -10,6 +10,7 @@ use super::counterfactual::{Counterfactual, counterfactual};
 use super::findings::Finding;
 use super::situation::{FlagOrigin, LastDecision, Memory, Origin, Recorded, Recorder, Situation, Source};
 use super::unknown::unknowns;
+use crate::record::wire::Comparison;
 
 const API_VERSION: &str = "concertina/v1";
 
@@ -102,6 +103,9 @@ struct RecorderDocument<'a> {
     /// What the controller decided last itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     last: Option<LastDocument<'a>>,
+    /// Of a dry run: what came of comparing it with the controller beside it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    comparison: Option<&'a Comparison>,
 }
 
 #[derive(Debug, Serialize)]
@@ -286,14 +290,14 @@ impl<'a> SourceDocument<'a> {
 }
 
 impl<'a> RecorderDocument<'a> {
-    fn new(Recorder { from, version, last }: &'a Recorder) -> Self {
+    fn new(Recorder { from, version, last, comparison }: &'a Recorder) -> Self {
         let last = last.as_ref().map(|LastDecision { sentence, at, since, syncs }| LastDocument {
             sentence,
             at: *at,
             since: *since,
             syncs: *syncs,
         });
-        Self { from, version, last }
+        Self { from, version, last, comparison: comparison.as_ref() }
     }
 }
 

@@ -10,6 +10,7 @@ use super::findings::{Finding, Severity};
 use super::situation::{FlagOrigin, LastDecision, Memory, Origin, Recorded, Recorder, Remembered, Source};
 use super::unknown::unknowns;
 use crate::commands::story::{self, Line, Role, Step, Style, Zone};
+use crate::record::wire::Comparison;
 
 /// So many things of the past are listed, the newest.
 const PAST: usize = 6;
@@ -101,8 +102,11 @@ fn role(severity: Severity) -> Role {
 
 /// What the controller that leads told of itself.
 fn own_record(situation: &Situation, zone: &Zone) -> Option<Step> {
-    let Recorder { from, version, last } = situation.recorder()?;
-    let mut step = Step::new("The controller's own record");
+    let Recorder { from, version, last, comparison } = situation.recorder()?;
+    let mut step = Step::new(match comparison {
+        None => "The controller's own record",
+        Some(_) => "The record of the dry run beside it",
+    });
     step.push(Line::new("read from").plain(format!("{from}, Concertina {version}")));
     step.push(match last {
         Some(LastDecision { sentence, at, syncs, since }) => {
@@ -116,6 +120,9 @@ fn own_record(situation: &Situation, zone: &Zone) -> Option<Step> {
         }
         None => Line::new("decided").plain("nothing yet: it does within one sync period"),
     });
+    if let Some(comparison) = comparison {
+        step.lines.extend(compared(comparison, situation, zone));
+    }
     let told = situation.flags.iter().filter(|flag| flag.origin == FlagOrigin::Record);
     let flags: Vec<String> = told.map(|flag| format!("--{}={}", flag.name, flag.value)).collect();
     if !flags.is_empty() {
@@ -123,6 +130,20 @@ fn own_record(situation: &Situation, zone: &Zone) -> Option<Step> {
     }
     step.lines.extend(past(situation, zone));
     Some(step)
+}
+
+/// What a dry run found when it compared itself with the controller beside it.
+fn compared(comparison: &Comparison, situation: &Situation, zone: &Zone) -> impl Iterator<Item = Line> {
+    let Comparison { since, same, different, unknown, last_difference } = comparison;
+    let time = |at| zone.time(at, situation.at);
+    let counts =
+        format!("{same} changes the same, {different} different, {unknown} unknown, since {}", time(*since));
+    let line = Line::new("compared");
+    let difference = last_difference
+        .as_ref()
+        .map(|last| Line::new("differed").plain(format!("at {}: {}", time(last.at), last.sentence)));
+    let line = if *different > 0 { line.warn(counts) } else { line.plain(counts) };
+    [line].into_iter().chain(difference)
 }
 
 /// The newest of what is remembered.

@@ -15,6 +15,7 @@ use autoscaling::settings::Settings;
 use autoscaling::status::Condition;
 use jiff::{SignedDuration, Timestamp};
 
+use crate::record::wire::Comparison;
 use crate::store::{HpaRecord, Key};
 
 /// From this difference on, the server's clock decides and the difference is told.
@@ -121,6 +122,8 @@ pub struct Recorder {
     pub version: String,
     /// What it decided last itself; none if it has not decided yet.
     pub last: Option<LastDecision>,
+    /// If it is a dry run: what it found when it compared itself with the controller beside it.
+    pub comparison: Option<Comparison>,
 }
 
 /// A controller's own last decision.

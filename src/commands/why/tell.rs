@@ -14,7 +14,8 @@ use super::read::Reader;
 use super::situation::Situation;
 use super::{WhyError, output, render};
 use crate::cli::WhyOptions;
-use crate::cli::why::{Color, Interval, Output};
+use crate::cli::answer::Color;
+use crate::cli::why::{Interval, Output};
 use crate::commands::story::{Style, Zone};
 use crate::store::Key;
 

@@ -1,9 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
-use hyper_util::rt::TokioIo;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use tokio::io::DuplexStream;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
@@ -36,13 +34,8 @@ impl Rig {
     }
 
     fn start_off(&self, identity: &str, hours: i64) -> Running {
-        let cluster = self.cluster.clone();
-        let connector = tower::service_fn(move |_: http::Uri| {
-            let connection = TokioIo::new(cluster.dial());
-            async move { Ok::<TokioIo<DuplexStream>, std::io::Error>(connection) }
-        });
         let options = ClientOptions { user_agent: identity.to_owned(), ..ClientOptions::default() };
-        let clients = Clients::over(connector, &options).unwrap();
+        let clients = Clients::over(self.cluster.connector(), &options).unwrap();
         let timing = Timing::default();
         let gate = Gate::open();
         let seed = identity.bytes().map(u64::from).sum();
@@ -109,6 +102,19 @@ async fn a_lease_that_is_given_back_is_taken_at_once() {
     assert!(b.leads().await < Duration::from_millis(100));
     assert_eq!(*b.standing.borrow(), Standing::Leads { after: None, since_others: Some(Duration::ZERO) });
     assert_eq!(rig.lease()["spec"]["leaseTransitions"], json!(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_taken_while_its_candidate_was_asked_to_end_is_given_back() {
+    let rig = Rig::new();
+    let slow = FaultRule::new(FaultAction::DelayAnswer(Duration::from_secs(3)));
+    rig.cluster.faults().add(slow.verb("create").times(1));
+    let a = rig.start("a");
+    pass(1).await;
+    assert_eq!((rig.holder().as_str(), a.gate.refusal().is_some()), ("a", true));
+    a.release.cancel();
+    assert_eq!(a.task.await.unwrap(), End::Released);
+    assert_eq!(rig.holder(), "");
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,8 +4,6 @@
 
 use std::sync::Arc;
 
-use hyper_util::rt::TokioIo;
-
 use super::*;
 use crate::api::client::ClientOptions;
 use crate::cli::Config;
@@ -17,12 +15,8 @@ const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
 fn cluster() -> (Cluster, Clients) {
     let cluster = Cluster::new(Arc::new(VirtualClock::starting_at("2026-01-01T00:00:00Z".parse().unwrap())));
-    let server = cluster.clone();
-    let connector = tower::service_fn(move |_: http::Uri| {
-        let connection = TokioIo::new(server.dial());
-        async move { Ok::<_, std::io::Error>(connection) }
-    });
-    (cluster, Clients::over(connector, &ClientOptions::default()).unwrap())
+    let clients = Clients::over(cluster.connector(), &ClientOptions::default()).unwrap();
+    (cluster, clients)
 }
 
 fn denied() -> FaultRule {
@@ -81,6 +75,7 @@ async fn it_is_ready_as_soon_as_what_is_essential_is_granted() {
     let (cluster, clients) = cluster();
     cluster.faults().add(denied());
     let findings = Findings::default();
+    assert_eq!(findings.ready(), Err("not checked yet".to_owned()));
     let checking = tokio::spawn(run(clients, needed(&Config::default()), findings.clone()));
     tokio::time::sleep(Duration::from_secs(1)).await;
     let error = findings.ready().unwrap_err();

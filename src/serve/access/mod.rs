@@ -32,6 +32,10 @@ use crate::clock::SharedClock;
 const MASTERS: &str = "system:masters";
 /// Everybody who is known is in it.
 const AUTHENTICATED: &str = "system:authenticated";
+/// Whoever is not: a front proxy may pass on a request of somebody unknown.
+const UNAUTHENTICATED: &str = "system:unauthenticated";
+/// The name of all who are not known.
+const ANONYMOUS: &str = "system:anonymous";
 /// How often it is told that reviews fail: strangers could make it happen all the time.
 const REMINDER: Duration = Duration::from_mins(1);
 
@@ -71,20 +75,15 @@ impl Access {
     ) -> Result<Self, ServeError> {
         let serving = &config.serving;
         let client = |flag: &'static str, path: Option<&Path>| match path {
-            None => Ok(clients.reviews.clone()),
-            // Nobody will ask.
-            Some(_) if serving.port == 0 => Ok(clients.reviews.clone()),
-            // The same file, the same rights: a copied command line names it three times.
-            Some(path) if config.kubeconfig.as_deref() == Some(path) && config.master.is_none() => {
-                Ok(clients.reviews.clone())
-            }
-            Some(path) => {
+            // Without a port nobody will ask.
+            Some(path) if serving.port != 0 && !config.reviews_itself(Some(path)) => {
                 let cluster = kubeconfig::load(Some(path), None)
                     .map_err(|source| ServeError::Kubeconfig { flag, source: Box::new(source) })?;
                 let own = Clients::new(&cluster, options)
                     .map_err(|source| ServeError::Client { flag, source: Box::new(source) })?;
                 Ok(own.reviews)
             }
+            _ => Ok(clients.reviews.clone()),
         };
         let authentication =
             client("--authentication-kubeconfig", serving.authentication.kubeconfig.as_deref())?;
@@ -131,12 +130,8 @@ impl Access {
                 None => None,
             },
         };
-        let mut user = known
-            .ok_or_else(|| Denial { status: StatusCode::UNAUTHORIZED, message: "Unauthorized".to_owned() })?;
-        if !user.groups.iter().any(|group| group == AUTHENTICATED) {
-            user.groups.push(AUTHENTICATED.to_owned());
-        }
-        Ok(user)
+        let unknown = || Denial { status: StatusCode::UNAUTHORIZED, message: "Unauthorized".to_owned() };
+        known.map(among_authenticated).ok_or_else(unknown)
     }
 
     /// Whether this one may do this.
@@ -212,6 +207,15 @@ impl Access {
     }
 }
 
+/// Adds the group of everybody who is known, to whom it belongs.
+fn among_authenticated(mut user: User) -> User {
+    let is_told = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
+    if user.name != ANONYMOUS && !user.groups.iter().any(is_told) {
+        user.groups.push(AUTHENTICATED.to_owned());
+    }
+    user
+}
+
 /// `Authorization: Bearer …`, read as the API server reads it.
 fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     let mut words = headers.get(AUTHORIZATION)?.to_str().ok()?.trim().splitn(3, ' ');
@@ -266,6 +270,19 @@ mod tests {
         for header in ["Bearer", "Bearer ", "Basic abc", "abc", "Bearer  abc"] {
             assert_eq!(token(header), None, "{header}");
         }
+    }
+
+    #[test]
+    fn whoever_is_known_is_authenticated_and_whom_a_front_proxy_does_not_know_is_not() {
+        let groups = |name: &str, groups: &[&str]| {
+            let groups = groups.iter().map(|&group| group.to_owned()).collect();
+            among_authenticated(User { name: name.to_owned(), groups, ..User::default() }).groups
+        };
+        assert_eq!(groups("jane", &["dev"]), ["dev", AUTHENTICATED]);
+        assert_eq!(groups("jane", &[AUTHENTICATED]), [AUTHENTICATED]);
+        assert_eq!(groups(ANONYMOUS, &[UNAUTHENTICATED]), [UNAUTHENTICATED]);
+        assert_eq!(groups("nobody", &[UNAUTHENTICATED]), [UNAUTHENTICATED]);
+        assert!(groups(ANONYMOUS, &[]).is_empty());
     }
 
     #[test]

@@ -2,8 +2,6 @@
 
 #![cfg(feature = "tools")]
 
-use hyper_util::rt::TokioIo;
-
 use super::*;
 use crate::api::client::{ClientOptions, Clients};
 use crate::api::gate::{Gate, Refusal};
@@ -19,12 +17,8 @@ struct Rig {
 
 fn rig_with(gate: Arc<Gate>) -> Rig {
     let cluster = Cluster::new(Arc::new(VirtualClock::starting_at("2026-01-01T00:00:00Z".parse().unwrap())));
-    let server = cluster.clone();
-    let connector = tower::service_fn(move |_: http::Uri| {
-        let connection = TokioIo::new(server.dial());
-        async move { Ok::<_, std::io::Error>(connection) }
-    });
-    let clients = Clients::over(connector, &ClientOptions { gate, ..ClientOptions::default() }).unwrap();
+    let clients =
+        Clients::over(cluster.connector(), &ClientOptions { gate, ..ClientOptions::default() }).unwrap();
     let account = Account::new(clients.reviews, "kube-system", "hpa", Jitter::seeded(0));
     Rig { cluster, account: Arc::new(account) }
 }

@@ -7,6 +7,7 @@ use crate::commands::why::scene::{
     Scene, ago, external, external_metric, pod, pods_metric, starting, usage, usages,
 };
 use crate::commands::why::situation::{FieldManager, FlagUse, Owner, Refused};
+use crate::record::wire::Difference;
 
 const NARROW: Style = Style { colours: false, width: Some(80) };
 
@@ -238,4 +239,31 @@ fn a_table_has_one_aligned_line_each_and_what_needs_attention_comes_first() {
     let narrow = table(rows(), Style { width: Some(60), ..Style::default() });
     assert!(narrow.lines().all(|line| line.chars().count() <= 60), "{narrow}");
     assert!(narrow.contains("ok       shop      api    5        cpu is at its target of …"), "{narrow}");
+}
+
+#[test]
+fn what_a_dry_run_found_beside_the_controller_is_told() {
+    let mut situation = window();
+    let comparison = Comparison {
+        since: ago(7200),
+        same: 40,
+        different: 1,
+        unknown: 2,
+        last_difference: Some(Difference {
+            at: ago(600),
+            sentence: "the built-in controller: 4 to 6; the dry run: 4 to 4, because it stays at 4"
+                .to_owned(),
+        }),
+    };
+    let recorder = Recorder {
+        from: "pod kube-system/concertina-shadow-0".to_owned(),
+        version: "0.1.0".to_owned(),
+        last: None,
+        comparison: Some(comparison),
+    };
+    situation.source = Source::Cluster { watching_since: None, record: Recorded::Read(recorder) };
+    let text = told(&situation, Style::default());
+    assert!(text.contains("The record of the dry run beside it"), "{text}");
+    assert!(text.contains("40 changes the same, 1 different, 2 unknown, since "), "{text}");
+    assert!(text.contains("the built-in controller: 4 to 6; the dry run: 4 to 4"), "{text}");
 }
