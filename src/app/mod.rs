@@ -63,6 +63,9 @@ pub enum AppError {
     /// It cannot be served as the flags say.
     #[error(transparent)]
     Serve(#[from] ServeError),
+    /// The process cannot be told apart from others.
+    #[error(transparent)]
+    Identity(#[from] election::IdentityError),
     /// Another replica may lead now.
     #[error("this replica does not lead any more: {0}")]
     LeaseLost(String),
@@ -93,7 +96,7 @@ pub async fn run(config: &Config, clock: SharedClock, stop: CancellationToken) -
     let options = ClientOptions { observer: Some(Arc::new(counted)), ..client_options(config, &telemetry) };
     let clients = Clients::new(&cluster, &options)?;
     let server = cluster.cluster_url.to_string();
-    let surroundings = Surroundings { server, clock, identity: election::identity() };
+    let surroundings = Surroundings { server, clock, identity: election::identity()? };
     run_with(config, &clients, surroundings, telemetry, stop).await
 }
 

@@ -14,17 +14,25 @@ use crate::platform;
 
 /// A name for this process that no other has, in the form of client-go's: the host's name, which for a pod is the pod's,
 /// and a random part.
-pub fn identity() -> String {
+///
+/// # Errors
+/// The system has no random numbers: two processes of one host could not be told apart.
+pub fn identity() -> Result<String, IdentityError> {
     let host = platform::host_name().unwrap_or_else(|| "unknown".to_owned());
-    format!("{host}_{}", random_uuid())
+    Ok(format!("{host}_{}", random_uuid()?))
 }
 
-/// A version 4 UUID; one of zeros if the system has no random numbers, where the host's name has to tell apart.
-fn random_uuid() -> String {
+/// The system gives no random numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the system gives no random numbers, so this process has no name of its own among the candidates for the Lease"
+)]
+pub struct IdentityError;
+
+/// A version 4 UUID.
+fn random_uuid() -> Result<String, IdentityError> {
     let mut bytes = [0_u8; 16];
-    if rustls::crypto::ring::default_provider().secure_random.fill(&mut bytes).is_err() {
-        bytes = [0; 16];
-    }
+    rustls::crypto::ring::default_provider().secure_random.fill(&mut bytes).map_err(|_| IdentityError)?;
     let number = u128::from_be_bytes(bytes) & !(0xf000 << 64 | 0xc000 << 48) | 0x4000 << 64 | 0x8000 << 48;
     let hex = format!("{number:032x}");
     let mut text = String::with_capacity(36);
@@ -34,7 +42,7 @@ fn random_uuid() -> String {
         }
         text.push(digit);
     }
-    text
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -43,7 +51,7 @@ mod tests {
 
     #[test]
     fn identities_are_a_host_and_a_uuid_that_differs_each_time() {
-        let (one, other) = (identity(), identity());
+        let (one, other) = (identity().unwrap(), identity().unwrap());
         assert_ne!(one, other);
         let (host, uuid) = one.rsplit_once('_').unwrap();
         assert!(!host.is_empty());

@@ -337,8 +337,11 @@ impl TakeOver {
 impl Observer for TakeOver {
     fn seen(&self, old: Option<&HpaRecord>, new: &HpaRecord) {
         let mut inner = self.lock();
-        for writer in &new.status_writers {
-            inner.machine.wrote(*writer.manager == *self.parts.manager, writer.at);
+        // An entry that moved without the status may be forged.
+        if old.is_none_or(|old| old.status != new.status) {
+            for writer in &new.status_writers {
+                inner.machine.wrote(*writer.manager == *self.parts.manager, writer.at);
+            }
         }
         let writer = match old {
             Some(old) => foreign::status_write(self.parts.manager, View::of(old), View::of(new)),
