@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use autoscaling::event::{EventIntent, EventKind};
+use autoscaling::history::Changes;
 use autoscaling::status::Status;
 use autoscaling::{Action, WriteOutcome};
 use serde::Deserialize;
@@ -325,7 +326,7 @@ impl TakeOver {
         let controller = self.controller.get().and_then(Weak::upgrade);
         let (Some(controller), Some(behavior)) = (controller, &hpa.spec.behavior) else { return };
         let foreign::ForeignRescale { at, from, to } = rescale;
-        let changes = controller.histories.get(&hpa.uid).rescaled(behavior, from, to, at);
+        let changes = Changes::rescaled(behavior, from, to, at);
         controller.histories.commit(&hpa.uid, &changes);
     }
 
