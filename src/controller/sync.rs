@@ -83,6 +83,7 @@ impl Controller {
             Concluded { hpa: &record, at, answers: &answers, outcome: &outcome, conclusion: &conclusion };
         for observer in &self.observers {
             observer.concluded(&concluded);
+            observer.weighed(&concluded, &plan, &history);
         }
         if let Some(beside) = &self.beside {
             let (scale, before) = (plan.scale(), before.as_ref());
