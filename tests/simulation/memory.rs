@@ -89,7 +89,7 @@ impl Memory {
         };
         let decision = decide(&hpa, plan, sync.answers, &ideal.history, &self.settings, sync.at);
         let again =
-            conclude(&hpa, decision, sync.outcome, &ideal.history, &self.settings, witness.clock.now());
+            conclude(&hpa, decision, sync.outcome, &self.settings, witness.clock.now());
         ideal.history.commit(&again.changes);
         let (got, wanted) = (told(sync.conclusion), told(&again));
         (got != wanted).then(|| format!("{}: decided {got}, with all its past {wanted}", sync.hpa.key))
