@@ -13,9 +13,11 @@
 mod clock;
 #[path = "simulation/dice.rs"]
 mod dice;
+#[path = "simulation/gaps.rs"]
+mod gaps;
 #[path = "simulation/generate.rs"]
 mod generate;
-#[path = "simulation/judge.rs"]
+#[path = "simulation/judge/mod.rs"]
 mod judge;
 #[path = "simulation/ledger.rs"]
 mod ledger;
@@ -33,6 +35,8 @@ mod readings;
 mod run;
 #[path = "simulation/seeds.rs"]
 mod seeds;
+#[path = "simulation/shrink.rs"]
+mod shrink;
 #[path = "simulation/trial.rs"]
 mod trial;
 #[path = "simulation/way.rs"]
@@ -42,7 +46,13 @@ mod weather;
 #[path = "simulation/world.rs"]
 mod world;
 
+use std::sync::Arc;
+
+use crate::plan::Kept;
 use crate::plants::Plant;
+
+/// So many seeds are tried for each planted bug.
+const SEARCHED: u64 = if cfg!(debug_assertions) { 60 } else { 600 };
 
 /// The seeds of a run that names none.
 const SEEDS: std::ops::Range<u64> = 0..if cfg!(debug_assertions) { 100 } else { 3000 };
@@ -61,4 +71,37 @@ fn nothing_is_lost_and_nothing_is_wrong_under_any_fault() {
     });
     let failures = seeds::run(&seeds::chosen(SEEDS), plant);
     assert_eq!(failures, 0, "{failures} seeds failed");
+}
+
+#[test]
+fn every_planted_bug_is_found() {
+    let found: Vec<_> = std::thread::scope(|scope| {
+        let searches: Vec<_> = Plant::ALL
+            .iter()
+            .map(|plant| scope.spawn(|| (plant.name(), seeds::finds(*plant, 0..SEARCHED))))
+            .collect();
+        searches.into_iter().map(|search| search.join().unwrap()).collect()
+    });
+    for (name, found) in &found {
+        match found {
+            Some((seed, invariant)) => seeds::say(&format!("{name}: found by seed {seed}: {invariant}")),
+            None => seeds::say(&format!("{name}: not found")),
+        }
+    }
+    let missed: Vec<_> = found.iter().filter(|(_, found)| found.is_none()).map(|(name, _)| *name).collect();
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}
+
+#[test]
+fn one_seed_asks_for_the_same_at_the_same_times() {
+    for seed in 0..10 {
+        let plan = Arc::new(generate::generate(seed));
+        let run = || trial::played(&plan, &Kept::all(&plan), None).run.log();
+        let (first, second) = (run(), run());
+        assert!(first.len() > 100);
+        for (one, other) in first.iter().zip(&second) {
+            assert_eq!(one, other, "seed {seed}");
+        }
+        assert_eq!(first.len(), second.len());
+    }
 }

@@ -28,11 +28,6 @@ impl OwnClock {
         Self { cluster, error: Mutex::new(error) }
     }
 
-    /// How far it is ahead of the cluster's clock.
-    pub(crate) fn ahead(&self) -> SignedDuration {
-        self.error.lock().unwrap().ahead_at(self.cluster.now())
-    }
-
     pub(crate) fn jump(&self, by: SignedDuration) {
         let mut error = self.error.lock().unwrap();
         error.ahead += by;

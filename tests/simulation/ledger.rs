@@ -33,6 +33,8 @@ pub(crate) struct Entry {
     pub(crate) code: Option<u16>,
     /// Whether the answer was whole and what the cluster meant.
     pub(crate) intact: bool,
+    /// `metadata.resourceVersion` of what was answered.
+    pub(crate) shown: String,
     /// When the answer was handed to the process.
     pub(crate) answered: Option<Duration>,
 }
@@ -98,6 +100,7 @@ impl Entry {
             applied: None,
             code: None,
             intact: false,
+            shown: String::new(),
             answered: None,
         };
         if matches!(subject.class, Class::ScalePut | Class::StatusPut)

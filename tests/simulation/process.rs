@@ -1,6 +1,6 @@
 //! A process: everything but its command line, in one life after the other.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use concertina::api::client::{ClientOptions, Clients};
@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::OwnClock;
-use crate::plan::Scene;
+use crate::plants::Plant;
 use crate::run::{Life, Run};
 use crate::way::Way;
 
@@ -48,13 +48,19 @@ impl Process {
         self.starts = None;
         let life = Life { number: self.lives, stop: CancellationToken::new(), cut: CancellationToken::new() };
         run.tell(format!("process {} starts, life {}", self.number, self.lives));
-        run.judge.lock().unwrap().born(self.number, self.lives);
+        run.judge.lock().unwrap().born(self.number, self.lives, run.now());
         run.born(self.number, life.clone());
-        let config = config(&run.plan.scene);
+        let config = config(run);
         let telemetry = Metrics::new();
         self.telemetry = telemetry.clone();
         let options = client_options(&config, &telemetry);
-        let way = Way { run: Arc::clone(run), process: self.number, life: self.lives, cut: life.cut.clone() };
+        let way = Way {
+            run: Arc::clone(run),
+            process: self.number,
+            life: self.lives,
+            cut: life.cut.clone(),
+            bug: Mutex::default(),
+        };
         let clients = clients(run, way, &options);
         let clock: SharedClock = Arc::clone(&self.clock) as _;
         let witness = run.memory.witness(run, self.number, self.lives, Arc::clone(&clock));
@@ -76,6 +82,7 @@ impl Process {
             life.cut.cancel();
         }
         self.starts = Some(run.now() + pause);
+        run.judge.lock().unwrap().ended(run.now());
         match ended {
             Ok(Ok(())) => None,
             Ok(Err(error)) => {
@@ -85,14 +92,10 @@ impl Process {
             Err(error) => Some(format!("process {} panicked: {error}", self.number)),
         }
     }
-
-    /// Whether it has ended and will not begin by itself.
-    pub(crate) fn is_down(&self) -> bool {
-        self.running.is_none()
-    }
 }
 
-fn config(scene: &Scene) -> Config {
+fn config(run: &Run) -> Config {
+    let scene = &run.plan.scene;
     let mut config = Config {
         serving: Serving { port: 0, ..Serving::default() },
         takeover: TakeOver::Off,
@@ -100,7 +103,7 @@ fn config(scene: &Scene) -> Config {
         decisions_per_hpa: 1,
         ..Config::default()
     };
-    config.settings.tolerance = scene.tolerance;
+    config.settings.tolerance = if run.plant == Some(Plant::ToleranceOff) { 0.25 } else { scene.tolerance };
     config.settings.downscale_stabilization = scene.downscale;
     config
 }

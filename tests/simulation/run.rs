@@ -124,7 +124,7 @@ impl Run {
     pub(crate) fn crash(&self, process: usize, life: u32) {
         if let Some(life) = self.life(process).filter(|now| now.number == life && !now.cut.is_cancelled()) {
             self.tell(format!("process {process} dies"));
-            self.judge.lock().unwrap().crashed(process, self.now());
+            self.judge.lock().unwrap().ended(self.now());
             life.cut.cancel();
             life.stop.cancel();
         }
@@ -147,6 +147,11 @@ impl Run {
         let mut ledger = self.ledger.lock().unwrap();
         let entry = &mut ledger[number];
         (entry.applied, entry.before, entry.code) = (Some(now), before, answer.code());
+        if let Answer::Whole(whole) = answer
+            && matches!(entry.class, Class::ScaleGet | Class::StatusPut)
+        {
+            entry.shown = versions(&whole.body).next().unwrap_or_default().to_owned();
+        }
         let entry = entry.clone();
         drop(ledger);
         let violation = self.judge.lock().unwrap().applied(&entry, now);
@@ -163,7 +168,15 @@ impl Run {
         }
         let entry = entry.clone();
         drop(ledger);
-        self.judge.lock().unwrap().answered(&entry);
+        if code.is_some() {
+            self.judge.lock().unwrap().answered(&entry);
+        }
+    }
+
+    /// A process is shown HPAs.
+    pub(crate) fn shown(&self, process: usize, life: u32, text: &[u8]) {
+        let mut judge = self.judge.lock().unwrap();
+        versions(text).for_each(|version| judge.shown(process, life, version));
     }
 
     pub(crate) fn report(&self, violation: Option<(&'static str, String)>) {
@@ -193,6 +206,11 @@ impl Run {
         );
         story.sort_by_key(|(at, _)| *at);
         story
+    }
+
+    /// Every request, with all that is known of it.
+    pub(crate) fn log(&self) -> Vec<String> {
+        self.ledger.lock().unwrap().iter().map(|entry| format!("{entry:?}")).collect()
     }
 
     // --- the world
@@ -225,6 +243,12 @@ impl Run {
     pub(crate) fn remove_bare(&self, hpa: usize) {
         self.cluster.remove_scale(&path(hpa));
     }
+}
+
+/// Every `resourceVersion` in a text.
+fn versions(text: &[u8]) -> impl Iterator<Item = &str> {
+    let text = std::str::from_utf8(text).unwrap_or_default();
+    text.split("\"resourceVersion\":\"").skip(1).filter_map(|rest| rest.split('"').next())
 }
 
 fn path(hpa: usize) -> ScalePath {

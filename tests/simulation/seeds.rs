@@ -12,7 +12,11 @@ use std::time::Duration;
 use crate::generate::generate;
 use crate::plan::{FaultKind, Kept, Plan};
 use crate::plants::Plant;
+use crate::shrink::shrink;
 use crate::trial::{Trial, attempt};
+
+/// So many failures are told in full.
+const TOLD: u64 = 3;
 
 /// Told, captured or not.
 pub(crate) fn say(text: &str) {
@@ -108,8 +112,11 @@ pub(crate) fn run(seeds: &Range<u64>, plant: Option<Plant>) -> u64 {
                     let trial = attempt(&plan, &kept, plant);
                     let failed = tally.lock().unwrap().failures;
                     tally.lock().unwrap().add(&plan, &trial);
-                    if trial.violation.is_some() && failed < 3 {
-                        say(&told(&plan, &kept, &trial));
+                    if trial.violation.is_some() && failed < TOLD {
+                        let (kept, trial) = shrink(&plan, kept, trial, plant);
+                        say(&told(&plan, &kept, &trial, plant));
+                    } else if let Some(violation) = &trial.violation {
+                        say(&format!("seed {seed}: {}", violation.invariant));
                     }
                 }
             });
@@ -120,18 +127,28 @@ pub(crate) fn run(seeds: &Range<u64>, plant: Option<Plant>) -> u64 {
     tally.failures
 }
 
+/// The first of some seeds that finds a planted bug.
+pub(crate) fn finds(plant: Plant, seeds: Range<u64>) -> Option<(u64, &'static str)> {
+    seeds.into_iter().find_map(|seed| {
+        let plan = Arc::new(generate(seed));
+        let trial = attempt(&plan, &Kept::all(&plan), Some(plant));
+        trial.violation.map(|violation| (seed, violation.invariant))
+    })
+}
+
 /// A failure: what broke, and what led to it.
-fn told(plan: &Plan, kept: &Kept, trial: &Trial) -> String {
+fn told(plan: &Plan, kept: &Kept, trial: &Trial, plant: Option<Plant>) -> String {
     let violation = trial.violation.as_ref().unwrap();
     let seed = plan.seed;
     let mut text = format!(
         "seed {seed}: {} does not hold at {:?}: {}\n",
         violation.invariant, violation.at, violation.text
     );
+    let plant = plant.map_or_else(String::new, |plant| format!("CONCERTINA_PLANT={} ", plant.name()));
+    let next = seed + 1;
     let _ = writeln!(
         text,
-        "CONCERTINA_SEEDS={seed}..{} CONCERTINA_KEEP={kept} cargo test --release --test simulation",
-        seed + 1
+        "CONCERTINA_SEEDS={seed}..{next} CONCERTINA_KEEP={kept} {plant}cargo test --release --test simulation nothing_is_lost"
     );
     let scene = &plan.scene;
     let _ = writeln!(

@@ -1,7 +1,7 @@
 //! The way between one life of a process and the cluster: latency, faults, the ledger, and a planted bug if there is one.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -27,6 +27,15 @@ pub(crate) struct Way {
     pub(crate) life: u32,
     /// The end of this life, as all others see it.
     pub(crate) cut: CancellationToken,
+    /// What a planted bug remembers.
+    pub(crate) bug: Mutex<Bug>,
+}
+
+/// What a planted bug remembers in one life of a process.
+#[derive(Debug, Default)]
+pub(crate) struct Bug {
+    stopped_by: Option<Option<usize>>,
+    scales: BTreeMap<Option<usize>, Whole>,
 }
 
 impl Link for Way {
@@ -49,6 +58,24 @@ impl Way {
             None => self.far(exchange, server).await,
             Some(plant) => plant.on_the_way(self, exchange, server).await,
         }
+    }
+
+    /// One HPA stops all others.
+    pub(crate) fn stopped_by(&self, hpa: Option<usize>) {
+        self.bug.lock().unwrap().stopped_by = Some(hpa);
+    }
+
+    pub(crate) fn is_stopped(&self, hpa: Option<usize>) -> bool {
+        self.bug.lock().unwrap().stopped_by.is_some_and(|by| by != hpa)
+    }
+
+    /// A Scale as it was when it was read first.
+    pub(crate) fn first_scale(&self, hpa: Option<usize>, answer: Answer) -> Answer {
+        let Answer::Whole(whole) = answer else { return answer };
+        if whole.code != 200 {
+            return Answer::Whole(whole);
+        }
+        Answer::Whole(self.bug.lock().unwrap().scales.entry(hpa).or_insert(whole).clone())
     }
 
     fn struck(&self, kinds: &[FaultKind], subject: Subject) -> Option<Strike> {
@@ -86,6 +113,9 @@ impl Way {
         let (answer, intact) = self.after(subject, answer).await;
         self.travel(draw + 1).await;
         self.run.answered(number, answer.code(), intact);
+        if let (Answer::Whole(whole), Class::ListHpas) = (&answer, subject.class) {
+            self.run.shown(self.process, self.life, &whole.body);
+        }
         match answer {
             Answer::Pieces(pieces) => Answer::Pieces(self.watch(subject, number as u64, pieces)),
             answer => answer,
@@ -173,7 +203,10 @@ impl Way {
             K::MetricsHuge,
         ];
         match self.struck(&kinds, subject) {
-            Some(strike) => (mangle(&strike, whole), false),
+            Some(strike) => {
+                let broken = matches!(strike.kind, K::MetricsCut | K::MetricsKind | K::MetricsEmpty);
+                (mangle(&strike, whole), !broken)
+            }
             None => (Answer::Whole(whole), true),
         }
     }
@@ -185,6 +218,9 @@ impl Way {
             Lines { way: self, subject, pieces, number, seen: 0, lines: VecDeque::new(), changes, end: None };
         Box::pin(futures::stream::unfold(lines, |mut lines| async move {
             let piece = lines.next().await?;
+            if let (Ok(piece), Class::WatchHpas) = (&piece, lines.subject.class) {
+                lines.way.run.shown(lines.way.process, lines.way.life, piece);
+            }
             Some((piece, lines))
         }))
     }

@@ -37,10 +37,6 @@ impl Weather {
         self.active.retain(|active| active.number != number);
     }
 
-    pub(crate) fn clear(&mut self) {
-        self.active.clear();
-    }
-
     pub(crate) fn is_clear(&self) -> bool {
         self.active.is_empty()
     }

@@ -9,6 +9,7 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use crate::judge::Finding;
 use crate::plan::{Act, Action, Fault, FaultKind, HpaPlan, Kept, Plan, Poison, Scene};
 use crate::plants::Plant;
 use crate::process::Process;
@@ -128,15 +129,32 @@ async fn each_second(run: &Arc<Run>, processes: &mut [Process]) {
             run.put_bare(hpa, scale.spec_replicas, scale.spec_replicas);
         }
     }
-    for process in processes {
+    for process in processes.iter_mut() {
+        if run.plant == Some(Plant::Forgetful) && now.as_secs() % 120 == 0 {
+            process.clock.jump(SignedDuration::from_hours(1));
+        }
         let panicked = process.look(run, SECOND).await;
         run.report(panicked.map(|text| ("no panic", text)));
         if process.starts.is_some_and(|at| at <= now) {
             process.start(run);
         }
     }
-    let violation = run.judge.lock().unwrap().second(now);
+    let (violation, gone) = {
+        let mut judge = run.judge.lock().unwrap();
+        (judge.second(now), judge.forgotten(now))
+    };
     run.report(violation);
+    if now.as_secs() % 15 == 0 && !gone.is_empty() {
+        run.report(nothing_is_counted_for_what_is_gone(&gone, processes));
+    }
+}
+
+/// 9. No metric tells of an HPA that is gone.
+fn nothing_is_counted_for_what_is_gone(gone: &[usize], processes: &[Process]) -> Finding {
+    let texts: Vec<_> = processes.iter().map(|process| process.telemetry.render()).collect();
+    let named = |hpa: &&usize| texts.iter().any(|text| text.contains(&format!("\"{}\"", Scene::name(**hpa))));
+    let left = gone.iter().find(named)?;
+    Some(("nothing is left of what is gone", format!("h{left} is gone and still in the metrics")))
 }
 
 fn take(run: &Arc<Run>, processes: &mut [Process], step: Step<'_>) {
@@ -265,7 +283,6 @@ fn set_replicas(run: &Arc<Run>, number: usize, replicas: i64) {
         object["spec"]["replicas"] = replicas.into();
         run.cluster.update(object).unwrap();
     }
-    run.judge.lock().unwrap().scaled_by_hand(number);
 }
 
 fn create_hpa(run: &Arc<Run>, number: usize, hpa: &HpaPlan) {
