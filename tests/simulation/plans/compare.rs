@@ -8,7 +8,7 @@
 //! - events and `lastScaleTime` of the sync in which the process died: what it had not sent yet nobody knows any more;
 //! - the texts of `SuccessfulRescale` where only the last count is compared.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -86,7 +86,9 @@ pub(crate) fn differences(
     note("HPAs", keys(one), keys(other));
     for (key, (status, scaled)) in &one.statuses {
         if let Some((got, got_scaled)) = other.statuses.get(key) {
-            note(&format!("status of {key}"), status.to_string(), got.to_string());
+            for (path, one, other) in parts("", status, got) {
+                note(&format!("status of {key}: {path}"), one, other);
+            }
             if !rescue {
                 let what = format!("whether {key} has a lastScaleTime");
                 note(&what, scaled.to_string(), got_scaled.to_string());
@@ -108,6 +110,24 @@ pub(crate) fn differences(
         }
     }
     found
+}
+
+/// Where two values part: path and both texts.
+fn parts(path: &str, one: &Value, other: &Value) -> Vec<(String, String, String)> {
+    match (one, other) {
+        (Value::Object(fields), Value::Object(others)) => {
+            let names: BTreeSet<&String> = fields.keys().chain(others.keys()).collect();
+            let inner =
+                names.into_iter().map(|name| parts(&format!("{path}.{name}"), &one[name], &other[name]));
+            inner.flatten().collect()
+        }
+        (Value::Array(items), Value::Array(others)) if items.len() == others.len() => {
+            let pairs = items.iter().zip(others).enumerate();
+            pairs.flat_map(|(at, (one, other))| parts(&format!("{path}[{at}]"), one, other)).collect()
+        }
+        _ if one == other => Vec::new(),
+        _ => vec![(path.to_owned(), one.to_string(), other.to_string())],
+    }
 }
 
 /// The counts that were written, by target, in order.

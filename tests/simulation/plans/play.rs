@@ -107,8 +107,9 @@ impl Healing<'_> {
     }
 }
 
-/// How long a fault's effects may last: until there is a process again, or the event has come; two periods; and the
-/// longest window or policy period of the scenario, which may begin anew in a new process.
+/// How long a fault's effects may last: until there is a process again, or the event has come; the longest window or
+/// policy period of the scenario, which may begin anew in a new process, and up to a period until a sync finds it over; and
+/// the two periods within which all must be as without the fault.
 fn healing(scenario: &Scenario, fault: Option<Fault>) -> Duration {
     let gone = match fault {
         None => return Duration::ZERO,
@@ -118,7 +119,7 @@ fn healing(scenario: &Scenario, fault: Option<Fault>) -> Duration {
         Some(Fault::Late(_, delay)) => delay,
     };
     let period = Config::default().sync_period;
-    gone + 2 * period + Duration::from_secs(longest(scenario))
+    gone + 3 * period + Duration::from_secs(longest(scenario))
 }
 
 /// The longest window or policy period, in seconds.
