@@ -6,11 +6,15 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+#[path = "exhaustive/bounds.rs"]
+mod bounds;
 #[path = "exhaustive/model.rs"]
 mod model;
 /// The conversions, which the crate keeps to itself.
 #[path = "../src/number.rs"]
 mod number;
+#[path = "exhaustive/rates.rs"]
+mod rates;
 #[path = "exhaustive/rounding.rs"]
 mod rounding;
 #[path = "exhaustive/saturation.rs"]

@@ -1,8 +1,8 @@
 //! An HPA, its Scale and its pods as a proof puts them together, and what the core decides for them.
 
 use std::num::NonZero;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use autoscaling::history::History;
 use autoscaling::pod::{
@@ -81,7 +81,8 @@ impl Workload {
     }
 
     pub(crate) fn decide(&self, answer: Answer, history: &History, now: Timestamp) -> Decision {
-        let scale = Scale::new(self.current, self.status_replicas, "app=web").unwrap();
+        let scale =
+            Scale { replicas: self.current, status_replicas: self.status_replicas, ..SELECTED.clone() };
         let plan = plan(&self.hpa(), Ok(scale), |_| Overlap::None, &self.settings);
         let answers = Answers { metrics: vec![Some(Ok(answer))], pods: &self.pods };
         decide(&self.hpa(), &plan, &answers, history, &self.settings, now)
@@ -92,6 +93,9 @@ impl Workload {
         self.decide(answer, &History::default(), NOW).explanation().proposal
     }
 }
+
+/// A Scale with a selector; parsed once.
+static SELECTED: LazyLock<Scale> = LazyLock::new(|| Scale::new(0, 0, "app=web").unwrap());
 
 /// The time of decisions whose time does not matter.
 pub(crate) const NOW: Timestamp = Timestamp::constant(1_000_000, 0);
