@@ -25,6 +25,7 @@ use crate::api::jitter::Jitter;
 use crate::api::kubeconfig::{self, KubeconfigError};
 use crate::cli::Config;
 use crate::clock::SharedClock;
+use crate::controller::Observers;
 use crate::election;
 use crate::permissions;
 use crate::serve::{Access, Component, Endpoints, Health, PARITY, ServeError, Server};
@@ -83,6 +84,8 @@ pub struct Surroundings {
     pub clock: SharedClock,
     /// Who this process is among the candidates for the Lease.
     pub identity: String,
+    /// Who else is told of concluded syncs.
+    pub observers: Observers,
 }
 
 /// Runs the controller until `stop`, then ends in order.
@@ -96,7 +99,8 @@ pub async fn run(config: &Config, clock: SharedClock, stop: CancellationToken) -
     let options = ClientOptions { observer: Some(Arc::new(counted)), ..client_options(config, &telemetry) };
     let clients = Clients::new(&cluster, &options)?;
     let server = cluster.cluster_url.to_string();
-    let surroundings = Surroundings { server, clock, identity: election::identity()? };
+    let identity = election::identity()?;
+    let surroundings = Surroundings { server, clock, identity, observers: Observers::new() };
     run_with(config, &clients, surroundings, telemetry, stop).await
 }
 
@@ -114,7 +118,7 @@ pub async fn run_with(
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    let Surroundings { server, clock, identity } = surroundings;
+    let Surroundings { server, clock, identity, observers } = surroundings;
     let access = Access::new(config, clients, &client_options(config, &telemetry), Arc::clone(&clock))?;
     let listening = Server::bind(&config.serving)?;
     let health = Health::new();
@@ -128,7 +132,7 @@ pub async fn run_with(
         config,
         clock: Arc::clone(&clock),
         telemetry: telemetry.clone(),
-        observers: Guard::observers(guard.as_ref()),
+        observers: Guard::observers(guard.as_ref()).into_iter().chain(observers).collect(),
         seed,
     };
     let assembly = Assembly::start(parts, &watches);
