@@ -88,8 +88,7 @@ impl Memory {
             status: &sync.hpa.status,
         };
         let decision = decide(&hpa, plan, sync.answers, &ideal.history, &self.settings, sync.at);
-        let again =
-            conclude(&hpa, decision, sync.outcome, &self.settings, witness.clock.now());
+        let again = conclude(&hpa, decision, sync.outcome, &self.settings, witness.clock.now());
         ideal.history.commit(&again.changes);
         let (got, wanted) = (told(sync.conclusion), told(&again));
         (got != wanted).then(|| format!("{}: decided {got}, with all its past {wanted}", sync.hpa.key))
