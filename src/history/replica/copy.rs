@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use autoscaling::history::History;
 use tokio::time::Instant;
 
-use super::wire::{Part, decode};
+use super::wire::Part;
 use crate::controller::{Controller, Revision};
 
 /// An HPA that this process does not know yet may be new: so long its history is kept all the same. It comes again with
@@ -94,12 +95,12 @@ impl Copy {
         let mut copied: BTreeMap<_, _> = kept;
         copied.extend(coming.into_iter().flatten());
         for uid in uids(controller) {
-            let history = copied.remove(&uid).and_then(|kept| decode(&kept.bytes).ok());
+            let history = copied.remove(&uid).and_then(|kept| History::decode(&kept.bytes).ok());
             match history {
                 Some(history) if in_order => controller.histories.seed(&uid, history),
                 Some(history) => {
                     inheritance = Inheritance::CutOff;
-                    controller.histories.inherit(&uid, history);
+                    controller.histories.inherit(&uid, history.inherit());
                 }
                 // What that leader did not know, nobody needs to.
                 None if in_order => controller.histories.forget(&uid),

@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use autoscaling::history::History;
+use autoscaling::history::{History, HistoryError};
 
 use crate::controller::{Changed, Revision};
 
@@ -55,12 +55,12 @@ pub(super) enum PartError {
     #[error("it is cut off or goes on after its end")]
     Length,
     /// A history cannot be read.
-    #[error("the history of the HPA with UID {uid}: {reason}")]
+    #[error("the history of the HPA with UID {uid}: {source}")]
     History {
         /// The HPA.
         uid: Arc<str>,
         /// What is wrong.
-        reason: String,
+        source: HistoryError,
     },
 }
 
@@ -93,7 +93,7 @@ impl Writer {
     pub(super) fn add(&mut self, changed: &Changed) {
         self.anew |= changed.anew;
         for (uid, history) in &changed.histories {
-            let encoded = encode(history);
+            let encoded = history.encode();
             let lengths = (u8::try_from(uid.len()), u32::try_from(encoded.len()));
             // A UID has 36 bytes, and a history is bounded.
             let (Ok(name), Ok(length)) = lengths else { continue };
@@ -134,7 +134,8 @@ impl Part {
             let uid: Arc<str> = uid.into();
             let length = u32::from_be_bytes(rest.array()?);
             let encoded = rest.slice(usize::try_from(length).map_err(|_| PartError::Length)?)?;
-            decode(encoded).map_err(|reason| PartError::History { uid: Arc::clone(&uid), reason })?;
+            History::decode(encoded)
+                .map_err(|source| PartError::History { uid: Arc::clone(&uid), source })?;
             histories.push((uid, encoded.into()));
         }
         if !rest.0.is_empty() {
@@ -163,16 +164,6 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// One history, as it is sent and kept.
-fn encode(history: &History) -> Vec<u8> {
-    serde_json::to_vec(history).unwrap_or_default()
-}
-
-/// One history that was sent.
-pub(super) fn decode(bytes: &[u8]) -> Result<History, String> {
-    serde_json::from_slice(bytes).map_err(|error| error.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use autoscaling::history::ScaleEvent;
@@ -181,7 +172,7 @@ mod tests {
 
     fn history(change: i32) -> History {
         let at = "2030-01-01T00:00:00.123456789Z".parse().unwrap();
-        History { scale_ups: vec![ScaleEvent { at, change }], ..History::default() }
+        History { scale_ups: vec![ScaleEvent::new(at, change)], ..History::default() }
     }
 
     fn answer() -> Vec<u8> {
@@ -198,7 +189,7 @@ mod tests {
         let part = Part::read(&answer()).unwrap();
         assert_eq!((part.anew, part.more, part.last), (true, false, true));
         assert_eq!(part.upto, Revision { epoch: u64::MAX, change: 9 });
-        let read = part.histories.iter().map(|(uid, bytes)| (&**uid, decode(bytes).unwrap()));
+        let read = part.histories.iter().map(|(uid, bytes)| (&**uid, History::decode(bytes).unwrap()));
         assert_eq!(read.collect::<Vec<_>>(), [("one", history(1)), ("other", history(2))]);
     }
 
