@@ -37,6 +37,7 @@ impl Process {
             clock: Arc::clone(&stage.clock),
             identity: identity.to_owned(),
             observers: Vec::new(),
+            link: None,
         };
         let (stopped, counted) = (stop.clone(), telemetry.clone());
         let running =
