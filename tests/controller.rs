@@ -46,6 +46,8 @@ mod staleness;
 mod takeover;
 #[path = "controller/timing.rs"]
 mod timing;
+#[path = "controller/unknown.rs"]
+mod unknown;
 #[path = "controller/workloads.rs"]
 mod workloads;
 #[path = "controller/writes.rs"]

@@ -27,6 +27,8 @@ mod ledger;
 mod memory;
 #[path = "simulation/plan.rs"]
 mod plan;
+#[path = "simulation/plans/mod.rs"]
+mod plans;
 #[path = "simulation/plants.rs"]
 mod plants;
 #[path = "simulation/process.rs"]

@@ -47,6 +47,7 @@ pub mod kubeconfig;
 pub mod leases;
 pub mod limit;
 pub mod list;
+mod lru;
 pub mod mapper;
 pub mod metrics;
 pub mod reviews;

@@ -79,6 +79,7 @@ impl Parts<'_> {
             per_api: config.max_concurrent_metric_requests_per_api,
             total: config.max_concurrent_metric_requests,
             version_life: config.sync_period,
+            observer: Some(Arc::new(telemetry.clone())),
         };
         let event_options = EventOptions { gate: Some(Arc::clone(&clients.gate)), ..EventOptions::default() };
         let (events, sender) = Recorder::new(clients.core.clone(), Arc::clone(&clock), event_options);

@@ -228,6 +228,18 @@ pub(super) const REQUESTS: Declaration = counter(
     "Number of HTTP requests, by status code and by the resource and verb that a role must allow.",
     "The same requests by what a role must allow. Names of metrics show as `*`.",
 );
+pub(super) const METRICS_API_DOWN: Declaration = gauge(
+    "concertina_metrics_api_down",
+    &["api"],
+    "1 while a metrics API fails as a whole and is asked about once a second only, 0 otherwise.",
+    "1 while a metrics API fails as a whole: it is then asked about once a second.",
+);
+pub(super) const SPARED_QUERIES: Declaration = counter(
+    "concertina_spared_metric_queries_total",
+    &["api"],
+    "Queries that were answered with their last error because their metrics API is down.",
+    "Queries that were answered with their last error instead of being asked, because their metrics API is down.",
+);
 pub(super) const CLOCK_SKEW: Declaration = gauge(
     "concertina_clock_skew_seconds",
     &[],
@@ -365,7 +377,10 @@ pub const GROUPS: &[Group] = &[
             &LONGEST_RUNNING_SECONDS,
         ],
     },
-    Group { title: "Requests", metrics: &[&REST_REQUESTS, &REST_SECONDS, &REQUESTS, &CLOCK_SKEW] },
+    Group {
+        title: "Requests",
+        metrics: &[&REST_REQUESTS, &REST_SECONDS, &REQUESTS, &METRICS_API_DOWN, &SPARED_QUERIES, &CLOCK_SKEW],
+    },
     Group {
         title: "Caches and watches",
         metrics: &[&CACHE_OBJECTS, &WATCH_RESTARTS, &WATCH_AGE, &EVENTS_DROPPED],

@@ -27,6 +27,7 @@ use super::labels::{
 pub use super::negotiation::Format;
 use super::{exposition, process};
 use crate::api::call::Call;
+use crate::api::metrics::ApiObserver;
 
 type Float = Gauge<f64, AtomicU64>;
 type Histograms<L> = Family<L, Histogram, Buckets>;
@@ -62,6 +63,8 @@ struct Inner {
     rest_requests: Family<ByAnswer, Counter>,
     rest_seconds: Histograms<ByHost>,
     requests: Family<ByRequest, Counter>,
+    metrics_api_down: Family<ByApi, Gauge>,
+    spared_queries: Family<ByApi, Counter>,
     clock_skew: Float,
     cache_objects: Family<ByResource, Gauge>,
     watch_restarts: Family<ByRestart, Counter>,
@@ -103,6 +106,11 @@ impl Metrics {
         let mut registry = Registry::default();
         let mut inner = Inner::register(&mut registry);
         inner.registry = registry;
+        for api in [Api::Resource, Api::Custom, Api::External] {
+            // Shown from the beginning, so that an alert sees the first failure as a change.
+            inner.metrics_api_down.get_or_create(&by_api(api)).set(0);
+            inner.spared_queries.get_or_create(&by_api(api));
+        }
         Self(Arc::new(inner))
     }
 
@@ -297,11 +305,11 @@ impl Inner {
         add(to, &declared::BUILD, build);
         let ages = Family::new_with_constructor(Buckets(declared::METRICS_AGE.buckets));
         let ages = add(to, &declared::METRICS_AGE, ages);
-        let age = |api| ages.get_or_create_owned(&ByApi { api });
+        let age = |api| ages.get_or_create_owned(&by_api(api));
         Self {
-            resource_age: age("metrics.k8s.io"),
-            custom_age: age("custom.metrics.k8s.io"),
-            external_age: age("external.metrics.k8s.io"),
+            resource_age: age(Api::Resource),
+            custom_age: age(Api::Custom),
+            external_age: age(Api::External),
             registry: Registry::default(),
             before_render: Mutex::default(),
             stands_by: AtomicBool::new(false),
@@ -324,6 +332,8 @@ impl Inner {
             rest_requests: add(to, &declared::REST_REQUESTS, Family::default()),
             rest_seconds: histograms(to, &declared::REST_SECONDS),
             requests: add(to, &declared::REQUESTS, Family::default()),
+            metrics_api_down: add(to, &declared::METRICS_API_DOWN, Family::default()),
+            spared_queries: add(to, &declared::SPARED_QUERIES, Family::default()),
             clock_skew: add(to, &declared::CLOCK_SKEW, Gauge::default()),
             cache_objects: add(to, &declared::CACHE_OBJECTS, Family::default()),
             watch_restarts: add(to, &declared::WATCH_RESTARTS, Family::default()),
@@ -335,6 +345,25 @@ impl Inner {
             shadow: add(to, &declared::SHADOW, Family::default()),
         }
     }
+}
+
+impl ApiObserver for Metrics {
+    fn down(&self, api: Api, down: bool) {
+        self.0.metrics_api_down.get_or_create(&by_api(api)).set(down.into());
+    }
+
+    fn spared(&self, api: Api) {
+        self.0.spared_queries.get_or_create(&by_api(api)).inc();
+    }
+}
+
+fn by_api(api: Api) -> ByApi {
+    let api = match api {
+        Api::Resource => "metrics.k8s.io",
+        Api::Custom => "custom.metrics.k8s.io",
+        Api::External => "external.metrics.k8s.io",
+    };
+    ByApi { api }
 }
 
 /// Registers a metric under its full name; prometheus-client appends `_total` to counters by itself.
