@@ -29,6 +29,7 @@ use crate::api::kubeconfig::{self, KubeconfigError};
 use crate::api::peers::Peers;
 use crate::cli::Config;
 use crate::clock::SharedClock;
+use crate::controller::Observers;
 use crate::election;
 use crate::history::replica::Source;
 use crate::history::replica::link::{Link, Served};
@@ -91,6 +92,8 @@ pub struct Surroundings {
     pub identity: String,
     /// How replicas reach each other; without it, no history is copied.
     pub link: Option<Arc<dyn Link>>,
+    /// Who else is told of concluded syncs.
+    pub observers: Observers,
 }
 
 /// Runs the controller until `stop`, then ends in order.
@@ -108,7 +111,8 @@ pub async fn run(config: &Config, clock: SharedClock, stop: CancellationToken) -
     let peers =
         elected.then(|| Peers::new(&clients, &cluster.cluster_url, config.serving.advertised)).flatten();
     let link = peers.map(|peers| Arc::new(peers) as Arc<dyn Link>);
-    let surroundings = Surroundings { server, clock, identity: election::identity()?, link };
+    let identity = election::identity()?;
+    let surroundings = Surroundings { server, clock, identity, link, observers: Observers::new() };
     run_with(config, &clients, surroundings, telemetry, stop).await
 }
 
@@ -126,7 +130,7 @@ pub async fn run_with(
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    let Surroundings { server, clock, identity, link } = surroundings;
+    let Surroundings { server, clock, identity, link, observers } = surroundings;
     let access = Access::new(config, clients, &client_options(config, &telemetry), Arc::clone(&clock))?;
     let listening = Server::bind(&config.serving)?;
     let health = Health::new();
@@ -140,7 +144,7 @@ pub async fn run_with(
         config,
         clock: Arc::clone(&clock),
         telemetry: telemetry.clone(),
-        observers: Guard::observers(guard.as_ref()),
+        observers: Guard::observers(guard.as_ref()).into_iter().chain(observers).collect(),
         seed,
     };
     let assembly = Assembly::start(parts, &watches);
