@@ -90,10 +90,10 @@ pub struct Surroundings {
     pub clock: SharedClock,
     /// Who this process is among the candidates for the Lease.
     pub identity: String,
-    /// Who else is told of concluded syncs.
-    pub observers: Observers,
     /// How replicas reach each other; without it, no history is copied.
     pub link: Option<Arc<dyn Link>>,
+    /// Who else is told of concluded syncs.
+    pub observers: Observers,
 }
 
 /// Runs the controller until `stop`, then ends in order.
@@ -112,7 +112,7 @@ pub async fn run(config: &Config, clock: SharedClock, stop: CancellationToken) -
         elected.then(|| Peers::new(&clients, &cluster.cluster_url, config.serving.advertised)).flatten();
     let link = peers.map(|peers| Arc::new(peers) as Arc<dyn Link>);
     let identity = election::identity()?;
-    let surroundings = Surroundings { server, clock, identity, observers: Observers::new(), link };
+    let surroundings = Surroundings { server, clock, identity, link, observers: Observers::new() };
     run_with(config, &clients, surroundings, telemetry, stop).await
 }
 
@@ -130,7 +130,7 @@ pub async fn run_with(
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    let Surroundings { server, clock, identity, observers, link } = surroundings;
+    let Surroundings { server, clock, identity, link, observers } = surroundings;
     let access = Access::new(config, clients, &client_options(config, &telemetry), Arc::clone(&clock))?;
     let listening = Server::bind(&config.serving)?;
     let health = Health::new();
