@@ -8,8 +8,12 @@
 
 #[path = "exhaustive/bounds.rs"]
 mod bounds;
+#[path = "exhaustive/metric_model.rs"]
+mod metric_model;
 #[path = "exhaustive/model.rs"]
 mod model;
+#[path = "exhaustive/monotonicity.rs"]
+mod monotonicity;
 /// The conversions, which the crate keeps to itself.
 #[path = "../src/number.rs"]
 mod number;
