@@ -17,6 +17,8 @@ mod monotonicity;
 /// The conversions, which the crate keeps to itself.
 #[path = "../src/number.rs"]
 mod number;
+#[path = "exhaustive/pods.rs"]
+mod pods;
 #[path = "exhaustive/rates.rs"]
 mod rates;
 #[path = "exhaustive/rounding.rs"]
