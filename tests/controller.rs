@@ -36,6 +36,8 @@ mod permissions;
 mod process;
 #[path = "controller/repeatable.rs"]
 mod repeatable;
+#[path = "controller/replication.rs"]
+mod replication;
 #[path = "controller/server.rs"]
 mod server;
 #[path = "controller/shadow.rs"]
@@ -46,6 +48,8 @@ mod staleness;
 mod takeover;
 #[path = "controller/timing.rs"]
 mod timing;
+#[path = "controller/unknown.rs"]
+mod unknown;
 #[path = "controller/workloads.rs"]
 mod workloads;
 #[path = "controller/writes.rs"]

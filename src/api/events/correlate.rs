@@ -10,7 +10,7 @@ use autoscaling::event::{EventIntent, EventKind};
 use jiff::Timestamp;
 
 use super::EventTarget;
-use super::lru::Lru;
+use crate::api::lru::Lru;
 
 /// Keys remembered by each of the three steps.
 const CACHE: usize = 4096;
