@@ -158,7 +158,7 @@ pub async fn run_with(
     let endpoints = Endpoints::new(health, metrics, assembly.decisions.clone())
         .with_component(component)
         .with_json(PARITY, Parity::page(assembly.parity.clone()))
-        .with_history(Source::page(source.clone()));
+        .with_history(Source::page(source.clone()), config.watch_namespaces.clone());
     let (secure, plain) = (listening.secure_address(), listening.plain_address());
     if let Some(link) = &link {
         let certificate = Arc::new(listening.certificate());

@@ -126,6 +126,12 @@ impl Follower {
         inheritance
     }
 
+    /// How many histories are copied.
+    #[cfg(all(test, feature = "tools"))]
+    pub(super) fn len(&self) -> usize {
+        self.copy.len()
+    }
+
     /// Waits for a leader that can be asked.
     async fn leader(&mut self) -> Leader {
         let standing = &mut self.parts.standing;
