@@ -41,6 +41,7 @@ pub mod error;
 pub mod events;
 #[cfg(feature = "tools")]
 pub mod forward;
+mod fresh;
 pub mod gate;
 mod items;
 pub mod jitter;

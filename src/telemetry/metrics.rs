@@ -136,7 +136,7 @@ impl Metrics {
         for api in [Api::Resource, Api::Custom, Api::External] {
             // Shown from the beginning, so that an alert sees the first failure as a change.
             inner.metrics_api_down.get_or_create(&by_api(api)).set(0);
-            inner.spared_queries.get_or_create(&by_api(api)).inc_by(0);
+            inner.spared_queries.get_or_create_owned(&by_api(api));
         }
         Self(Arc::new(inner))
     }
