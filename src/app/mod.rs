@@ -26,6 +26,7 @@ use crate::api::kubeconfig::{self, KubeconfigError};
 use crate::cli::Config;
 use crate::clock::SharedClock;
 use crate::election;
+use crate::history::replica::link::Link;
 use crate::permissions;
 use crate::serve::{Access, Component, Endpoints, Health, PARITY, ServeError, Server};
 use crate::shadow::Parity;
@@ -83,6 +84,8 @@ pub struct Surroundings {
     pub clock: SharedClock,
     /// Who this process is among the candidates for the Lease.
     pub identity: String,
+    /// How replicas reach each other; without it, no history is copied.
+    pub link: Option<Arc<dyn Link>>,
 }
 
 /// Runs the controller until `stop`, then ends in order.
@@ -96,7 +99,7 @@ pub async fn run(config: &Config, clock: SharedClock, stop: CancellationToken) -
     let options = ClientOptions { observer: Some(Arc::new(counted)), ..client_options(config, &telemetry) };
     let clients = Clients::new(&cluster, &options)?;
     let server = cluster.cluster_url.to_string();
-    let surroundings = Surroundings { server, clock, identity: election::identity()? };
+    let surroundings = Surroundings { server, clock, identity: election::identity()?, link: None };
     run_with(config, &clients, surroundings, telemetry, stop).await
 }
 
@@ -114,7 +117,7 @@ pub async fn run_with(
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    let Surroundings { server, clock, identity } = surroundings;
+    let Surroundings { server, clock, identity, link: _ } = surroundings;
     let access = Access::new(config, clients, &client_options(config, &telemetry), Arc::clone(&clock))?;
     let listening = Server::bind(&config.serving)?;
     let health = Health::new();

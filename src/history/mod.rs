@@ -1,7 +1,8 @@
-//! What is remembered of HPAs, beyond the life of one process.
+//! Histories that survive the process that made them.
 
 pub mod checkpoint;
 pub mod rebuild;
+pub mod replica;
 mod restore;
 
 pub use self::restore::{Restored, restore};

@@ -36,6 +36,7 @@ impl Process {
             server: "http://embedded/".to_owned(),
             clock: Arc::clone(&stage.clock),
             identity: identity.to_owned(),
+            link: None,
         };
         let (stopped, counted) = (stop.clone(), telemetry.clone());
         let running =
