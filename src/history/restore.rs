@@ -39,7 +39,7 @@ pub async fn restore(
     mut checkpoint: Option<&mut Checkpoint>,
 ) -> Restored {
     let mut restored = Restored::default();
-    let mut hpas = controller.hpas.all();
+    let mut hpas: Vec<_> = controller.hpas.all().into_values().collect();
     hpas.retain(|hpa| controller.histories.get(&hpa.uid).recommendations.is_empty());
 
     if let Some(checkpoint) = &mut checkpoint {
@@ -138,7 +138,7 @@ fn after_crash(mut history: History, hpa: &HpaRecord, controller: &Controller, n
 
 /// The longest window over which recommendations of an HPA matter.
 fn longest_window(hpa: &HpaRecord, controller: &Controller) -> SignedDuration {
-    let default = controller.settings.downscale_stabilization;
+    let default = SignedDuration::try_from(controller.settings.downscale_stabilization).unwrap_or(SignedDuration::MAX);
     let seconds = hpa.spec.behavior.iter().flat_map(|behavior| {
         [&behavior.scale_up, &behavior.scale_down].map(|rules| rules.stabilization_window_seconds)
     });
