@@ -9,9 +9,9 @@ use std::ops::Bound;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use autoscaling::history::{Changes, History, ScaleEvent};
+use autoscaling::history::{Added, Changes, Direction, History, ScaleEvent};
 use autoscaling::spec::Behavior;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 /// The histories of all HPAs.
 #[derive(Debug, Default)]
@@ -104,8 +104,8 @@ impl Histories {
         }
     }
 
-    /// Remembers a rescale that the watch shows, unless it is remembered already.
-    pub fn remember(&self, uid: &Arc<str>, behavior: &Behavior, rescale: SeenRescale) {
+    /// Remembers a rescale that the watch shows now, unless it is remembered already.
+    pub fn remember(&self, uid: &Arc<str>, behavior: &Behavior, rescale: SeenRescale, now: Timestamp) {
         let SeenRescale { at, from, to } = rescale;
         self.change(uid, |history| {
             let events = if to > from { &history.scale_ups } else { &history.scale_downs };
@@ -117,7 +117,11 @@ impl Histories {
             // Of what happened within that second, only what is not remembered.
             let missing = i32::try_from(missing).unwrap_or(i32::MAX);
             let (from, to) = if to > from { (0, missing) } else { (missing, 0) };
-            let changes = history.rescaled(behavior, from, to, at);
+            let mut changes = Changes::rescaled(behavior, from, to, at);
+            if let Some((_, Added { entry, .. })) = &mut changes.scale_event {
+                entry.earliest = Some(at);
+                entry.at = end_of_second(at).min(now).max(at);
+            }
             history.commit(&changes);
             true
         });
@@ -127,8 +131,8 @@ impl Histories {
     /// there stay.
     pub fn inherit(&self, uid: &Arc<str>, mut known: History) {
         self.change(uid, |history| {
-            add_missing(&mut known.scale_ups, &history.scale_ups);
-            add_missing(&mut known.scale_downs, &history.scale_downs);
+            add_missing(&mut known, Direction::Up, &history.scale_ups);
+            add_missing(&mut known, Direction::Down, &history.scale_downs);
             *history = known;
             true
         });
@@ -222,14 +226,25 @@ fn total(events: &[ScaleEvent], second: Timestamp) -> u64 {
 }
 
 /// Adds what `ours` has within a second beyond what `theirs` has within it.
-fn add_missing(theirs: &mut Vec<ScaleEvent>, ours: &[ScaleEvent]) {
+fn add_missing(theirs: &mut History, direction: Direction, ours: &[ScaleEvent]) {
     for event in ours {
-        let missing = total(ours, event.at).saturating_sub(total(theirs, event.at));
+        let known = match direction {
+            Direction::Up => &theirs.scale_ups,
+            Direction::Down => &theirs.scale_downs,
+        };
+        let missing = total(ours, event.at).saturating_sub(total(known, event.at));
         let change = event.change.min(i32::try_from(missing).unwrap_or(i32::MAX));
         if change > 0 {
-            theirs.push(ScaleEvent { at: event.at, change });
+            // It takes nobody's slot.
+            let added = Added { entry: ScaleEvent { change, ..*event }, outdated_before: Timestamp::MIN };
+            theirs.commit(&Changes { scale_event: Some((direction, added)), ..Changes::default() });
         }
     }
+}
+
+/// The last instant that is told as this second.
+fn end_of_second(second: Timestamp) -> Timestamp {
+    second.checked_add(SignedDuration::from_nanos(999_999_999)).unwrap_or(Timestamp::MAX)
 }
 
 impl fmt::Display for Revision {
@@ -255,7 +270,7 @@ pub struct RevisionError;
 
 #[cfg(test)]
 mod tests {
-    use autoscaling::history::{Recommendation, Slot};
+    use autoscaling::history::Recommendation;
     use autoscaling::spec::{PolicyKind, ScalingPolicy, ScalingRules};
 
     use super::*;
@@ -265,8 +280,9 @@ mod tests {
     }
 
     fn recommends(replicas: i32) -> Changes {
-        let recommendation = Recommendation { at: at("01:00"), replicas };
-        Changes { recommendation: Some((Slot::Append, recommendation)), ..Changes::default() }
+        let entry = Recommendation { at: at("01:00"), replicas };
+        let added = Added { entry, outdated_before: Timestamp::MIN };
+        Changes { recommendation: Some(added), ..Changes::default() }
     }
 
     fn uids(changed: &Changed) -> Vec<&str> {
@@ -280,9 +296,17 @@ mod tests {
         Behavior { scale_up: rules.clone(), scale_down: rules }
     }
 
-    fn ups(events: &[(&str, i32)]) -> History {
-        let scale_ups = events.iter().map(|(time, change)| ScaleEvent { at: at(time), change: *change });
-        History { scale_ups: scale_ups.collect(), ..History::default() }
+    fn ups(events: &[ScaleEvent]) -> History {
+        History { scale_ups: events.to_vec(), ..History::default() }
+    }
+
+    fn event(time: &str, change: i32) -> ScaleEvent {
+        ScaleEvent::new(at(time), change)
+    }
+
+    /// What the watch has shown of a second that is over.
+    fn seen(time: &str, change: i32) -> ScaleEvent {
+        ScaleEvent { earliest: Some(at(time)), ..event(&format!("{time}.999999999"), change) }
     }
 
     #[test]
@@ -345,35 +369,42 @@ mod tests {
 
     #[test]
     fn a_rescale_that_is_remembered_already_is_not_counted_again() {
-        let rescale = |time, from, to| SeenRescale { at: at(time), from, to };
+        let rescale = |from, to| SeenRescale { at: at("01:00"), from, to };
+        let (before, known) = (event("00:05.25", 2), event("01:00.75", 3));
         let cases = [
-            ("new", vec![("00:05.25", 2)], rescale("01:00", 1, 4), vec![("00:05.25", 2), ("01:00", 3)]),
-            ("known", vec![("01:00.75", 3)], rescale("01:00", 1, 4), vec![("01:00.75", 3)]),
-            (
-                "known in part",
-                vec![("01:00.75", 3)],
-                rescale("01:00", 1, 6),
-                vec![("01:00.75", 3), ("01:00", 2)],
-            ),
+            ("new", vec![before], rescale(1, 4), vec![before, seen("01:00", 3)]),
+            ("known", vec![known], rescale(1, 4), vec![known]),
+            ("known in part", vec![known], rescale(1, 6), vec![known, seen("01:00", 2)]),
         ];
-        for (what, known, seen, expected) in cases {
+        for (what, remembered, rescale, expected) in cases {
             let (histories, uid) = (Histories::new(), Arc::from("a"));
-            histories.seed(&uid, ups(&known));
-            let before = histories.revision();
-            histories.remember(&uid, &behavior(), seen);
+            histories.seed(&uid, ups(&remembered));
+            let revision = histories.revision();
+            histories.remember(&uid, &behavior(), rescale, at("02:00"));
             assert_eq!(histories.get("a"), ups(&expected), "{what}");
-            assert_eq!(histories.revision() == before, known.len() == expected.len(), "{what}");
+            assert_eq!(histories.revision() == revision, remembered.len() == expected.len(), "{what}");
         }
+    }
+
+    #[test]
+    fn a_rescale_of_this_very_second_is_not_in_the_future() {
+        let (histories, uid) = (Histories::new(), Arc::from("a"));
+        let rescale = SeenRescale { at: at("01:00"), from: 1, to: 4 };
+        histories.remember(&uid, &behavior(), rescale, at("01:00.25"));
+        let expected = ScaleEvent { earliest: Some(at("01:00")), ..event("01:00.25", 3) };
+        assert_eq!(histories.get("a"), ups(&[expected]));
     }
 
     #[test]
     fn what_the_watch_has_shown_stays_beside_what_is_inherited_and_is_not_counted_twice() {
         let (histories, uid) = (Histories::new(), Arc::from("a"));
         for (time, to) in [("01:00", 4), ("02:00", 3)] {
-            histories.remember(&uid, &behavior(), SeenRescale { at: at(time), from: 1, to });
+            let rescale = SeenRescale { at: at(time), from: 1, to };
+            histories.remember(&uid, &behavior(), rescale, at("05:00"));
         }
-        histories.inherit(&uid, ups(&[("00:30.5", 1), ("01:00.25", 3)]));
-        assert_eq!(histories.get("a"), ups(&[("00:30.5", 1), ("01:00.25", 3), ("02:00", 2)]));
+        let theirs = [event("00:30.5", 1), event("01:00.25", 3)];
+        histories.inherit(&uid, ups(&theirs));
+        assert_eq!(histories.get("a"), ups(&[theirs[0], theirs[1], seen("02:00", 2)]));
     }
 
     #[test]

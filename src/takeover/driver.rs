@@ -325,7 +325,12 @@ impl TakeOver {
         let controller = self.controller.get().and_then(Weak::upgrade);
         let (Some(controller), Some(behavior)) = (controller, &hpa.spec.behavior) else { return };
         let foreign::ForeignRescale { at, from, to } = rescale;
-        controller.histories.remember(&hpa.uid, behavior, SeenRescale { at, from, to });
+        controller.histories.remember(
+            &hpa.uid,
+            behavior,
+            SeenRescale { at, from, to },
+            controller.clock.now(),
+        );
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

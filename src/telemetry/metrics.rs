@@ -75,6 +75,8 @@ struct Inner {
     checkpoint_writes: Family<ByOutcome, Counter>,
     checkpoint_bytes: Gauge,
     checkpoint_left_out: Gauge,
+    history_pulls: Family<ByOutcome, Counter>,
+    history_age: Family<ByName, Float>,
 }
 
 /// What a leader does while another controller may be at work on the same HPAs.
@@ -97,6 +99,31 @@ impl TakeOverState {
             Self::Observing => "observing",
             Self::Acting => "acting",
             Self::Holding => "holding",
+        }
+    }
+}
+
+/// How a standby's question for the leader's histories ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pull {
+    /// With what it asked for.
+    Ok,
+    /// Nobody answered, or somebody else.
+    Unreachable,
+    /// The leader answered with an error, or there was nothing to show to it.
+    Refused,
+    /// The answer could not be used.
+    Invalid,
+}
+
+impl Pull {
+    /// As the label `result` names it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Unreachable => "unreachable",
+            Self::Refused => "refused",
+            Self::Invalid => "invalid",
         }
     }
 }
@@ -270,6 +297,24 @@ impl Metrics {
         self.0.checkpoint_left_out.set(level(left_out));
     }
 
+    /// A standby asked the leader for its histories.
+    pub fn history_pulled(&self, result: Pull) {
+        self.0.history_pulls.get_or_create(&ByOutcome { result: result.as_str() }).inc();
+    }
+
+    /// From now on shows how old the copy of the histories of whoever holds this lease is; nothing while there is none.
+    pub fn history_age(&self, lease: &str, age: impl Fn() -> Option<Duration> + Send + 'static) {
+        let (ages, labels) = (self.0.history_age.clone(), ByName { name: lease.to_owned() });
+        self.before_render(move || match age() {
+            Some(age) => {
+                ages.get_or_create(&labels).set(age.as_secs_f64());
+            }
+            None => {
+                ages.remove(&labels);
+            }
+        });
+    }
+
     /// Has something brought up to date before the metrics are shown, such as the levels of a queue. Must not block.
     pub fn before_render(&self, update: impl Fn() + Send + 'static) {
         self.0.before_render.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(update));
@@ -357,6 +402,8 @@ impl Inner {
             checkpoint_writes: add(to, &declared::CHECKPOINT_WRITES, Family::default()),
             checkpoint_bytes: add(to, &declared::CHECKPOINT_BYTES, Gauge::default()),
             checkpoint_left_out: add(to, &declared::CHECKPOINT_LEFT_OUT, Gauge::default()),
+            history_pulls: add(to, &declared::HISTORY_PULLS, Family::default()),
+            history_age: add(to, &declared::HISTORY_AGE, Family::default()),
         }
     }
 }

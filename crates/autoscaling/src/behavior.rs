@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::condition::Limit;
 use crate::explanation::{LimitStep, PolicyUse};
-use crate::history::{Direction, History, ScaleEvent, ago};
+use crate::history::{Direction, History, ScaleEvent, after, ago};
 use crate::number::{ceil_to_count, saturate_to_i32, truncate_to_count};
 use crate::spec::{Behavior, PolicyKind, ScalingRules, SelectPolicy};
 
@@ -102,11 +102,13 @@ impl Rate<'_> {
         let mut allows = 0;
         for policy in &self.rules.policies {
             let cutoff = ago(self.now, SignedDuration::from_secs(policy.period_seconds.into()));
-            let added = changes_since(&self.history.scale_ups, cutoff);
-            let removed = changes_since(&self.history.scale_downs, cutoff);
+            let added = changes_since(&self.history.scale_ups, cutoff, self.up);
+            let removed = changes_since(&self.history.scale_downs, cutoff, !self.up);
             let start = saturate_to_i32(i128::from(self.current) - added + removed);
             let factor = f64::from(policy.value) / 100.0;
+            let unknown = self.history.unknown(self.direction()).filter(|at| *at > cutoff);
             allows = match (policy.kind, self.up) {
+                (PolicyKind::Pods | PolicyKind::Percent, _) if unknown.is_some() => self.current,
                 (PolicyKind::Pods, true) => start.saturating_add(policy.value),
                 (PolicyKind::Pods, false) => start.saturating_sub(policy.value),
                 (PolicyKind::Percent, true) => ceil_to_count(f64::from(start) * (1.0 + factor)),
@@ -121,23 +123,32 @@ impl Rate<'_> {
                 period_seconds: policy.period_seconds,
                 start,
                 allows,
-                frees_at: self.frees_at(cutoff, policy.period_seconds),
+                frees_at: unknown
+                    .or_else(|| self.oldest(cutoff))
+                    .map(|at| after(at, SignedDuration::from_secs(policy.period_seconds.into()))),
+                unknown_rescale: unknown,
             });
             result = if largest { result.max(allows) } else { result.min(allows) };
         }
         result
     }
 
-    fn frees_at(self, cutoff: Timestamp, period_seconds: i32) -> Option<Timestamp> {
+    /// The oldest event of this direction that counts.
+    fn oldest(self, cutoff: Timestamp) -> Option<Timestamp> {
         let events = if self.up { &self.history.scale_ups } else { &self.history.scale_downs };
-        let oldest = events.iter().map(|event| event.at).filter(|at| *at > cutoff).min()?;
-        oldest.checked_add(SignedDuration::from_secs(period_seconds.into())).ok()
+        events.iter().map(|event| event.at).filter(|at| *at > cutoff).min()
+    }
+
+    fn direction(self) -> Direction {
+        if self.up { Direction::Up } else { Direction::Down }
     }
 }
 
-/// The sum of changes strictly younger than the cutoff.
-fn changes_since(events: &[ScaleEvent], cutoff: Timestamp) -> i128 {
-    events.iter().filter(|event| event.at > cutoff).map(|event| i128::from(event.change)).sum()
+/// The sum of changes strictly younger than the cutoff. Where a time is not known exactly, those of the policy's own
+/// direction count as long as they can, and those of the other as long as they must.
+fn changes_since(events: &[ScaleEvent], cutoff: Timestamp, own: bool) -> i128 {
+    let time = |event: &ScaleEvent| if own { event.at } else { event.earliest() };
+    events.iter().filter(|event| time(event) > cutoff).map(|event| i128::from(event.change)).sum()
 }
 
 #[cfg(test)]
@@ -196,7 +207,7 @@ mod tests {
             scale_up: rules(SelectPolicy::Max, &[(PolicyKind::Pods, 4, 60)]),
             ..Behavior::default()
         };
-        let history = History { scale_ups: vec![ScaleEvent { at: at(50), change: 3 }], ..History::default() };
+        let history = History { scale_ups: vec![ScaleEvent::new(at(50), 3)], ..History::default() };
         let step = with_behavior(bounds(8), 50, &behavior, &history, at(100));
         assert_eq!(step.after, 9);
         assert_eq!(step.policies[0].frees_at, Some(at(110)));

@@ -195,6 +195,7 @@ fn a_policy_says_when_it_allows_more() {
             start: 4,
             allows: 8,
             frees_at: Some(at(40)),
+            unknown_rescale: None,
         });
     }
     assert_eq!(
