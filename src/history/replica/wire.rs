@@ -25,10 +25,8 @@ const FINAL: u8 = 4;
 
 /// The content type of an answer.
 pub(super) const CONTENT_TYPE: &str = "application/vnd.concertina.history";
-/// How many bytes a leader puts into one answer, or one history more. What is left is asked for again.
+/// How many bytes a leader puts into one answer, or a few histories more. What is left is asked for again.
 pub(super) const ENOUGH: usize = 4 << 20;
-/// How many bytes of an answer are read.
-pub(super) const LARGEST: usize = 16 << 20;
 
 /// An answer that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
