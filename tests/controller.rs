@@ -12,6 +12,8 @@ mod support;
 
 #[path = "controller/bad_objects.rs"]
 mod bad_objects;
+#[path = "controller/checkpoint.rs"]
+mod checkpoint;
 #[path = "controller/counts.rs"]
 mod counts;
 #[path = "controller/decisions.rs"]
@@ -36,6 +38,8 @@ mod permissions;
 mod process;
 #[path = "controller/repeatable.rs"]
 mod repeatable;
+#[path = "controller/replication.rs"]
+mod replication;
 #[path = "controller/server.rs"]
 mod server;
 #[path = "controller/shadow.rs"]
@@ -46,6 +50,8 @@ mod staleness;
 mod takeover;
 #[path = "controller/timing.rs"]
 mod timing;
+#[path = "controller/unknown.rs"]
+mod unknown;
 #[path = "controller/workloads.rs"]
 mod workloads;
 #[path = "controller/writes.rs"]

@@ -1,5 +1,7 @@
 //! The scale subresource of any resource: GET and PUT, never PATCH.
 
+use std::time::Duration;
+
 use http::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -9,6 +11,9 @@ use super::client::Client;
 use super::decode::DecodeError;
 use super::error::ApiError;
 use super::mapper::Mapping;
+
+/// How long reading back may take. Whoever waits for it has lost one answer already and holds a worker.
+const READ_BACK: Duration = Duration::from_secs(5);
 
 /// Reads and writes scales.
 #[derive(Debug, Clone)]
@@ -87,11 +92,17 @@ impl Scales {
 
     /// Reads the scale of an object.
     pub async fn get(&self, mapping: &Mapping, namespace: &str, name: &str) -> Result<ScaleObject, ApiError> {
-        // The reference's scale client names the resource without its group.
-        let call = Call::get(path(mapping, namespace, name))
-            .about(mapping.resource.as_str(), name)
-            .subresource("scale");
-        decode(&self.client.bytes(&call).await?)
+        decode(&self.client.bytes(&read(mapping, namespace, name)).await?)
+    }
+
+    /// Reads the scale of an object after a write of which the answer was lost: soon, or not at all.
+    pub async fn read_back(
+        &self,
+        mapping: &Mapping,
+        namespace: &str,
+        name: &str,
+    ) -> Result<ScaleObject, ApiError> {
+        decode(&self.client.bytes(&read(mapping, namespace, name).within(READ_BACK)).await?)
     }
 
     /// Writes a scale that was read, with `spec_replicas` changed, and gives what the server made of it.
@@ -116,6 +127,11 @@ impl Scales {
             .subresource("scale");
         decode(&self.client.bytes(&call).await?)
     }
+}
+
+fn read(mapping: &Mapping, namespace: &str, name: &str) -> Call {
+    // The reference's scale client names the resource without its group.
+    Call::get(path(mapping, namespace, name)).about(mapping.resource.as_str(), name).subresource("scale")
 }
 
 fn path<'a>(mapping: &'a Mapping, namespace: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {

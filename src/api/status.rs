@@ -3,15 +3,20 @@
 //! The server keeps the stored spec and takes metadata from the request (labels, annotations, owners and finalizers
 //! that are left out are deleted), so metadata goes back byte for byte.
 
+use std::time::Duration;
+
 use autoscaling::status::Status;
 use http::Method;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::call::Call;
 use super::client::Client;
-use super::decode::meta;
+use super::decode::{HpaObject, hpa, meta};
 use super::error::ApiError;
+
+/// How long reading one HPA may take. Whoever waits for it has lost an answer already, or is to act soon.
+const READ: Duration = Duration::from_secs(5);
 
 /// Writes statuses.
 #[derive(Debug, Clone)]
@@ -76,4 +81,27 @@ impl Statuses {
         let answer = self.client.bytes(&call).await?;
         Ok(meta(&answer).map_err(ApiError::Decode)?.resource_version)
     }
+
+    /// Reads an HPA as it is now, after a write of its status that failed or may have; `None` if it is gone.
+    pub async fn read(&self, namespace: &str, name: &str) -> Result<Option<HpaObject>, ApiError> {
+        read(&self.client, namespace, name).await
+    }
+}
+
+/// One HPA as it is now. By a list, because to list is all that the role allows besides to watch.
+pub async fn read(client: &Client, namespace: &str, name: &str) -> Result<Option<HpaObject>, ApiError> {
+    #[derive(Deserialize)]
+    struct List<'a> {
+        #[serde(borrow, default)]
+        items: Vec<&'a RawValue>,
+    }
+    let path = ["apis", "autoscaling", "v2", "namespaces", namespace, "horizontalpodautoscalers"];
+    let call = Call::get(path)
+        .query("fieldSelector", &format!("metadata.name={name}"))
+        .about("horizontalpodautoscalers.autoscaling", "")
+        .within(READ);
+    let bytes = client.bytes(&call).await?;
+    let list: List<'_> = serde_json::from_slice(&bytes).map_err(|error| ApiError::Decode(error.into()))?;
+    let first = list.items.first().map(|item| hpa(item.get().as_bytes()));
+    first.transpose().map_err(ApiError::Decode)
 }

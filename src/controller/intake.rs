@@ -19,29 +19,56 @@ impl HpaIntake {
     pub fn new(controller: Arc<Controller>, namespace: Option<Arc<str>>) -> Self {
         Self { controller, namespace }
     }
+}
+
+impl Controller {
+    /// Takes in an HPA that was read to learn why its status could not be written, if it is newer than what the watch has
+    /// shown: an event that was lost, or is late, heals itself.
+    pub(super) fn heal(&self, seen: &HpaRecord, object: HpaObject) {
+        let record = HpaRecord::from(object);
+        let key = record.key.clone();
+        if let Some(change) = self.hpas.heal(&seen.uid, record) {
+            self.changed(&key, &change, Some(seen));
+        }
+    }
 
     fn changed(&self, key: &Key, change: &Change, old: Option<&HpaRecord>) {
-        let controller = &self.controller;
-        if let Some(new) = controller.hpas.get(key) {
+        if let Some(new) = self.hpas.get(key) {
             let old = old.filter(|old| old.uid == new.uid);
-            for observer in &controller.observers {
+            for observer in &self.observers {
                 observer.seen(old, &new);
             }
         }
         match change {
-            Change::New | Change::SpecChanged => controller.queue.add(key),
+            Change::New | Change::SpecChanged => self.queue.add(key),
             Change::Recreated { old_uid } => {
-                controller.forget(key, old_uid);
-                controller.overlap.release(key, &controller.pods);
-                controller.queue.add(key);
+                self.forget(key, old_uid);
+                self.overlap.release(key, &self.pods);
+                self.queue.add(key);
             }
             Change::Deleted { uid } => {
-                controller.forget(key, uid);
-                controller.forget_key(key);
+                self.forget(key, uid);
+                self.forget_key(key);
             }
             Change::StatusOnly | Change::Unchanged => {}
         }
-        controller.telemetry.hpas(controller.hpas.len());
+        self.telemetry.hpas(self.hpas.len());
+    }
+}
+
+impl From<HpaObject> for HpaRecord {
+    fn from(object: HpaObject) -> Self {
+        Self {
+            key: Key::new(object.namespace, object.name),
+            uid: object.uid.into(),
+            generation: object.generation,
+            resource_version: object.resource_version,
+            metadata: object.metadata,
+            spec_raw: object.spec_raw,
+            spec: Arc::new(object.spec),
+            status: Arc::new(object.status),
+            status_writers: object.status_writers.into_iter().map(StatusWriter::from).collect(),
+        }
     }
 }
 
@@ -51,35 +78,25 @@ impl Sink<HpaObject> for HpaIntake {
     }
 
     fn apply(&mut self, object: HpaObject) {
-        let key = Key::new(object.namespace, object.name);
-        let record = HpaRecord {
-            key: key.clone(),
-            uid: object.uid.into(),
-            generation: object.generation,
-            resource_version: object.resource_version,
-            metadata: object.metadata,
-            spec_raw: object.spec_raw,
-            spec: Arc::new(object.spec),
-            status: Arc::new(object.status),
-            status_writers: object.status_writers.into_iter().map(StatusWriter::from).collect(),
-        };
+        let record = HpaRecord::from(object);
+        let key = record.key.clone();
         let old = self.controller.hpas.get(&key);
         if let Some(change) = self.controller.hpas.apply(record) {
-            self.changed(&key, &change, old.as_deref());
+            self.controller.changed(&key, &change, old.as_deref());
         }
     }
 
     fn delete(&mut self, object: Deleted) {
         let key = Key::new(object.namespace, object.name);
         if let Some(record) = self.controller.hpas.delete(&key) {
-            self.changed(&key, &Change::Deleted { uid: Arc::clone(&record.uid) }, None);
+            self.controller.changed(&key, &Change::Deleted { uid: Arc::clone(&record.uid) }, None);
         }
     }
 
     fn done(&mut self) {
         let before = self.controller.hpas.all();
         for (key, change) in self.controller.hpas.finish(self.namespace.as_deref()) {
-            self.changed(&key, &change, before.get(&key).map(AsRef::as_ref));
+            self.controller.changed(&key, &change, before.get(&key).map(AsRef::as_ref));
         }
         self.controller.telemetry.hpas(self.controller.hpas.len());
     }

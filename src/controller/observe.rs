@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use autoscaling::{Answers, Conclusion, WriteOutcome};
+use autoscaling::history::History;
+use autoscaling::{Answers, Conclusion, Plan, WriteOutcome};
 use jiff::Timestamp;
 
 use crate::store::{HpaRecord, Key};
@@ -12,6 +13,11 @@ use crate::store::{HpaRecord, Key};
 pub trait Observer: fmt::Debug + Send + Sync + 'static {
     /// A sync was concluded.
     fn concluded(&self, sync: &Concluded<'_>);
+
+    /// The same sync, told right after [`Self::concluded`], with all else that it was decided from: for who decides again.
+    fn weighed(&self, sync: &Concluded<'_>, plan: &Plan, history: &History) {
+        let _ = (sync, plan, history);
+    }
 
     /// The watch, or a list, showed an HPA. `old` is the same object as it was known before; none if it is new. Called
     /// in the order of the watch, before anything else is done with it: it must not wait.

@@ -1,4 +1,7 @@
 //! The write of a Scale: by PUT with the version that was read, again on conflict.
+//!
+//! A write whose answer was lost may have been applied. It is never sent again: the Scale is read back, and what it says
+//! counts. If that leaves it open, the write has failed as far as anybody is told.
 
 use std::time::Duration;
 
@@ -31,6 +34,10 @@ pub(super) async fn rescale(scales: &Scales, key: &Key, target: Target, to: i32)
         let error = match scales.put(&mapping, &namespace, &name, &object).await {
             Ok(_) => return WriteOutcome::Done,
             Err(error) if error.is_refused() => return WriteOutcome::Withheld,
+            Err(error) if error.outcome_unknown() => {
+                let target = Target { mapping, namespace, name, object };
+                return read_back(scales, key, &target, &error).await;
+            }
             Err(error) => error,
         };
         if !error.is_conflict() || attempt == TRIES {
@@ -43,6 +50,22 @@ pub(super) async fn rescale(scales: &Scales, key: &Key, target: Target, to: i32)
         };
     }
     WriteOutcome::NotNeeded
+}
+
+/// Looks what became of a write whose answer was lost. Another writer that set the same count does as well: it stands.
+async fn read_back(scales: &Scales, key: &Key, sent: &Target, lost: &ApiError) -> WriteOutcome {
+    let found = scales.read_back(&sent.mapping, &sent.namespace, &sent.name).await;
+    match found {
+        Ok(found) if found.uid == sent.object.uid && found.spec_replicas == sent.object.spec_replicas => {
+            tracing::info!(hpa = %key, error = %lost, "the answer to a write of the scale was lost, but it was applied");
+            WriteOutcome::Done
+        }
+        Ok(_) => failed(key, lost),
+        Err(error) => {
+            tracing::debug!(hpa = %key, %error, "what became of the write cannot be read");
+            failed(key, lost)
+        }
+    }
 }
 
 fn failed(key: &Key, error: &ApiError) -> WriteOutcome {

@@ -74,15 +74,16 @@ impl Controller {
         }
         let outcome = self.rescale(key, &decision, target).await;
         let concluded_at = self.clock.now();
-        let mut conclusion = conclude(&hpa, decision, &outcome, &history, &self.settings, concluded_at);
+        let mut conclusion = conclude(&hpa, decision, &outcome, &self.settings, concluded_at);
         if let Some(before) = &before {
-            before.remember(&record.spec, &history, &mut conclusion.changes);
+            before.remember(&record.spec, &mut conclusion.changes);
         }
         log(key, &conclusion, &outcome, at);
         let concluded =
             Concluded { hpa: &record, at, answers: &answers, outcome: &outcome, conclusion: &conclusion };
         for observer in &self.observers {
             observer.concluded(&concluded);
+            observer.weighed(&concluded, &plan, &history);
         }
         if let Some(beside) = &self.beside {
             let (scale, before) = (plan.scale(), before.as_ref());
@@ -203,6 +204,7 @@ impl Controller {
     /// Sends events and status.
     async fn tell(&self, record: &HpaRecord, conclusion: &Conclusion) {
         let about = event_target(record);
+        let mut look = false;
         for event in &conclusion.events {
             self.events.record(about.clone(), event.clone());
         }
@@ -220,11 +222,25 @@ impl Controller {
                     let event = failed_update_status(&error.to_string());
                     self.telemetry.sync_failed(event.reason);
                     self.events.record(about.clone(), event);
+                    look = error.is_conflict() || error.outcome_unknown();
                 }
             }
         }
         if let Some(event) = &conclusion.last_event {
             self.events.record(about, event.clone());
+        }
+        if look {
+            self.look_again(record).await;
+        }
+    }
+
+    /// Reads an HPA whose status has changed under our hands, or of which nobody knows whether it has: what the watch has
+    /// not shown yet is taken in. If the HPA is gone, the watch will tell.
+    async fn look_again(&self, record: &HpaRecord) {
+        match self.statuses.read(&record.key.namespace, &record.key.name).await {
+            Ok(Some(object)) => self.heal(record, object),
+            Ok(None) => {}
+            Err(error) => tracing::debug!(hpa = %record.key, %error, "the HPA cannot be read again"),
         }
     }
 
@@ -293,7 +309,7 @@ fn log(key: &Key, conclusion: &Conclusion, outcome: &WriteOutcome, at: Timestamp
 
 /// Whether the write that was decided failed.
 fn failed(outcome: &WriteOutcome) -> bool {
-    matches!(outcome, WriteOutcome::Failed(_))
+    matches!(outcome, WriteOutcome::Failed(_) | WriteOutcome::Unknown(_))
 }
 
 /// The HPA whose status is written.

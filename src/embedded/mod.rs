@@ -25,7 +25,8 @@
 //! - The three metrics groups, by a [`MetricsBackend`].
 //! - SelfSubjectAccessReviews: everything is allowed, as there is no authentication. TokenReviews and
 //!   SubjectAccessReviews: what was set before ([`Reviews`]).
-//! - Faults by request ([`Faults`]), and a log of the requests ([`RequestLog`]).
+//! - Faults by request ([`Faults`]), a way of its own for each client ([`Link`]), and a log of the requests
+//!   ([`RequestLog`]).
 //!
 //! # What is not
 //!
@@ -51,6 +52,7 @@ mod discovery;
 mod faults;
 mod format;
 mod hpa;
+mod link;
 mod list;
 pub mod load;
 pub mod metrics;
@@ -92,6 +94,7 @@ use tower::{Service, service_fn};
 
 pub use self::backend::{MetricsApi, MetricsBackend, MetricsReply, MetricsRequest};
 pub use self::faults::{FaultAction, FaultId, FaultRule, Faults};
+pub use self::link::{Answer, Exchange, Link, Pieces, Server, Whole};
 pub use self::requests::{LoggedRequest, RequestLog};
 pub use self::reviews::Reviews;
 pub use self::scale::{BareScale, ScalePath};
@@ -156,7 +159,7 @@ impl Cluster {
     /// within a tokio runtime; the connection ends when its client end is dropped.
     pub fn dial(&self) -> DuplexStream {
         let (client, server) = tokio::io::duplex(PIPE);
-        tokio::spawn(server::serve_connection(self.clone(), server));
+        tokio::spawn(server::serve_connection(self.clone(), None, server));
         client
     }
 
@@ -182,7 +185,7 @@ impl Cluster {
                 accepted = listener.accept() => accepted?.0,
             };
             stream.set_nodelay(true)?;
-            let connection = server::serve_connection(self.clone(), stream);
+            let connection = server::serve_connection(self.clone(), None, stream);
             tokio::spawn(stop.clone().run_until_cancelled_owned(connection));
         }
     }

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -20,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Cluster;
 use super::faults::FaultAction;
-use super::object;
+use super::link::{Answer, Exchange, Link, Server, Whole};
 use super::requests::LoggedRequest;
 use super::rest::{self, Call, Reply};
 use super::route::{Query, Route};
@@ -39,40 +40,69 @@ struct Closed;
 /// Serves a connection until either side ends it.
 pub(crate) async fn serve_connection(
     cluster: Cluster,
+    link: Option<Arc<dyn Link>>,
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
 ) {
-    let service = service_fn(move |request| handle(cluster.clone(), request));
+    let service = service_fn(move |request| handle(cluster.clone(), link.clone(), request));
     // How a connection ends is the client's business: it sees the same end, and there is nobody else to tell.
     let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }
 
-async fn handle(cluster: Cluster, request: Request<Incoming>) -> Result<Response<Body>, Closed> {
+async fn handle(
+    cluster: Cluster,
+    link: Option<Arc<dyn Link>>,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Closed> {
     let (head, body) = request.into_parts();
-    let query_text = head.uri.query().unwrap_or("");
-    let query = Query::new(query_text);
-    let route = Route::new(head.method.as_str(), head.uri.path(), &query);
-    let user_agent = text(&head.headers, &USER_AGENT);
-    let subject = route.subject(&user_agent);
-    let requests = cluster.requests();
-    let number = requests.add(|| LoggedRequest {
-        at: cluster.now(),
-        verb: route.verb,
-        path: route.path.clone(),
-        query: query_text.to_owned(),
-        user_agent: user_agent.clone(),
+    let (path, query) = (head.uri.path().to_owned(), head.uri.query().unwrap_or("").to_owned());
+    let verb = Route::new(head.method.as_str(), &path, &Query::new(&query)).verb;
+    let mut exchange = Exchange {
+        verb,
+        path,
+        query,
+        user_agent: text(&head.headers, &USER_AGENT),
+        accept: text(&head.headers, &ACCEPT),
+        content_type: text(&head.headers, &CONTENT_TYPE),
+        method: head.method,
         body: Bytes::new(),
-        code: None,
-    });
-    let body = match Limited::new(body, BODY_LIMIT).collect().await {
+    };
+    exchange.body = match Limited::new(body, BODY_LIMIT).collect().await {
         Ok(body) => body.to_bytes(),
         Err(error) if error.is::<http_body_util::LengthLimitError>() => {
-            let reply = Reply::Failure(Status::too_large(BODY_LIMIT));
-            requests.answered(number, reply.code());
-            return Ok(respond(reply, None, cluster.now()));
+            let status = Status::too_large(BODY_LIMIT);
+            let number = log(&cluster, &exchange);
+            cluster.requests().answered(number, status.code);
+            return respond(Answer::status(&status), cluster.now());
         }
         Err(_) => return Err(Closed),
     };
-    requests.received(number, &body);
+    let answer = match link {
+        Some(link) => link.carry(exchange, Server::new(cluster.clone())).await,
+        None => answer(&cluster, exchange).await,
+    };
+    respond(answer, cluster.now())
+}
+
+fn log(cluster: &Cluster, exchange: &Exchange) -> u64 {
+    cluster.requests().add(|| LoggedRequest {
+        at: cluster.now(),
+        verb: exchange.verb,
+        path: exchange.path.clone(),
+        query: exchange.query.clone(),
+        user_agent: exchange.user_agent.clone(),
+        body: Bytes::new(),
+        code: None,
+    })
+}
+
+/// What the cluster does with a request that has arrived whole.
+pub(crate) async fn answer(cluster: &Cluster, exchange: Exchange) -> Answer {
+    let query = Query::new(&exchange.query);
+    let route = Route::new(exchange.method.as_str(), &exchange.path, &query);
+    let subject = route.subject(&exchange.user_agent);
+    let requests = cluster.requests();
+    let number = log(cluster, &exchange);
+    requests.received(number, &exchange.body);
     let mut passed = Vec::new();
     let mut after = None;
     let mut early = None;
@@ -83,7 +113,7 @@ async fn handle(cluster: Cluster, request: Request<Incoming>) -> Result<Response
                 continue;
             }
             FaultAction::Silence => return std::future::pending().await,
-            FaultAction::Close => return Err(Closed),
+            FaultAction::Close => return Answer::Broken,
             FaultAction::Status(status) => early = Some(Reply::Failure(status)),
             FaultAction::Text { code, body } => early = Some(Reply::Text(code, body)),
             FaultAction::Body(body) => early = Some(Reply::Json(200, body.into())),
@@ -103,20 +133,34 @@ async fn handle(cluster: Cluster, request: Request<Incoming>) -> Result<Response
         break;
     }
     let reply = early.unwrap_or_else(|| {
-        let accept = text(&head.headers, &ACCEPT);
-        let content_type = text(&head.headers, &CONTENT_TYPE);
-        rest::answer(&cluster, &Call { route, query, accept, content_type, user_agent, body })
+        let Exchange { accept, content_type, user_agent, body, .. } = exchange;
+        rest::answer(cluster, &Call { route, query, accept, content_type, user_agent, body })
     });
     let mut cut = None;
     match after {
         Some(FaultAction::DelayAnswer(delay)) => tokio::time::sleep(delay).await,
         Some(FaultAction::SilenceAfterApplying) => return std::future::pending().await,
-        Some(FaultAction::CloseAfterApplying) => return Err(Closed),
+        Some(FaultAction::CloseAfterApplying) => return Answer::Broken,
         Some(FaultAction::Truncate(length)) => cut = Some(length),
         _ => {}
     }
     requests.answered(number, reply.code());
-    Ok(respond(reply, cut, cluster.now()))
+    let whole = match reply {
+        Reply::Json(code, body) => Answer::json(code, body),
+        Reply::Text(code, body) => Answer::text(code, body),
+        Reply::Failure(status) => Answer::status(&status),
+        Reply::Watch(watcher) => {
+            let pieces = stream::unfold(watcher, |mut watcher| async move {
+                let piece = watcher.next().await?;
+                Some((Ok(piece), watcher))
+            });
+            Answer::Pieces(Box::pin(pieces))
+        }
+    };
+    match (whole, cut) {
+        (Answer::Whole(whole), Some(length)) if length < whole.body.len() => Answer::Cut(whole, length),
+        (whole, _) => whole,
+    }
 }
 
 fn text(headers: &HeaderMap, name: &HeaderName) -> String {
@@ -124,27 +168,27 @@ fn text(headers: &HeaderMap, name: &HeaderName) -> String {
     values.collect::<Vec<_>>().join(",")
 }
 
-fn respond(reply: Reply, cut: Option<usize>, now: Timestamp) -> Response<Body> {
-    let code = StatusCode::from_u16(reply.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut retry_after = None;
-    let (content_type, body) = match reply {
-        Reply::Json(_, bytes) => ("application/json", whole_or_cut(bytes, cut)),
-        Reply::Text(_, text) => ("text/plain; charset=utf-8", whole_or_cut(text.into(), cut)),
-        Reply::Failure(status) => {
-            retry_after = status.retry_after;
-            ("application/json", whole_or_cut(object::encode(&status.to_json()).into(), cut))
+fn respond(answer: Answer, now: Timestamp) -> Result<Response<Body>, Closed> {
+    let (code, content_type, retry_after, length, body) = match answer {
+        Answer::Whole(Whole { code, content_type, retry_after, body }) => {
+            let body = Full::new(body).map_err(|never: Infallible| match never {}).boxed_unsync();
+            (code, content_type, retry_after, None, body)
         }
-        Reply::Watch(watcher) => {
-            let pieces = stream::unfold(watcher, |mut watcher| async move {
-                let piece = watcher.next().await?;
-                Some((Ok(Frame::data(piece)), watcher))
-            });
-            ("application/json", (None, StreamBody::new(pieces).boxed_unsync()))
+        Answer::Cut(Whole { code, content_type, retry_after, body }, length) => {
+            let announced = body.len();
+            let ended = io::Error::new(io::ErrorKind::ConnectionAborted, Closed);
+            let begun = stream::iter([Ok(Frame::data(body.slice(..length.min(announced))))]);
+            let body = StreamBody::new(begun.chain(stream::iter([Err(ended)]))).boxed_unsync();
+            (code, content_type, retry_after, Some(announced), body)
         }
+        Answer::Pieces(pieces) => {
+            let body = StreamBody::new(pieces.map(|piece| piece.map(Frame::data))).boxed_unsync();
+            (200, "application/json", None, None, body)
+        }
+        Answer::Broken => return Err(Closed),
     };
-    let (length, body) = body;
     let mut response = Response::new(body);
-    *response.status_mut() = code;
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     // By the cluster's clock: hyper would take the system's.
@@ -157,22 +201,11 @@ fn respond(reply: Reply, cut: Option<usize>, now: Timestamp) -> Response<Body> {
     if let Some(length) = length {
         headers.insert(http::header::CONTENT_LENGTH, length.into());
     }
-    response
+    Ok(response)
 }
 
 /// `Tue, 01 Jan 2030 00:00:07 GMT`; none for a year that the format does not have.
 fn date(now: Timestamp) -> Option<HeaderValue> {
     let text = DateTimePrinter::new().timestamp_to_rfc9110_string(&now).ok()?;
     HeaderValue::from_str(&text).ok()
-}
-
-/// A body, and its length where it must be announced because less than that will come.
-fn whole_or_cut(bytes: Bytes, cut: Option<usize>) -> (Option<usize>, Body) {
-    let Some(cut) = cut.filter(|cut| *cut < bytes.len()) else {
-        return (None, Full::new(bytes).map_err(|never: Infallible| match never {}).boxed_unsync());
-    };
-    let length = bytes.len();
-    let ended = io::Error::new(io::ErrorKind::ConnectionAborted, Closed);
-    let pieces = stream::iter([Ok(Frame::data(bytes.slice(..cut)))]).chain(stream::iter([Err(ended)]));
-    (Some(length), StreamBody::new(pieces).boxed_unsync())
 }

@@ -191,6 +191,25 @@ impl Hpas {
         }
     }
 
+    /// Takes in an HPA that was read beside the watch, if it is newer than what is known of it, and if that is still the
+    /// object with this UID: what is gone only the watch brings back. Until the watch has caught up, the HPA is stale where
+    /// it shows less. While a list is collected, that is all: the list tells the rest.
+    pub fn heal(&self, uid: &str, record: HpaRecord) -> Option<Change> {
+        let mut state = write(&self.state);
+        let listing = state.listed.covers(&record.key.namespace);
+        let known = state.known.get_mut(&record.key)?;
+        let newer = is_older(&known.record.resource_version, &record.resource_version);
+        if !newer || *known.record.uid != *uid {
+            return None;
+        }
+        let (key, version) = (record.key.clone(), record.resource_version.clone());
+        let change = (!listing).then(|| state.put(Arc::new(record)));
+        if let Some(known) = state.known.get_mut(&key) {
+            known.wrote = Some(version);
+        }
+        change
+    }
+
     /// Whether the known state of an HPA is older than our own last write of it.
     pub fn is_stale(&self, key: &Key) -> bool {
         let state = read(&self.state);
@@ -383,6 +402,32 @@ mod tests {
         assert!(!hpas.is_stale(&key));
         hpas.wrote(&key, "u1", "100");
         assert!(!hpas.is_stale(&key));
+    }
+
+    #[test]
+    fn what_was_read_beside_the_watch_counts_if_it_is_newer_and_the_hpa_still_there() {
+        let hpas = Hpas::new();
+        let key = Key::new("shop", "web");
+        let version = || hpas.get(&key).map(|record| record.resource_version.clone()).unwrap_or_default();
+        assert_eq!(hpas.heal("u1", record("web", "u1", Some(1), "10", 5)), None);
+        assert!(hpas.is_empty());
+        hpas.apply(record("web", "u1", Some(1), "10", 5));
+        assert_eq!(hpas.heal("u1", record("web", "u1", Some(2), "10", 5)), None);
+        assert_eq!(hpas.heal("u0", record("web", "u0", Some(2), "20", 5)), None);
+        assert_eq!(hpas.heal("u1", record("web", "u1", Some(2), "12", 5)), Some(Change::SpecChanged));
+        assert!(!hpas.is_stale(&key));
+        // The event that was late all the time.
+        hpas.apply(record("web", "u1", Some(1), "11", 5));
+        assert!(hpas.is_stale(&key));
+        hpas.apply(record("web", "u1", Some(2), "12", 5));
+        assert!(!hpas.is_stale(&key));
+
+        hpas.begin(None);
+        assert_eq!(hpas.heal("u1", record("web", "u1", Some(2), "13", 5)), None);
+        assert_eq!(version(), "12");
+        assert!(hpas.is_stale(&key), "the list will tell");
+        assert_eq!(hpas.finish(None), [(key.clone(), Change::Deleted { uid: "u1".into() })]);
+        assert!(hpas.is_empty(), "what the list does not name is gone");
     }
 
     #[test]

@@ -7,28 +7,22 @@ use std::time::Duration;
 use autoscaling::event::{EventIntent, EventKind};
 use autoscaling::status::Status;
 use autoscaling::{Action, WriteOutcome};
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::foreign::{self, View};
 use super::machine::{Begun, Facts, Machine, Proof, State, Step, Turn};
 use super::undone::Undone;
-use crate::api::call::Call;
 use crate::api::client::Client;
-use crate::api::decode::{self, HpaObject};
-use crate::api::error::ApiError;
 use crate::api::events::{EventTarget, Recorder};
 use crate::api::gate::{Gate, Refusal};
-use crate::controller::{Concluded, Controller, Observer};
+use crate::api::status::read;
+use crate::controller::{Concluded, Controller, Observer, SeenRescale};
 use crate::store::{HpaRecord, Key, StatusWriter};
 use crate::telemetry::metrics::{Metrics as Telemetry, TakeOverState};
 
 /// People are told by an event at most this often, and by a log line for writes that change nothing.
 const REMIND: Duration = Duration::from_hours(1);
-/// How long a look at one HPA may take.
-const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What take-over safety is made of.
 #[derive(Debug)]
@@ -200,7 +194,7 @@ impl TakeOver {
 
     /// Looks at an HPA itself. What it shows counts like what the watch shows. Answers whether there was an answer.
     async fn look(&self, client: &Client, key: &Key) -> bool {
-        let object = match read(client, key).await {
+        let object = match read(client, &key.namespace, &key.name).await {
             Ok(Some(object)) => object,
             Ok(None) => {
                 self.lock().machine.forget(key);
@@ -325,8 +319,12 @@ impl TakeOver {
         let controller = self.controller.get().and_then(Weak::upgrade);
         let (Some(controller), Some(behavior)) = (controller, &hpa.spec.behavior) else { return };
         let foreign::ForeignRescale { at, from, to } = rescale;
-        let changes = controller.histories.get(&hpa.uid).rescaled(behavior, from, to, at);
-        controller.histories.commit(&hpa.uid, &changes);
+        controller.histories.remember(
+            &hpa.uid,
+            behavior,
+            SeenRescale { at, from, to },
+            controller.clock.now(),
+        );
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -413,22 +411,4 @@ impl Observer for TakeOver {
 
 fn facts(status: &Status) -> Facts {
     Facts { replicas: status.current_replicas, metrics: status.current_metrics.clone() }
-}
-
-/// One HPA as it is now. By a list, because to list is all that the role allows besides to watch.
-async fn read(client: &Client, key: &Key) -> Result<Option<HpaObject>, ApiError> {
-    #[derive(Deserialize)]
-    struct List<'a> {
-        #[serde(borrow, default)]
-        items: Vec<&'a RawValue>,
-    }
-    let path = ["apis", "autoscaling", "v2", "namespaces", &*key.namespace, "horizontalpodautoscalers"];
-    let call = Call::get(path)
-        .query("fieldSelector", &format!("metadata.name={}", key.name))
-        .about("horizontalpodautoscalers.autoscaling", "")
-        .within(LOOK_TIMEOUT);
-    let bytes = client.bytes(&call).await?;
-    let list: List<'_> = serde_json::from_slice(&bytes).map_err(|error| ApiError::Decode(error.into()))?;
-    let first = list.items.first().map(|item| decode::hpa(item.get().as_bytes()));
-    first.transpose().map_err(ApiError::Decode)
 }

@@ -228,6 +228,18 @@ pub(super) const REQUESTS: Declaration = counter(
     "Number of HTTP requests, by status code and by the resource and verb that a role must allow.",
     "The same requests by what a role must allow. Names of metrics show as `*`.",
 );
+pub(super) const METRICS_API_DOWN: Declaration = gauge(
+    "concertina_metrics_api_down",
+    &["api"],
+    "1 while a metrics API fails as a whole and is asked about once a second only, 0 otherwise.",
+    "1 while a metrics API fails as a whole: it is then asked about once a second.",
+);
+pub(super) const SPARED_QUERIES: Declaration = counter(
+    "concertina_spared_metric_queries_total",
+    &["api"],
+    "Queries that were answered with their last error because their metrics API is down.",
+    "Queries that were answered with their last error instead of being asked, because their metrics API is down.",
+);
 pub(super) const CLOCK_SKEW: Declaration = gauge(
     "concertina_clock_skew_seconds",
     &[],
@@ -287,6 +299,45 @@ pub(super) const SHADOW: Declaration = counter(
     &["result"],
     "Changes made by another controller, compared with the own decision of that period, by result.",
     "Changes made by another controller, compared with our own decision of that period.",
+);
+pub(super) const HISTORY_PULLS: Declaration = counter(
+    "concertina_history_pulls_total",
+    &["result"],
+    "Questions of a standby for the histories of the leader, by result.",
+    "How often this standby asked the leader for its histories, by how that ended.",
+);
+pub(super) const HISTORY_AGE: Declaration = gauge(
+    "concertina_history_age_seconds",
+    &["name"],
+    "How long ago a standby's copy of the leader's histories was as new as the leader's own. 'name' is that of the lease.",
+    "How long ago this standby's copy of the leader's histories was complete. Standby only.",
+);
+
+// What is remembered
+
+pub(super) const RESTORED: Declaration = gauge(
+    "concertina_history_restored_hpas",
+    &["source"],
+    "HPAs whose history this leader got before its first sync, by source.",
+    "HPAs of which the leader knew the past before its first sync, by where from: `checkpoint` (exactly), `crash` (a checkpoint that may lack the last seconds), `status` (status and events).",
+);
+pub(super) const CHECKPOINT_WRITES: Declaration = counter(
+    "concertina_checkpoint_writes_total",
+    &["result"],
+    "Writes of ConfigMaps of the checkpoint, by result.",
+    "Writes of ConfigMaps of the checkpoint: `written`, `conflict` (tried again at once), `failed`.",
+);
+pub(super) const CHECKPOINT_BYTES: Declaration = gauge(
+    "concertina_checkpoint_bytes",
+    &[],
+    "Size of the checkpoint as written last, in bytes.",
+    "Size of the whole checkpoint as written last.",
+);
+pub(super) const CHECKPOINT_LEFT_OUT: Declaration = gauge(
+    "concertina_checkpoint_left_out_hpas",
+    &[],
+    "HPAs whose history did not fit into the checkpoint.",
+    "HPAs that did not fit into the checkpoint; a restart of all replicas rebuilds their history from status and events.",
 );
 
 // The process
@@ -365,14 +416,21 @@ pub const GROUPS: &[Group] = &[
             &LONGEST_RUNNING_SECONDS,
         ],
     },
-    Group { title: "Requests", metrics: &[&REST_REQUESTS, &REST_SECONDS, &REQUESTS, &CLOCK_SKEW] },
+    Group {
+        title: "Requests",
+        metrics: &[&REST_REQUESTS, &REST_SECONDS, &REQUESTS, &METRICS_API_DOWN, &SPARED_QUERIES, &CLOCK_SKEW],
+    },
     Group {
         title: "Caches and watches",
         metrics: &[&CACHE_OBJECTS, &WATCH_RESTARTS, &WATCH_AGE, &EVENTS_DROPPED],
     },
     Group {
         title: "Leading, taking over, shadowing",
-        metrics: &[&LEADER, &TAKEOVER, &FOREIGN_WRITES, &SHADOW],
+        metrics: &[&LEADER, &TAKEOVER, &FOREIGN_WRITES, &SHADOW, &HISTORY_PULLS, &HISTORY_AGE],
+    },
+    Group {
+        title: "What is remembered",
+        metrics: &[&RESTORED, &CHECKPOINT_WRITES, &CHECKPOINT_BYTES, &CHECKPOINT_LEFT_OUT],
     },
     Group {
         title: "The process",

@@ -22,11 +22,12 @@ use super::declarations::{self as declared, Declaration};
 use super::histogram::{Buckets, Histogram};
 use super::labels::{
     ByAnswer, ByApi, ByBuild, ByComputation, ByGroupResource, ByHost, ByHpa, ByName, ByOutcome, ByReason,
-    ByRequest, ByResource, ByRestart, ByResult, ByState, Code, Host, Resource,
+    ByRequest, ByResource, ByRestart, ByResult, BySource, ByState, Code, Host, Resource,
 };
 pub use super::negotiation::Format;
 use super::{exposition, process};
 use crate::api::call::Call;
+use crate::api::metrics::ApiObserver;
 
 type Float = Gauge<f64, AtomicU64>;
 type Histograms<L> = Family<L, Histogram, Buckets>;
@@ -62,6 +63,8 @@ struct Inner {
     rest_requests: Family<ByAnswer, Counter>,
     rest_seconds: Histograms<ByHost>,
     requests: Family<ByRequest, Counter>,
+    metrics_api_down: Family<ByApi, Gauge>,
+    spared_queries: Family<ByApi, Counter>,
     clock_skew: Float,
     cache_objects: Family<ByResource, Gauge>,
     watch_restarts: Family<ByRestart, Counter>,
@@ -71,6 +74,12 @@ struct Inner {
     takeover: Family<ByState, Gauge>,
     foreign_writes: Counter,
     shadow: Family<ByOutcome, Counter>,
+    restored: Family<BySource, Gauge>,
+    checkpoint_writes: Family<ByOutcome, Counter>,
+    checkpoint_bytes: Gauge,
+    checkpoint_left_out: Gauge,
+    history_pulls: Family<ByOutcome, Counter>,
+    history_age: Family<ByName, Float>,
 }
 
 /// What a leader does while another controller may be at work on the same HPAs.
@@ -97,12 +106,42 @@ impl TakeOverState {
     }
 }
 
+/// How a standby's question for the leader's histories ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pull {
+    /// With what it asked for.
+    Ok,
+    /// Nobody answered, or somebody else.
+    Unreachable,
+    /// The leader answered with an error, or there was nothing to show to it.
+    Refused,
+    /// The answer could not be used.
+    Invalid,
+}
+
+impl Pull {
+    /// As the label `result` names it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Unreachable => "unreachable",
+            Self::Refused => "refused",
+            Self::Invalid => "invalid",
+        }
+    }
+}
+
 impl Metrics {
     /// All metrics, at zero.
     pub fn new() -> Self {
         let mut registry = Registry::default();
         let mut inner = Inner::register(&mut registry);
         inner.registry = registry;
+        for api in [Api::Resource, Api::Custom, Api::External] {
+            // Shown from the beginning, so that an alert sees the first failure as a change.
+            inner.metrics_api_down.get_or_create(&by_api(api)).set(0);
+            inner.spared_queries.get_or_create_owned(&by_api(api));
+        }
         Self(Arc::new(inner))
     }
 
@@ -250,6 +289,40 @@ impl Metrics {
         self.0.shadow.get_or_create(&ByOutcome { result }).inc();
     }
 
+    /// Of how many HPAs the leader knew the past before its first sync, from this source: one of a fixed few.
+    pub fn restored(&self, source: &'static str, hpas: usize) {
+        self.0.restored.get_or_create(&BySource { source }).set(level(hpas));
+    }
+
+    /// A ConfigMap of the checkpoint was written, or could not be. `result`: one of a fixed few.
+    pub fn checkpoint_write(&self, result: &'static str) {
+        self.0.checkpoint_writes.get_or_create(&ByOutcome { result }).inc();
+    }
+
+    /// How large the checkpoint is, and how many HPAs did not fit into it.
+    pub fn checkpoint(&self, bytes: usize, left_out: usize) {
+        self.0.checkpoint_bytes.set(level(bytes));
+        self.0.checkpoint_left_out.set(level(left_out));
+    }
+
+    /// A standby asked the leader for its histories.
+    pub fn history_pulled(&self, result: Pull) {
+        self.0.history_pulls.get_or_create(&ByOutcome { result: result.as_str() }).inc();
+    }
+
+    /// From now on shows how old the copy of the histories of whoever holds this lease is; nothing while there is none.
+    pub fn history_age(&self, lease: &str, age: impl Fn() -> Option<Duration> + Send + 'static) {
+        let (ages, labels) = (self.0.history_age.clone(), ByName { name: lease.to_owned() });
+        self.before_render(move || match age() {
+            Some(age) => {
+                ages.get_or_create(&labels).set(age.as_secs_f64());
+            }
+            None => {
+                ages.remove(&labels);
+            }
+        });
+    }
+
     /// Has something brought up to date before the metrics are shown, such as the levels of a queue. Must not block.
     pub fn before_render(&self, update: impl Fn() + Send + 'static) {
         self.0.before_render.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(update));
@@ -297,11 +370,11 @@ impl Inner {
         add(to, &declared::BUILD, build);
         let ages = Family::new_with_constructor(Buckets(declared::METRICS_AGE.buckets));
         let ages = add(to, &declared::METRICS_AGE, ages);
-        let age = |api| ages.get_or_create_owned(&ByApi { api });
+        let age = |api| ages.get_or_create_owned(&by_api(api));
         Self {
-            resource_age: age("metrics.k8s.io"),
-            custom_age: age("custom.metrics.k8s.io"),
-            external_age: age("external.metrics.k8s.io"),
+            resource_age: age(Api::Resource),
+            custom_age: age(Api::Custom),
+            external_age: age(Api::External),
             registry: Registry::default(),
             before_render: Mutex::default(),
             stands_by: AtomicBool::new(false),
@@ -324,6 +397,8 @@ impl Inner {
             rest_requests: add(to, &declared::REST_REQUESTS, Family::default()),
             rest_seconds: histograms(to, &declared::REST_SECONDS),
             requests: add(to, &declared::REQUESTS, Family::default()),
+            metrics_api_down: add(to, &declared::METRICS_API_DOWN, Family::default()),
+            spared_queries: add(to, &declared::SPARED_QUERIES, Family::default()),
             clock_skew: add(to, &declared::CLOCK_SKEW, Gauge::default()),
             cache_objects: add(to, &declared::CACHE_OBJECTS, Family::default()),
             watch_restarts: add(to, &declared::WATCH_RESTARTS, Family::default()),
@@ -333,8 +408,33 @@ impl Inner {
             takeover: add(to, &declared::TAKEOVER, Family::default()),
             foreign_writes: add(to, &declared::FOREIGN_WRITES, Counter::default()),
             shadow: add(to, &declared::SHADOW, Family::default()),
+            restored: add(to, &declared::RESTORED, Family::default()),
+            checkpoint_writes: add(to, &declared::CHECKPOINT_WRITES, Family::default()),
+            checkpoint_bytes: add(to, &declared::CHECKPOINT_BYTES, Gauge::default()),
+            checkpoint_left_out: add(to, &declared::CHECKPOINT_LEFT_OUT, Gauge::default()),
+            history_pulls: add(to, &declared::HISTORY_PULLS, Family::default()),
+            history_age: add(to, &declared::HISTORY_AGE, Family::default()),
         }
     }
+}
+
+impl ApiObserver for Metrics {
+    fn down(&self, api: Api, down: bool) {
+        self.0.metrics_api_down.get_or_create(&by_api(api)).set(down.into());
+    }
+
+    fn spared(&self, api: Api) {
+        self.0.spared_queries.get_or_create(&by_api(api)).inc();
+    }
+}
+
+fn by_api(api: Api) -> ByApi {
+    let api = match api {
+        Api::Resource => "metrics.k8s.io",
+        Api::Custom => "custom.metrics.k8s.io",
+        Api::External => "external.metrics.k8s.io",
+    };
+    ByApi { api }
 }
 
 /// Registers a metric under its full name; prometheus-client appends `_total` to counters by itself.

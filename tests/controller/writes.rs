@@ -97,25 +97,3 @@ async fn a_storm_of_conflicts_costs_one_status_write_and_five_scale_writes_a_per
     rig.cluster.faults().clear();
     rig.until("it is over", 15.1, |stage| stage.replicas("web") == 5).await;
 }
-
-#[tokio::test(start_paused = true)]
-async fn a_scale_write_whose_answer_is_lost_is_not_sent_again_and_seen_in_the_next_period() {
-    for lost in
-        [FaultAction::CloseAfterApplying, FaultAction::SilenceAfterApplying, FaultAction::Truncate(20)]
-    {
-        let stage = Stage::new();
-        stage.target("web", 3);
-        stage.external("queue", "50");
-        stage.create(hpa("web", &[external("queue", "10")]));
-        stage.cluster.faults().add(FaultRule::new(lost.clone()).verb("update").subresource("scale").times(1));
-        let rig = Rig::start(stage);
-        rig.until("it is told", 31.0, |stage| {
-            stage.condition("web", "AbleToScale").starts_with("False FailedUpdateScale")
-        })
-        .await;
-        assert_eq!(rig.replicas("web"), 5, "{lost:?}");
-        rig.until("it is seen", 16.0, |stage| stage.condition("web", "AbleToScale").starts_with("True"))
-            .await;
-        assert_eq!(rig.count("update", "/web/scale"), 1, "{lost:?}");
-    }
-}

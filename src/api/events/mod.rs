@@ -1,7 +1,6 @@
 //! Events about HPAs: core/v1, correlated as client-go does, sent by one task, off the path of the syncs.
 
 mod correlate;
-mod lru;
 mod recorder;
 
 use std::sync::Arc;

@@ -157,6 +157,7 @@ struct Entry<'a> {
 enum What {
     Recommendation { replicas: i32 },
     Rescale { from: Option<i32>, to: i32 },
+    UnknownRescale {},
 }
 
 #[derive(Debug, Serialize)]
@@ -201,7 +202,7 @@ impl<'a> Document<'a> {
         let (outcome, error) = match &situation.outcome {
             WriteOutcome::NotNeeded => ("notNeeded", None),
             WriteOutcome::Done => ("done", None),
-            WriteOutcome::Failed(error) => ("failed", Some(error.as_str())),
+            WriteOutcome::Failed(error) | WriteOutcome::Unknown(error) => ("failed", Some(error.as_str())),
             WriteOutcome::Withheld => ("withheld", None),
         };
         let events = situation.events.iter().map(|event| EventDocument {
@@ -313,6 +314,7 @@ fn history(situation: &Situation) -> Vec<Entry<'_>> {
         let what = match entry.what {
             Memory::Recommendation { replicas } => What::Recommendation { replicas },
             Memory::Rescale { from, to } => What::Rescale { from, to },
+            Memory::UnknownRescale => What::UnknownRescale {},
         };
         Entry { at: entry.at, earliest: entry.earliest, what, origin, reason }
     });

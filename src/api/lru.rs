@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// At most `capacity` entries.
 #[derive(Debug)]
-pub(super) struct Lru<K, V> {
+pub(in crate::api) struct Lru<K, V> {
     capacity: usize,
     uses: u64,
     entries: BTreeMap<K, (u64, V)>,
@@ -12,12 +12,20 @@ pub(super) struct Lru<K, V> {
 }
 
 impl<K: Ord + Clone, V> Lru<K, V> {
-    pub(super) fn new(capacity: usize) -> Self {
+    pub(in crate::api) fn new(capacity: usize) -> Self {
         Self { capacity, uses: 0, entries: BTreeMap::new(), by_use: BTreeMap::new() }
     }
 
     /// The value of a key, made if absent; counts as its use.
-    pub(super) fn get_or_insert_with(&mut self, key: &K, make: impl FnOnce() -> V) -> &mut V {
+    pub(in crate::api) fn get_or_insert_with(&mut self, key: &K, make: impl FnOnce() -> V) -> &mut V {
+        self.touch(key);
+        let entry = self.entries.entry(key.clone()).or_insert_with(|| (0, make()));
+        entry.0 = self.uses;
+        &mut entry.1
+    }
+
+    /// Counts a use of a key; makes room if it has no value.
+    fn touch(&mut self, key: &K) {
         self.uses += 1;
         if let Some((used, _)) = self.entries.get(key) {
             self.by_use.remove(used);
@@ -27,13 +35,28 @@ impl<K: Ord + Clone, V> Lru<K, V> {
             self.entries.remove(&oldest);
         }
         self.by_use.insert(self.uses, key.clone());
-        let entry = self.entries.entry(key.clone()).or_insert_with(|| (0, make()));
-        entry.0 = self.uses;
-        &mut entry.1
     }
 
+    /// The value of a key; not a use of it.
+    pub(in crate::api) fn get(&self, key: &K) -> Option<&V> {
+        self.entries.get(key).map(|(_, value)| value)
+    }
+
+    /// Sets the value of a key; counts as its use.
+    pub(in crate::api) fn insert(&mut self, key: &K, value: V) {
+        self.touch(key);
+        self.entries.insert(key.clone(), (self.uses, value));
+    }
+
+    /// Forgets everything.
+    pub(in crate::api) fn clear(&mut self) {
+        self.entries.clear();
+        self.by_use.clear();
+    }
+
+    /// How many keys have a value.
     #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::api) fn len(&self) -> usize {
         self.entries.len()
     }
 }
@@ -52,5 +75,10 @@ mod tests {
         assert_eq!(lru.len(), 2);
         assert_eq!(*lru.get_or_insert_with(&"a", || 0), 11);
         assert_eq!(*lru.get_or_insert_with(&"b", || 7), 7, "was forgotten");
+        lru.insert(&"a", 1);
+        lru.insert(&"d", 4);
+        assert_eq!((lru.get(&"a"), lru.get(&"b"), lru.get(&"d")), (Some(&1), None, Some(&4)));
+        lru.clear();
+        assert_eq!((lru.len(), lru.by_use.len()), (0, 0));
     }
 }
