@@ -28,7 +28,7 @@ fn told(workload: &Workload, reply: Option<Result<Answer, QueryError>>) -> (Stri
     let verdict = decision.verdict().clone();
     let settings = &workload.settings;
     let outcome = WriteOutcome::NotNeeded;
-    let conclusion = conclude(&workload.hpa(), decision, &outcome, &History::default(), settings, NOW);
+    let conclusion = conclude(&workload.hpa(), decision, &outcome, settings, NOW);
     let [event] = &conclusion.events[..] else { panic!("{:?}", conclusion.events) };
     let Verdict::NoCount(last) = verdict else { panic!("{verdict:?}") };
     (format!("{}: {}", event.reason, event.message), last)
@@ -182,8 +182,8 @@ fn what_stands_in_the_way_of_metrics_is_told() {
         assert_eq!(decision.explanation().course, Course::NoScale);
         assert!(decision.metrics().is_empty() && decision.computations().is_empty());
         let workload = Workload::asked_directly(1, 9, 3);
-        let (hpa, history) = (workload.hpa(), History::default());
-        let concluded = conclude(&hpa, decision, &WriteOutcome::NotNeeded, &history, &settings, NOW);
+        let hpa = workload.hpa();
+        let concluded = conclude(&hpa, decision, &WriteOutcome::NotNeeded, &settings, NOW);
         assert_eq!((concluded.error, concluded.desired), (label, None));
     }
 }
