@@ -17,6 +17,8 @@ mod dice;
 mod gaps;
 #[path = "simulation/generate.rs"]
 mod generate;
+#[path = "simulation/growth.rs"]
+mod growth;
 #[path = "simulation/judge/mod.rs"]
 mod judge;
 #[path = "simulation/ledger.rs"]

@@ -5,10 +5,12 @@ use std::sync::{Arc, Mutex, Weak};
 
 use autoscaling::history::History;
 use autoscaling::settings::Settings;
-use autoscaling::{Conclusion, Hpa, Plan as SyncPlan, conclude, decide};
+use autoscaling::{Conclusion, Decision, Hpa, Plan as SyncPlan, conclude, decide};
 use concertina::clock::SharedClock;
 use concertina::controller::{Concluded, Observer};
 
+use crate::growth::{Growth, count};
+use crate::judge::Finding;
 use crate::plan::Scene;
 use crate::run::Run;
 
@@ -69,8 +71,9 @@ impl Memory {
         plan: &SyncPlan,
         history: &History,
         witness: &Witness,
-    ) -> Option<String> {
+    ) -> Finding {
         let mut state = self.state.lock().unwrap();
+        let state = &mut *state;
         state.syncs += 1;
         let ideal = state
             .histories
@@ -88,18 +91,46 @@ impl Memory {
             status: &sync.hpa.status,
         };
         let decision = decide(&hpa, plan, sync.answers, &ideal.history, &self.settings, sync.at);
-        let again =
-            conclude(&hpa, decision, sync.outcome, &self.settings, witness.clock.now());
+        if state.syncs % 8 == 0
+            && let Some(finding) = self.grows(&hpa, plan, sync, &ideal.history, &decision)
+        {
+            return Some(finding);
+        }
+        let again = conclude(&hpa, decision, sync.outcome, &self.settings, witness.clock.now());
         ideal.history.commit(&again.changes);
+        if told(sync.conclusion) == told(&again) {
+            return None;
+        }
         let (got, wanted) = (told(sync.conclusion), told(&again));
-        (got != wanted).then(|| format!("{}: decided {got}, with all its past {wanted}", sync.hpa.key))
+        let text = format!("{}: decided {got:?}, with all its past {wanted:?}", sync.hpa.key);
+        Some(("decides as with an ideal memory", text))
+    }
+
+    /// 2. More load never asks for fewer replicas, and if it has no bound it asks for no fewer either.
+    fn grows(
+        &self,
+        hpa: &Hpa<'_>,
+        plan: &SyncPlan,
+        sync: &Concluded<'_>,
+        history: &History,
+        decision: &Decision,
+    ) -> Finding {
+        let before = count(decision)?;
+        let grown = |growth: Growth| {
+            let answers = growth.of_all(sync.answers);
+            count(&decide(hpa, plan, &answers, history, &self.settings, sync.at))
+        };
+        let fewer =
+            Growth::ALL.into_iter().find(|growth| grown(*growth).is_some_and(|after| after < before))?;
+        let text = format!("{}: {before} replicas, with {fewer:?} load {:?}", sync.hpa.key, grown(fewer));
+        Some(("more load asks for no fewer replicas", text))
     }
 }
 
-/// What a conclusion tells, as text.
-fn told(conclusion: &Conclusion) -> String {
+/// What a conclusion tells.
+fn told(conclusion: &Conclusion) -> impl PartialEq + std::fmt::Debug + '_ {
     let Conclusion { desired, status, events, last_event, .. } = conclusion;
-    format!("{desired:?} {status:?} {events:?} {last_event:?}")
+    (desired, status, events, last_event)
 }
 
 impl Observer for Witness {
@@ -107,8 +138,8 @@ impl Observer for Witness {
 
     fn weighed(&self, sync: &Concluded<'_>, plan: &SyncPlan, history: &History) {
         if let Some(run) = self.run.upgrade() {
-            let difference = run.memory.decides_alike(sync, plan, history, self);
-            run.report(difference.map(|text| ("decides as with an ideal memory", text)));
+            let finding = run.memory.decides_alike(sync, plan, history, self);
+            run.report(finding);
         }
     }
 }

@@ -202,6 +202,7 @@ async fn live(way: Arc<Way>, clock: &SharedClock, config: Config, stop: Cancella
         clock: Arc::clone(clock),
         identity: way.process.clone(),
         observers: Vec::new(),
+        link: None,
     };
     let stopped = stop.clone();
     let running =
