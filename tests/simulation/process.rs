@@ -70,7 +70,6 @@ impl Process {
             clock,
             identity: format!("p{}.{}", self.number, self.lives),
             observers: vec![witness],
-            link: None,
         };
         let running = async move { run_with(&config, &clients, surroundings, telemetry, life.stop).await };
         self.running = Some(tokio::spawn(running));

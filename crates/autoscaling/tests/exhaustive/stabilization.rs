@@ -174,7 +174,7 @@ fn conclusion(
     history: &History,
 ) -> autoscaling::history::Changes {
     let outcome = autoscaling::WriteOutcome::Done;
-    autoscaling::conclude(&workload.hpa(), decision, &outcome, history, &workload.settings, NOW).changes
+    autoscaling::conclude(&workload.hpa(), decision, &outcome, &workload.settings, NOW).changes
 }
 
 /// Which histories: those of up to so many entries, in every order or in one.
