@@ -120,16 +120,8 @@ async fn a_day_of_comings_and_goings_leaves_nothing_behind() {
 
     churn.end();
     sleep_until(next + ROUND).await;
-    let nothing = Sizes {
-        hpas: 0,
-        pods: 0,
-        namespaces: 0,
-        selectors: 0,
-        claims: 0,
-        histories: 0,
-        records: 0,
-        keys: 0,
-    };
+    let nothing =
+        Sizes { hpas: 0, pods: 0, namespaces: 0, selectors: 0, claims: 0, histories: 0, records: 0, keys: 0 };
     assert_eq!(sizes(&assembly, &record), nothing);
     assert_eq!(assembly.controller.pods.stats(), concertina::store::Stats::default());
     assert_eq!(series(&telemetry), 0, "{}", telemetry.render());
