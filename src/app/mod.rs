@@ -278,7 +278,9 @@ async fn sync_until(
         tracing::warn!("not all events could be sent within {FLUSH:?}");
     }
     if finished.is_err() {
-        tracing::warn!("the checkpoint of histories could not be written within {FLUSH:?}; it lacks the last seconds");
+        tracing::warn!(
+            "the checkpoint of histories could not be written within {FLUSH:?}; it lacks the last seconds"
+        );
     }
     in_order
 }

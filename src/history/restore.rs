@@ -108,7 +108,9 @@ pub async fn restore(
 /// The newest entry of each HPA, with its shard.
 fn newest(shards: &[Shard]) -> BTreeMap<&str, (&Shard, &Entry)> {
     let mut entries: BTreeMap<&str, (&Shard, &Entry)> = BTreeMap::new();
-    for (shard, entry) in shards.iter().flat_map(|shard| shard.entries.iter().map(move |entry| (shard, entry))) {
+    for (shard, entry) in
+        shards.iter().flat_map(|shard| shard.entries.iter().map(move |entry| (shard, entry)))
+    {
         let known = entries.entry(&entry.uid).or_insert((shard, entry));
         if known.0.written < shard.written {
             *known = (shard, entry);
@@ -143,7 +145,8 @@ fn after_crash(mut history: History, hpa: &HpaRecord, controller: &Controller, n
 
 /// The longest window over which recommendations of an HPA matter.
 fn longest_window(hpa: &HpaRecord, controller: &Controller) -> SignedDuration {
-    let default = SignedDuration::try_from(controller.settings.downscale_stabilization).unwrap_or(SignedDuration::MAX);
+    let default =
+        SignedDuration::try_from(controller.settings.downscale_stabilization).unwrap_or(SignedDuration::MAX);
     let seconds = hpa.spec.behavior.iter().flat_map(|behavior| {
         [&behavior.scale_up, &behavior.scale_down].map(|rules| rules.stabilization_window_seconds)
     });

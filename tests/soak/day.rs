@@ -151,6 +151,7 @@ async fn a_day_of_fail_overs_leaves_nothing_behind() {
             clock: Arc::clone(&clock),
             identity: format!("replica-{number:04}"),
             observers: Vec::new(),
+            link: None,
         };
         let stop = CancellationToken::new();
         let stopped = stop.clone();

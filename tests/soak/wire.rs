@@ -78,6 +78,7 @@ async fn ten_minutes_over_tcp_take_no_more_and_more_memory() {
         clock: Arc::new(SystemClock),
         identity: "soak".to_owned(),
         observers: Vec::new(),
+        link: None,
     };
     let stop = CancellationToken::new();
     let (counted, stopped) = (telemetry.clone(), stop.clone());
