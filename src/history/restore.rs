@@ -12,6 +12,7 @@ use futures::future::{join, join_all};
 use jiff::{SignedDuration, Timestamp};
 
 use super::checkpoint::{Checkpoint, Entry, Shard, read_entry};
+use super::replica::Inheritance;
 use super::rebuild::{self, EventsError, Rescales};
 use crate::api::client::Client;
 use crate::controller::Controller;
@@ -31,16 +32,20 @@ pub struct Restored {
     pub rebuilt: usize,
 }
 
-/// Gives every HPA without a history what is known of its past. `namespaces`: those that are watched, none is all.
+/// Gives every HPA without a history what is known of its past. `namespaces`: those that are watched, none is all. What the
+/// leader before handed over is all there is to know.
 pub async fn restore(
     controller: &Controller,
     reads: &Client,
     namespaces: Option<&BTreeSet<String>>,
     mut checkpoint: Option<&mut Checkpoint>,
+    inheritance: Inheritance,
 ) -> Restored {
     let mut restored = Restored::default();
     let mut hpas: Vec<_> = controller.hpas.all().into_values().collect();
-    hpas.retain(|hpa| controller.histories.get(&hpa.uid).recommendations.is_empty());
+    hpas.retain(|hpa| {
+        inheritance != Inheritance::HandedOver && controller.histories.get(&hpa.uid).recommendations.is_empty()
+    });
 
     if let Some(checkpoint) = &mut checkpoint {
         let shards = checkpoint.read(WITHIN).await;
