@@ -57,6 +57,8 @@ mod outcome;
 mod process;
 #[path = "e2e/rest.rs"]
 mod rest;
+#[path = "e2e/restart.rs"]
+mod restart;
 #[path = "e2e/rule_scenarios.rs"]
 mod rule_scenarios;
 #[path = "e2e/serving.rs"]
