@@ -104,7 +104,7 @@ impl Steady {
         let answers = Answers { metrics: vec![Some(Ok(self.usage.clone()))], pods: &self.pods };
         let decision = decide(&hpa, &plan, &answers, &self.history, &self.settings, self.now);
         let outcome = WriteOutcome::NotNeeded;
-        conclude(&hpa, decision, &outcome, &self.history, &self.settings, self.now).status
+        conclude(&hpa, decision, &outcome, &self.settings, self.now).status
     }
 }
 

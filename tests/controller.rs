@@ -36,6 +36,8 @@ mod permissions;
 mod process;
 #[path = "controller/repeatable.rs"]
 mod repeatable;
+#[path = "controller/replication.rs"]
+mod replication;
 #[path = "controller/server.rs"]
 mod server;
 #[path = "controller/shadow.rs"]

@@ -174,6 +174,7 @@ fn conclusion(from: i32, to: i32, round: usize, at: Timestamp) -> Conclusion {
         start: from,
         allows: from * 2,
         frees_at: Some(ago(5)),
+        unknown_rescale: None,
     };
     let direction = match action {
         Action::ScaleUp => Some(Direction::Up),

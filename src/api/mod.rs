@@ -18,6 +18,7 @@
 //! | `GET …/{horizontalpodautoscalers,pods,events}`, of one namespace or of all | [`list`], for `why` | list each |
 //! | `GET …/{resource}/{name}` of targets and owners of pods | `why` | get each |
 //! | `GET` of a Lease, a pod and its `portforward` | `forward`, for `why` | get each, create `pods/portforward` |
+//! | `GET /history` of the replica that leads, at its own port | [`crate::history::replica`], as the [`user`] of the configuration | list `horizontalpodautoscalers.autoscaling` |
 //! | `GET /version`, `/apis` | [`server`], `why` | none (discovery) |
 //! | `POST /apis/authentication.k8s.io/v1/tokenreviews` | [`reviews`] | create `tokenreviews.authentication.k8s.io` |
 //! | `POST /apis/authorization.k8s.io/v1/subjectaccessreviews` | [`reviews`] | create `subjectaccessreviews.authorization.k8s.io` |
@@ -51,10 +52,12 @@ pub mod list;
 mod lru;
 pub mod mapper;
 pub mod metrics;
+pub mod peers;
 pub mod reviews;
 pub mod scale;
 pub mod server;
 pub mod status;
+pub mod user;
 pub mod watch;
 
 #[cfg(test)]

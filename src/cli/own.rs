@@ -76,6 +76,13 @@ pub static FLAGS: &[Flag] = &[
         "A loopback address and port where health, metrics and decisions are served without TLS, to whoever asks.",
     ),
     own(
+        "advertise-address",
+        Kind::String,
+        "",
+        Group::Serving,
+        "The IP address at which other replicas reach this one to copy its histories; without it, --bind-address, or the one that faces the API server.",
+    ),
+    own(
         "decisions-per-hpa",
         Kind::Int,
         "40",

@@ -62,9 +62,9 @@ pub struct Compared<'a> {
 
 impl Before {
     /// Remembers the other controller's rescale, as it does itself, in the place of an own one.
-    pub(super) fn remember(&self, spec: &Spec, history: &History, changes: &mut Changes) {
+    pub(super) fn remember(&self, spec: &Spec, changes: &mut Changes) {
         if let Some(behavior) = &spec.behavior {
-            changes.scale_event = history.rescaled(behavior, self.from, self.to, self.seen).scale_event;
+            changes.scale_event = Changes::rescaled(behavior, self.from, self.to, self.seen).scale_event;
         }
     }
 }

@@ -74,9 +74,9 @@ impl Controller {
         }
         let outcome = self.rescale(key, &decision, target).await;
         let concluded_at = self.clock.now();
-        let mut conclusion = conclude(&hpa, decision, &outcome, &history, &self.settings, concluded_at);
+        let mut conclusion = conclude(&hpa, decision, &outcome, &self.settings, concluded_at);
         if let Some(before) = &before {
-            before.remember(&record.spec, &history, &mut conclusion.changes);
+            before.remember(&record.spec, &mut conclusion.changes);
         }
         log(key, &conclusion, &outcome, at);
         let concluded =
@@ -309,7 +309,7 @@ fn log(key: &Key, conclusion: &Conclusion, outcome: &WriteOutcome, at: Timestamp
 
 /// Whether the write that was decided failed.
 fn failed(outcome: &WriteOutcome) -> bool {
-    matches!(outcome, WriteOutcome::Failed(_))
+    matches!(outcome, WriteOutcome::Failed(_) | WriteOutcome::Unknown(_))
 }
 
 /// The HPA whose status is written.

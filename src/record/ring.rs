@@ -238,7 +238,7 @@ fn put(header: &Header, sync: &Concluded<'_>, to: &mut Writer) {
     conclusion.action.put(to);
     Outcome::from(sync.outcome).put(to);
     match sync.outcome {
-        WriteOutcome::Failed(text) => {
+        WriteOutcome::Failed(text) | WriteOutcome::Unknown(text) => {
             true.put(to);
             to.text(text);
         }

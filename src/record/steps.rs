@@ -248,6 +248,7 @@ fields!(LimitStep:
 );
 fields!(PolicyUse:
     body kind, body value, body period_seconds, body added, body removed, body start, body allows, body frees_at,
+    body unknown_rescale,
 );
 
 variants!(Limit: WithinRange = 0, ScaleUpRate = 1, ScaleDownRate = 2, Maximum = 3, Minimum = 4);

@@ -118,7 +118,7 @@ impl Stage {
             }
             _ => WriteOutcome::NotNeeded,
         };
-        let conclusion = conclude(&hpa, decision, &outcome, &self.history, &settings, self.now);
+        let conclusion = conclude(&hpa, decision, &outcome, &settings, self.now);
         self.history.commit(&conclusion.changes);
         let (hpa, at) = (&self.hpa, self.now);
         self.record.concluded(&Concluded {

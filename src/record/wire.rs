@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use autoscaling::explanation::Explanation;
-use autoscaling::history;
+use autoscaling::history::{self, Unsettled};
 use autoscaling::settings::{Settings, Version};
 use autoscaling::{Action, WriteOutcome};
 use jiff::Timestamp;
@@ -152,6 +152,18 @@ pub struct History {
     pub scale_ups: Vec<history::ScaleEvent>,
     /// Pods removed, likewise.
     pub scale_downs: Vec<history::ScaleEvent>,
+    /// The last rescale of unknown size that may have added pods: the policies whose period reaches it allow nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown_up: Option<Timestamp>,
+    /// Likewise removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown_down: Option<Timestamp>,
+    /// A rescale whose answer was lost; the next sync settles it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unsettled: Option<Unsettled>,
+    /// Taken over from another process, or rebuilt; the next sync looks for what may be missing.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub inherited: bool,
 }
 
 /// One decision, or several in a row that differ in noise only.
@@ -350,17 +362,38 @@ impl From<SettingsInfo> for Settings {
     }
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
 impl From<history::History> for History {
     fn from(history: history::History) -> Self {
-        let history::History { recommendations, scale_ups, scale_downs } = history;
-        Self { recommendations, scale_ups, scale_downs }
+        let history::History {
+            recommendations,
+            scale_ups,
+            scale_downs,
+            unknown_up,
+            unknown_down,
+            unsettled,
+            inherited,
+        } = history;
+        Self { recommendations, scale_ups, scale_downs, unknown_up, unknown_down, unsettled, inherited }
     }
 }
 
 impl From<History> for history::History {
     fn from(history: History) -> Self {
-        let History { recommendations, scale_ups, scale_downs } = history;
-        Self { recommendations, scale_ups, scale_downs }
+        let History {
+            recommendations,
+            scale_ups,
+            scale_downs,
+            unknown_up,
+            unknown_down,
+            unsettled,
+            inherited,
+        } = history;
+        Self { recommendations, scale_ups, scale_downs, unknown_up, unknown_down, unsettled, inherited }
     }
 }
 
@@ -379,7 +412,7 @@ impl From<&WriteOutcome> for Outcome {
         match outcome {
             WriteOutcome::NotNeeded => Self::NotNeeded,
             WriteOutcome::Done => Self::Done,
-            WriteOutcome::Failed(_) => Self::Failed,
+            WriteOutcome::Failed(_) | WriteOutcome::Unknown(_) => Self::Failed,
             WriteOutcome::Withheld => Self::Withheld,
         }
     }

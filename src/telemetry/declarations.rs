@@ -300,6 +300,18 @@ pub(super) const SHADOW: Declaration = counter(
     "Changes made by another controller, compared with the own decision of that period, by result.",
     "Changes made by another controller, compared with our own decision of that period.",
 );
+pub(super) const HISTORY_PULLS: Declaration = counter(
+    "concertina_history_pulls_total",
+    &["result"],
+    "Questions of a standby for the histories of the leader, by result.",
+    "How often this standby asked the leader for its histories, by how that ended.",
+);
+pub(super) const HISTORY_AGE: Declaration = gauge(
+    "concertina_history_age_seconds",
+    &["name"],
+    "How long ago a standby's copy of the leader's histories was as new as the leader's own. 'name' is that of the lease.",
+    "How long ago this standby's copy of the leader's histories was complete. Standby only.",
+);
 
 // The process
 
@@ -387,7 +399,7 @@ pub const GROUPS: &[Group] = &[
     },
     Group {
         title: "Leading, taking over, shadowing",
-        metrics: &[&LEADER, &TAKEOVER, &FOREIGN_WRITES, &SHADOW],
+        metrics: &[&LEADER, &TAKEOVER, &FOREIGN_WRITES, &SHADOW, &HISTORY_PULLS, &HISTORY_AGE],
     },
     Group {
         title: "The process",

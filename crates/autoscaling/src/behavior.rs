@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::condition::Limit;
 use crate::explanation::{LimitStep, PolicyUse};
-use crate::history::{Direction, History, ScaleEvent, ago};
+use crate::history::{Direction, History, ScaleEvent, after, ago};
 use crate::number::{ceil_to_count, saturate_to_i32, truncate_to_count};
 use crate::spec::{Behavior, PolicyKind, ScalingRules, SelectPolicy};
 
@@ -102,11 +102,13 @@ impl Rate<'_> {
         let mut allows = 0;
         for policy in &self.rules.policies {
             let cutoff = ago(self.now, SignedDuration::from_secs(policy.period_seconds.into()));
-            let added = changes_since(&self.history.scale_ups, cutoff);
-            let removed = changes_since(&self.history.scale_downs, cutoff);
+            let added = changes_since(&self.history.scale_ups, cutoff, self.up);
+            let removed = changes_since(&self.history.scale_downs, cutoff, !self.up);
             let start = saturate_to_i32(i128::from(self.current) - added + removed);
             let factor = f64::from(policy.value) / 100.0;
+            let unknown = self.history.unknown(self.direction()).filter(|at| *at > cutoff);
             allows = match (policy.kind, self.up) {
+                (PolicyKind::Pods | PolicyKind::Percent, _) if unknown.is_some() => self.current,
                 (PolicyKind::Pods, true) => start.saturating_add(policy.value),
                 (PolicyKind::Pods, false) => start.saturating_sub(policy.value),
                 (PolicyKind::Percent, true) => ceil_to_count(f64::from(start) * (1.0 + factor)),
@@ -121,23 +123,32 @@ impl Rate<'_> {
                 period_seconds: policy.period_seconds,
                 start,
                 allows,
-                frees_at: self.frees_at(cutoff, policy.period_seconds),
+                frees_at: unknown
+                    .or_else(|| self.oldest(cutoff))
+                    .map(|at| after(at, SignedDuration::from_secs(policy.period_seconds.into()))),
+                unknown_rescale: unknown,
             });
             result = if largest { result.max(allows) } else { result.min(allows) };
         }
         result
     }
 
-    fn frees_at(self, cutoff: Timestamp, period_seconds: i32) -> Option<Timestamp> {
+    /// The oldest event of this direction that counts.
+    fn oldest(self, cutoff: Timestamp) -> Option<Timestamp> {
         let events = if self.up { &self.history.scale_ups } else { &self.history.scale_downs };
-        let oldest = events.iter().map(|event| event.at).filter(|at| *at > cutoff).min()?;
-        oldest.checked_add(SignedDuration::from_secs(period_seconds.into())).ok()
+        events.iter().map(|event| event.at).filter(|at| *at > cutoff).min()
+    }
+
+    fn direction(self) -> Direction {
+        if self.up { Direction::Up } else { Direction::Down }
     }
 }
 
-/// The sum of changes strictly younger than the cutoff.
-fn changes_since(events: &[ScaleEvent], cutoff: Timestamp) -> i128 {
-    events.iter().filter(|event| event.at > cutoff).map(|event| i128::from(event.change)).sum()
+/// The sum of changes strictly younger than the cutoff. Where a time is not known exactly, those of the policy's own
+/// direction count as long as they can, and those of the other as long as they must.
+fn changes_since(events: &[ScaleEvent], cutoff: Timestamp, own: bool) -> i128 {
+    let time = |event: &ScaleEvent| if own { event.at } else { event.earliest() };
+    events.iter().filter(|event| time(event) > cutoff).map(|event| i128::from(event.change)).sum()
 }
 
 #[cfg(test)]
@@ -196,7 +207,7 @@ mod tests {
             scale_up: rules(SelectPolicy::Max, &[(PolicyKind::Pods, 4, 60)]),
             ..Behavior::default()
         };
-        let history = History { scale_ups: vec![ScaleEvent { at: at(50), change: 3 }], ..History::default() };
+        let history = History { scale_ups: vec![ScaleEvent::new(at(50), 3)], ..History::default() };
         let step = with_behavior(bounds(8), 50, &behavior, &history, at(100));
         assert_eq!(step.after, 9);
         assert_eq!(step.policies[0].frees_at, Some(at(110)));
@@ -208,5 +219,64 @@ mod tests {
         let behavior = Behavior { scale_down: rules(SelectPolicy::Disabled, &[]), ..Behavior::default() };
         let step = with_behavior(bounds(8), 2, &behavior, &History::default(), at(100));
         assert_eq!((step.after, step.limit), (8, Limit::ScaleDownRate));
+    }
+
+    /// What policies for both directions allow to 8 replicas at second 100, after a rescale of unknown size at second 50.
+    fn after_unknown(select_policy: SelectPolicy, policies: &[(PolicyKind, i32, i32)]) -> (i32, i32) {
+        let rules = || rules(select_policy, policies);
+        let behavior = Behavior { scale_up: rules(), scale_down: rules() };
+        let history = History { unknown_up: Some(at(50)), unknown_down: Some(at(50)), ..History::default() };
+        let after = |desired| with_behavior(bounds(8), desired, &behavior, &history, at(100)).after;
+        (after(50), after(1))
+    }
+
+    #[test]
+    fn a_policy_whose_period_reaches_a_rescale_of_unknown_size_allows_nothing() {
+        for kind in [PolicyKind::Pods, PolicyKind::Percent] {
+            for select in [SelectPolicy::Max, SelectPolicy::Min] {
+                assert_eq!(after_unknown(select, &[(kind, 50, 51)]), (8, 8), "{kind:?} {select:?}");
+            }
+        }
+        assert_eq!(after_unknown(SelectPolicy::Max, &[(PolicyKind::Pods, 3, 50)]), (11, 5));
+        assert_eq!(after_unknown(SelectPolicy::Max, &[(PolicyKind::Percent, 50, 50)]), (12, 4));
+        assert_eq!(after_unknown(SelectPolicy::Disabled, &[(PolicyKind::Pods, 3, 50)]), (8, 8));
+    }
+
+    #[test]
+    fn of_several_policies_those_that_do_not_reach_it_allow_what_they_always_do() {
+        let policies = [(PolicyKind::Percent, 100, 600), (PolicyKind::Pods, 2, 15)];
+        assert_eq!(after_unknown(SelectPolicy::Max, &policies), (10, 6));
+        assert_eq!(after_unknown(SelectPolicy::Min, &policies), (8, 8));
+    }
+
+    #[test]
+    fn a_rescale_of_unknown_size_tells_when_it_leaves_the_period() {
+        let rules = || rules(SelectPolicy::Max, &[(PolicyKind::Pods, 4, 60)]);
+        let behavior = Behavior { scale_up: rules(), scale_down: rules() };
+        let history = History {
+            scale_ups: vec![ScaleEvent::new(at(45), 1)],
+            unknown_up: Some(at(50)),
+            ..History::default()
+        };
+        let step = with_behavior(bounds(8), 50, &behavior, &history, at(100));
+        assert_eq!((step.after, step.limit, step.rate_allows), (8, Limit::ScaleUpRate, Some(8)));
+        let policy = step.policies[0];
+        assert_eq!((policy.unknown_rescale, policy.frees_at), (Some(at(50)), Some(at(110))));
+        let later = with_behavior(bounds(8), 50, &behavior, &history, at(110));
+        assert_eq!((later.after, later.policies[0].unknown_rescale), (12, None));
+        // The other direction knows nothing of it.
+        assert_eq!(with_behavior(bounds(8), 1, &behavior, &history, at(100)).after, 3);
+    }
+
+    #[test]
+    fn a_rescale_whose_time_is_not_known_counts_longest_against_its_direction_and_shortest_for_the_other() {
+        let rules = || rules(SelectPolicy::Max, &[(PolicyKind::Pods, 4, 60)]);
+        let behavior = Behavior { scale_up: rules(), scale_down: rules() };
+        let event = ScaleEvent { at: at(50), change: 3, earliest: Some(at(40)) };
+        let history = History { scale_ups: vec![event], ..History::default() };
+        let after =
+            |desired, second| with_behavior(bounds(20), desired, &behavior, &history, at(second)).after;
+        assert_eq!((after(50, 109), after(50, 110)), (21, 24));
+        assert_eq!((after(1, 99), after(1, 100)), (13, 16));
     }
 }

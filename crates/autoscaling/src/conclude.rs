@@ -6,7 +6,7 @@ use crate::condition::{ConditionUpdate, SCALED_TO_ZERO, whole_seconds};
 use crate::decide::{Action, Computation, Decision, ErrorLabel, Verdict};
 use crate::event::{EventIntent, EventKind};
 use crate::explanation::Explanation;
-use crate::history::{Changes, History};
+use crate::history::{Changes, Unsettled, scale_event};
 use crate::plan::{Hpa, has_object_or_external};
 use crate::settings::Settings;
 use crate::status::{MetricStatus, Status};
@@ -20,6 +20,9 @@ pub enum WriteOutcome {
     Done,
     /// The Scale could not be written: the last answer's text.
     Failed(String),
+    /// Nobody knows whether it was: the answer was lost, and this is what happened instead. Told like a failure; the next
+    /// sync that reads the Scale settles it.
+    Unknown(String),
     /// It was held back on purpose (a dry run): told like a success, but no scale event is remembered.
     Withheld,
 }
@@ -57,7 +60,6 @@ pub fn conclude(
     hpa: &Hpa<'_>,
     decision: Decision,
     outcome: &WriteOutcome,
-    history: &History,
     settings: &Settings,
     now: Timestamp,
 ) -> Conclusion {
@@ -107,7 +109,7 @@ pub fn conclude(
         }
         Verdict::Keep => rebuilt(current, metrics, false),
         Verdict::Rescale { to, reason } => match outcome {
-            WriteOutcome::Failed(text) => {
+            WriteOutcome::Failed(text) | WriteOutcome::Unknown(text) => {
                 ConditionUpdate::failed_update_scale(text).set(&mut list, now);
                 events.push(EventIntent {
                     kind: EventKind::Warning,
@@ -115,6 +117,9 @@ pub fn conclude(
                     message: format!("New size: {to}; reason: {reason}; error: {text}"),
                 });
                 error = ErrorLabel::Internal;
+                if let (Some(_), WriteOutcome::Unknown(_)) = (&hpa.spec.behavior, outcome) {
+                    changes.unsettled = Some(Unsettled { at: now, from: current, to });
+                }
                 rebuilt(hpa.status.desired_replicas, metrics, false)
             }
             WriteOutcome::NotNeeded | WriteOutcome::Done | WriteOutcome::Withheld => {
@@ -132,7 +137,7 @@ pub fn conclude(
                     message: format!("New size: {to}; reason: {reason}"),
                 });
                 if let (Some(behavior), WriteOutcome::Done) = (&hpa.spec.behavior, outcome) {
-                    changes.scale_event = Some(history.rescale(behavior, current, to, now));
+                    changes.scale_event = Some(scale_event(behavior, current, to, now));
                 }
                 rebuilt(to, metrics, true)
             }

@@ -1,5 +1,6 @@
 //! The second step of a sync: from the answers, the history and the time, the replica count and why.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -8,7 +9,7 @@ use crate::behavior::{self, Bounds};
 use crate::condition::{ConditionUpdate, Limit};
 use crate::event::{EventIntent, EventKind};
 use crate::explanation::{Course, Explanation, FailedMetric, LimitStep, MetricExplanation};
-use crate::history::{Changes, History, Recommendation};
+use crate::history::{Added, Changes, History, Recommendation};
 use crate::metric::{MetricFailure, compute};
 use crate::plan::{Case, Hpa, Plan, PlannedMetric, Scale};
 use crate::pod::Pod;
@@ -168,7 +169,12 @@ pub fn decide(
         return without_scale(hpa, plan);
     };
     let current = scale.replicas;
-    let initial = history.is_empty().then_some(Recommendation { at: now, replicas: current });
+    let found = history.reconcile(hpa, current, now);
+    let history = match &found {
+        None => Cow::Borrowed(history),
+        Some(found) => Cow::Owned(history.with(found)),
+    };
+    let initial = history.recommendations.is_empty().then_some(Recommendation { at: now, replicas: current });
     let mut decision = Decision {
         verdict: Verdict::Keep,
         current,
@@ -176,7 +182,7 @@ pub fn decide(
         conditions: vec![ConditionUpdate::succeeded_get_scale()],
         events: Vec::new(),
         metrics: Vec::new(),
-        changes: Changes { initial, ..Changes::default() },
+        changes: Changes { found, initial, ..Changes::default() },
         computations: Vec::new(),
         error: ErrorLabel::None,
         explanation: Explanation {
@@ -210,7 +216,7 @@ pub fn decide(
             decision.no_count(None, message);
         }
         Case::Metrics(planned) => {
-            decision.by_metrics(hpa, scale, planned, answers, history, settings, now);
+            decision.by_metrics(hpa, scale, planned, answers, &history, settings, now);
         }
     }
     decision.explanation.desired = match decision.verdict {
@@ -436,7 +442,10 @@ impl Decision {
                 (stabilized, limit)
             }
         };
-        self.changes.recommendation = Some((stabilized.slot, Recommendation { at: now, replicas: proposal }));
+        self.changes.recommendation = Some(Added {
+            entry: Recommendation { at: now, replicas: proposal },
+            outdated_before: stabilized.outdated_before,
+        });
         let up = hpa.spec.behavior.is_some() && proposal >= self.current;
         self.conditions.push(match (stabilized.step.after == proposal, up) {
             (true, _) => ConditionUpdate::ready_for_new_scale(),

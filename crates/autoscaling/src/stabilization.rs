@@ -6,13 +6,13 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::explanation::{Held, StabilizationStep};
-use crate::history::{History, Recommendation, Slot, ago};
+use crate::history::{History, Recommendation, after, ago};
 
-/// What stabilization gives: the step, and where the proposal goes in the history.
+/// What stabilization gives: the step, and which recommendations are outdated: those strictly older.
 #[derive(Debug)]
 pub(crate) struct Stabilized {
     pub(crate) step: StabilizationStep,
-    pub(crate) slot: Slot,
+    pub(crate) outdated_before: Timestamp,
 }
 
 /// Without `behavior`: the highest recommendation that is not older than the window.
@@ -33,13 +33,13 @@ pub(crate) fn without_behavior(
             at: r.at,
             replicas: r.replicas,
             leaves_up: None,
-            leaves_down: Some(after(r.at, down_window_seconds)),
+            leaves_down: Some(after(r.at, SignedDuration::from_secs(down_window_seconds))),
         })
         .collect();
     let highest = in_window.iter().map(|held| held.replicas).max().unwrap_or(proposal);
     Stabilized {
         step: StabilizationStep::new(proposal, highest.max(proposal), None, down_window_seconds, in_window),
-        slot: Slot::last_of(recommendations.iter().map(|r| r.at < cutoff)),
+        outdated_before: cutoff,
     }
 }
 
@@ -63,8 +63,8 @@ pub(crate) fn with_behavior(
         let held = Held {
             at,
             replicas,
-            leaves_up: (at > up_cutoff).then(|| after(at, up_window)),
-            leaves_down: (at > down_cutoff).then(|| after(at, down_window)),
+            leaves_up: (at > up_cutoff).then(|| after(at, SignedDuration::from_secs(up_window))),
+            leaves_down: (at > down_cutoff).then(|| after(at, SignedDuration::from_secs(down_window))),
         };
         if held.leaves_up.is_some() {
             lowest = lowest.min(replicas);
@@ -79,13 +79,8 @@ pub(crate) fn with_behavior(
     let stabilized = current.max(lowest).min(highest);
     Stabilized {
         step: StabilizationStep::new(proposal, stabilized, Some(up_window), down_window, in_window),
-        slot: Slot::last_of(recommendations.iter().map(|r| r.at < up_cutoff && r.at < down_cutoff)),
+        outdated_before: up_cutoff.min(down_cutoff),
     }
-}
-
-/// The time `seconds` after an instant; the latest time there is if that is out of range.
-fn after(at: Timestamp, seconds: i64) -> Timestamp {
-    at.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX)
 }
 
 impl StabilizationStep {
@@ -137,7 +132,7 @@ mod tests {
         assert_eq!(without_behavior(&history, 2, window, at(300)).step.after, 9);
         let later = without_behavior(&history, 2, window, at(301));
         assert_eq!(later.step.after, 7);
-        assert_eq!(later.slot, Slot::Replace(0));
+        assert_eq!(later.outdated_before, at(1));
         assert_eq!(without_behavior(&history, 8, window, at(301)).step.held_by, None);
     }
 

@@ -273,6 +273,7 @@ fn play(course: &Course) -> Run {
                         frees_at: changes
                             .front()
                             .map(|(at, _)| start + SignedDuration::from_secs((at + 60) as i64)),
+                        unknown_rescale: None,
                     })
                     .into_iter()
                     .collect(),

@@ -253,7 +253,7 @@ fn history(record: &HpaRecord, rescales: &[Rescale], recommendations: &[Remember
             Direction::Down => &mut history.scale_downs,
         };
         if change > 0 {
-            events.push(ScaleEvent { at: rescale.at, change });
+            events.push(ScaleEvent::new(rescale.at, change));
         }
     }
     history
@@ -365,9 +365,9 @@ mod tests {
         up.told.message =
             "New size: 5; reason: cpu resource utilization (percentage of request) above target".to_owned();
         let seen = past(&record, &[up], "10:00:30");
-        assert_eq!(seen.history.scale_ups, [ScaleEvent { at: at("10:00:00"), change: 3 }]);
+        assert_eq!(seen.history.scale_ups, [ScaleEvent::new(at("10:00:00"), 3)]);
         let seen = past(&record, &[rescaled(5, "10:00:00", "10:00:00", 1)], "10:00:30");
-        assert_eq!(seen.history.scale_downs, [ScaleEvent { at: at("10:00:00"), change: 5 }]);
+        assert_eq!(seen.history.scale_downs, [ScaleEvent::new(at("10:00:00"), 5)]);
     }
 
     const STEADY: &[(&str, &str)] =
@@ -383,8 +383,8 @@ mod tests {
             rescaled(5, "10:02:00", "10:02:00", 1),
         ];
         let past = past(&record(true, 5, Some("10:02:00"), &[]), &events, "10:02:10");
-        assert_eq!(past.history.scale_ups, [ScaleEvent { at: at("10:01:00"), change: 4 }]);
-        assert_eq!(past.history.scale_downs, [ScaleEvent { at: at("10:02:00"), change: 3 }]);
+        assert_eq!(past.history.scale_ups, [ScaleEvent::new(at("10:01:00"), 4)]);
+        assert_eq!(past.history.scale_downs, [ScaleEvent::new(at("10:02:00"), 3)]);
         let rescales: Vec<_> = past
             .entries
             .iter()

@@ -201,7 +201,7 @@ impl<'a> Document<'a> {
         let (outcome, error) = match &situation.outcome {
             WriteOutcome::NotNeeded => ("notNeeded", None),
             WriteOutcome::Done => ("done", None),
-            WriteOutcome::Failed(error) => ("failed", Some(error.as_str())),
+            WriteOutcome::Failed(error) | WriteOutcome::Unknown(error) => ("failed", Some(error.as_str())),
             WriteOutcome::Withheld => ("withheld", None),
         };
         let events = situation.events.iter().map(|event| EventDocument {

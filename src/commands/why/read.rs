@@ -238,7 +238,7 @@ impl Reader {
         let (Some(memory), Some(record)) = (&mut self.memory, &situation.hpa) else { return };
         let window = history::longest_window(record, &self.controller.settings);
         let since = situation.at.checked_sub(window).unwrap_or(Timestamp::MIN);
-        let recommendation = changes.recommendation.map(|(_, recommendation)| recommendation);
+        let recommendation = changes.recommendation.map(|added| added.entry);
         // The first one of an HPA without history is the current count, made up in the same moment.
         let initial = changes.initial.filter(|initial| Some(*initial) != recommendation);
         let own = [initial, recommendation];

@@ -98,7 +98,7 @@ impl Scene {
     /// With pods added: seconds ago, and how many.
     pub(crate) fn added(mut self, events: &[(i64, i32)]) -> Self {
         self.history.scale_ups =
-            events.iter().map(|&(seconds, change)| ScaleEvent { at: ago(seconds), change }).collect();
+            events.iter().map(|&(seconds, change)| ScaleEvent::new(ago(seconds), change)).collect();
         self
     }
 
@@ -135,7 +135,7 @@ impl Scene {
         let answers = Answers { metrics: metrics.clone(), pods: &pods };
         let decision = decide(&hpa, &plan, &answers, &self.history, &self.settings, now());
         let outcome = WriteOutcome::Withheld;
-        let concluded = conclude(&hpa, decision, &outcome, &self.history, &self.settings, now());
+        let concluded = conclude(&hpa, decision, &outcome, &self.settings, now());
         let status = concluded.status.unwrap_or_else(|| (*record.status).clone());
         let owners = pods.iter().map(|pod| (Arc::clone(&pod.name), chain("web"))).collect::<BTreeMap<_, _>>();
         Situation {

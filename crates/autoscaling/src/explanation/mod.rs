@@ -151,8 +151,11 @@ pub struct PolicyUse {
     pub start: i32,
     /// The count that it allows.
     pub allows: i32,
-    /// When the oldest event that counts in the period leaves it.
+    /// When the oldest event that counts in the period leaves it; if a rescale of unknown size does, when that one.
     pub frees_at: Option<Timestamp>,
+    /// When a rescale was within the period of which the size is not known: it counts as all that the policy allows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown_rescale: Option<Timestamp>,
 }
 
 impl Explanation {

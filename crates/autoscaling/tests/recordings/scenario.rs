@@ -128,7 +128,7 @@ fn one(world: &mut World, key: &str, stored: &mut Stored, settings: &Settings, n
         _ => false,
     };
     assert!(agrees, "{key} at {now}: {recomputed:?} follows from the explanation\n{explained:#}");
-    let conclusion = conclude(&hpa, decision, &outcome, &stored.history, settings, now);
+    let conclusion = conclude(&hpa, decision, &outcome, settings, now);
     let mut events = conclusion.events;
     if let Some(status) = conclusion.status {
         match world.put_status() {

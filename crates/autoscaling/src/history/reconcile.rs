@@ -1,0 +1,137 @@
+//! What a sync finds to have happened before: a rescale whose answer was lost, or one by the process that the history was
+//! taken over from.
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::commit::{Added, scale_event};
+use super::{Direction, History, ScaleEvent, Unsettled, after};
+use crate::condition::whole_seconds;
+use crate::plan::Hpa;
+use crate::status::Status;
+
+/// What a sync found to have happened before.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Found {
+    /// The lost answer that is open no more.
+    pub settled: Option<Unsettled>,
+    /// The history is this process's own from now on.
+    pub owned: bool,
+    /// Rescales that were not remembered.
+    pub scale_events: Vec<(Direction, Added<ScaleEvent>)>,
+    /// When a rescale was of which neither size nor direction is known.
+    pub unknown: Option<Timestamp>,
+}
+
+impl History {
+    /// What the Scale shows of what is open; `None` if nothing is.
+    pub(crate) fn reconcile(&self, hpa: &Hpa<'_>, replicas: i32, now: Timestamp) -> Option<Found> {
+        if self.unsettled.is_none() && !self.inherited {
+            return None;
+        }
+        let mut found = Found { settled: self.unsettled, owned: self.inherited, ..Found::default() };
+        // Without behavior no rescale is remembered: no policy asks for it.
+        let Some(behavior) = &hpa.spec.behavior else { return Some(found) };
+        if let Some(Unsettled { at, from, to }) = self.unsettled
+            && replicas != from
+        {
+            let (direction, mut added) = scale_event(behavior, from, to, at);
+            if replicas != to {
+                // Somebody else has changed it since, before or after this one: it may not have happened.
+                added.entry.earliest = Some(Timestamp::MIN);
+            }
+            found.scale_events.push((direction, added));
+        }
+        if self.inherited {
+            let seen = self.seen(&found, hpa.status);
+            found.unknown = seen.unknown_last_scale(hpa.status, now);
+            let desired = hpa.status.desired_replicas;
+            let written = *hpa.status != Status::default();
+            if written && replicas != desired && i64::from(replicas) != seen.expected {
+                if seen.newer {
+                    found.unknown = Some(now);
+                } else {
+                    let (direction, mut added) = scale_event(behavior, desired, replicas, now);
+                    added.entry.earliest = Some(Timestamp::MIN);
+                    found.scale_events.push((direction, added));
+                }
+            }
+        }
+        Some(found)
+    }
+
+    /// The history with what was found.
+    pub(crate) fn with(&self, found: &Found) -> Self {
+        let mut history = self.clone();
+        history.apply(found);
+        history
+    }
+
+    /// Commits what was found.
+    pub(super) fn apply(&mut self, found: &Found) {
+        if found.settled.is_some() && found.settled == self.unsettled {
+            self.unsettled = None;
+        }
+        self.inherited &= !found.owned;
+        for (direction, added) in &found.scale_events {
+            self.remember(*direction, *added);
+        }
+        self.unknown_rescale(found.unknown);
+    }
+
+    /// Remembers a rescale of which neither size nor direction is known.
+    pub(super) fn unknown_rescale(&mut self, at: Option<Timestamp>) {
+        self.unknown_up = self.unknown_up.max(at);
+        self.unknown_down = self.unknown_down.max(at);
+    }
+
+    /// The rescales remembered and found, against the status.
+    fn seen(&self, found: &Found, status: &Status) -> Seen {
+        let remembered = self
+            .scale_ups
+            .iter()
+            .map(|event| (Direction::Up, event))
+            .chain(self.scale_downs.iter().map(|event| (Direction::Down, event)))
+            .chain(found.scale_events.iter().map(|(direction, added)| (*direction, &added.entry)));
+        let mut seen = Seen {
+            last: self.unknown_up.max(self.unknown_down),
+            newer: false,
+            expected: status.desired_replicas.into(),
+        };
+        for (direction, event) in remembered {
+            seen.last = seen.last.max(Some(event.at));
+            if status.last_scale_time.is_none_or(|last| whole_seconds(event.earliest()) > last) {
+                seen.newer = true;
+                seen.expected += match direction {
+                    Direction::Up => i64::from(event.change),
+                    Direction::Down => -i64::from(event.change),
+                };
+            }
+        }
+        seen
+    }
+}
+
+/// The rescales that are known, against what a status tells.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    /// When the last one was.
+    last: Option<Timestamp>,
+    /// Whether one is newer than the last one that the status tells.
+    newer: bool,
+    /// The count after those that are newer.
+    expected: i64,
+}
+
+impl Seen {
+    /// The rescale that only the status tells.
+    fn unknown_last_scale(self, status: &Status, now: Timestamp) -> Option<Timestamp> {
+        let told = status.last_scale_time?;
+        self.last.is_none_or(|last| whole_seconds(last) < told).then(|| end_of_second(told).min(now))
+    }
+}
+
+/// The last instant that is told as this second.
+pub(super) fn end_of_second(at: Timestamp) -> Timestamp {
+    after(whole_seconds(at), SignedDuration::from_nanos(999_999_999))
+}

@@ -1,0 +1,321 @@
+//! Rate policies: what they allow for every short history, and that following them never exceeds them.
+
+use autoscaling::condition::Limit;
+use autoscaling::history::{Direction, History, ScaleEvent};
+use autoscaling::spec::{Behavior, PolicyKind, ScalingPolicy, ScalingRules, SelectPolicy};
+use autoscaling::{WriteOutcome, conclude};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::model::{Policy, Rescaled, Select, rate_limit, start_of};
+use crate::workload::{
+    NOW, SECOND, WHOLE, Workload, aged, asking_for, count_after, for_each_in_parallel, multisets, sequences,
+};
+
+/// The rules of one direction.
+#[derive(Debug, Clone)]
+struct Rules {
+    select: Select,
+    policies: Vec<Policy>,
+}
+
+impl Rules {
+    fn of(select: Select, policies: &[Policy]) -> Self {
+        Self { select, policies: policies.to_vec() }
+    }
+
+    /// The same for the core, without a stabilization window.
+    fn scaling(&self) -> ScalingRules {
+        let policy = |policy: &Policy| match *policy {
+            Policy::Pods(value, period_seconds) => {
+                ScalingPolicy { kind: PolicyKind::Pods, value, period_seconds }
+            }
+            Policy::Percent(value, period_seconds) => {
+                ScalingPolicy { kind: PolicyKind::Percent, value, period_seconds }
+            }
+        };
+        ScalingRules {
+            stabilization_window_seconds: Some(0),
+            select_policy: match self.select {
+                Select::Max => SelectPolicy::Max,
+                Select::Min => SelectPolicy::Min,
+                Select::Disabled => SelectPolicy::Disabled,
+            },
+            policies: self.policies.iter().map(policy).collect(),
+            tolerance: None,
+        }
+    }
+}
+
+fn behavior(up: &Rules, down: &Rules) -> Behavior {
+    Behavior { scale_up: up.scaling(), scale_down: down.scaling() }
+}
+
+/// Two periods, few pods and many, percentages that float64 holds exactly and that it does not.
+const POLICIES: [Policy; 6] = [
+    Policy::Pods(1, 60),
+    Policy::Pods(4, 120),
+    Policy::Percent(10, 60),
+    Policy::Percent(50, 120),
+    Policy::Percent(100, 60),
+    Policy::Percent(200, 120),
+];
+
+/// Every selection over every list of one or two of the policies.
+fn all_rules() -> Vec<Rules> {
+    let most = if WHOLE { POLICIES.len() } else { 3 };
+    let lists = sequences(most, 2).into_iter().filter(|places| !places.is_empty());
+    let lists: Vec<Vec<Policy>> =
+        lists.map(|places| places.into_iter().map(|place| POLICIES[place]).collect()).collect();
+    let mut all = vec![Rules::of(Select::Disabled, &POLICIES[..1])];
+    for select in [Select::Max, Select::Min] {
+        all.extend(lists.iter().map(|policies| Rules::of(select, policies)));
+    }
+    all
+}
+
+fn history(rescaled: &[Rescaled]) -> History {
+    let events = |direction: i64| {
+        let of_direction = rescaled.iter().filter(|(_, change)| change.signum() == direction);
+        of_direction
+            .map(|&(age, change)| ScaleEvent::new(aged(age), i32::try_from(change.abs()).unwrap()))
+            .collect()
+    };
+    History { scale_ups: events(1), scale_downs: events(-1), ..History::default() }
+}
+
+/// When the oldest rescale of a direction that counts in a period leaves it.
+fn frees_at(rescaled: &[Rescaled], up: bool, period_nanos: i64) -> Option<Timestamp> {
+    let mut oldest = None;
+    for &(age, change) in rescaled {
+        if (change > 0) == up && age < period_nanos && oldest.is_none_or(|oldest| age > oldest) {
+            oldest = Some(age);
+        }
+    }
+    oldest.map(|age| aged(age).checked_add(SignedDuration::from_nanos(period_nanos)).unwrap())
+}
+
+#[test]
+fn a_direction_may_move_as_far_as_its_policies_allow_and_no_farther() {
+    let rules = all_rules();
+    let (min, max) = (2, 12);
+    let ages = [0, 60 * SECOND - 1, 60 * SECOND, 120 * SECOND - 1, 120 * SECOND];
+    let changes: &[i64] = if WHOLE { &[1, 3, -1, -3] } else { &[1, -3] };
+    let events: Vec<Rescaled> =
+        ages.iter().flat_map(|&age| changes.iter().map(move |&change| (age, change))).collect();
+    let histories = multisets(events.len(), if WHOLE { 4 } else { 2 });
+    let cases = for_each_in_parallel(&histories, |places| {
+        let rescaled: Vec<Rescaled> = places.iter().map(|&place| events[place]).collect();
+        let history = history(&rescaled);
+        let mut cases = 0;
+        for rules in &rules {
+            for current in [2, 5, 10] {
+                let workload =
+                    Workload::asked_directly(min, max, current).with_behavior(behavior(rules, rules));
+                let mut previous = i32::MIN;
+                for desired in [0, 1, current - 1, current, current + 1, current + 3, 14] {
+                    cases += 1;
+                    let decision = workload.decide(asking_for(desired.into()), &history, NOW);
+                    let limit = decision.explanation().limit.clone().unwrap();
+                    let case = || format!("{rules:?} {rescaled:?} current {current} desired {desired}");
+                    assert!(count_after(&decision) >= previous, "fewer than for less: {}", case());
+                    previous = count_after(&decision);
+                    if desired == current {
+                        assert_eq!((limit.after, limit.limit), (current, Limit::WithinRange), "{}", case());
+                        assert_eq!((limit.direction, limit.rate_allows), (None, None), "{}", case());
+                        assert_eq!((limit.select, limit.policies.len()), (None, 0), "{}", case());
+                        continue;
+                    }
+                    let up = desired > current;
+                    let direction = if up { Direction::Up } else { Direction::Down };
+                    assert_eq!(limit.direction, Some(direction), "{}", case());
+                    let allowed = limit.rate_allows.unwrap();
+                    let start = |period| start_of(current.into(), &rescaled, period);
+                    let (exact, loose) = rate_limit(current.into(), up, rules.select, &rules.policies, start);
+                    // One of the two policies may be rounded and the other not, so either.
+                    let allows = i64::from(allowed);
+                    assert!(allows == exact || allows == loose, "{allows}, not {exact}: {}", case());
+
+                    let (bound, at_bound, at_rate, expected) = if up {
+                        let upper = allowed.min(max);
+                        (max, Limit::Maximum, Limit::ScaleUpRate, desired.min(upper))
+                    } else {
+                        let lower = allowed.max(min);
+                        (min, Limit::Minimum, Limit::ScaleDownRate, desired.max(lower))
+                    };
+                    assert_eq!(limit.after, expected, "{}", case());
+                    assert_eq!(count_after(&decision), expected, "{}", case());
+                    let which = match (expected == desired, allowed.clamp(min, max) == bound) {
+                        (true, _) => Limit::WithinRange,
+                        (false, true) => at_bound,
+                        (false, false) => at_rate,
+                    };
+                    assert_eq!(limit.limit, which, "{}", case());
+                    if rules.select == Select::Disabled {
+                        assert!(limit.policies.is_empty(), "{}", case());
+                        continue;
+                    }
+                    for (told, policy) in limit.policies.iter().zip(&rules.policies) {
+                        let period = policy.period_nanos();
+                        assert_eq!(i64::from(told.start), start(period), "{}", case());
+                        assert_eq!(told.frees_at, frees_at(&rescaled, up, period), "{}", case());
+                    }
+                }
+            }
+        }
+        cases
+    });
+    println!("{cases} decisions");
+}
+
+/// A workload that follows its limiter, and the whole truth of what became of it.
+#[derive(Clone)]
+struct Followed {
+    history: History,
+    nanos: i64,
+    /// Every count with the time since which it stands, in nanoseconds.
+    log: Vec<(i64, i64)>,
+}
+
+impl Followed {
+    fn new(count: i64) -> Self {
+        Self { history: History::default(), nanos: 0, log: vec![(i64::MIN, count)] }
+    }
+
+    fn count(&self) -> i64 {
+        self.log[self.log.len() - 1].1
+    }
+
+    /// The count at a time, a change at that very time included.
+    fn count_at(&self, nanos: i64) -> i64 {
+        self.log.iter().rev().find(|(since, _)| *since <= nanos).unwrap().1
+    }
+
+    /// One sync, so many nanoseconds later, that wants so many replicas; what it may at most do is checked.
+    fn sync(&mut self, up: &Rules, down: &Rules, workload: &mut Workload, gap: i64, wanted: i64) {
+        self.nanos += gap;
+        let before = self.count();
+        workload.current = i32::try_from(before).unwrap();
+        let now = aged(-self.nanos);
+        let decision = workload.decide(asking_for(wanted), &self.history, now);
+        let after = i64::from(count_after(&decision));
+        let settings = &workload.settings;
+        let conclusion = conclude(&workload.hpa(), decision, &WriteOutcome::Done, settings, now);
+        self.history.commit(&conclusion.changes);
+
+        let rules = if wanted > before { up } else { down };
+        let start = |period| self.count_at(self.nanos - period);
+        let (exact, loose) = rate_limit(before, wanted > before, rules.select, &rules.policies, start);
+        let case = || format!("{up:?} {down:?} {:?} wanted {wanted} at {}: {after}", self.log, self.nanos);
+        if wanted > before {
+            assert!(before <= after && after <= wanted.min(loose), "{}", case());
+        } else if wanted < before {
+            assert!(before >= after && after >= wanted.max(loose), "{}", case());
+        }
+        // Where nothing was forgotten, the policies are used to the full. A direction forgets what is older than its own
+        // longest period, which may be shorter than a period of the other direction.
+        let longest = |rules: &Rules| rules.policies.iter().map(|policy| policy.period_nanos()).max();
+        if longest(up) == longest(down) {
+            let full = |limit: i64| if wanted > before { wanted.min(limit) } else { wanted.max(limit) };
+            assert!(after == full(exact) || after == full(loose), "{}", case());
+        }
+        if after != before {
+            self.log.push((self.nanos, after));
+        }
+    }
+
+    /// Over every window of a policy that binds by itself: of a run in one direction, the sum of the changes.
+    fn check_sums(&self, up: bool, rules: &Rules) {
+        let binding = rules.select == Select::Min || rules.policies.len() == 1;
+        for &policy in rules.policies.iter().filter(|_| binding) {
+            for &(ends, _) in &self.log[1..] {
+                let begins = ends - policy.period_nanos();
+                let start = self.count_at(begins);
+                let sum: i64 = self
+                    .log
+                    .windows(2)
+                    .filter(|pair| begins < pair[1].0 && pair[1].0 <= ends)
+                    .map(|pair| (pair[1].1 - pair[0].1).abs())
+                    .sum();
+                let (limit, loose) = rate_limit(start, up, Select::Max, &[policy], |_| start);
+                let most = (limit - start).abs().max((loose - start).abs());
+                assert!(sum <= most, "{sum} in {policy:?} ending at {ends}: {:?}", self.log);
+            }
+        }
+    }
+}
+
+/// Rules of both directions: the same, different periods either way, several policies, one direction switched off.
+fn pairs() -> Vec<(Rules, Rules)> {
+    use Policy::{Percent, Pods};
+    let of = |up: Rules, down: Rules| (up, down);
+    let max = |policies: &[Policy]| Rules::of(Select::Max, policies);
+    let min = |policies: &[Policy]| Rules::of(Select::Min, policies);
+    let mut pairs = vec![
+        of(max(&[Pods(2, 60)]), max(&[Pods(3, 60)])),
+        of(max(&[Pods(2, 120)]), max(&[Percent(50, 60)])),
+        of(max(&[Percent(10, 60)]), max(&[Percent(10, 120)])),
+        of(min(&[Pods(4, 60), Percent(50, 120)]), min(&[Pods(1, 60), Percent(50, 120)])),
+    ];
+    if WHOLE {
+        pairs.extend([
+            of(max(&[Pods(4, 60), Percent(100, 60)]), max(&[Percent(100, 60)])),
+            of(max(&[Pods(1, 60), Pods(4, 120)]), max(&[Pods(1, 120), Percent(30, 60)])),
+            of(max(&[Percent(100, 120)]), max(&[Pods(1, 60)])),
+            of(min(&[Pods(5, 120), Percent(10, 60)]), max(&[Percent(30, 120)])),
+            of(Rules::of(Select::Disabled, &[Pods(1, 60)]), max(&[Pods(2, 60)])),
+            of(max(&[Pods(2, 60)]), Rules::of(Select::Disabled, &[Pods(1, 60)])),
+        ]);
+    }
+    pairs
+}
+
+/// Times between syncs: parts of a period, exactly one, a nanosecond off, and two.
+fn gaps() -> Vec<i64> {
+    let mut gaps = vec![20 * SECOND, 60 * SECOND - 1, 60 * SECOND];
+    if WHOLE {
+        gaps.extend([40 * SECOND, 60 * SECOND + 1, 120 * SECOND]);
+    }
+    gaps
+}
+
+/// Plays every sequence of so many syncs from here.
+fn follow(
+    from: &Followed,
+    (up, down): &(Rules, Rules),
+    workload: &mut Workload,
+    wants: &[i64],
+    left: usize,
+) -> u64 {
+    let mut cases = 0;
+    for gap in gaps() {
+        for &wanted in wants {
+            let mut next = from.clone();
+            next.sync(up, down, workload, gap, wanted);
+            cases += 1;
+            if wants.len() == 1 {
+                next.check_sums(wanted > from.log[0].1, if wanted > from.log[0].1 { up } else { down });
+            }
+            if left > 1 {
+                cases += follow(&next, &(up.clone(), down.clone()), workload, wants, left - 1);
+            }
+        }
+    }
+    cases
+}
+
+#[test]
+fn whoever_follows_the_policies_never_exceeds_them_in_any_window() {
+    let steps = if WHOLE { 5 } else { 3 };
+    // Up and down at will; or in one direction only, where the plain sum of changes is bounded.
+    let mut plays = Vec::new();
+    for pair in pairs() {
+        for wants in [vec![1, 1000], vec![1000], vec![1]] {
+            plays.extend([5, 10].map(|count| (pair.clone(), wants.clone(), count)));
+        }
+    }
+    let cases = for_each_in_parallel(&plays, |(pair, wants, count)| {
+        let mut workload = Workload::asked_directly(1, 1000, 1).with_behavior(behavior(&pair.0, &pair.1));
+        follow(&Followed::new(*count), pair, &mut workload, wants, steps)
+    });
+    println!("{cases} syncs");
+}

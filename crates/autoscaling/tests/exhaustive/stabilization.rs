@@ -1,0 +1,234 @@
+//! Stabilization stays within the envelope of what was recommended, for every short history.
+
+use std::time::Duration;
+
+use autoscaling::history::{History, Recommendation};
+use autoscaling::spec::{Behavior, PolicyKind, ScalingPolicy, ScalingRules, SelectPolicy};
+
+use crate::model::{Recommended, envelope, highest_of_window};
+use crate::workload::{
+    NOW, SECOND, WHOLE, Workload, aged, asking_for, for_each_in_parallel, multisets, sequences,
+};
+
+/// Ages in nanoseconds at and around the edges of windows of so many nanoseconds, now, and a clock's step in the
+/// future.
+fn ages(windows: &[i64]) -> Vec<i64> {
+    let mut ages: Vec<i64> = windows.iter().flat_map(|window| [window - 1, *window, window + 1]).collect();
+    ages.push(-1);
+    ages.sort_unstable();
+    ages.dedup();
+    ages
+}
+
+/// Every pair of one of the ages and one of the counts.
+fn entries(ages: &[i64], counts: &[i32]) -> Vec<Recommended> {
+    ages.iter().flat_map(|&age| counts.iter().map(move |&replicas| (age, replicas))).collect()
+}
+
+fn history(recommended: &[Recommended]) -> History {
+    let recommendations =
+        recommended.iter().map(|&(age, replicas)| Recommendation { at: aged(age), replicas }).collect();
+    History { recommendations, ..History::default() }
+}
+
+/// The history after a sync, formulated apart: the new entry takes the place of the last one that is outdated.
+fn remembered(
+    before: &History,
+    outdated: impl Fn(usize) -> bool,
+    current: i32,
+    proposal: i32,
+) -> Vec<Recommendation> {
+    let new = Recommendation { at: NOW, replicas: proposal };
+    let mut after = before.recommendations.clone();
+    if after.is_empty() {
+        after.push(Recommendation { at: NOW, replicas: current });
+    }
+    for place in (0..before.recommendations.len()).rev() {
+        if outdated(place) {
+            after[place] = new;
+            return after;
+        }
+    }
+    after.push(new);
+    after
+}
+
+/// The newest recommendation, of equally new ones the highest, of those that hold.
+fn newest(recommended: &[Recommended], holds: impl Fn(Recommended) -> bool) -> Option<Recommendation> {
+    let mut newest: Option<Recommendation> = None;
+    for &(age, replicas) in recommended {
+        let candidate = Recommendation { at: aged(age), replicas };
+        let newer = newest.is_none_or(|held| (candidate.at, replicas) > (held.at, held.replicas));
+        if holds((age, replicas)) && newer {
+            newest = Some(candidate);
+        }
+    }
+    newest
+}
+
+/// Rates that never come in: any number of pods, in both directions.
+fn unlimited(up_window: Option<i32>, down_window: Option<i32>) -> Behavior {
+    let rules = |window| ScalingRules {
+        stabilization_window_seconds: window,
+        select_policy: SelectPolicy::Max,
+        policies: Box::new([ScalingPolicy { kind: PolicyKind::Pods, value: 1000, period_seconds: 1 }]),
+        tolerance: None,
+    };
+    Behavior { scale_up: rules(up_window), scale_down: rules(down_window) }
+}
+
+/// Decides for every history, current count and proposal, and holds each against the second formulation.
+fn check_with_behavior(
+    up: Option<i32>,
+    down: Option<i32>,
+    counts: &[i32],
+    around: &[i32],
+    most: Draw,
+) -> u64 {
+    let up_seconds = i64::from(up.unwrap_or(0));
+    let down_seconds = i64::from(down.unwrap_or(300));
+    let entries = entries(&ages(&[up_seconds * SECOND, down_seconds * SECOND]), counts);
+    for_each_in_parallel(&most.of(entries.len()), |places| {
+        let recommended: Vec<Recommended> = places.iter().map(|&place| entries[place]).collect();
+        let before = history(&recommended);
+        let mut cases = 0;
+        for &current in around {
+            let workload = Workload::asked_directly(1, 1000, current).with_behavior(unlimited(up, down));
+            let mut previous = i32::MIN;
+            for &proposal in around {
+                cases += 1;
+                let decision = workload.decide(asking_for(proposal.into()), &before, NOW);
+                let step = decision.explanation().stabilization.clone().unwrap();
+                // An HPA without history remembers its current count first.
+                let counted = if recommended.is_empty() { vec![(0, current)] } else { recommended.clone() };
+                let (lowest, highest) = envelope(proposal, &counted, up_seconds, down_seconds);
+                let expected = current.clamp(lowest, highest);
+                let case = || format!("{recommended:?} current {current} proposal {proposal}");
+                assert_eq!(step.after, expected, "{}", case());
+                assert!(lowest <= step.after && step.after <= highest, "outside its envelope: {}", case());
+                assert!(previous <= step.after, "fewer than for a lower proposal: {}", case());
+                previous = step.after;
+                let in_up = |age: i64| age < up_seconds * SECOND;
+                let in_down = |age: i64| age < down_seconds * SECOND;
+                let held_by = newest(&counted, |(age, replicas)| {
+                    (expected > proposal && in_down(age) && replicas >= expected)
+                        || (expected < proposal && in_up(age) && replicas <= expected)
+                });
+                assert_eq!(step.held_by, held_by, "{}", case());
+                assert_eq!(held_by.is_some(), expected != proposal, "{}", case());
+
+                let outdated = |place: usize| {
+                    let (age, _) = recommended[place];
+                    age > up_seconds * SECOND && age > down_seconds * SECOND
+                };
+                let mut after = before.clone();
+                after.commit(&conclusion(&workload, decision, &before));
+                let expected = remembered(&before, outdated, current, proposal);
+                assert_eq!(after.recommendations, expected, "{}", case());
+            }
+        }
+        cases
+    })
+}
+
+fn check_without_behavior(window: Duration, counts: &[i32], around: &[i32], most: Draw) -> u64 {
+    let nanos = i64::try_from(window.as_nanos()).unwrap();
+    let entries = entries(&ages(&[nanos]), counts);
+    for_each_in_parallel(&most.of(entries.len()), |places| {
+        let recommended: Vec<Recommended> = places.iter().map(|&place| entries[place]).collect();
+        let before = history(&recommended);
+        let mut cases = 0;
+        for &current in around {
+            let mut workload = Workload::asked_directly(1, 1000, current);
+            workload.settings.downscale_stabilization = window;
+            let mut previous = i32::MIN;
+            for &proposal in around {
+                cases += 1;
+                let decision = workload.decide(asking_for(proposal.into()), &before, NOW);
+                let step = decision.explanation().stabilization.clone().unwrap();
+                let counted = if recommended.is_empty() { vec![(0, current)] } else { recommended.clone() };
+                let expected = highest_of_window(proposal, &counted, nanos);
+                let case = || format!("{recommended:?} current {current} proposal {proposal}");
+                assert_eq!(step.after, expected, "{}", case());
+                assert!(step.after >= proposal, "below its proposal: {}", case());
+                assert!(previous <= step.after, "fewer than for a lower proposal: {}", case());
+                previous = step.after;
+                let held_by = newest(&counted, |(age, replicas)| {
+                    expected > proposal && age <= nanos && replicas >= expected
+                });
+                assert_eq!(step.held_by, held_by, "{}", case());
+
+                let mut after = before.clone();
+                after.commit(&conclusion(&workload, decision, &before));
+                let expected = remembered(&before, |place| recommended[place].0 > nanos, current, proposal);
+                assert_eq!(after.recommendations, expected, "{}", case());
+            }
+        }
+        cases
+    })
+}
+
+fn conclusion(
+    workload: &Workload,
+    decision: autoscaling::Decision,
+    history: &History,
+) -> autoscaling::history::Changes {
+    let outcome = autoscaling::WriteOutcome::Done;
+    autoscaling::conclude(&workload.hpa(), decision, &outcome, &workload.settings, NOW).changes
+}
+
+/// Which histories: those of up to so many entries, in every order or in one.
+#[derive(Clone, Copy)]
+enum Draw {
+    Ordered(usize),
+    Unordered(usize),
+}
+
+impl Draw {
+    fn of(self, choices: usize) -> Vec<Vec<usize>> {
+        match self {
+            Self::Ordered(most) => sequences(choices, most),
+            Self::Unordered(most) => multisets(choices, most),
+        }
+    }
+}
+
+/// The windows for growing and for shrinking, in seconds: none, one, either the longer, equal, and the flag's.
+const WINDOWS: [(Option<i32>, Option<i32>); 7] = [
+    (Some(0), Some(0)),
+    (Some(0), Some(300)),
+    (Some(60), Some(0)),
+    (Some(60), Some(300)),
+    (Some(300), Some(60)),
+    (Some(300), Some(300)),
+    (None, None),
+];
+
+#[test]
+fn with_behavior_the_result_lies_between_the_lowest_and_the_highest_of_the_windows() {
+    let mut cases = 0;
+    for (up, down) in WINDOWS {
+        // Below, at, between and above two counts.
+        let draw = Draw::Ordered(if WHOLE { 4 } else { 2 });
+        cases += check_with_behavior(up, down, &[2, 4], &[1, 2, 3, 4, 5], draw);
+        let draw = Draw::Unordered(if WHOLE { 5 } else { 2 });
+        cases += check_with_behavior(up, down, &[2, 4, 6], &[1, 3, 4, 5, 7], draw);
+    }
+    if WHOLE {
+        cases += check_with_behavior(Some(60), Some(300), &[2, 4], &[1, 3, 5], Draw::Ordered(5));
+        cases += check_with_behavior(Some(300), Some(60), &[2, 4], &[1, 3, 5], Draw::Ordered(5));
+    }
+    println!("{cases} decisions");
+}
+
+#[test]
+fn without_behavior_the_result_is_the_highest_of_the_window() {
+    let mut cases = 0;
+    for window in [Duration::ZERO, Duration::from_millis(1500), Duration::from_mins(5)] {
+        let draw = Draw::Ordered(if WHOLE { 5 } else { 3 });
+        cases += check_without_behavior(window, &[2, 4], &[1, 2, 3, 4, 5], draw);
+        let draw = Draw::Unordered(if WHOLE { 5 } else { 3 });
+        cases += check_without_behavior(window, &[2, 4, 6], &[1, 3, 4, 5, 7], draw);
+    }
+    println!("{cases} decisions");
+}

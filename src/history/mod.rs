@@ -1,0 +1,3 @@
+//! Histories that survive the process that made them.
+
+pub mod replica;

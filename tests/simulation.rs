@@ -1,0 +1,111 @@
+//! Whole processes in virtual time against the embedded cluster, under faults drawn from seeds.
+
+#![cfg(feature = "tools")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "a test fails by panicking, and what is cast was drawn small"
+)]
+
+#[path = "simulation/clock.rs"]
+mod clock;
+#[path = "simulation/dice.rs"]
+mod dice;
+#[path = "simulation/gaps.rs"]
+mod gaps;
+#[path = "simulation/generate.rs"]
+mod generate;
+#[path = "simulation/growth.rs"]
+mod growth;
+#[path = "simulation/judge/mod.rs"]
+mod judge;
+#[path = "simulation/ledger.rs"]
+mod ledger;
+#[path = "simulation/memory.rs"]
+mod memory;
+#[path = "simulation/plan.rs"]
+mod plan;
+#[path = "simulation/plans/mod.rs"]
+mod plans;
+#[path = "simulation/plants.rs"]
+mod plants;
+#[path = "simulation/process.rs"]
+mod process;
+#[path = "simulation/readings.rs"]
+mod readings;
+#[path = "simulation/run.rs"]
+mod run;
+#[path = "simulation/seeds.rs"]
+mod seeds;
+#[path = "simulation/shrink.rs"]
+mod shrink;
+#[path = "simulation/trial.rs"]
+mod trial;
+#[path = "simulation/way.rs"]
+mod way;
+#[path = "simulation/weather.rs"]
+mod weather;
+#[path = "simulation/world.rs"]
+mod world;
+
+use std::sync::Arc;
+
+use crate::plan::Kept;
+use crate::plants::Plant;
+
+/// So many seeds are tried for each planted bug.
+const SEARCHED: u64 = if cfg!(debug_assertions) { 60 } else { 600 };
+
+/// The seeds of a run that names none.
+const SEEDS: std::ops::Range<u64> = 0..if cfg!(debug_assertions) { 100 } else { 3000 };
+
+#[test]
+fn nothing_is_lost_and_nothing_is_wrong_under_any_fault() {
+    let chosen = std::env::var("CONCERTINA_PLANT").ok();
+    if chosen.as_deref() == Some("list") {
+        let names: Vec<_> = Plant::ALL.iter().map(|plant| plant.name()).collect();
+        seeds::say(&format!("planted bugs: {}", names.join(", ")));
+        return;
+    }
+    let plant = chosen.map(|name| {
+        Plant::named(&name)
+            .unwrap_or_else(|| panic!("CONCERTINA_PLANT: there is no {name:?}; `list` lists them"))
+    });
+    let failures = seeds::run(&seeds::chosen(SEEDS), plant);
+    assert_eq!(failures, 0, "{failures} seeds failed");
+}
+
+#[test]
+fn every_planted_bug_is_found() {
+    let found: Vec<_> = std::thread::scope(|scope| {
+        let searches: Vec<_> = Plant::ALL
+            .iter()
+            .map(|plant| scope.spawn(|| (plant.name(), seeds::finds(*plant, 0..SEARCHED))))
+            .collect();
+        searches.into_iter().map(|search| search.join().unwrap()).collect()
+    });
+    for (name, found) in &found {
+        match found {
+            Some((seed, invariant)) => seeds::say(&format!("{name}: found by seed {seed}: {invariant}")),
+            None => seeds::say(&format!("{name}: not found")),
+        }
+    }
+    let missed: Vec<_> = found.iter().filter(|(_, found)| found.is_none()).map(|(name, _)| *name).collect();
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}
+
+#[test]
+fn one_seed_asks_for_the_same_at_the_same_times() {
+    for seed in 0..10 {
+        let plan = Arc::new(generate::generate(seed));
+        let run = || trial::played(&plan, &Kept::all(&plan), None).run.log();
+        let (first, second) = (run(), run());
+        assert!(first.len() > 100);
+        for (one, other) in first.iter().zip(&second) {
+            assert_eq!(one, other, "seed {seed}");
+        }
+        assert_eq!(first.len(), second.len());
+    }
+}

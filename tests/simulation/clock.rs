@@ -1,0 +1,56 @@
+//! The clock of one process, which may jump and drift.
+
+use std::sync::Mutex;
+
+use concertina::clock::{Clock, SharedClock};
+use jiff::{SignedDuration, Timestamp};
+
+/// A clock that runs apart from the cluster's.
+#[derive(Debug)]
+pub(crate) struct OwnClock {
+    cluster: SharedClock,
+    error: Mutex<Error>,
+}
+
+/// How wrong it is.
+#[derive(Debug, Clone, Copy)]
+struct Error {
+    ahead: SignedDuration,
+    /// Parts per million by which it is too fast, since when.
+    drift: i64,
+    since: Timestamp,
+}
+
+impl OwnClock {
+    pub(crate) fn new(cluster: SharedClock) -> Self {
+        let since = cluster.now();
+        let error = Error { ahead: SignedDuration::ZERO, drift: 0, since };
+        Self { cluster, error: Mutex::new(error) }
+    }
+
+    pub(crate) fn jump(&self, by: SignedDuration) {
+        let mut error = self.error.lock().unwrap();
+        error.ahead += by;
+    }
+
+    /// Runs too fast by so many parts per million from now on; too slow if negative.
+    pub(crate) fn drift(&self, drift: i64) {
+        let now = self.cluster.now();
+        let mut error = self.error.lock().unwrap();
+        *error = Error { ahead: error.ahead_at(now), drift, since: now };
+    }
+}
+
+impl Error {
+    fn ahead_at(&self, now: Timestamp) -> SignedDuration {
+        let micros = now.duration_since(self.since).as_micros() * i128::from(self.drift) / 1_000_000;
+        self.ahead + SignedDuration::from_micros(i64::try_from(micros).unwrap())
+    }
+}
+
+impl Clock for OwnClock {
+    fn now(&self) -> Timestamp {
+        let now = self.cluster.now();
+        now + self.error.lock().unwrap().ahead_at(now)
+    }
+}

@@ -1,0 +1,287 @@
+//! Plans from seeds.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::dice::Dice;
+use crate::plan::{
+    Act, Action, Class, Fault, FaultKind, HpaPlan, MetricKind, MetricPlan, Plan, Poison, Scene,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+const PERIOD: Duration = Duration::from_secs(15);
+
+/// The plan of a seed.
+pub(crate) fn generate(seed: u64) -> Plan {
+    let scene = scene(seed);
+    let mut dice = Dice::apart(seed, 2);
+    let quiet = SECOND * u32::try_from(dice.between(120, 330)).unwrap();
+    let actions = actions(&scene, seed, quiet);
+    let faults = faults(&scene, seed, quiet);
+    let closing = closing(&scene, seed, quiet);
+    let longest = scene.hpas.iter().map(HpaPlan::longest).max().unwrap_or_default().max(scene.downscale);
+    let end = quiet + longest + PERIOD * 4 + SECOND * 45;
+    Plan { seed, scene, actions, faults, closing, quiet, end }
+}
+
+fn scene(seed: u64) -> Scene {
+    let mut dice = Dice::apart(seed, 1);
+    let processes = dice.pick(&[1, 1, 2, 2, 2, 3]);
+    let crowd = dice.percent(2);
+    let count = if crowd { 20 } else { usize::try_from(dice.between(1, 5)).unwrap() };
+    Scene {
+        processes,
+        election: processes > 1 || dice.percent(50),
+        hpas: (0..count).map(|_| hpa(&mut dice, crowd)).collect(),
+        tolerance: dice.pick(&[0.1, 0.1, 0.0]),
+        downscale: SECOND * dice.pick(&[0, 30, 60, 120, 300]),
+        latency: dice.pick(&[0, 5, 20, 200]),
+    }
+}
+
+fn hpa(dice: &mut Dice, crowd: bool) -> HpaPlan {
+    let has_pods = crowd || dice.percent(35);
+    let mut metrics = Vec::new();
+    if has_pods && dice.percent(70) {
+        let kind = dice.pick(&[MetricKind::Cpu, MetricKind::Cpu, MetricKind::Container]);
+        metrics.push(MetricPlan { kind, wanted: wanted(dice) });
+    }
+    let kinds: &[_] = if has_pods {
+        &[MetricKind::Pods, MetricKind::Object, MetricKind::External]
+    } else {
+        &[MetricKind::Object, MetricKind::External]
+    };
+    let more = dice.pick(&[0, 1, 1, 2]);
+    for _ in 0..if metrics.is_empty() { more.max(1) } else { more } {
+        metrics.push(MetricPlan { kind: dice.pick(kinds), wanted: wanted(dice) });
+    }
+    let max = i64::try_from(dice.between(4, 12)).unwrap();
+    HpaPlan {
+        has_pods,
+        replicas: i64::try_from(dice.between(1, 8)).unwrap(),
+        min: dice.pick(&[None, Some(1), Some(2), Some(3)]),
+        max,
+        metrics,
+        behavior: dice.percent(65).then(|| behavior(dice)),
+    }
+}
+
+fn wanted(dice: &mut Dice) -> u64 {
+    dice.pick(&[0, 5, 18, 28, 38, 48, 58, 78, 103, 200, 5000])
+}
+
+fn behavior(dice: &mut Dice) -> Value {
+    let mut rules = |slow: bool| {
+        let mut rules = json!({});
+        if dice.percent(60) {
+            rules["stabilizationWindowSeconds"] = dice.pick(&[0, 0, 15, 30, 60, 120]).into();
+        }
+        if dice.percent(60) {
+            let count = dice.pick(&[1, 1, 2]);
+            let policies: Vec<_> = (0..count)
+                .map(|_| {
+                    let kind = dice.pick(&["Pods", "Pods", "Percent"]);
+                    let value =
+                        if kind == "Pods" { dice.between(1, 4) } else { dice.pick(&[10, 50, 100, 200]) };
+                    json!({"type": kind, "value": value, "periodSeconds": dice.pick(&[15, 30, 60, 90, 180])})
+                })
+                .collect();
+            rules["policies"] = policies.into();
+            let select: &[_] = if slow { &["Max", "Min", "Max", "Disabled"] } else { &["Max", "Min"] };
+            if dice.percent(50) {
+                rules["selectPolicy"] = dice.pick(select).into();
+            }
+        }
+        if dice.percent(10) {
+            rules["tolerance"] = dice.pick(&["0", "0.05", "0.2"]).into();
+        }
+        rules
+    };
+    let (up, down) = (rules(false), rules(true));
+    json!({"scaleUp": up, "scaleDown": down})
+}
+
+fn time(dice: &mut Dice, from: Duration, until: Duration) -> Duration {
+    let (from, until) = (from.as_millis() as u64, until.as_millis() as u64);
+    Duration::from_millis(dice.between(from, until.max(from)))
+}
+
+fn actions(scene: &Scene, seed: u64, quiet: Duration) -> Vec<Act> {
+    let mut dice = Dice::apart(seed, 3);
+    let count = dice.between(2, 10 + scene.hpas.len() as u64);
+    let mut actions = Vec::new();
+    for _ in 0..count {
+        let at = time(&mut dice, SECOND * 5, quiet - SECOND);
+        let hpa = dice.index(scene.hpas.len());
+        let plan = &scene.hpas[hpa];
+        let metric = dice.index(plan.metrics.len());
+        let replicas = i64::try_from(dice.between(0, 12)).unwrap();
+        let what = match dice.below(100) {
+            0..50 => Action::Load { metric, wanted: wanted(&mut dice) },
+            50..56 => Action::Odd { metric, text: dice.pick(ODD) },
+            56..70 => Action::Edit { spec: edit(&mut dice) },
+            70..74 => Action::Restore,
+            74..80 => Action::Poison(dice.pick(POISONS)),
+            80..88 => Action::Manual { replicas },
+            88..92 => Action::DeleteTarget,
+            92..95 => Action::CreateTarget { replicas },
+            95..98 => Action::DeleteHpa,
+            _ => Action::CreateHpa,
+        };
+        actions.push(Act { at, hpa, what });
+    }
+    actions.sort_by_key(|act| act.at);
+    actions
+}
+
+const ODD: &[&str] =
+    &["9223372036854775808", "1e30", "-5", "7Ei", "0", "1e-9", "9223372036854775807", "214748364800"];
+
+const POISONS: &[Poison] = &[
+    Poison::InvalidSelector,
+    Poison::MinAboveMax,
+    Poison::NegativeMax,
+    Poison::ManyMetrics,
+    Poison::OddQuantity("9223372036854775808"),
+    Poison::OddQuantity("1e30"),
+    Poison::OddQuantity("-1"),
+    Poison::OddQuantity("0"),
+    Poison::OddQuantity("4Ei"),
+    Poison::NoSource,
+    Poison::UnknownType,
+    Poison::OddTarget,
+];
+
+fn edit(dice: &mut Dice) -> Value {
+    match dice.below(6) {
+        0 => json!({"minReplicas": dice.between(0, 6)}),
+        1 => json!({"maxReplicas": dice.between(1, 14)}),
+        2 | 3 => json!({"behavior": behavior(dice)}),
+        4 => json!({"behavior": null}),
+        // What a server refuses.
+        _ => json!({"minReplicas": 20, "maxReplicas": 3}),
+    }
+}
+
+fn faults(scene: &Scene, seed: u64, quiet: Duration) -> Vec<Fault> {
+    let mut dice = Dice::apart(seed, 4);
+    let count = dice.pick(&[0, 1, 2, 2, 2, 3, 4, 6]);
+    let mut faults: Vec<Fault> = Vec::new();
+    for _ in 0..count {
+        let kind = dice.pick(FaultKind::ALL);
+        // Pairs strike at about the same time.
+        let at = match faults.last() {
+            Some(last) if dice.percent(70) => time(&mut dice, last.at, last.until.min(quiet - SECOND)),
+            _ => time(&mut dice, SECOND, quiet - SECOND),
+        };
+        let until = (at + length(kind, &mut dice)).min(quiet);
+        let process = dice.percent(60).then(|| dice.index(scene.processes));
+        faults.push(Fault {
+            at,
+            until,
+            kind,
+            process,
+            hpa: dice.percent(40).then(|| dice.index(scene.hpas.len())),
+            times: times(kind, &mut dice),
+            class: class(kind, &mut dice),
+            amount: amount(kind, &mut dice),
+        });
+    }
+    faults
+}
+
+fn length(kind: FaultKind, dice: &mut Dice) -> Duration {
+    use FaultKind as K;
+    let (low, high) = match kind {
+        K::CrashBefore | K::CrashAfter | K::ResetBefore | K::ResetAfter | K::Conflict => (20_000, 60_000),
+        K::WatchCut | K::WatchHole | K::WatchLate => (1_000, 20_000),
+        K::Restart | K::ClockJump | K::LeaseDeleted | K::LeaseStolen => (100, 100),
+        _ => (2_000, 60_000),
+    };
+    Duration::from_millis(dice.between(low, high))
+}
+
+fn times(kind: FaultKind, dice: &mut Dice) -> u64 {
+    use FaultKind as K;
+    match kind {
+        K::CrashBefore | K::CrashAfter | K::WatchGone | K::WatchHole | K::WatchCut => 1,
+        K::ResetBefore | K::ResetAfter | K::Conflict => dice.between(1, 6),
+        K::Throttle | K::Storm | K::ListGone | K::ListCut => dice.pick(&[1, 3, 10, 1_000]),
+        _ => u64::MAX,
+    }
+}
+
+fn class(kind: FaultKind, dice: &mut Dice) -> Class {
+    const WRITES: &[Class] =
+        &[Class::ScalePut, Class::ScalePut, Class::StatusPut, Class::Event, Class::LeaseWrite];
+    const ALL: &[Class] = &[
+        Class::ScaleGet,
+        Class::ScalePut,
+        Class::ScalePut,
+        Class::StatusPut,
+        Class::Event,
+        Class::LeaseGet,
+        Class::LeaseWrite,
+        Class::Metrics,
+        Class::WatchHpas,
+        Class::WatchPods,
+        Class::Discovery,
+        Class::Other,
+    ];
+    match kind {
+        FaultKind::Conflict => dice.pick(&[Class::ScalePut, Class::StatusPut]),
+        FaultKind::ResetAfter => dice.pick(WRITES),
+        _ => dice.pick(ALL),
+    }
+}
+
+fn amount(kind: FaultKind, dice: &mut Dice) -> u64 {
+    match kind {
+        FaultKind::MetricsSlow => dice.between(2_000, 60_000),
+        FaultKind::Slow | FaultKind::WatchLate => dice.between(100, 20_000),
+        // Less than an hour back, or an hour ahead.
+        FaultKind::ClockJump => dice.pick(&[0, 3_590, 3_610, 7_200]),
+        FaultKind::ClockDrift => dice.pick(&[0, 45_000, 55_000, 100_000]),
+        _ => dice.below(1_000),
+    }
+}
+
+/// Brings everything to a state that has one outcome only: specs as they were, targets there, and loads far enough from
+/// what another count would tolerate.
+fn closing(scene: &Scene, seed: u64, quiet: Duration) -> Vec<Act> {
+    let mut dice = Dice::apart(seed, 5);
+    let mut acts = Vec::new();
+    for (hpa, plan) in scene.hpas.iter().enumerate() {
+        let mut act = |what| acts.push(Act { at: quiet, hpa, what });
+        let replicas = i64::try_from(dice.between(1, 8)).unwrap();
+        act(Action::CreateTarget { replicas });
+        act(Action::CreateHpa);
+        act(Action::Restore);
+        let mut most = 0;
+        for metric in 0..plan.metrics.len() {
+            let wanted = dice.between(1, 8) * 10 - 2;
+            most = most.max(wanted);
+            act(Action::Load { metric, wanted });
+        }
+        // So near that few steps are left.
+        let (low, high) = (plan.min.unwrap_or(1), plan.max);
+        let wanted = i64::try_from(most.div_ceil(10)).unwrap().clamp(low, high);
+        act(Action::Manual { replicas: (wanted + dice.pick(&[-1, 0, 1])).clamp(low, high) });
+    }
+    acts
+}
+
+impl HpaPlan {
+    /// The longest time that a decision looks back.
+    fn longest(&self) -> Duration {
+        let rules = self.behavior.iter().flat_map(|behavior| [&behavior["scaleUp"], &behavior["scaleDown"]]);
+        let seconds = rules.flat_map(|rules| {
+            let policies = rules["policies"].as_array().into_iter().flatten();
+            let periods = policies.filter_map(|policy| policy["periodSeconds"].as_u64());
+            let window = rules["stabilizationWindowSeconds"].as_u64();
+            periods.map(|period| period * 2).chain(window).collect::<Vec<_>>()
+        });
+        Duration::from_secs(seconds.max().unwrap_or(0))
+    }
+}

@@ -1,0 +1,334 @@
+//! The invariants that are checked at the cluster: at each request, at each answer and each second.
+
+mod rules;
+mod standing;
+mod watched;
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+pub(crate) use self::rules::{Rescale, Rules};
+use self::standing::Standing;
+use self::watched::Watched;
+use crate::gaps;
+use crate::ledger::Entry;
+use crate::plan::{Class, Fault, FaultKind, Scene};
+use crate::run::Violation;
+
+/// A leader that could not renew for so long writes nothing any more.
+const RENEW_DEADLINE: Duration = Duration::from_secs(10);
+/// How long what a process sees may be behind, if nothing goes wrong with its watches.
+const LAG: Duration = Duration::from_secs(2);
+/// How long it may be behind while something is wrong with its watches: longer than any fault lasts.
+const LONG_LAG: Duration = Duration::from_secs(150);
+const PERIOD: Duration = Duration::from_secs(15);
+/// How late a sync may be that nothing stands in the way of.
+const LATE: Duration = Duration::from_secs(2);
+/// How long a fault, a start or a fail-over may keep syncs from being on time once it is over.
+const AFTERMATH: Duration = Duration::from_secs(60);
+/// The longest period of a policy, with some room.
+const LONGEST: Duration = Duration::from_secs(400);
+
+/// What is wrong: the name of the invariant and what was seen.
+pub(crate) type Finding = Option<(&'static str, String)>;
+
+/// What is known of the world, to judge by.
+#[derive(Debug)]
+pub(crate) struct Judge {
+    hpas: Vec<Watched>,
+    processes: Vec<Standing>,
+    has_election: bool,
+    /// Until when views may be old.
+    views_late_until: Duration,
+    /// Until when rates are not judged: two lead at once, or clocks are wrong.
+    rates_doubtful_until: Duration,
+    /// Until when every sync may be late.
+    disturbed_until: Duration,
+    pub(crate) violations: Vec<Violation>,
+}
+
+impl Judge {
+    pub(crate) fn new(scene: &Scene) -> Self {
+        Self {
+            hpas: scene.hpas.iter().map(|_| Watched::default()).collect(),
+            processes: (0..scene.processes).map(|_| Standing::new(0, scene.hpas.len())).collect(),
+            has_election: scene.election,
+            views_late_until: Duration::ZERO,
+            rates_doubtful_until: Duration::ZERO,
+            disturbed_until: AFTERMATH,
+            violations: Vec::new(),
+        }
+    }
+
+    // --- what is told
+
+    /// A process begins a life.
+    pub(crate) fn born(&mut self, process: usize, life: u32, now: Duration) {
+        self.processes[process] = Standing::new(life, self.hpas.len());
+        self.disturbed_until = self.disturbed_until.max(now + AFTERMATH);
+    }
+
+    /// A process ends, in whatever way.
+    pub(crate) fn ended(&mut self, now: Duration) {
+        self.disturbed_until = self.disturbed_until.max(now + AFTERMATH);
+    }
+
+    /// The HPA as it is now.
+    pub(crate) fn seen(&mut self, hpa: usize, object: Option<&Value>, now: Duration) {
+        self.hpas[hpa].becomes(object.map(Rules::of), now);
+    }
+
+    pub(crate) fn begins(&mut self, fault: &Fault, now: Duration) {
+        use FaultKind as K;
+        let late = |until: &mut Duration, by: Duration| *until = (*until).max(fault.until.max(now) + by);
+        match fault.kind {
+            K::ClockDrift => late(&mut self.rates_doubtful_until, LONGEST),
+            K::ClockJump if !gaps::STANDS_JUMPS => late(&mut self.rates_doubtful_until, Duration::MAX / 4),
+            K::LeaseDeleted | K::LeaseStolen => late(&mut self.rates_doubtful_until, LONGEST),
+            _ => {}
+        }
+        let of_views = [
+            K::Partition,
+            K::Hang,
+            K::Slow,
+            K::Storm,
+            K::Throttle,
+            K::ResetBefore,
+            K::ResetAfter,
+            K::WatchCut,
+            K::WatchHole,
+            K::WatchLate,
+            K::WatchSilent,
+            K::WatchGone,
+            K::ListGone,
+            K::ListCut,
+            K::Restart,
+            K::CrashBefore,
+            K::CrashAfter,
+        ];
+        let of_one_metric = [
+            K::MetricsDown,
+            K::MetricsSlow,
+            K::MetricsPartial,
+            K::MetricsStale,
+            K::MetricsCut,
+            K::MetricsKind,
+            K::MetricsEmpty,
+            K::MetricsHuge,
+        ];
+        if of_views.contains(&fault.kind) {
+            late(&mut self.views_late_until, AFTERMATH);
+        }
+        match fault.hpa {
+            Some(hpa) if of_one_metric.contains(&fault.kind) => {
+                late(&mut self.hpas[hpa].disturbed_until, AFTERMATH);
+            }
+            _ => late(&mut self.disturbed_until, AFTERMATH),
+        }
+    }
+
+    /// A process was shown this version of something.
+    pub(crate) fn shown(&mut self, process: usize, life: u32, version: &str) {
+        let standing = &mut self.processes[process];
+        if standing.life == life {
+            standing.versions.insert(version.to_owned());
+        }
+    }
+
+    pub(crate) fn sent(&mut self, entry: &Entry) -> Finding {
+        let finding = self
+            .no_write_after_the_fence(entry)
+            .or_else(|| self.requests_are_bounded(entry))
+            .or_else(|| self.nothing_is_done_for_what_is_gone(entry))
+            .or_else(|| self.a_status_is_written_over_what_was_seen(entry));
+        if let (Class::ScaleGet, Some(hpa)) = (entry.class, entry.hpa) {
+            self.hpas[hpa].synced = entry.sent;
+        }
+        if let Some(standing) = self.standing(entry) {
+            standing.sent(entry);
+        }
+        finding
+    }
+
+    pub(crate) fn applied(&mut self, entry: &Entry, now: Duration) -> Finding {
+        let finding = self
+            .replicas_are_within_bounds(entry, now)
+            .or_else(|| self.one_write_for_one_decision(entry))
+            .or_else(|| self.a_scale_is_written_over_what_was_read(entry))
+            .or_else(|| self.nothing_goes_down_while_a_metric_is_missing(entry, now))
+            .or_else(|| self.rates_hold(entry, now));
+        if let (Some(hpa), Class::ScalePut, true) = (entry.hpa, entry.class, entry.is_done()) {
+            self.hpas[hpa].rescaled(entry, now);
+        }
+        finding
+    }
+
+    /// An answer reached its process.
+    pub(crate) fn answered(&mut self, entry: &Entry) {
+        if let (Class::ScalePut, Some(hpa), true) = (entry.class, entry.hpa, entry.is_done()) {
+            self.hpas[hpa].is_known(entry);
+        }
+        if let Some(standing) = self.standing(entry) {
+            standing.answered(entry);
+        }
+    }
+
+    pub(crate) fn second(&mut self, now: Duration) -> Finding {
+        self.syncs_are_on_time(now)
+    }
+
+    /// HPAs that have been gone for so long that nothing of them may be left.
+    pub(crate) fn forgotten(&self, now: Duration) -> Vec<usize> {
+        let is_gone = |hpa: &Watched| hpa.gone_since().is_some_and(|since| self.is_over(since, now));
+        (0..self.hpas.len()).filter(|hpa| is_gone(&self.hpas[*hpa])).collect()
+    }
+
+    fn standing(&mut self, entry: &Entry) -> Option<&mut Standing> {
+        Some(&mut self.processes[entry.process]).filter(|standing| standing.life == entry.life)
+    }
+
+    /// Whether something that was so at `since` must be known everywhere by now.
+    fn is_over(&self, since: Duration, now: Duration) -> bool {
+        now > self.views_late_until && now > since + PERIOD + LAG
+    }
+
+    /// What an HPA asked for as long as a view may be behind.
+    fn recent(&self, hpa: usize, now: Duration) -> Vec<Rules> {
+        let lag = if now < self.views_late_until { LONG_LAG } else { LAG };
+        self.hpas[hpa].since(now.saturating_sub(lag))
+    }
+
+    // --- the invariants
+
+    /// 1. What is written lies between the bounds that the HPA has, or had as long as a view may be old, is never
+    ///    negative, and is zero only where the HPA allows it.
+    fn replicas_are_within_bounds(&self, entry: &Entry, now: Duration) -> Finding {
+        let (hpa, replicas) = rescale(entry)?;
+        let recent = self.recent(hpa, now);
+        if recent.iter().any(|rules| rules.admits(replicas)) {
+            return None;
+        }
+        Some(("replicas are within bounds", format!("{entry}; allowed is {recent:?}")))
+    }
+
+    /// 3. Nothing goes down, but to a bound, unless every metric was read: with an answer of 200 since the Scale was read.
+    fn nothing_goes_down_while_a_metric_is_missing(&mut self, entry: &Entry, now: Duration) -> Finding {
+        let (hpa, to) = rescale(entry)?;
+        let from = entry.before.filter(|from| to < *from)?;
+        let recent = self.recent(hpa, now);
+        let read = self.standing(entry)?.scales[hpa].metrics();
+        let allowed = |rules: &Rules| rules.restores(from, to) || (read.1 == 0 && read.0 >= rules.queries);
+        if recent.iter().any(allowed) {
+            return None;
+        }
+        Some((
+            "nothing goes down while a metric is missing",
+            format!("{entry}; {} metrics were read, {} not", read.0, read.1),
+        ))
+    }
+
+    /// 4. Rate policies hold over any period, whoever decides: by the rescales that the cluster has seen.
+    fn rates_hold(&mut self, entry: &Entry, now: Duration) -> Finding {
+        let (hpa, to) = rescale(entry)?;
+        let from = entry.before?;
+        if now < self.rates_doubtful_until || self.standing(entry)?.scales[hpa].conflicted {
+            return None;
+        }
+        let rescales = self.hpas[hpa].counted((entry.process, entry.life));
+        let recent = self.recent(hpa, now);
+        let allowed = |rules: &Rules| {
+            let limit = rules.limit(from, to, &rescales, now);
+            rules.restores(from, to)
+                || (from == 0 && to == rules.min)
+                || if to > from { to <= limit } else { to >= limit }
+        };
+        if to == from || recent.iter().any(allowed) {
+            return None;
+        }
+        let limits: Vec<_> = recent.iter().map(|rules| rules.limit(from, to, &rescales, now)).collect();
+        Some(("rates hold", format!("{entry}; the policies allow {limits:?} after {rescales:?}")))
+    }
+
+    /// 5. Nothing is written by a process whose last renewal was sent longer ago than the renew deadline.
+    fn no_write_after_the_fence(&self, entry: &Entry) -> Finding {
+        if !entry.writes() || !self.has_election {
+            return None;
+        }
+        let standing = &self.processes[entry.process];
+        let renewed = standing.renewed.filter(|_| standing.life == entry.life);
+        match renewed {
+            Some(renewed) if entry.sent <= renewed + RENEW_DEADLINE => None,
+            Some(renewed) => {
+                Some(("no write after the fence", format!("{entry}; the Lease was renewed at {renewed:?}")))
+            }
+            None => Some(("no write after the fence", format!("{entry}; this process does not lead"))),
+        }
+    }
+
+    /// 5. One decision leads to one successful write of a Scale at most: before another the Scale is read again.
+    fn one_write_for_one_decision(&mut self, entry: &Entry) -> Finding {
+        let (hpa, _) = rescale(entry)?;
+        let read = &mut self.standing(entry)?.scales[hpa];
+        read.written += 1;
+        (read.written > 1)
+            .then(|| ("one write for one decision", format!("{entry}; after another since it was read")))
+    }
+
+    /// 5. A Scale is written with the version that was read: what somebody else did meanwhile is not undone unseen.
+    fn a_scale_is_written_over_what_was_read(&mut self, entry: &Entry) -> Finding {
+        let (hpa, _) = rescale(entry)?;
+        let read = &self.standing(entry)?.scales[hpa].version;
+        (entry.version.is_empty() || entry.version != *read).then(|| {
+            (
+                "a Scale is written over what was read",
+                format!("{entry}; with version {:?}, read was {read:?}", entry.version),
+            )
+        })
+    }
+
+    /// 5. A status is written with a version that the process has seen.
+    fn a_status_is_written_over_what_was_seen(&mut self, entry: &Entry) -> Finding {
+        if entry.class != Class::StatusPut {
+            return None;
+        }
+        let is_seen = self.standing(entry)?.versions.contains(&entry.version);
+        (!is_seen).then(|| {
+            ("a status is written over what was seen", format!("{entry}; with version {:?}", entry.version))
+        })
+    }
+
+    /// 7. Whatever is wrong with one HPA, every other one is synced on time.
+    fn syncs_are_on_time(&self, now: Duration) -> Finding {
+        if now < self.disturbed_until || now < self.views_late_until {
+            return None;
+        }
+        let is_late =
+            |hpa: &Watched| now > hpa.disturbed_until.max(hpa.synced) + PERIOD + LATE && hpa.is_due();
+        let late = self.hpas.iter().position(is_late)?;
+        Some(("syncs are on time", format!("h{late} was synced at {:?} last", self.hpas[late].synced)))
+    }
+
+    /// 8. No process sends more requests in a period than its HPAs need, and a bounded number of repetitions.
+    fn requests_are_bounded(&mut self, entry: &Entry) -> Finding {
+        let needed: usize = self.hpas.iter().map(Watched::requests).sum();
+        let standing = self.standing(entry)?;
+        let made = standing.in_a_period(entry.sent, PERIOD);
+        let most = 60 + 2 * needed;
+        (made > most)
+            .then(|| ("requests are bounded", format!("{made} requests in a period, the last one {entry}")))
+    }
+
+    /// 9. Nothing is done any more for an HPA that is gone.
+    fn nothing_is_done_for_what_is_gone(&self, entry: &Entry) -> Finding {
+        let gone = self.hpas[entry.hpa?].gone_since()?;
+        let is_over = self.is_over(gone, entry.sent);
+        is_over.then(|| ("nothing is done for what is gone", format!("{entry}; it is gone since {gone:?}")))
+    }
+}
+
+/// The HPA and the count of a rescale that took place.
+fn rescale(entry: &Entry) -> Option<(usize, i64)> {
+    let replicas = entry.replicas.filter(|_| entry.class == Class::ScalePut && entry.is_done())?;
+    Some((entry.hpa?, replicas))
+}

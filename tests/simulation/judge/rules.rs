@@ -1,0 +1,144 @@
+//! What an HPA allows, read from the object as it is stored, and the rate policies by their definition.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// What an HPA allows.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Rules {
+    pub(crate) min: i64,
+    pub(crate) max: i64,
+    /// Up and down; none without `behavior`.
+    pub(crate) behavior: Option<[Pace; 2]>,
+    /// How many different questions its metrics are.
+    pub(crate) queries: usize,
+    /// Whether its target can be looked for at all.
+    pub(crate) has_target: bool,
+}
+
+/// How fast one direction may go.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Pace {
+    policies: Vec<Policy>,
+    select: String,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Policy {
+    percent: bool,
+    value: f64,
+    period: Duration,
+}
+
+/// A rescale that the cluster has seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rescale {
+    pub(crate) at: Duration,
+    pub(crate) change: i64,
+    /// Whether the process was told that it was done.
+    pub(crate) known: bool,
+    pub(crate) by: (usize, u32),
+}
+
+/// What a rescale may have been remembered late by.
+const LATE: Duration = Duration::from_secs(3);
+
+impl Rules {
+    pub(crate) fn of(object: &Value) -> Self {
+        let spec = &object["spec"];
+        let metrics = spec["metrics"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let queries: BTreeSet<String> = metrics
+            .iter()
+            .map(|metric| match metric["type"].as_str().unwrap_or_default() {
+                "Resource" | "ContainerResource" => "resource".to_owned(),
+                _ => metric.to_string(),
+            })
+            .collect();
+        let behavior = spec["behavior"].as_object().map(|behavior| {
+            ["scaleUp", "scaleDown"]
+                .map(|direction| Pace::of(behavior.get(direction).unwrap_or(&Value::Null)))
+        });
+        Self {
+            min: spec["minReplicas"].as_i64().unwrap_or(1),
+            max: spec["maxReplicas"].as_i64().unwrap_or(0),
+            behavior,
+            queries: queries.len(),
+            has_target: spec["scaleTargetRef"]["apiVersion"] == "apps/v1",
+        }
+    }
+
+    /// Whether a count lies within the bounds, never negative.
+    pub(crate) fn admits(&self, replicas: i64) -> bool {
+        (self.min.min(self.max).max(0)..=self.min.max(self.max)).contains(&replicas)
+    }
+
+    /// Whether a rescale only restores a bound, which no policy slows down.
+    pub(crate) fn restores(&self, from: i64, to: i64) -> bool {
+        (from > self.max && to == self.max) || (from < self.min && to == self.min)
+    }
+
+    /// The longest period of a policy.
+    fn longest(&self) -> Duration {
+        let paces = self.behavior.iter().flatten();
+        paces.flat_map(|pace| &pace.policies).map(|policy| policy.period).max().unwrap_or_default()
+    }
+
+    /// How far a count may go from `from` at `now`, after these rescales, in the direction of `to`.
+    pub(crate) fn limit(&self, from: i64, to: i64, rescales: &[Rescale], now: Duration) -> i64 {
+        let up = to > from;
+        let Some(behavior) = &self.behavior else {
+            // Without `behavior` a count doubles at most, and goes down freely.
+            return if up { (from * 2).max(4) } else { i64::MIN };
+        };
+        let pace = &behavior[usize::from(!up)];
+        if pace.select == "Disabled" {
+            return from;
+        }
+        let allowed = pace.policies.iter().map(|policy| policy.limit(up, from, rescales, now));
+        let largest = up == (pace.select != "Min");
+        let limit = if largest { allowed.max() } else { allowed.min() }.unwrap_or(from);
+        if up { limit.max(from) } else { limit.min(from) }
+    }
+
+    /// Rescales that no policy reaches back to any more.
+    pub(crate) fn forget(&self, rescales: &mut Vec<Rescale>, now: Duration) {
+        let longest = self.longest();
+        rescales.retain(|rescale| rescale.at + longest + LATE > now);
+    }
+}
+
+impl Pace {
+    fn of(rules: &Value) -> Self {
+        let policies = rules["policies"].as_array().into_iter().flatten().map(|policy| Policy {
+            percent: policy["type"] == "Percent",
+            value: policy["value"].as_f64().unwrap_or(0.0),
+            period: Duration::from_secs(policy["periodSeconds"].as_u64().unwrap_or(0)),
+        });
+        Self {
+            policies: policies.collect(),
+            select: rules["selectPolicy"].as_str().unwrap_or("Max").to_owned(),
+        }
+    }
+}
+
+impl Policy {
+    /// By the policy's definition: counted from the replicas at the beginning of its period. Where it is not certain whether
+    /// a rescale still counted when the decision was made, it counts as is kinder.
+    fn limit(&self, up: bool, from: i64, rescales: &[Rescale], now: Duration) -> i64 {
+        let within = |slack: Duration| move |rescale: &&Rescale| rescale.at + self.period + slack > now;
+        let sum = |slack, sign: i64| -> i64 {
+            rescales.iter().filter(within(slack)).map(|rescale| (rescale.change * sign).max(0)).sum()
+        };
+        let (same, other) = (Duration::ZERO, LATE);
+        let start =
+            if up { from - sum(same, 1) + sum(other, -1) } else { from - sum(other, 1) + sum(same, -1) };
+        match (self.percent, up) {
+            (false, true) => start + self.value as i64,
+            (false, false) => start - self.value as i64,
+            (true, true) => (start as f64 * (1.0 + self.value / 100.0)).ceil() as i64,
+            (true, false) => (start as f64 * (1.0 - self.value / 100.0)) as i64,
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! An HPA and its target, as the judge knows them.
+
+use std::time::Duration;
+
+use super::{PERIOD, Rescale, Rules};
+use crate::gaps;
+use crate::ledger::Entry;
+
+/// An HPA and its target.
+#[derive(Debug, Default)]
+pub(super) struct Watched {
+    /// What it allows, since when; none while it is not there.
+    versions: Vec<(Duration, Option<Rules>)>,
+    rescales: Vec<Rescale>,
+    /// When it was synced last.
+    pub(super) synced: Duration,
+    /// Until when its own syncs may be late.
+    pub(super) disturbed_until: Duration,
+}
+
+impl Watched {
+    pub(super) fn becomes(&mut self, rules: Option<Rules>, now: Duration) {
+        if self.versions.last().is_none_or(|(_, last)| *last != rules) {
+            self.disturbed_until = self.disturbed_until.max(now + PERIOD);
+            if rules.is_none() {
+                // Another of its name has no past.
+                self.rescales.clear();
+            }
+            self.versions.push((now, rules));
+        }
+    }
+
+    /// All that it allowed since then.
+    pub(super) fn since(&self, since: Duration) -> Vec<Rules> {
+        let ends = self.versions.iter().skip(1).map(|(from, _)| *from).chain([Duration::MAX]);
+        let recent = self.versions.iter().zip(ends).filter(|(_, end)| *end >= since);
+        recent.filter_map(|((_, rules), _)| rules.clone()).collect()
+    }
+
+    fn now(&self) -> Option<&Rules> {
+        self.versions.last().and_then(|(_, rules)| rules.as_ref())
+    }
+
+    pub(super) fn is_due(&self) -> bool {
+        self.now().is_some_and(|rules| rules.has_target)
+    }
+
+    pub(super) fn gone_since(&self) -> Option<Duration> {
+        self.versions.last().filter(|(_, rules)| rules.is_none()).map(|(since, _)| *since)
+    }
+
+    /// The most requests that one period of it takes, without repetitions.
+    pub(super) fn requests(&self) -> usize {
+        self.now().map_or(0, |rules| 5 + rules.queries)
+    }
+
+    pub(super) fn rescaled(&mut self, entry: &Entry, now: Duration) {
+        let (Some(from), Some(to)) = (entry.before, entry.replicas) else { return };
+        let Some(rules) = self.now().cloned() else { return };
+        rules.forget(&mut self.rescales, now);
+        if rules.behavior.is_some() {
+            let by = (entry.process, entry.life);
+            self.rescales.push(Rescale { at: now, change: to - from, known: false, by });
+        }
+    }
+
+    /// The process was told that its rescale was done.
+    pub(super) fn is_known(&mut self, entry: &Entry) {
+        for rescale in &mut self.rescales {
+            rescale.known |= Some(rescale.at) == entry.applied && rescale.by == (entry.process, entry.life);
+        }
+    }
+
+    /// The rescales that have to be counted by a life of a process.
+    pub(super) fn counted(&self, by: (usize, u32)) -> Vec<Rescale> {
+        let counts = |rescale: &&Rescale| {
+            (gaps::SURVIVES_RESTARTS || rescale.by == by) && (gaps::READS_BACK || rescale.known)
+        };
+        self.rescales.iter().filter(counts).copied().collect()
+    }
+}

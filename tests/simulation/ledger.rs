@@ -1,0 +1,149 @@
+//! What the cluster was asked and what it answered: the evidence that invariants are checked on.
+
+use std::fmt;
+use std::time::Duration;
+
+use concertina::embedded::Exchange;
+use serde_json::Value;
+
+use crate::plan::Class;
+use crate::readings::of_selector;
+
+/// One request, as it left its process.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    pub(crate) sent: Duration,
+    pub(crate) process: usize,
+    /// Which life of the process.
+    pub(crate) life: u32,
+    pub(crate) class: Class,
+    pub(crate) hpa: Option<usize>,
+    pub(crate) verb: &'static str,
+    /// The path, for those that read the story.
+    pub(crate) path: String,
+    /// `metadata.resourceVersion` of what was written.
+    pub(crate) version: String,
+    /// `spec.replicas` of what was written.
+    pub(crate) replicas: Option<i64>,
+    /// `spec.replicas` before that.
+    pub(crate) before: Option<i64>,
+    /// When the cluster did it.
+    pub(crate) applied: Option<Duration>,
+    /// What the cluster, or what stands in its way, said.
+    pub(crate) code: Option<u16>,
+    /// Whether the answer was whole and what the cluster meant.
+    pub(crate) intact: bool,
+    /// `metadata.resourceVersion` of what was answered.
+    pub(crate) shown: String,
+    /// When the answer was handed to the process.
+    pub(crate) answered: Option<Duration>,
+}
+
+/// A request by what it is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Subject {
+    pub(crate) class: Class,
+    pub(crate) hpa: Option<usize>,
+}
+
+impl Subject {
+    pub(crate) fn of(exchange: &Exchange) -> Self {
+        let path = exchange.path.as_str();
+        let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+        let named = |name: &str| name.strip_prefix('h')?.parse().ok();
+        let (class, hpa) = match (exchange.verb, parts.as_slice()) {
+            ("get", [.., name, "scale"]) => (Class::ScaleGet, named(name)),
+            (_, [.., name, "scale"]) => (Class::ScalePut, named(name)),
+            (_, [.., "horizontalpodautoscalers", name, "status"]) => (Class::StatusPut, named(name)),
+            ("get", [.., "leases", _]) => (Class::LeaseGet, None),
+            (_, [.., "leases"] | [.., "leases", _]) => (Class::LeaseWrite, None),
+            ("create" | "patch" | "update", [.., "events"] | [.., "events", _]) => (Class::Event, None),
+            ("watch", [.., "pods"]) => (Class::WatchPods, None),
+            ("watch", [.., "horizontalpodautoscalers"]) => (Class::WatchHpas, None),
+            ("list", ["api", .., "pods"]) => (Class::ListPods, None),
+            ("list", [.., "horizontalpodautoscalers"]) => (Class::ListHpas, None),
+            (_, ["apis", "metrics.k8s.io", _, _, ..]) => {
+                let selector = exchange.query.split('&').find_map(|part| part.strip_prefix("labelSelector="));
+                let selector = selector.map(|text| text.replace("%3D", "="));
+                (Class::Metrics, selector.as_deref().and_then(of_selector))
+            }
+            (_, ["apis", "custom.metrics.k8s.io" | "external.metrics.k8s.io", _, _, .., metric]) => {
+                let number = metric.strip_prefix('m').and_then(|rest| rest.split_once('-'));
+                (Class::Metrics, number.and_then(|(hpa, _)| hpa.parse().ok()))
+            }
+            ("get", ["api" | "apis", ..]) => (Class::Discovery, None),
+            _ => (Class::Other, None),
+        };
+        Self { class, hpa }
+    }
+}
+
+impl Entry {
+    pub(crate) fn new(
+        exchange: &Exchange,
+        subject: Subject,
+        process: usize,
+        life: u32,
+        sent: Duration,
+    ) -> Self {
+        let mut entry = Self {
+            sent,
+            process,
+            life,
+            class: subject.class,
+            hpa: subject.hpa,
+            verb: exchange.verb,
+            path: exchange.path.clone(),
+            version: String::new(),
+            replicas: None,
+            before: None,
+            applied: None,
+            code: None,
+            intact: false,
+            shown: String::new(),
+            answered: None,
+        };
+        if matches!(subject.class, Class::ScalePut | Class::StatusPut)
+            && let Ok(body) = serde_json::from_slice::<Value>(&exchange.body)
+        {
+            entry.version = body["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
+            entry.replicas = body["spec"]["replicas"].as_i64();
+            if subject.class == Class::ScalePut {
+                // A count of zero is left out.
+                entry.replicas = Some(entry.replicas.unwrap_or(0));
+            }
+        }
+        entry
+    }
+
+    /// Whether it changes the cluster, other than the Lease.
+    pub(crate) fn writes(&self) -> bool {
+        matches!(self.class, Class::ScalePut | Class::StatusPut | Class::Event)
+    }
+
+    /// Whether the cluster did what it was asked for.
+    pub(crate) fn is_done(&self) -> bool {
+        self.applied.is_some() && self.code.is_some_and(|code| code < 300)
+    }
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (process, life) = (self.process, self.life);
+        write!(f, "p{process}.{life} {} {}", self.verb, self.path)?;
+        if let Some(replicas) = self.replicas {
+            match self.before {
+                Some(before) => write!(f, " {before} → {replicas}")?,
+                None => write!(f, " → {replicas}")?,
+            }
+        }
+        match (self.applied, self.code) {
+            (_, Some(code)) => write!(f, " = {code}")?,
+            (_, None) => f.write_str(" = no answer")?,
+        }
+        if self.applied.is_some() && self.answered.is_none() {
+            f.write_str(" (the answer was lost)")?;
+        }
+        Ok(())
+    }
+}

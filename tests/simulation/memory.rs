@@ -1,0 +1,145 @@
+//! The ideal memory: for each HPA one history that was never lost, by which every sync is decided once more.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, Weak};
+
+use autoscaling::history::History;
+use autoscaling::settings::Settings;
+use autoscaling::{Conclusion, Decision, Hpa, Plan as SyncPlan, conclude, decide};
+use concertina::clock::SharedClock;
+use concertina::controller::{Concluded, Observer};
+
+use crate::growth::{Growth, count};
+use crate::judge::Finding;
+use crate::plan::Scene;
+use crate::run::Run;
+
+/// What never forgets.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    settings: Settings,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    syncs: u64,
+    /// By UID.
+    histories: BTreeMap<Arc<str>, Ideal>,
+}
+
+#[derive(Debug)]
+struct Ideal {
+    history: History,
+    /// Process and life of the last sync.
+    by: (usize, u32),
+}
+
+/// Tells the memory of the syncs of one life of a process.
+#[derive(Debug)]
+struct Witness {
+    run: Weak<Run>,
+    by: (usize, u32),
+    clock: SharedClock,
+}
+
+impl Memory {
+    pub(crate) fn new(scene: &Scene) -> Self {
+        let mut settings = Settings { tolerance: scene.tolerance, ..Settings::default() };
+        settings.downscale_stabilization = scene.downscale;
+        Self { settings, state: Mutex::default() }
+    }
+
+    pub(crate) fn witness(
+        &self,
+        run: &Arc<Run>,
+        process: usize,
+        life: u32,
+        clock: SharedClock,
+    ) -> Arc<dyn Observer> {
+        Arc::new(Witness { run: Arc::downgrade(run), by: (process, life), clock })
+    }
+
+    pub(crate) fn syncs(&self) -> u64 {
+        self.state.lock().unwrap().syncs
+    }
+
+    /// 10. Every decision is the one that the rules make of the same inputs and of a history that was never lost.
+    fn decides_alike(
+        &self,
+        sync: &Concluded<'_>,
+        plan: &SyncPlan,
+        history: &History,
+        witness: &Witness,
+    ) -> Finding {
+        let mut state = self.state.lock().unwrap();
+        let state = &mut *state;
+        state.syncs += 1;
+        let ideal = state
+            .histories
+            .entry(Arc::clone(&sync.hpa.uid))
+            .or_insert_with(|| Ideal { history: History::default(), by: witness.by });
+        if ideal.by != witness.by {
+            // Nothing is handed over yet.
+            *ideal = Ideal { history: history.clone(), by: witness.by };
+        }
+        let hpa = Hpa {
+            namespace: &sync.hpa.key.namespace,
+            name: &sync.hpa.key.name,
+            generation: sync.hpa.generation,
+            spec: &sync.hpa.spec,
+            status: &sync.hpa.status,
+        };
+        let decision = decide(&hpa, plan, sync.answers, &ideal.history, &self.settings, sync.at);
+        if state.syncs % 8 == 0
+            && let Some(finding) = self.grows(&hpa, plan, sync, &ideal.history, &decision)
+        {
+            return Some(finding);
+        }
+        let again = conclude(&hpa, decision, sync.outcome, &self.settings, witness.clock.now());
+        ideal.history.commit(&again.changes);
+        if told(sync.conclusion) == told(&again) {
+            return None;
+        }
+        let (got, wanted) = (told(sync.conclusion), told(&again));
+        let text = format!("{}: decided {got:?}, with all its past {wanted:?}", sync.hpa.key);
+        Some(("decides as with an ideal memory", text))
+    }
+
+    /// 2. More load never asks for fewer replicas, and if it has no bound it asks for no fewer either.
+    fn grows(
+        &self,
+        hpa: &Hpa<'_>,
+        plan: &SyncPlan,
+        sync: &Concluded<'_>,
+        history: &History,
+        decision: &Decision,
+    ) -> Finding {
+        let before = count(decision)?;
+        let grown = |growth: Growth| {
+            let answers = growth.of_all(sync.answers);
+            count(&decide(hpa, plan, &answers, history, &self.settings, sync.at))
+        };
+        let fewer =
+            Growth::ALL.into_iter().find(|growth| grown(*growth).is_some_and(|after| after < before))?;
+        let text = format!("{}: {before} replicas, with {fewer:?} load {:?}", sync.hpa.key, grown(fewer));
+        Some(("more load asks for no fewer replicas", text))
+    }
+}
+
+/// What a conclusion tells.
+fn told(conclusion: &Conclusion) -> impl PartialEq + std::fmt::Debug + '_ {
+    let Conclusion { desired, status, events, last_event, .. } = conclusion;
+    (desired, status, events, last_event)
+}
+
+impl Observer for Witness {
+    fn concluded(&self, _sync: &Concluded<'_>) {}
+
+    fn weighed(&self, sync: &Concluded<'_>, plan: &SyncPlan, history: &History) {
+        if let Some(run) = self.run.upgrade() {
+            let finding = run.memory.decides_alike(sync, plan, history, self);
+            run.report(finding);
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! The world of a scenario: targets whose pods follow at once, and metrics that depend on nothing but the step and the
+//! pods. So what a controller should come to does not depend on when exactly it looks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use concertina::clock::SharedClock;
+use concertina::embedded::metrics::StaticMetrics;
+use concertina::embedded::{BareScale, Cluster, ScalePath};
+use serde_json::{Value, json};
+
+use super::scenario::{Api, Change, Target, merge, split};
+
+pub(crate) const HPAS: &str = "autoscaling/horizontalpodautoscalers";
+/// When every run begins.
+pub(crate) const EPOCH: &str = "2030-01-01T00:00:00Z";
+
+/// A cluster with what a scenario puts into it.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) cluster: Cluster,
+    metrics: Arc<StaticMetrics>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By `namespace/name`.
+    targets: BTreeMap<String, Placed>,
+    cpu: BTreeMap<String, u64>,
+    side: BTreeMap<String, u64>,
+    /// By target and metric.
+    pods: BTreeMap<(String, &'static str), u64>,
+    objects: BTreeMap<&'static str, u64>,
+    external: BTreeMap<&'static str, u64>,
+    unmeasured: BTreeMap<String, usize>,
+    down: BTreeSet<Api>,
+}
+
+#[derive(Debug)]
+struct Placed {
+    target: Target,
+    path: ScalePath,
+    pods: usize,
+}
+
+impl World {
+    pub(crate) fn new(clock: SharedClock) -> Self {
+        let cluster = Cluster::new(clock);
+        let metrics = Arc::new(StaticMetrics::new());
+        cluster.set_metrics(Arc::clone(&metrics) as _);
+        for name in ["shop", "other"] {
+            cluster
+                .create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))
+                .unwrap();
+        }
+        Self { cluster, metrics, state: Mutex::default() }
+    }
+
+    /// Changes the world. What concerns the controller's processes is not its business.
+    pub(crate) fn apply(&self, change: &Change) {
+        let mut state = self.state.lock().unwrap();
+        let full = |name: &str| {
+            let (namespace, name) = split(name);
+            format!("{namespace}/{name}")
+        };
+        match change {
+            Change::Target(target) => {
+                let path = path(target);
+                let scale = BareScale {
+                    spec_replicas: target.replicas,
+                    status_replicas: target.replicas,
+                    selector: target.selector.to_owned(),
+                };
+                self.cluster.put_scale(&path, scale);
+                let pods = state.targets.get(&full(target.name)).map_or(0, |placed| placed.pods);
+                state.targets.insert(full(target.name), Placed { target: target.clone(), path, pods });
+            }
+            Change::Gone(name) => {
+                let placed = state.targets.remove(&full(name)).unwrap();
+                self.cluster.remove_scale(&placed.path);
+                self.fit(&placed.target, placed.pods, 0);
+            }
+            Change::Count(name, count) => self.set(&state, &full(name), |scale| scale.spec_replicas = *count),
+            Change::Selector(name, selector) => {
+                self.set(&state, &full(name), |scale| (*selector).clone_into(&mut scale.selector));
+            }
+            Change::Hpa(hpa) => {
+                self.cluster.create(hpa.clone()).unwrap_or_else(|status| panic!("{status:?}"));
+            }
+            Change::Edit(name, patch) => {
+                let hpa = self.patched(name, patch);
+                self.cluster.update(hpa).unwrap_or_else(|status| panic!("{status:?}"));
+            }
+            Change::Force(name, patch) => {
+                let mut hpa = self.patched(name, patch);
+                let generation = hpa["metadata"]["generation"].as_i64().unwrap_or(0);
+                hpa["metadata"]["generation"] = (generation + 1).into();
+                self.cluster.put_raw(hpa);
+            }
+            Change::Delete(name) => {
+                let (namespace, name) = split(name);
+                self.cluster.delete(HPAS, namespace, name).unwrap();
+            }
+            Change::Cpu(name, millicores) => drop(state.cpu.insert(full(name), *millicores)),
+            Change::Side(name, millicores) => drop(state.side.insert(full(name), *millicores)),
+            Change::Pods(name, metric, value) => drop(state.pods.insert((full(name), metric), *value)),
+            Change::Object(name, value) => drop(state.objects.insert(name, *value)),
+            Change::External(name, value) => drop(state.external.insert(name, *value)),
+            Change::Down(api) => drop(state.down.insert(*api)),
+            Change::Up(api) => drop(state.down.remove(api)),
+            Change::Unmeasured(name, count) => drop(state.unmeasured.insert(full(name), *count)),
+            Change::End(_) => {}
+        }
+        drop(state);
+        self.follow();
+    }
+
+    /// Lets pods and metrics follow the counts.
+    pub(crate) fn follow(&self) {
+        let mut state = self.state.lock().unwrap();
+        for placed in state.targets.values_mut() {
+            let scale = self.cluster.scale(&placed.path).unwrap();
+            let wanted = usize::try_from(scale.spec_replicas).unwrap();
+            self.fit(&placed.target, placed.pods, wanted);
+            placed.pods = wanted;
+            if scale.status_replicas != scale.spec_replicas {
+                let scale = BareScale { status_replicas: scale.spec_replicas, ..scale };
+                self.cluster.put_scale(&placed.path, scale);
+            }
+        }
+        self.measure(&state);
+    }
+
+    /// The count of every target by its path.
+    pub(crate) fn counts(&self) -> BTreeMap<String, i64> {
+        let state = self.state.lock().unwrap();
+        let count = |placed: &Placed| self.cluster.scale(&placed.path).unwrap().spec_replicas;
+        state.targets.values().map(|placed| (placed.path.to_string(), count(placed))).collect()
+    }
+
+    fn patched(&self, name: &str, patch: &Value) -> Value {
+        let (namespace, name) = split(name);
+        let mut hpa = self.cluster.get(HPAS, namespace, name).unwrap();
+        merge(&mut hpa, patch);
+        hpa
+    }
+
+    fn set(&self, state: &State, name: &str, change: impl FnOnce(&mut BareScale)) {
+        let placed = &state.targets[name];
+        let mut scale = self.cluster.scale(&placed.path).unwrap();
+        change(&mut scale);
+        self.cluster.put_scale(&placed.path, scale);
+    }
+
+    /// Makes or removes pods of a target, the newest first.
+    fn fit(&self, target: &Target, has: usize, wanted: usize) {
+        let (namespace, app) = split(target.name);
+        for index in has..wanted {
+            self.cluster.put_raw(pod(target, namespace, app, index));
+        }
+        for index in wanted..has {
+            self.cluster.delete_now("pods", namespace, &pod_name(app, index)).unwrap();
+        }
+    }
+
+    fn measure(&self, state: &State) {
+        let mut usage = Vec::new();
+        let mut custom: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
+        for (full, placed) in &state.targets {
+            let (namespace, app) = split(full);
+            let count = u64::try_from(placed.pods).unwrap();
+            let share = |all: Option<&u64>| all.map_or(0, |all| all.checked_div(count).unwrap_or(0));
+            let (cpu, side) = (share(state.cpu.get(full)), share(state.side.get(full)));
+            let unmeasured = state.unmeasured.get(full).copied().unwrap_or(0);
+            for index in unmeasured..placed.pods {
+                let mut labels = json!({ "app": app });
+                for (key, value) in placed.target.labels {
+                    labels[*key] = json!(value);
+                }
+                usage.push(json!({
+                    "metadata": {"namespace": namespace, "name": pod_name(app, index), "labels": labels},
+                    "timestamp": EPOCH, "window": "30s",
+                    "containers": [
+                        {"name": "app", "usage": {"cpu": format!("{cpu}m"), "memory": "1Mi"}},
+                        {"name": "side", "usage": {"cpu": format!("{side}m"), "memory": "1Mi"}},
+                    ],
+                }));
+            }
+            for ((_, metric), all) in state.pods.iter().filter(|((of, _), _)| of == full) {
+                for index in unmeasured..placed.pods {
+                    let described = json!({
+                        "kind": "Pod", "apiVersion": "v1", "namespace": namespace, "name": pod_name(app, index),
+                    });
+                    custom.entry(metric).or_default().push(series(&described, metric, share(Some(all))));
+                }
+            }
+        }
+        for (service, value) in &state.objects {
+            let described =
+                json!({"kind": "Service", "apiVersion": "v1", "namespace": "shop", "name": service});
+            custom.entry("requests").or_default().push(series(&described, "requests", *value));
+        }
+        let broken = json!({"fault": {
+            "code": 503, "reason": "ServiceUnavailable",
+            "message": "the server is currently unable to handle the request",
+        }});
+        let said =
+            |api: Api, metrics: Value| if state.down.contains(&api) { broken.clone() } else { metrics };
+        self.metrics.set_resource(Some(said(Api::Resource, json!({ "items": usage }))));
+        let custom =
+            custom.into_iter().map(|(name, items)| (name, said(Api::Custom, json!({ "items": items }))));
+        self.metrics.set_custom(json!(custom.collect::<BTreeMap<_, _>>()));
+        let external = state.external.iter().map(|(name, value)| {
+            let item = json!({
+                "metricName": name, "metricLabels": {}, "timestamp": EPOCH, "value": value.to_string(),
+            });
+            (*name, said(Api::External, json!({ "items": [item] })))
+        });
+        self.metrics.set_external(json!(external.collect::<BTreeMap<_, _>>()));
+    }
+}
+
+fn path(target: &Target) -> ScalePath {
+    let (namespace, name) = split(target.name);
+    let [group, version, resource] = target.resource.map(str::to_owned);
+    ScalePath { group, version, resource, namespace: namespace.to_owned(), name: name.to_owned() }
+}
+
+fn pod_name(app: &str, index: usize) -> String {
+    format!("{app}-{index:04}")
+}
+
+fn series(described: &Value, metric: &str, value: u64) -> Value {
+    json!({
+        "describedObject": described, "metric": {"name": metric, "selector": null},
+        "timestamp": EPOCH, "value": value.to_string(),
+    })
+}
+
+/// A pod that has been ready for long.
+fn pod(target: &Target, namespace: &str, app: &str, index: usize) -> Value {
+    let mut labels = json!({ "app": app });
+    for (key, value) in target.labels {
+        labels[*key] = json!(value);
+    }
+    let requests = json!({"requests": {"cpu": "100m"}});
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"namespace": namespace, "name": pod_name(app, index), "labels": labels},
+        "spec": {"containers": [{"name": "app", "resources": requests}, {"name": "side", "resources": requests}]},
+        "status": {
+            "phase": "Running", "startTime": "2029-12-31T00:00:00Z",
+            "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2029-12-31T00:01:00Z"}],
+        },
+    })
+}

@@ -1,0 +1,268 @@
+//! Planted bugs: what a process would do if it were wrong, done on its way to the cluster, or by its flags and its clock.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use concertina::embedded::{Answer, Exchange, Pieces, Server, Whole};
+use futures::StreamExt as _;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::ledger::Subject;
+use crate::plan::{Class, Scene};
+use crate::way::Way;
+
+macro_rules! plants {
+    ($($(#[$doc:meta])* $name:ident: $text:literal,)*) => {
+        /// A planted bug.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum Plant { $($(#[$doc])* $name,)* }
+
+        impl Plant {
+            pub(crate) const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            pub(crate) fn name(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+        }
+    };
+}
+
+plants! {
+    /// A rescale whose answer was lost is sent again, on top of whatever is there.
+    BlindRetry: "blind-retry",
+    /// A write waits somewhere and goes out when the right to write is gone.
+    LateWrite: "late-write",
+    /// A large count wraps around.
+    OverflowWraps: "overflow-wraps",
+    /// A metric that could not be read counts as zero.
+    ErrorsAreZero: "errors-are-zero",
+    /// Policies do not hold back what is written.
+    RatesIgnored: "rates-ignored",
+    /// Nobody is told that an HPA is gone.
+    DeletedGoesOn: "deleted-goes-on",
+    /// The first HPA whose metrics fail takes the others with it.
+    OneStopsAll: "one-stops-all",
+    /// A status that conflicts is written all the same.
+    StatusOverConflict: "status-over-conflict",
+    /// A 410 in a watch is passed over.
+    NoRelist: "no-relist",
+    /// A watch that broke begins anew with what comes now.
+    WatchFromNow: "watch-from-now",
+    /// What fails is tried again at once, again and again.
+    RequestStorm: "request-storm",
+    /// A candidate that lost believes that it won.
+    TwoWriters: "two-writers",
+    /// The tolerance is that of another flag.
+    ToleranceOff: "tolerance-off",
+    /// A Scale is remembered and written over what has come since.
+    StaleScale: "stale-scale",
+    /// What is remembered ages by an hour every few minutes.
+    Forgetful: "forgetful",
+    /// A metrics answer that broke off counts as far as it came.
+    HalfIsWhole: "half-is-whole",
+}
+
+impl Plant {
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|plant| plant.name() == name)
+    }
+
+    /// Does to a request what the bug would.
+    pub(crate) async fn on_the_way(self, way: Arc<Way>, exchange: Exchange, server: Server) -> Answer {
+        let subject = Subject::of(&exchange);
+        match (self, subject.class) {
+            (Self::BlindRetry, Class::ScalePut) => {
+                let first = Arc::clone(&way).far(exchange.clone(), server.clone()).await;
+                if !matches!(first, Answer::Broken) {
+                    return first;
+                }
+                way.far(without_version(exchange), server).await
+            }
+            (Self::LateWrite, Class::ScalePut) => {
+                // It goes out, whatever becomes of the request.
+                let late = async move {
+                    sleep(Duration::from_secs(9)).await;
+                    way.far(exchange, server).await
+                };
+                tokio::spawn(late).await.unwrap_or(Answer::Broken)
+            }
+            (Self::OverflowWraps, Class::ScalePut) => {
+                let wrapped =
+                    with_replicas(exchange, |replicas| if replicas < 10 { replicas } else { 1 << 31 });
+                way.far(wrapped, server).await
+            }
+            (Self::RatesIgnored, Class::ScalePut) => {
+                let hpa = subject.hpa.unwrap_or(0);
+                let most = way.run.plan.scene.hpas[hpa].max;
+                let current = way.run.replicas(hpa).unwrap_or(0);
+                let more =
+                    with_replicas(exchange, |replicas| if replicas > current { most } else { replicas });
+                way.far(more, server).await
+            }
+            (Self::ErrorsAreZero, Class::Metrics) => {
+                let answer = way.far(exchange.clone(), server).await;
+                if answer.code() == Some(200) { answer } else { zeros(&exchange) }
+            }
+            (Self::HalfIsWhole, Class::Metrics) => match way.far(exchange.clone(), server).await {
+                Answer::Cut(..) => zeros(&exchange),
+                Answer::Whole(Whole { code: 200, body, .. })
+                    if serde_json::from_slice::<Value>(&body).is_err() =>
+                {
+                    zeros(&exchange)
+                }
+                answer => answer,
+            },
+            (Self::OneStopsAll, Class::Metrics) => {
+                let answer = Arc::clone(&way).far(exchange, server).await;
+                if answer.code().is_none_or(|code| code >= 400) {
+                    way.stopped_by(subject.hpa);
+                }
+                answer
+            }
+            (Self::OneStopsAll, Class::ScaleGet) if way.is_stopped(subject.hpa) => {
+                std::future::pending().await
+            }
+            (Self::StatusOverConflict, Class::StatusPut) => {
+                let answer = Arc::clone(&way).far(exchange.clone(), server.clone()).await;
+                if answer.code() != Some(409) {
+                    return answer;
+                }
+                let name = Scene::name(subject.hpa.unwrap_or(0));
+                let newest = server.cluster().get("autoscaling/horizontalpodautoscalers", "shop", &name);
+                let version = newest.map_or(Value::Null, |hpa| hpa["metadata"]["resourceVersion"].clone());
+                let over = with_body(exchange, |body| body["metadata"]["resourceVersion"] = version);
+                way.far(over, server).await
+            }
+            (Self::NoRelist, Class::WatchHpas | Class::WatchPods) => {
+                lines(way.far(exchange, server).await, |line| !line.starts_with(b"{\"type\":\"ERROR\""), true)
+            }
+            (Self::DeletedGoesOn, Class::WatchHpas) => lines(
+                way.far(exchange, server).await,
+                |line| !line.starts_with(b"{\"type\":\"DELETED\""),
+                false,
+            ),
+            (Self::WatchFromNow, Class::WatchHpas | Class::WatchPods)
+                if !exchange.query.contains("sendInitialEvents") =>
+            {
+                let newest = server.cluster().resource_version();
+                let parts = exchange.query.split('&').map(|part| match part.split_once('=') {
+                    Some(("resourceVersion", _)) => format!("resourceVersion={newest}"),
+                    _ => part.to_owned(),
+                });
+                let query = parts.collect::<Vec<_>>().join("&");
+                way.far(Exchange { query, ..exchange }, server).await
+            }
+            (Self::RequestStorm, _) => {
+                let mut answer = Arc::clone(&way).far(exchange.clone(), server.clone()).await;
+                for _ in 0..30 {
+                    if answer.code().is_some_and(|code| code < 500) {
+                        break;
+                    }
+                    answer = Arc::clone(&way).far(exchange.clone(), server.clone()).await;
+                }
+                answer
+            }
+            (Self::TwoWriters, Class::LeaseGet) => {
+                // Nobody holds it, it seems.
+                let answer = way.far(exchange, server).await;
+                let Answer::Whole(whole) = answer else { return answer };
+                let Ok(mut lease) = serde_json::from_slice::<Value>(&whole.body) else {
+                    return Answer::Whole(whole);
+                };
+                if let Some(spec) = lease.get_mut("spec") {
+                    spec["holderIdentity"] = "".into();
+                }
+                Answer::json(whole.code, lease.to_string())
+            }
+            (Self::TwoWriters, Class::LeaseWrite) => {
+                let believed = exchange.body.clone();
+                let answer = way.far(exchange, server).await;
+                if answer.code() == Some(409) { Answer::json(200, believed) } else { answer }
+            }
+            (Self::StaleScale, Class::ScaleGet) => {
+                let answer = Arc::clone(&way).far(exchange, server).await;
+                way.first_scale(subject.hpa, answer)
+            }
+            (Self::StaleScale, Class::ScalePut) => way.far(without_version(exchange), server).await,
+            _ => way.far(exchange, server).await,
+        }
+    }
+}
+
+/// A metrics answer that reads zero.
+fn zeros(exchange: &Exchange) -> Answer {
+    let parts: Vec<&str> = exchange.path.split('/').filter(|part| !part.is_empty()).collect();
+    let (group, version, metric) = (parts[1], parts[2], parts[parts.len() - 1]);
+    let now = "2030-01-01T00:00:00Z";
+    let object = json!({"kind": "Service", "namespace": "shop", "name": "x", "apiVersion": "v1"});
+    let (kind, items) = match group {
+        "metrics.k8s.io" => ("PodMetricsList", vec![]),
+        "custom.metrics.k8s.io" => (
+            "MetricValueList",
+            vec![json!({"describedObject": object, "metric": {"name": metric}, "metricName": metric,
+                "timestamp": now, "value": "0"})],
+        ),
+        _ => (
+            "ExternalMetricValueList",
+            vec![json!({"metricName": metric, "metricLabels": {}, "timestamp": now, "value": "0"})],
+        ),
+    };
+    let version = format!("{group}/{version}");
+    Answer::json(
+        200,
+        json!({"kind": kind, "apiVersion": version, "metadata": {}, "items": items}).to_string(),
+    )
+}
+
+fn without_version(exchange: Exchange) -> Exchange {
+    with_body(exchange, |body| {
+        if let Some(meta) = body["metadata"].as_object_mut() {
+            meta.remove("resourceVersion");
+        }
+    })
+}
+
+fn with_replicas(exchange: Exchange, change: impl FnOnce(i64) -> i64) -> Exchange {
+    with_body(exchange, |body| {
+        let replicas = body["spec"]["replicas"].as_i64().unwrap_or(0);
+        body["spec"]["replicas"] = change(replicas).into();
+    })
+}
+
+fn with_body(exchange: Exchange, change: impl FnOnce(&mut Value)) -> Exchange {
+    let Ok(mut body) = serde_json::from_slice(&exchange.body) else { return exchange };
+    change(&mut body);
+    Exchange { body: body.to_string().into(), ..exchange }
+}
+
+/// A watch of which only some lines come; where one is left out, silence may follow.
+fn lines(answer: Answer, keep: fn(&[u8]) -> bool, then_silent: bool) -> Answer {
+    let Answer::Pieces(pieces) = answer else { return answer };
+    let state = (pieces, VecDeque::<Bytes>::new(), false);
+    let kept = futures::stream::unfold(state, move |(mut pieces, mut lines, mut silent)| async move {
+        loop {
+            if silent {
+                std::future::pending::<()>().await;
+            }
+            if let Some(line) = lines.pop_front() {
+                if keep(&line) {
+                    return Some((Ok(line), (pieces, lines, silent)));
+                }
+                silent = then_silent;
+                continue;
+            }
+            match pieces.next().await? {
+                Err(error) => return Some((Err(error), (pieces, lines, silent))),
+                Ok(mut rest) => {
+                    while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+                        lines.push_back(rest.split_to(end + 1));
+                    }
+                }
+            }
+        }
+    });
+    Answer::Pieces(Box::pin(kept) as Pieces)
+}

@@ -1,0 +1,120 @@
+//! A process: everything but its command line, in one life after the other.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use concertina::api::client::{ClientOptions, Clients};
+use concertina::app::{AppError, Surroundings, client_options, run_with};
+use concertina::cli::Config;
+use concertina::cli::config::{Election, Serving, TakeOver};
+use concertina::clock::SharedClock;
+use concertina::telemetry::metrics::Metrics;
+use hyper_util::rt::TokioIo;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::OwnClock;
+use crate::plants::Plant;
+use crate::run::{Life, Run};
+use crate::way::Way;
+
+/// A process and what outlives its lives.
+#[derive(Debug)]
+pub(crate) struct Process {
+    number: usize,
+    lives: u32,
+    pub(crate) clock: Arc<OwnClock>,
+    pub(crate) telemetry: Metrics,
+    running: Option<JoinHandle<Result<(), AppError>>>,
+    /// When the next life begins, while there is none.
+    pub(crate) starts: Option<Duration>,
+}
+
+impl Process {
+    pub(crate) fn new(run: &Run, number: usize, starts: Duration) -> Self {
+        Self {
+            number,
+            lives: 0,
+            clock: Arc::new(OwnClock::new(Arc::clone(&run.clock))),
+            telemetry: Metrics::new(),
+            running: None,
+            starts: Some(starts),
+        }
+    }
+
+    /// Begins a life.
+    pub(crate) fn start(&mut self, run: &Arc<Run>) {
+        self.lives += 1;
+        self.starts = None;
+        let life = Life { number: self.lives, stop: CancellationToken::new(), cut: CancellationToken::new() };
+        run.tell(format!("process {} starts, life {}", self.number, self.lives));
+        run.judge.lock().unwrap().born(self.number, self.lives, run.now());
+        run.born(self.number, life.clone());
+        let config = config(run);
+        let telemetry = Metrics::new();
+        self.telemetry = telemetry.clone();
+        let options = client_options(&config, &telemetry);
+        let way = Way {
+            run: Arc::clone(run),
+            process: self.number,
+            life: self.lives,
+            cut: life.cut.clone(),
+            bug: Mutex::default(),
+        };
+        let clients = clients(run, way, &options);
+        let clock: SharedClock = Arc::clone(&self.clock) as _;
+        let witness = run.memory.witness(run, self.number, self.lives, Arc::clone(&clock));
+        let surroundings = Surroundings {
+            link: None,
+            server: "http://embedded/".to_owned(),
+            clock,
+            identity: format!("p{}.{}", self.number, self.lives),
+            observers: vec![witness],
+        };
+        let running = async move { run_with(&config, &clients, surroundings, telemetry, life.stop).await };
+        self.running = Some(tokio::spawn(running));
+    }
+
+    /// Looks whether the life has ended; another begins so long after. The error of an unexpected end.
+    pub(crate) async fn look(&mut self, run: &Run, pause: Duration) -> Option<String> {
+        let running = self.running.take_if(|running| running.is_finished())?;
+        let ended = running.await;
+        if let Some(life) = run.life(self.number) {
+            life.cut.cancel();
+        }
+        self.starts = Some(run.now() + pause);
+        run.judge.lock().unwrap().ended(run.now());
+        match ended {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => {
+                run.tell(format!("process {} ends: {error}", self.number));
+                None
+            }
+            Err(error) => Some(format!("process {} panicked: {error}", self.number)),
+        }
+    }
+}
+
+fn config(run: &Run) -> Config {
+    let scene = &run.plan.scene;
+    let mut config = Config {
+        serving: Serving { port: 0, ..Serving::default() },
+        takeover: TakeOver::Off,
+        election: scene.election.then(Election::default),
+        decisions_per_hpa: 1,
+        ..Config::default()
+    };
+    config.settings.tolerance = if run.plant == Some(Plant::ToleranceOff) { 0.25 } else { scene.tolerance };
+    config.settings.downscale_stabilization = scene.downscale;
+    config
+}
+
+/// Clients whose every connection goes by a way of its own.
+fn clients(run: &Arc<Run>, way: Way, options: &ClientOptions) -> Clients {
+    let (cluster, way) = (run.cluster.clone(), Arc::new(way));
+    let connector = tower::service_fn(move |_: http::Uri| {
+        let near = cluster.dial_through(Arc::clone(&way) as _);
+        std::future::ready(Ok::<_, std::io::Error>(TokioIo::new(near)))
+    });
+    Clients::over(connector, options).unwrap()
+}

@@ -1,0 +1,132 @@
+//! The three metrics APIs: what the loads of a run read like, over the pods that there are.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use concertina::embedded::{Cluster, MetricsApi, MetricsBackend, MetricsReply, MetricsRequest};
+use serde_json::{Value, json};
+
+use crate::plan::Scene;
+
+/// Loads by HPA and metric.
+#[derive(Debug, Default)]
+pub(crate) struct Readings {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    loads: BTreeMap<(usize, usize), Load>,
+    /// By HPA: the cluster's version that they are of, and the names of its running pods.
+    pods: BTreeMap<usize, (u64, Vec<String>)>,
+}
+
+#[derive(Debug, Clone)]
+enum Load {
+    /// Tenths of replicas that are asked for.
+    Wanted(u64),
+    Odd(&'static str),
+}
+
+impl Readings {
+    pub(crate) fn want(&self, hpa: usize, metric: usize, tenths: u64) {
+        self.state.lock().unwrap().loads.insert((hpa, metric), Load::Wanted(tenths));
+    }
+
+    pub(crate) fn read_odd(&self, hpa: usize, metric: usize, text: &'static str) {
+        self.state.lock().unwrap().loads.insert((hpa, metric), Load::Odd(text));
+    }
+}
+
+impl State {
+    /// A value of which each replica is to have `each` thousandths, shared by so many.
+    fn value(&self, hpa: usize, metric: usize, each: u64, shared_by: usize) -> Option<String> {
+        Some(match self.loads.get(&(hpa, metric))? {
+            Load::Wanted(tenths) => {
+                let nanos = tenths * each * 100_000 / u64::try_from(shared_by.max(1)).unwrap();
+                format!("{nanos}n")
+            }
+            Load::Odd(text) => (*text).to_owned(),
+        })
+    }
+
+    fn pods(&mut self, cluster: &Cluster, hpa: usize) -> Vec<String> {
+        let version = cluster.resource_version();
+        let (known, names) = self.pods.entry(hpa).or_default();
+        if *known != version {
+            let selector = format!("app={}", Scene::name(hpa));
+            let pods = cluster.select("pods", Some("shop"), &selector).unwrap();
+            let runs = |pod: &&Value| {
+                pod["status"]["phase"] == "Running" && pod["metadata"]["deletionTimestamp"].is_null()
+            };
+            let name = |pod: &Value| pod["metadata"]["name"].as_str().unwrap().to_owned();
+            *names = pods.iter().filter(runs).map(name).collect();
+            *known = version;
+        }
+        names.clone()
+    }
+}
+
+/// The HPA and the metric of `m3-0`.
+fn of_metric(name: &str) -> Option<(usize, usize)> {
+    let (hpa, metric) = name.strip_prefix('m')?.split_once('-')?;
+    Some((hpa.parse().ok()?, metric.parse().ok()?))
+}
+
+/// The HPA whose pods `app=h3` selects.
+pub(crate) fn of_selector(selector: &str) -> Option<usize> {
+    selector.strip_prefix("app=h")?.parse().ok()
+}
+
+impl MetricsBackend for Readings {
+    fn answer(&self, request: &MetricsRequest<'_>) -> MetricsReply {
+        let mut state = self.state.lock().unwrap();
+        let now = request.cluster.now().to_string();
+        let (kind, items) = match (request.api, request.path) {
+            (MetricsApi::External, [metric]) => {
+                let value = of_metric(metric).and_then(|(hpa, number)| state.value(hpa, number, 10_000, 1));
+                let item = value.map(
+                    |value| json!({"metricName": metric, "metricLabels": {}, "timestamp": now, "value": value}),
+                );
+                ("ExternalMetricValueList", item.into_iter().collect::<Vec<_>>())
+            }
+            (MetricsApi::Custom, [resource, object, metric]) => {
+                let Some((hpa, number)) = of_metric(metric) else { return MetricsReply::Absent };
+                let described =
+                    if resource == "pods" { state.pods(request.cluster, hpa) } else { vec![object.clone()] };
+                let (kind, shared) =
+                    if resource == "pods" { ("Pod", described.len()) } else { ("Service", 1) };
+                let items = described.iter().filter_map(|name| {
+                    let value = state.value(hpa, number, 10_000, shared)?;
+                    let object =
+                        json!({"kind": kind, "namespace": "shop", "name": name, "apiVersion": "v1"});
+                    Some(if request.version == "v1beta1" {
+                        json!({"describedObject": object, "metricName": metric, "timestamp": now, "value": value})
+                    } else {
+                        json!({"describedObject": object, "metric": {"name": metric}, "timestamp": now,
+                            "value": value})
+                    })
+                });
+                ("MetricValueList", items.collect())
+            }
+            (MetricsApi::Resource, [_]) => {
+                let Some(hpa) = of_selector(request.label_selector) else { return MetricsReply::Absent };
+                let pods = state.pods(request.cluster, hpa);
+                let cpu = state.value(hpa, 0, 50, pods.len()).unwrap_or_else(|| "0".to_owned());
+                let item = |name: &String| {
+                    json!({"metadata": {"namespace": "shop", "name": name}, "timestamp": now, "window": "15s",
+                        "containers": [{"name": "app", "usage": {"cpu": cpu, "memory": "1Mi"}}]})
+                };
+                ("PodMetricsList", pods.iter().map(item).collect())
+            }
+            _ => return MetricsReply::Absent,
+        };
+        let group = match request.api {
+            MetricsApi::Resource => "metrics.k8s.io",
+            MetricsApi::Custom => "custom.metrics.k8s.io",
+            MetricsApi::External => "external.metrics.k8s.io",
+        };
+        let version = format!("{group}/{}", request.version);
+        MetricsReply::Json(json!({"kind": kind, "apiVersion": version, "metadata": {}, "items": items}))
+    }
+}

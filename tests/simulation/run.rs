@@ -1,0 +1,262 @@
+//! What all parts of one run share.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use concertina::clock::{SharedClock, VirtualClock};
+use concertina::embedded::workload::Workloads;
+use concertina::embedded::{Answer, BareScale, Cluster, ScalePath};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::judge::Judge;
+use crate::ledger::Entry;
+use crate::memory::Memory;
+use crate::plan::{Class, Plan, Scene};
+use crate::plants::Plant;
+use crate::readings::Readings;
+use crate::weather::Weather;
+
+/// When every run begins.
+const EPOCH: &str = "2030-01-01T00:00:00Z";
+
+/// One run.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) plant: Option<Plant>,
+    began: Instant,
+    pub(crate) clock: SharedClock,
+    pub(crate) cluster: Cluster,
+    pub(crate) workloads: Arc<Workloads>,
+    pub(crate) readings: Arc<Readings>,
+    pub(crate) weather: Mutex<Weather>,
+    /// Wakes watches when faults begin or end.
+    pub(crate) weather_changed: watch::Sender<u64>,
+    pub(crate) ledger: Mutex<Vec<Entry>>,
+    pub(crate) judge: Mutex<Judge>,
+    pub(crate) memory: Memory,
+    /// The life that each process leads.
+    lives: Mutex<Vec<Option<Life>>>,
+    /// Cancelled with the first violation.
+    pub(crate) over: CancellationToken,
+    story: Mutex<Vec<(Duration, String)>>,
+}
+
+/// One life of a process.
+#[derive(Debug, Clone)]
+pub(crate) struct Life {
+    pub(crate) number: u32,
+    /// Asks the process to end.
+    pub(crate) stop: CancellationToken,
+    /// Takes its network away, which to all others is its death.
+    pub(crate) cut: CancellationToken,
+}
+
+/// An invariant that does not hold.
+#[derive(Debug, Clone)]
+pub(crate) struct Violation {
+    pub(crate) at: Duration,
+    pub(crate) invariant: &'static str,
+    pub(crate) text: String,
+}
+
+impl Run {
+    /// Must be called within a runtime whose time stands still.
+    pub(crate) fn new(plan: Arc<Plan>, plant: Option<Plant>) -> Arc<Self> {
+        let clock: SharedClock = Arc::new(VirtualClock::starting_at(EPOCH.parse().unwrap()));
+        let cluster = Cluster::new(Arc::clone(&clock));
+        cluster.requests().keep(0);
+        let workloads = Workloads::new(cluster.clone(), Arc::clone(&clock)).with_seed(plan.seed);
+        let readings = Arc::new(Readings::default());
+        cluster.set_metrics(Arc::clone(&readings) as _);
+        let processes = plan.scene.processes;
+        Arc::new(Self {
+            judge: Mutex::new(Judge::new(&plan.scene)),
+            memory: Memory::new(&plan.scene),
+            plan,
+            plant,
+            began: Instant::now(),
+            clock,
+            cluster,
+            workloads: Arc::new(workloads),
+            readings,
+            weather: Mutex::default(),
+            weather_changed: watch::Sender::new(0),
+            ledger: Mutex::default(),
+            lives: Mutex::new(vec![None; processes]),
+            over: CancellationToken::new(),
+            story: Mutex::default(),
+        })
+    }
+
+    // --- time
+
+    /// Since the beginning.
+    pub(crate) fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    pub(crate) fn instant(&self, at: Duration) -> Instant {
+        self.began + at
+    }
+
+    pub(crate) async fn sleep_until(&self, at: Duration) {
+        tokio::time::sleep_until(self.instant(at)).await;
+    }
+
+    // --- lives
+
+    pub(crate) fn born(&self, process: usize, life: Life) {
+        self.lives.lock().unwrap()[process] = Some(life);
+    }
+
+    pub(crate) fn life(&self, process: usize) -> Option<Life> {
+        self.lives.lock().unwrap()[process].clone()
+    }
+
+    pub(crate) fn is_dead(&self, process: usize, life: u32) -> bool {
+        self.life(process).is_none_or(|now| now.number != life || now.cut.is_cancelled())
+    }
+
+    /// Ends a life without a chance to do anything more.
+    pub(crate) fn crash(&self, process: usize, life: u32) {
+        if let Some(life) = self.life(process).filter(|now| now.number == life && !now.cut.is_cancelled()) {
+            self.tell(format!("process {process} dies"));
+            self.judge.lock().unwrap().ended(self.now());
+            life.cut.cancel();
+            life.stop.cancel();
+        }
+    }
+
+    // --- evidence
+
+    pub(crate) fn sent(&self, entry: Entry) -> usize {
+        let mut ledger = self.ledger.lock().unwrap();
+        let violation = self.judge.lock().unwrap().sent(&entry);
+        ledger.push(entry);
+        let number = ledger.len() - 1;
+        drop(ledger);
+        self.report(violation);
+        number
+    }
+
+    pub(crate) fn applied(&self, number: usize, before: Option<i64>, answer: &Answer) {
+        let now = self.now();
+        let mut ledger = self.ledger.lock().unwrap();
+        let entry = &mut ledger[number];
+        (entry.applied, entry.before, entry.code) = (Some(now), before, answer.code());
+        if let Answer::Whole(whole) = answer
+            && matches!(entry.class, Class::ScaleGet | Class::StatusPut)
+        {
+            entry.shown = versions(&whole.body).next().unwrap_or_default().to_owned();
+        }
+        let entry = entry.clone();
+        drop(ledger);
+        let violation = self.judge.lock().unwrap().applied(&entry, now);
+        self.report(violation);
+    }
+
+    pub(crate) fn answered(&self, number: usize, code: Option<u16>, intact: bool) {
+        let now = self.now();
+        let mut ledger = self.ledger.lock().unwrap();
+        let entry = &mut ledger[number];
+        entry.intact = intact;
+        if code.is_some() {
+            (entry.answered, entry.code) = (Some(now), code);
+        }
+        let entry = entry.clone();
+        drop(ledger);
+        if code.is_some() {
+            self.judge.lock().unwrap().answered(&entry);
+        }
+    }
+
+    /// A process is shown HPAs.
+    pub(crate) fn shown(&self, process: usize, life: u32, text: &[u8]) {
+        let mut judge = self.judge.lock().unwrap();
+        versions(text).for_each(|version| judge.shown(process, life, version));
+    }
+
+    pub(crate) fn report(&self, violation: Option<(&'static str, String)>) {
+        if let Some((invariant, text)) = violation {
+            let mut judge = self.judge.lock().unwrap();
+            judge.violations.push(Violation { at: self.now(), invariant, text });
+            self.over.cancel();
+        }
+    }
+
+    /// Adds a line to the story.
+    pub(crate) fn tell(&self, line: String) {
+        self.story.lock().unwrap().push((self.now(), line));
+    }
+
+    /// What happened, in order: actions and faults, writes and what failed.
+    pub(crate) fn story(&self) -> Vec<(Duration, String)> {
+        let mut story = self.story.lock().unwrap().clone();
+        let ledger = self.ledger.lock().unwrap();
+        let told = |entry: &&Entry| {
+            matches!(entry.class, Class::ScalePut)
+                || (entry.class == Class::LeaseWrite && entry.code == Some(201))
+                || (entry.code.is_none_or(|code| code >= 400) && entry.class != Class::Discovery)
+        };
+        story.extend(
+            ledger.iter().filter(told).map(|entry| (entry.applied.unwrap_or(entry.sent), entry.to_string())),
+        );
+        story.sort_by_key(|(at, _)| *at);
+        story
+    }
+
+    /// Every request, with all that is known of it.
+    pub(crate) fn log(&self) -> Vec<String> {
+        self.ledger.lock().unwrap().iter().map(|entry| format!("{entry:?}")).collect()
+    }
+
+    // --- the world
+
+    /// Whether no fault is on.
+    pub(crate) fn is_fair(&self) -> bool {
+        self.weather.lock().unwrap().is_clear()
+    }
+
+    /// `spec.replicas` of a target; none if there is no target.
+    pub(crate) fn replicas(&self, hpa: usize) -> Option<i64> {
+        if self.plan.scene.hpas[hpa].has_pods {
+            let target = self.cluster.get("apps/deployments", "shop", &Scene::name(hpa))?;
+            Some(target["spec"]["replicas"].as_i64().unwrap_or(0))
+        } else {
+            self.bare(hpa).map(|scale| scale.spec_replicas)
+        }
+    }
+
+    pub(crate) fn bare(&self, hpa: usize) -> Option<BareScale> {
+        self.cluster.scale(&path(hpa))
+    }
+
+    pub(crate) fn put_bare(&self, hpa: usize, replicas: i64, ready: i64) {
+        let selector = format!("app={}", Scene::name(hpa));
+        let scale = BareScale { spec_replicas: replicas, status_replicas: ready, selector };
+        self.cluster.put_scale(&path(hpa), scale);
+    }
+
+    pub(crate) fn remove_bare(&self, hpa: usize) {
+        self.cluster.remove_scale(&path(hpa));
+    }
+}
+
+/// Every `resourceVersion` in a text.
+fn versions(text: &[u8]) -> impl Iterator<Item = &str> {
+    let text = std::str::from_utf8(text).unwrap_or_default();
+    text.split("\"resourceVersion\":\"").skip(1).filter_map(|rest| rest.split('"').next())
+}
+
+fn path(hpa: usize) -> ScalePath {
+    ScalePath {
+        group: "apps".to_owned(),
+        version: "v1".to_owned(),
+        resource: "deployments".to_owned(),
+        namespace: "shop".to_owned(),
+        name: Scene::name(hpa),
+    }
+}

@@ -1,0 +1,166 @@
+//! Many seeds over the cores, and what is told of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use crate::generate::generate;
+use crate::plan::{FaultKind, Kept, Plan};
+use crate::plants::Plant;
+use crate::shrink::shrink;
+use crate::trial::{Trial, attempt};
+
+/// So many failures are told in full.
+const TOLD: u64 = 3;
+
+/// Told, captured or not.
+pub(crate) fn say(text: &str) {
+    let mut out = std::io::stderr().lock();
+    let _ = writeln!(out, "{text}");
+}
+
+/// `CONCERTINA_SEEDS`, or those given.
+pub(crate) fn chosen(default: Range<u64>) -> Range<u64> {
+    let Ok(text) = std::env::var("CONCERTINA_SEEDS") else { return default };
+    let range =
+        text.split_once("..").and_then(|(from, to)| Some(from.trim().parse().ok()?..to.trim().parse().ok()?));
+    range.unwrap_or_else(|| panic!("CONCERTINA_SEEDS: {text:?} must be like 0..3000"))
+}
+
+fn kept(plan: &Plan) -> Kept {
+    match std::env::var("CONCERTINA_KEEP") {
+        Ok(text) => Kept::parse(&text).unwrap_or_else(|error| panic!("{error}")),
+        Err(_) => Kept::all(plan),
+    }
+}
+
+/// What is told in the end.
+#[derive(Debug, Default)]
+struct Tally {
+    seeds: u64,
+    syncs: u64,
+    requests: u64,
+    faults: BTreeMap<FaultKind, u64>,
+    pairs: BTreeSet<(FaultKind, FaultKind)>,
+    simulated: Duration,
+    failures: u64,
+}
+
+impl Tally {
+    fn add(&mut self, plan: &Plan, trial: &Trial) {
+        self.seeds += 1;
+        self.syncs += trial.syncs;
+        self.requests += trial.outcome.requests as u64;
+        self.simulated += trial.simulated;
+        self.failures += u64::from(trial.violation.is_some());
+        let struck = &trial.outcome.struck;
+        for (number, times) in struck {
+            *self.faults.entry(plan.faults[*number].kind).or_default() += times;
+        }
+        for (one, _) in struck {
+            for (other, _) in struck.range(one + 1..) {
+                let (one, other) = (&plan.faults[*one], &plan.faults[*other]);
+                if one.at <= other.until && other.at <= one.until {
+                    self.pairs.insert((one.kind.min(other.kind), one.kind.max(other.kind)));
+                }
+            }
+        }
+    }
+
+    fn tell(&self, real: Duration) -> String {
+        let mut text = format!(
+            "{} seeds, {} syncs, {} requests, {:.1} h simulated in {:.1} s ({:.0} times as fast), {} failures\n",
+            self.seeds,
+            self.syncs,
+            self.requests,
+            self.simulated.as_secs_f64() / 3600.0,
+            real.as_secs_f64(),
+            self.simulated.as_secs_f64() / real.as_secs_f64(),
+            self.failures,
+        );
+        let kinds = FaultKind::ALL.len();
+        let _ = write!(text, "{} pairs of faults of {}; faults:", self.pairs.len(), kinds * (kinds + 1) / 2);
+        for kind in FaultKind::ALL {
+            let _ = write!(text, " {} {},", kind.name(), self.faults.get(kind).unwrap_or(&0));
+        }
+        text.pop();
+        text
+    }
+}
+
+/// Runs all seeds; how many failed.
+#[expect(clippy::disallowed_methods, reason = "how long the simulation takes is real time")]
+pub(crate) fn run(seeds: &Range<u64>, plant: Option<Plant>) -> u64 {
+    let began = std::time::Instant::now();
+    let (next, tally) = (AtomicU64::new(seeds.start), Mutex::new(Tally::default()));
+    let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        return;
+                    }
+                    let plan = Arc::new(generate(seed));
+                    let kept = kept(&plan);
+                    let trial = attempt(&plan, &kept, plant);
+                    let failed = tally.lock().unwrap().failures;
+                    tally.lock().unwrap().add(&plan, &trial);
+                    if trial.violation.is_some() && failed < TOLD {
+                        let (kept, trial) = shrink(&plan, kept, trial, plant);
+                        say(&told(&plan, &kept, &trial, plant));
+                    } else if let Some(violation) = &trial.violation {
+                        say(&format!("seed {seed}: {}", violation.invariant));
+                    }
+                }
+            });
+        }
+    });
+    let tally = tally.into_inner().unwrap();
+    say(&tally.tell(began.elapsed()));
+    tally.failures
+}
+
+/// The first of some seeds that finds a planted bug.
+pub(crate) fn finds(plant: Plant, seeds: Range<u64>) -> Option<(u64, &'static str)> {
+    seeds.into_iter().find_map(|seed| {
+        let plan = Arc::new(generate(seed));
+        let trial = attempt(&plan, &Kept::all(&plan), Some(plant));
+        trial.violation.map(|violation| (seed, violation.invariant))
+    })
+}
+
+/// A failure: what broke, and what led to it.
+fn told(plan: &Plan, kept: &Kept, trial: &Trial, plant: Option<Plant>) -> String {
+    let violation = trial.violation.as_ref().unwrap();
+    let seed = plan.seed;
+    let mut text = format!(
+        "seed {seed}: {} does not hold at {:?}: {}\n",
+        violation.invariant, violation.at, violation.text
+    );
+    let plant = plant.map_or_else(String::new, |plant| format!("CONCERTINA_PLANT={} ", plant.name()));
+    let next = seed + 1;
+    let _ = writeln!(
+        text,
+        "CONCERTINA_SEEDS={seed}..{next} CONCERTINA_KEEP={kept} {plant}cargo test --release --test simulation nothing_is_lost"
+    );
+    let scene = &plan.scene;
+    let _ = writeln!(
+        text,
+        "{} processes, election {}, tolerance {}",
+        scene.processes, scene.election, scene.tolerance
+    );
+    for (number, hpa) in scene.hpas.iter().enumerate() {
+        let _ = writeln!(text, "h{number}: {hpa:?}");
+    }
+    for (at, line) in trial.outcome.run.story() {
+        let _ = writeln!(text, "{:10.3} {line}", at.as_secs_f64());
+    }
+    text
+}

@@ -1,0 +1,65 @@
+//! From a failure to the few actions and faults that it takes (delta debugging).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::plan::{Kept, Plan};
+use crate::plants::Plant;
+use crate::trial::{Trial, attempt};
+
+/// So often a plan is played again, at most.
+const TRIES: u32 = 150;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    Fault(usize),
+    Action(usize),
+}
+
+/// Leaves out what the violation of the same invariant does not need.
+pub(crate) fn shrink(plan: &Arc<Plan>, kept: Kept, trial: Trial, plant: Option<Plant>) -> (Kept, Trial) {
+    let invariant = trial.violation.as_ref().map(|violation| violation.invariant);
+    let (mut kept, mut trial) = (kept, trial);
+    let mut parts = parts(&kept);
+    let (mut size, mut tries) = (parts.len().div_ceil(2), 0);
+    while size > 0 && tries < TRIES {
+        let mut left_out = false;
+        let mut from = 0;
+        while from < parts.len() && tries < TRIES {
+            let without: Vec<_> = parts
+                .iter()
+                .enumerate()
+                .filter(|(at, _)| !(from..from + size).contains(at))
+                .map(|(_, part)| *part)
+                .collect();
+            let candidate = of(&without);
+            let next = attempt(plan, &candidate, plant);
+            tries += 1;
+            if next.violation.as_ref().map(|violation| violation.invariant) == invariant {
+                (parts, kept, trial, left_out) = (without, candidate, next, true);
+            } else {
+                from += size;
+            }
+        }
+        if !left_out || size > parts.len() {
+            size /= 2;
+        }
+    }
+    (kept, trial)
+}
+
+fn parts(kept: &Kept) -> Vec<Part> {
+    let faults = kept.faults.iter().map(|number| Part::Fault(*number));
+    faults.chain(kept.actions.iter().map(|number| Part::Action(*number))).collect()
+}
+
+fn of(parts: &[Part]) -> Kept {
+    let mut kept = Kept { actions: BTreeSet::new(), faults: BTreeSet::new() };
+    for part in parts {
+        match *part {
+            Part::Fault(number) => kept.faults.insert(number),
+            Part::Action(number) => kept.actions.insert(number),
+        };
+    }
+    kept
+}

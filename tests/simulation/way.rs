@@ -1,0 +1,395 @@
+//! The way between one life of a process and the cluster: latency, faults, the ledger, and a planted bug if there is one.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use concertina::embedded::{Answer, Exchange, Link, Pieces, Server, Status, Whole};
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::dice::hash;
+use crate::ledger::{Entry, Subject};
+use crate::plan::{Class, FaultKind};
+use crate::run::Run;
+use crate::weather::Strike;
+
+/// The way of one life of a process.
+#[derive(Debug)]
+pub(crate) struct Way {
+    pub(crate) run: Arc<Run>,
+    pub(crate) process: usize,
+    pub(crate) life: u32,
+    /// The end of this life, as all others see it.
+    pub(crate) cut: CancellationToken,
+    /// What a planted bug remembers.
+    pub(crate) bug: Mutex<Bug>,
+}
+
+/// What a planted bug remembers in one life of a process.
+#[derive(Debug, Default)]
+pub(crate) struct Bug {
+    stopped_by: Option<Option<usize>>,
+    scales: BTreeMap<Option<usize>, Whole>,
+}
+
+impl Link for Way {
+    fn carry(self: Arc<Self>, exchange: Exchange, server: Server) -> BoxFuture<'static, Answer> {
+        Box::pin(async move {
+            let passed = Arc::clone(&self).near(exchange, server);
+            tokio::select! {
+                biased;
+                () = self.cut.cancelled() => Answer::Broken,
+                answer = passed => answer,
+            }
+        })
+    }
+}
+
+impl Way {
+    /// The near side, where a planted bug sits: the process itself could have done what it does.
+    async fn near(self: Arc<Self>, exchange: Exchange, server: Server) -> Answer {
+        match self.run.plant {
+            None => self.far(exchange, server).await,
+            Some(plant) => plant.on_the_way(self, exchange, server).await,
+        }
+    }
+
+    /// One HPA stops all others.
+    pub(crate) fn stopped_by(&self, hpa: Option<usize>) {
+        self.bug.lock().unwrap().stopped_by = Some(hpa);
+    }
+
+    pub(crate) fn is_stopped(&self, hpa: Option<usize>) -> bool {
+        self.bug.lock().unwrap().stopped_by.is_some_and(|by| by != hpa)
+    }
+
+    /// A Scale as it was when it was read first.
+    pub(crate) fn first_scale(&self, hpa: Option<usize>, answer: Answer) -> Answer {
+        let Answer::Whole(whole) = answer else { return answer };
+        if whole.code != 200 {
+            return Answer::Whole(whole);
+        }
+        Answer::Whole(self.bug.lock().unwrap().scales.entry(hpa).or_insert(whole).clone())
+    }
+
+    fn struck(&self, kinds: &[FaultKind], subject: Subject) -> Option<Strike> {
+        self.run.weather.lock().unwrap().strikes(kinds, self.process, subject)
+    }
+
+    /// A part of the way, which takes its time.
+    async fn travel(&self, number: u64) {
+        let most = self.run.plan.scene.latency;
+        if most > 0 {
+            let draw =
+                hash(self.run.plan.seed ^ 0x1a7e, number.wrapping_mul(16).wrapping_add(self.process as u64));
+            sleep(Duration::from_millis(draw % (most + 1))).await;
+        }
+    }
+
+    /// The far side: the network and the API server.
+    pub(crate) async fn far(self: Arc<Self>, exchange: Exchange, server: Server) -> Answer {
+        let subject = Subject::of(&exchange);
+        let number = self.run.sent(Entry::new(&exchange, subject, self.process, self.life, self.run.now()));
+        let draw = number as u64 * 2;
+        if self.run.is_dead(self.process, self.life) {
+            return Answer::Broken;
+        }
+        self.travel(draw).await;
+        if let Some(early) = self.before(subject).await {
+            let answer = early;
+            self.run.answered(number, answer.code(), false);
+            return answer;
+        }
+        let before =
+            (subject.class == Class::ScalePut).then(|| subject.hpa.and_then(|hpa| self.run.replicas(hpa)));
+        let answer = server.answer(exchange).await;
+        self.run.applied(number, before.flatten(), &answer);
+        let (answer, intact) = self.after(subject, answer).await;
+        self.travel(draw + 1).await;
+        self.run.answered(number, answer.code(), intact);
+        if let (Answer::Whole(whole), Class::ListHpas) = (&answer, subject.class) {
+            self.run.shown(self.process, self.life, &whole.body);
+        }
+        match answer {
+            Answer::Pieces(pieces) => Answer::Pieces(self.watch(subject, number as u64, pieces)),
+            answer => answer,
+        }
+    }
+
+    /// What happens to a request before the server has it; an answer if that is all.
+    async fn before(&self, subject: Subject) -> Option<Answer> {
+        use FaultKind as K;
+        if self.struck(&[K::CrashBefore], subject).is_some() {
+            self.run.crash(self.process, self.life);
+            return Some(Answer::Broken);
+        }
+        if let Some(strike) = self.struck(&[K::Partition, K::Hang], subject) {
+            self.run.sleep_until(strike.until).await;
+            return Some(Answer::Broken);
+        }
+        if let Some(strike) = self.struck(&[K::Slow], subject) {
+            sleep(Duration::from_millis(strike.amount)).await;
+        }
+        if subject.class == Class::Metrics {
+            match self.struck(&[K::MetricsDown, K::MetricsSlow], subject) {
+                Some(Strike { kind: K::MetricsDown, amount, .. }) => {
+                    return Some(match amount % 3 {
+                        0 => Answer::text(503, "service unavailable"),
+                        1 => {
+                            Answer::status(&Status::new(500, "InternalError", "the adapter is out of order"))
+                        }
+                        _ => Answer::text(404, "404 page not found\n"),
+                    });
+                }
+                Some(strike) => sleep(Duration::from_millis(strike.amount)).await,
+                None => {}
+            }
+        }
+        if subject.is_list() && self.struck(&[K::ListGone], subject).is_some() {
+            let gone = Status::expired("The provided continue parameter is too old");
+            return Some(Answer::status(&gone));
+        }
+        if matches!(subject.class, Class::ScalePut | Class::StatusPut)
+            && self.struck(&[K::Conflict], subject).is_some()
+        {
+            return Some(Answer::status(&Status::conflict("", "things", "thing")));
+        }
+        let strike = self.struck(&[K::ResetBefore, K::Throttle, K::Storm], subject)?;
+        Some(match strike.kind {
+            K::Throttle => {
+                Answer::status(&Status::too_many_requests(u32::try_from(strike.amount % 4).unwrap()))
+            }
+            K::Storm => match strike.amount % 3 {
+                0 => Answer::text(503, "no endpoints available"),
+                1 => Answer::status(&Status::internal("etcdserver: request timed out")),
+                _ => Answer::text(502, "<html>bad gateway</html>"),
+            },
+            _ => Answer::Broken,
+        })
+    }
+
+    /// What happens to an answer on its way back, and whether it is still what the server meant.
+    async fn after(&self, subject: Subject, answer: Answer) -> (Answer, bool) {
+        use FaultKind as K;
+        if self.struck(&[K::CrashAfter], subject).is_some() {
+            self.run.crash(self.process, self.life);
+            return (Answer::Broken, false);
+        }
+        if self.struck(&[K::ResetAfter], subject).is_some() {
+            return (Answer::Broken, false);
+        }
+        let Answer::Whole(whole) = answer else { return (answer, true) };
+        if matches!(subject.class, Class::ListHpas | Class::ListPods)
+            && self.struck(&[K::ListCut], subject).is_some()
+        {
+            let half = whole.body.len() / 2;
+            return (Answer::Cut(whole, half), false);
+        }
+        if subject.class != Class::Metrics || whole.code != 200 {
+            return (Answer::Whole(whole), true);
+        }
+        let kinds = [
+            K::MetricsPartial,
+            K::MetricsStale,
+            K::MetricsCut,
+            K::MetricsKind,
+            K::MetricsEmpty,
+            K::MetricsHuge,
+        ];
+        match self.struck(&kinds, subject) {
+            Some(strike) => {
+                let broken = matches!(strike.kind, K::MetricsCut | K::MetricsKind | K::MetricsEmpty);
+                (mangle(&strike, whole), !broken)
+            }
+            None => (Answer::Whole(whole), true),
+        }
+    }
+
+    /// A watch, piece by piece.
+    fn watch(self: Arc<Self>, subject: Subject, number: u64, pieces: Pieces) -> Pieces {
+        let changes = self.run.weather_changed.subscribe();
+        let lines =
+            Lines { way: self, subject, pieces, number, seen: 0, lines: VecDeque::new(), changes, end: None };
+        Box::pin(futures::stream::unfold(lines, |mut lines| async move {
+            let piece = lines.next().await?;
+            if let (Ok(piece), Class::WatchHpas) = (&piece, lines.subject.class) {
+                lines.way.run.shown(lines.way.process, lines.way.life, piece);
+            }
+            Some((piece, lines))
+        }))
+    }
+}
+
+/// A metrics answer as a broken adapter sends it.
+fn mangle(strike: &Strike, whole: Whole) -> Answer {
+    let Ok(mut body) = serde_json::from_slice::<Value>(&whole.body) else { return Answer::Whole(whole) };
+    let items = body["items"].as_array_mut();
+    match strike.kind {
+        FaultKind::MetricsCut => {
+            let half = whole.body.len() / 2;
+            return match strike.amount % 2 {
+                0 => Answer::Cut(whole, half),
+                _ => Answer::json(200, whole.body.slice(..half)),
+            };
+        }
+        FaultKind::MetricsKind => {
+            body = serde_json::json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "x"}})
+        }
+        FaultKind::MetricsEmpty => {
+            if let Some(items) = items {
+                items.clear();
+            }
+        }
+        FaultKind::MetricsPartial => {
+            if let Some(items) = items {
+                items.truncate(items.len() / 2);
+            }
+        }
+        FaultKind::MetricsStale => {
+            for item in items.into_iter().flatten() {
+                item["timestamp"] = "2029-12-31T00:00:00Z".into();
+            }
+        }
+        FaultKind::MetricsHuge => {
+            for item in items.into_iter().flatten() {
+                if item.get("value").is_some() {
+                    item["value"] = "9223372036854775807".into();
+                } else {
+                    item["containers"][0]["usage"]["cpu"] = "9223372036854775807".into();
+                }
+            }
+        }
+        _ => {}
+    }
+    Answer::json(200, body.to_string())
+}
+
+/// A watch on its way.
+struct Lines {
+    way: Arc<Way>,
+    subject: Subject,
+    pieces: Pieces,
+    number: u64,
+    seen: u64,
+    lines: VecDeque<Bytes>,
+    changes: watch::Receiver<u64>,
+    /// What is lost from now on, and then the connection breaks, or ends with a 410.
+    end: Option<(FaultKind, Instant)>,
+}
+
+impl Lines {
+    async fn next(&mut self) -> Option<std::io::Result<Bytes>> {
+        use FaultKind as K;
+        let broken = || Some(Err(std::io::ErrorKind::ConnectionReset.into()));
+        let way = Arc::clone(&self.way);
+        loop {
+            self.changes.mark_unchanged();
+            if let Some((kind, at)) = self.end {
+                tokio::select! {
+                    biased;
+                    () = way.cut.cancelled() => return broken(),
+                    () = sleep_until(at) => {}
+                    // Lost.
+                    _ = self.pieces.next() => continue,
+                }
+                if kind == K::WatchCut {
+                    return broken();
+                }
+                self.end = None;
+                self.pieces = Box::pin(futures::stream::empty());
+                self.lines.clear();
+                return Some(Ok(gone()));
+            }
+            if let Some(strike) = way.struck(&[K::WatchSilent, K::Partition], self.subject) {
+                let over = way.run.sleep_until(strike.until);
+                tokio::select! {
+                    biased;
+                    () = way.cut.cancelled() => return broken(),
+                    () = over => {}
+                }
+                if strike.kind == K::Partition {
+                    return broken();
+                }
+                continue;
+            }
+            if way.struck(&[K::WatchGone], self.subject).is_some() {
+                self.pieces = Box::pin(futures::stream::empty());
+                self.lines.clear();
+                return Some(Ok(gone()));
+            }
+            if !self.lines.is_empty() && way.run.is_fair() {
+                let lines: Vec<_> = self.lines.drain(..).collect();
+                return Some(Ok(if let [line] = lines.as_slice() {
+                    line.clone()
+                } else {
+                    lines.concat().into()
+                }));
+            }
+            if let Some(line) = self.lines.pop_front() {
+                match way.struck(
+                    &[K::WatchCut, K::WatchHole, K::WatchTwice, K::WatchReorder, K::WatchLate],
+                    self.subject,
+                ) {
+                    None => return Some(Ok(line)),
+                    Some(strike) => match strike.kind {
+                        K::WatchTwice => return Some(Ok([line.clone(), line].concat().into())),
+                        K::WatchLate => {
+                            sleep(Duration::from_millis(strike.amount)).await;
+                            return Some(Ok(line));
+                        }
+                        K::WatchReorder => {
+                            let Some(other) = self.lines.pop_front() else {
+                                return Some(Ok(line));
+                            };
+                            let differ =
+                                matches!((names(&line), names(&other)), (Some(one), Some(two)) if one != two);
+                            let pair = if differ { [other, line] } else { [line, other] };
+                            return Some(Ok(pair.concat().into()));
+                        }
+                        kind => {
+                            self.end = Some((kind, way.run.instant(strike.until)));
+                            continue;
+                        }
+                    },
+                }
+            }
+            let piece = tokio::select! {
+                biased;
+                () = way.cut.cancelled() => return broken(),
+                _ = self.changes.changed() => continue,
+                piece = self.pieces.next() => piece,
+            };
+            match piece {
+                None => return None,
+                Some(Err(error)) => return Some(Err(error)),
+                Some(Ok(piece)) => {
+                    self.seen += 1;
+                    way.travel(self.number.wrapping_mul(7919).wrapping_add(self.seen)).await;
+                    let mut rest = piece;
+                    while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+                        self.lines.push_back(rest.split_to(end + 1));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// An ERROR event, as the server sends when it has forgotten what a watch asks for.
+fn gone() -> Bytes {
+    let status = Status::expired("too old resource version: 1 (2)").to_json();
+    format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n").into()
+}
+
+/// The namespace and name of the object of an event.
+fn names(line: &[u8]) -> Option<(String, String)> {
+    let event: Value = serde_json::from_slice(line).ok()?;
+    let meta = &event["object"]["metadata"];
+    Some((meta["namespace"].as_str()?.to_owned(), meta["name"].as_str()?.to_owned()))
+}
