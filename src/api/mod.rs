@@ -41,6 +41,8 @@ pub mod error;
 pub mod events;
 #[cfg(feature = "tools")]
 pub mod forward;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub mod gate;
 mod items;
 pub mod jitter;
