@@ -45,6 +45,8 @@ pub mod events;
 #[cfg(feature = "tools")]
 pub mod forward;
 mod fresh;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub mod gate;
 mod items;
 pub mod jitter;
