@@ -96,8 +96,7 @@ impl Memory {
         {
             return Some(finding);
         }
-        let again =
-            conclude(&hpa, decision, sync.outcome, &self.settings, witness.clock.now());
+        let again = conclude(&hpa, decision, sync.outcome, &self.settings, witness.clock.now());
         ideal.history.commit(&again.changes);
         if told(sync.conclusion) == told(&again) {
             return None;

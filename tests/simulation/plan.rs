@@ -192,6 +192,7 @@ pub(crate) enum Class {
     ScaleGet,
     ScalePut,
     StatusPut,
+    HpaGet,
     Event,
     LeaseGet,
     LeaseWrite,

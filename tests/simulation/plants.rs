@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::ledger::Subject;
-use crate::plan::{Class, Scene};
+use crate::plan::{Class, FaultKind, Scene};
 use crate::way::Way;
 
 macro_rules! plants {
@@ -70,6 +70,22 @@ impl Plant {
         Self::ALL.iter().copied().find(|plant| plant.name() == name)
     }
 
+    /// The faults under which it shows.
+    pub(crate) fn favours(self) -> &'static [FaultKind] {
+        use FaultKind as K;
+        match self {
+            Self::BlindRetry => &[K::ResetBefore, K::ResetAfter],
+            Self::LateWrite => &[K::Partition, K::Storm],
+            Self::ErrorsAreZero | Self::OneStopsAll => &[K::MetricsDown],
+            Self::StatusOverConflict => &[K::WatchLate, K::WatchSilent],
+            Self::NoRelist => &[K::WatchGone, K::WatchHole],
+            Self::WatchFromNow => &[K::WatchCut],
+            Self::RequestStorm => &[K::Storm, K::Partition],
+            Self::HalfIsWhole => &[K::MetricsCut],
+            _ => &[],
+        }
+    }
+
     /// Does to a request what the bug would.
     pub(crate) async fn on_the_way(self, way: Arc<Way>, exchange: Exchange, server: Server) -> Answer {
         let subject = Subject::of(&exchange);
@@ -84,14 +100,15 @@ impl Plant {
             (Self::LateWrite, Class::ScalePut) => {
                 // It goes out, whatever becomes of the request.
                 let late = async move {
-                    sleep(Duration::from_secs(9)).await;
+                    sleep(Duration::from_secs(13)).await;
                     way.far(exchange, server).await
                 };
                 tokio::spawn(late).await.unwrap_or(Answer::Broken)
             }
             (Self::OverflowWraps, Class::ScalePut) => {
-                let wrapped =
-                    with_replicas(exchange, |replicas| if replicas < 10 { replicas } else { 1 << 31 });
+                let wrapped = with_replicas(exchange, |replicas| {
+                    if replicas < 7 { replicas } else { replicas + i64::from(i32::MIN) }
+                });
                 way.far(wrapped, server).await
             }
             (Self::RatesIgnored, Class::ScalePut) => {

@@ -73,7 +73,7 @@ impl Run {
         cluster.set_metrics(Arc::clone(&readings) as _);
         let processes = plan.scene.processes;
         Arc::new(Self {
-            judge: Mutex::new(Judge::new(&plan.scene)),
+            judge: Mutex::new(Judge::new(&plan)),
             memory: Memory::new(&plan.scene),
             plan,
             plant,
@@ -148,7 +148,7 @@ impl Run {
         let entry = &mut ledger[number];
         (entry.applied, entry.before, entry.code) = (Some(now), before, answer.code());
         if let Answer::Whole(whole) = answer
-            && matches!(entry.class, Class::ScaleGet | Class::StatusPut)
+            && matches!(entry.class, Class::ScaleGet | Class::StatusPut | Class::HpaGet)
         {
             entry.shown = versions(&whole.body).next().unwrap_or_default().to_owned();
         }
