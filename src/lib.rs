@@ -13,6 +13,7 @@ pub mod duration;
 pub mod election;
 #[cfg(feature = "tools")]
 pub mod embedded;
+pub mod history;
 pub mod permissions;
 mod platform;
 pub mod process;

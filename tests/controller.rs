@@ -12,6 +12,8 @@ mod support;
 
 #[path = "controller/bad_objects.rs"]
 mod bad_objects;
+#[path = "controller/checkpoint.rs"]
+mod checkpoint;
 #[path = "controller/counts.rs"]
 mod counts;
 #[path = "controller/decisions.rs"]
@@ -36,6 +38,8 @@ mod permissions;
 mod process;
 #[path = "controller/repeatable.rs"]
 mod repeatable;
+#[path = "controller/replication.rs"]
+mod replication;
 #[path = "controller/server.rs"]
 mod server;
 #[path = "controller/shadow.rs"]

@@ -43,6 +43,19 @@ pub(super) async fn beginning(mut body: Incoming, limit: usize) -> Bytes {
     whole.freeze()
 }
 
+/// The text of a short answer, or the message of a Status.
+pub(super) fn said(body: &[u8]) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Status {
+        message: String,
+    }
+    if let Ok(Status { message }) = serde_json::from_slice(body) {
+        return Some(message);
+    }
+    let text = std::str::from_utf8(body).ok()?.trim();
+    (!text.is_empty() && text.len() <= 512 && !text.contains(char::is_control)).then(|| text.to_owned())
+}
+
 /// The lines of a watch.
 #[derive(Debug)]
 pub(super) struct Lines {

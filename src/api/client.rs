@@ -31,6 +31,7 @@ use super::gate::{Gate, GateLayer, Writes};
 use super::items::{Envelope, ItemScanner};
 use super::jitter::Jitter;
 use super::limit::TokenBucket;
+use super::user::User;
 
 /// The largest error answer that is read, in bytes.
 const MAX_ERROR_BODY: usize = 1 << 20;
@@ -168,12 +169,13 @@ pub struct Clients {
     pub reviews: Client,
     /// Events that tell people that this replica holds back because of another controller.
     pub notices: Client,
+    /// What the leader remembers of HPAs; a bucket of its own, so that large writes hold up nothing else.
+    pub checkpoint: Client,
     /// What all writes pass.
     pub gate: Arc<Gate>,
     source: Option<Arc<Source>>,
     /// As whom a controller is asked; none where requests show nobody.
-    #[cfg(feature = "tools")]
-    pub(super) user: Option<Arc<super::forward::User>>,
+    pub(crate) user: Option<Arc<User>>,
 }
 
 impl Clients {
@@ -189,8 +191,7 @@ impl Clients {
         };
         let clients = Self::on(http, lease, acting, config.cluster_url.clone(), options)?;
         Ok(Self {
-            #[cfg(feature = "tools")]
-            user: Some(Arc::new(super::forward::User::new(config.auth_info.clone(), Arc::clone(&source)))),
+            user: Some(Arc::new(User::new(config.auth_info.clone(), Arc::clone(&source)))),
             source: Some(source),
             ..clients
         })
@@ -200,7 +201,7 @@ impl Clients {
     #[cfg(feature = "tools")]
     pub fn asking_as(self, config: &kube::Config) -> Result<Self, ClientError> {
         let source = Arc::new(connect::source(config, PluginLimits::default())?);
-        Ok(Self { user: Some(Arc::new(super::forward::User::new(config.auth_info.clone(), source))), ..self })
+        Ok(Self { user: Some(Arc::new(User::new(config.auth_info.clone(), source))), ..self })
     }
 
     /// Asks the credential plugin, if there is one, for credentials. The first request does so too, but within its own
@@ -261,10 +262,10 @@ impl Clients {
             watch: unlimited.clone(),
             lease: Client { http: gated(lease, Writes::Lease), ..unlimited.clone() },
             reviews: own,
+            checkpoint: Client { http: gated(http.clone(), Writes::Checkpoint), ..client() },
             notices: Client { http: gated(http, Writes::Notices), ..unlimited },
             gate: Arc::clone(&options.gate),
             source: None,
-            #[cfg(feature = "tools")]
             user: None,
         })
     }

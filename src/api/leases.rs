@@ -14,6 +14,7 @@ use super::client::Client;
 use super::decode::{DecodeError, watch_event};
 use super::error::ApiError;
 use crate::election::record::{Lease, Record};
+use crate::history::replica::link::Link;
 
 const RESOURCE: &str = "leases.coordination.k8s.io";
 /// A Lease is small; a line of its watch too.
@@ -30,6 +31,8 @@ pub struct Leases {
     name: Arc<str>,
     /// How long one request may take.
     timeout: Duration,
+    /// How replicas reach each other, which the Lease tells them.
+    link: Option<Arc<dyn Link>>,
 }
 
 #[derive(Serialize)]
@@ -52,7 +55,13 @@ struct Wire<'a> {
 impl Leases {
     /// The Lease of this name. `timeout` bounds each request, so that a hanging one leaves time for another.
     pub fn new(client: Client, namespace: &str, name: &str, timeout: Duration) -> Self {
-        Self { client, namespace: namespace.into(), name: name.into(), timeout }
+        Self { client, namespace: namespace.into(), name: name.into(), timeout, link: None }
+    }
+
+    /// With where this process serves, whenever it writes the Lease as its holder.
+    #[must_use]
+    pub fn telling(self, link: Option<Arc<dyn Link>>) -> Self {
+        Self { link, ..self }
     }
 
     /// `namespace/name`.
@@ -73,24 +82,32 @@ impl Leases {
     /// Creates the Lease.
     pub async fn create(&self, record: &Record) -> Result<Lease, ApiError> {
         let metadata = serde_json::json!({"name": &*self.name, "namespace": &*self.namespace}).to_string();
-        self.write(Method::POST, self.path(None), &metadata, record).await
+        let lease = Lease { record: record.clone(), version: String::new(), metadata: metadata.into() };
+        self.write(Method::POST, self.path(None), &lease).await
     }
 
     /// Replaces the Lease, if it still has the version that was seen; what others wrote into its metadata stays.
     pub async fn replace(&self, lease: &Lease) -> Result<Lease, ApiError> {
-        self.write(Method::PUT, self.path(Some(&self.name)), &lease.metadata, &lease.record).await
+        self.write(Method::PUT, self.path(Some(&self.name)), lease).await
     }
 
     async fn write<'a>(
         &self,
         method: Method,
         path: impl Iterator<Item = &'a str>,
-        metadata: &str,
-        record: &Record,
+        lease: &Lease,
     ) -> Result<Lease, ApiError> {
         let unsendable = |error: serde_json::Error| ApiError::Request(error.to_string());
-        let metadata: &RawValue = serde_json::from_str(metadata).map_err(unsendable)?;
-        let body = Body { kind: "Lease", api_version: "coordination.k8s.io/v1", metadata, spec: record };
+        // Whoever gives the Lease back tells nothing any more.
+        let here = self.link.as_ref().filter(|_| lease.record.is_held()).and_then(|link| link.here());
+        let metadata =
+            RawValue::from_string(lease.metadata_with(here).map_err(unsendable)?).map_err(unsendable)?;
+        let body = Body {
+            kind: "Lease",
+            api_version: "coordination.k8s.io/v1",
+            metadata: &metadata,
+            spec: &lease.record,
+        };
         let body = serde_json::to_vec(&body).map_err(unsendable)?;
         let call = Call::send(method, path, "application/json", body);
         decode(&self.client.bytes(&self.about(call)).await?).map_err(ApiError::Decode)

@@ -18,12 +18,15 @@
 //! | `GET …/{horizontalpodautoscalers,pods,events}`, of one namespace or of all | [`list`], for `why` | list each |
 //! | `GET …/{resource}/{name}` of targets and owners of pods | `why` | get each |
 //! | `GET` of a Lease, a pod and its `portforward` | `forward`, for `why` | get each, create `pods/portforward` |
+//! | `GET /history` of the replica that leads, at its own port | [`crate::history::replica`], as the [`user`] of the configuration | list `horizontalpodautoscalers.autoscaling` |
 //! | `GET /version`, `/apis` | [`server`], `why` | none (discovery) |
 //! | `POST /apis/authentication.k8s.io/v1/tokenreviews` | [`reviews`] | create `tokenreviews.authentication.k8s.io` |
 //! | `POST /apis/authorization.k8s.io/v1/subjectaccessreviews` | [`reviews`] | create `subjectaccessreviews.authorization.k8s.io` |
 //! | `GET /api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication` | `serve` | get that one |
 //! | `POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews` | `permissions` | none (everybody may) |
 //! | `GET`, `POST`, `PUT` of one Lease, with `watch` | [`leases`] | get, update, watch of that one, create `leases.coordination.k8s.io` |
+//! | `GET /api/v1/events`, of one namespace or of all | `history`, when leading begins | list `events` |
+//! | `GET`, `PUT`, `POST` of the ConfigMaps of the checkpoint | [`config_maps`], with `--history-checkpoint` | get, update of those |
 //! | `POST …/serviceaccounts/{name}/token`, and `GET`, `POST` of the account | [`connect`], with `--use-service-account-credentials` | create `serviceaccounts/token`, get and create `serviceaccounts` |
 //! | `POST /api/v1/namespaces/{ns}/events` | [`events`] | create `events` |
 //! | `PATCH /api/v1/namespaces/{ns}/events/{name}` | [`events`] | patch `events` |
@@ -34,12 +37,14 @@
 mod body;
 pub mod call;
 pub mod client;
+pub mod config_maps;
 pub mod connect;
 pub mod decode;
 pub mod error;
 pub mod events;
 #[cfg(feature = "tools")]
 pub mod forward;
+mod fresh;
 pub mod gate;
 mod items;
 pub mod jitter;
@@ -50,10 +55,12 @@ pub mod list;
 mod lru;
 pub mod mapper;
 pub mod metrics;
+pub mod peers;
 pub mod reviews;
 pub mod scale;
 pub mod server;
 pub mod status;
+pub mod user;
 pub mod watch;
 
 #[cfg(test)]

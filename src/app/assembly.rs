@@ -71,7 +71,7 @@ impl Parts<'_> {
 
     /// The same, with a shadow if it is to compare itself with another controller.
     fn build(self, beside: bool) -> (Arc<Controller>, Option<Arc<Shadow>>) {
-        let Self { clients, config, clock, telemetry, mut observers, .. } = self;
+        let Self { clients, config, clock, telemetry, mut observers, seed } = self;
         let mapper = Arc::new(Mapper::new(clients.discovery.clone()));
         let metrics_options = MetricsOptions {
             timeout: config.metrics_timeout,
@@ -107,7 +107,7 @@ impl Parts<'_> {
             statuses: Statuses::new(clients.core.clone(), STATUS_MANAGER),
             metrics: Arc::new(ApiMetrics::new(clients, mapper, metrics_options)),
             events,
-            histories: Histories::new(),
+            histories: Histories::of_epoch(seed),
             observers,
             beside: shadow.clone().map(|shadow| shadow as Arc<dyn Beside>),
             queue,

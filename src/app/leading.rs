@@ -16,6 +16,7 @@ use crate::api::leases::Leases;
 use crate::cli::Config;
 use crate::clock::SharedClock;
 use crate::election::{Candidate, End, Parts, Standing, Timing};
+use crate::history::replica::link::Link;
 use crate::telemetry::metrics::Metrics as Telemetry;
 
 /// How much longer than the Lease lasts a leader may go without renewing it before it counts as stuck.
@@ -25,6 +26,7 @@ const TOLERANCE: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(super) struct Leading {
     candidate: Candidate,
+    identity: String,
     standing: watch::Receiver<Standing>,
     renewal: Renewal,
 }
@@ -57,24 +59,42 @@ impl Leading {
         identity: String,
         clock: SharedClock,
         seed: u64,
+        link: Option<Arc<dyn Link>>,
     ) -> Option<Self> {
         let election = config.election.as_ref().filter(|_| !config.dry_run)?;
         let timing = election.timing;
         let leases =
-            Leases::new(clients.lease.clone(), &election.namespace, &election.name, timing.request());
+            Leases::new(clients.lease.clone(), &election.namespace, &election.name, timing.request())
+                .telling(link);
         let gate = Arc::clone(&clients.gate);
         // Another seed than the watches': equal ones would make waits move together.
         let jitter = Jitter::seeded(seed.rotate_left(32));
-        let parts = Parts { leases, identity, timing, clock, jitter, gate: Arc::clone(&gate) };
+        let parts =
+            Parts { leases, identity: identity.clone(), timing, clock, jitter, gate: Arc::clone(&gate) };
         let (candidate, standing) = Candidate::new(parts);
         let renewal =
             Renewal { standing: standing.clone(), gate, timing, lease: election.name.as_str().into() };
-        Some(Self { candidate, standing, renewal })
+        Some(Self { candidate, identity, standing, renewal })
     }
 
     /// For the health check.
     pub(super) fn renewal(&self) -> Renewal {
         self.renewal.clone()
+    }
+
+    /// Who this is among the candidates.
+    pub(super) fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    /// How it stands, from now on.
+    pub(super) fn standing(&self) -> watch::Receiver<Standing> {
+        self.standing.clone()
+    }
+
+    /// The name of the Lease.
+    pub(super) fn lease(&self) -> Arc<str> {
+        Arc::clone(&self.renewal.lease)
     }
 
     /// Begins the candidacy.
@@ -103,6 +123,14 @@ impl Candidacy {
     pub(super) fn since_others(&self) -> Option<Duration> {
         match *self.standing.borrow() {
             Standing::Leads { since_others, .. } => since_others,
+            Standing::Follows(_) => None,
+        }
+    }
+
+    /// How often the Lease has changed hands, if this replica holds it.
+    pub(super) fn term(&self) -> Option<i32> {
+        match *self.standing.borrow() {
+            Standing::Leads { term, .. } => Some(term),
             Standing::Follows(_) => None,
         }
     }

@@ -8,8 +8,11 @@ mod assembly;
 mod checks;
 mod guard;
 mod leading;
+mod past;
+mod replication;
 mod start;
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,21 +22,26 @@ use tokio_util::sync::CancellationToken;
 pub use self::assembly::{Assembly, Parts};
 use self::guard::Guard;
 use self::leading::Leading;
+use self::past::Past;
+use self::replication::Replication;
 use crate::api::client::{ClientError, ClientOptions, Clients, ServiceAccount};
 use crate::api::gate::{Gate, Refusal};
 use crate::api::jitter::Jitter;
 use crate::api::kubeconfig::{self, KubeconfigError};
+use crate::api::peers::Peers;
 use crate::cli::Config;
 use crate::clock::SharedClock;
 use crate::controller::Observers;
 use crate::election;
+use crate::history::replica::{Inheritance, Source};
+use crate::history::replica::link::{Link, Served};
 use crate::permissions;
 use crate::serve::{Access, Component, Endpoints, Health, PARITY, ServeError, Server};
 use crate::shadow::Parity;
 use crate::telemetry::RequestMetrics;
 use crate::telemetry::metrics::Metrics as Telemetry;
 
-/// How long syncs that have begun may take to end on the way down. With the two times below it fits into the half
+/// How long syncs that have begun may take to end on the way down. With the times below it fits into the half
 /// minute that a pod is given.
 const DRAIN: Duration = Duration::from_secs(15);
 /// How long events may take to be sent on the way down.
@@ -84,6 +92,8 @@ pub struct Surroundings {
     pub clock: SharedClock,
     /// Who this process is among the candidates for the Lease.
     pub identity: String,
+    /// How replicas reach each other; without it, no history is copied.
+    pub link: Option<Arc<dyn Link>>,
     /// Who else is told of concluded syncs.
     pub observers: Observers,
 }
@@ -99,8 +109,12 @@ pub async fn run(config: &Config, clock: SharedClock, stop: CancellationToken) -
     let options = ClientOptions { observer: Some(Arc::new(counted)), ..client_options(config, &telemetry) };
     let clients = Clients::new(&cluster, &options)?;
     let server = cluster.cluster_url.to_string();
+    let elected = config.election.is_some() && !config.dry_run;
+    let peers =
+        elected.then(|| Peers::new(&clients, &cluster.cluster_url, config.serving.advertised)).flatten();
+    let link = peers.map(|peers| Arc::new(peers) as Arc<dyn Link>);
     let identity = election::identity()?;
-    let surroundings = Surroundings { server, clock, identity, observers: Observers::new() };
+    let surroundings = Surroundings { server, clock, identity, link, observers: Observers::new() };
     run_with(config, &clients, surroundings, telemetry, stop).await
 }
 
@@ -118,13 +132,13 @@ pub async fn run_with(
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    let Surroundings { server, clock, identity, observers } = surroundings;
+    let Surroundings { server, clock, identity, link, observers } = surroundings;
     let access = Access::new(config, clients, &client_options(config, &telemetry), Arc::clone(&clock))?;
     let listening = Server::bind(&config.serving)?;
     let health = Health::new();
     let serving = CancellationToken::new();
     let watches = CancellationToken::new();
-    let seed = u64::try_from(clock.now().as_nanosecond().unsigned_abs() % u128::from(u64::MAX)).unwrap_or(0);
+    let seed = seed(&clock, &identity);
     let metrics = telemetry.clone();
     let guard = Guard::prepare(config, clients, Arc::clone(&clock), &telemetry);
     let parts = Parts {
@@ -140,12 +154,19 @@ pub async fn run_with(
     let checking = permissions::check::run(clients.clone(), permissions::needed(config), findings.clone());
     tokio::spawn(watches.clone().run_until_cancelled_owned(checking));
     let component = Component::new(config, Arc::clone(&clock));
-    let leading = Leading::prepare(config, clients, identity, clock, seed);
+    let past = Past::prepare(config, clients, &clock, &telemetry);
+    let leading = Leading::prepare(config, clients, identity, clock, seed, link.clone());
+    let source = leading.as_ref().map(|_| Source::new(Arc::clone(&assembly.controller)));
     checks::add(&health, &assembly, leading.as_ref(), guard.as_ref(), findings, &stop);
     let endpoints = Endpoints::new(health, metrics, assembly.decisions.clone())
         .with_component(component)
-        .with_json(PARITY, Parity::page(assembly.parity.clone()));
+        .with_json(PARITY, Parity::page(assembly.parity.clone()))
+        .with_history(Source::page(source.clone()), config.watch_namespaces.clone());
     let (secure, plain) = (listening.secure_address(), listening.plain_address());
+    if let Some(link) = &link {
+        let certificate = Arc::new(listening.certificate());
+        link.serves(Served { endpoints: endpoints.clone(), address: secure, certificate });
+    }
     let server_task = tokio::spawn(listening.run(endpoints, access, serving.clone()));
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -157,7 +178,11 @@ pub async fn run_with(
         "concertina starts"
     );
 
-    let result = work(&assembly, leading, guard, &server, &telemetry, [&stop, &watches]).await;
+    let leading = leading.zip(source).map(|(leading, source)| {
+        let replication = Replication::new(source, link, &leading, &assembly.controller, &telemetry);
+        (leading, replication)
+    });
+    let result = work(&assembly, leading, guard, past, &server, &telemetry, [&stop, &watches]).await;
 
     watches.cancel();
     serving.cancel();
@@ -171,8 +196,9 @@ pub async fn run_with(
 /// From the first list to the release of the Lease.
 async fn work(
     assembly: &Assembly,
-    leading: Option<Leading>,
+    leading: Option<(Leading, Replication)>,
     guard: Option<Guard>,
+    past: Option<Past>,
     server: &str,
     telemetry: &Telemetry,
     [stop, watches]: [&CancellationToken; 2],
@@ -184,41 +210,86 @@ async fn work(
     let controller = &assembly.controller;
     tracing::info!(hpas = controller.hpas.len(), pods = controller.pods.len(), "in sync");
     let takeover = guard.map(|guard| guard.start(controller, watches));
-    let Some(leading) = leading else {
+    let Some((leading, mut replication)) = leading else {
         if let Some(takeover) = &takeover {
             takeover.leads(None);
         }
-        sync_until(assembly, stop).await;
+        sync_until(assembly, past, Inheritance::Nothing, stop).await;
         return Ok(());
     };
     let mut candidacy = leading.start(telemetry);
-    if candidacy.leads(stop).await {
+    if replication.follow_until(candidacy.leads(stop)).await {
+        let inheritance = candidacy.term().map_or(Inheritance::Nothing, |term| replication.adopt(term));
+        replication.leads();
         if let Some(takeover) = &takeover {
             takeover.leads(candidacy.since_others());
         }
         // A leader that is none any more ends as it stands: whatever it still did could be somebody else's by now.
         tokio::select! {
             biased;
-            lost = candidacy.lost() => return Err(lost),
-            () = sync_until(assembly, stop) => {}
+            lost = candidacy.lost() => {
+                replication.lost();
+                return Err(lost);
+            }
+            in_order = sync_until(assembly, past, inheritance, stop) => {
+                // What a sync may still do that was abandoned, nobody could copy.
+                if in_order {
+                    replication.conclude().await;
+                }
+            }
         }
     }
     candidacy.release().await
 }
 
-/// Syncs until `stop`, then finishes what has begun, within bounds.
-async fn sync_until(assembly: &Assembly, stop: &CancellationToken) {
-    let running = Arc::clone(&assembly.controller).run(stop.clone());
-    tokio::select! {
+/// Learns what was before, syncs until `stop`, then finishes what has begun, within bounds. Whether all of it has ended.
+async fn sync_until(
+    assembly: &Assembly,
+    past: Option<Past>,
+    inheritance: Inheritance,
+    stop: &CancellationToken,
+) -> bool {
+    let controller = &assembly.controller;
+    let checkpoint = match past.map(|past| stop.run_until_cancelled(past.begin(controller, inheritance))) {
+        None => None,
+        Some(begun) => match begun.await {
+            Some(checkpoint) => checkpoint,
+            // What was not learned, the next leader has to.
+            None => return false,
+        },
+    };
+    let running = Arc::clone(controller).run(stop.clone());
+    let in_order = tokio::select! {
         biased;
-        () = running => {}
+        () = running => true,
         () = async { stop.cancelled().await; tokio::time::sleep(DRAIN).await } => {
             tracing::warn!("syncs that have begun did not end within {DRAIN:?}; they are abandoned");
+            false
         }
-    }
-    if timeout(FLUSH, assembly.controller.events.flush()).await.is_err() {
+    };
+    let flush = timeout(FLUSH, controller.events.flush());
+    let finish = timeout(FLUSH, async {
+        if let Some(checkpoint) = checkpoint {
+            checkpoint.finish(in_order).await;
+        }
+    });
+    let (flushed, finished) = futures::future::join(flush, finish).await;
+    if flushed.is_err() {
         tracing::warn!("not all events could be sent within {FLUSH:?}");
     }
+    if finished.is_err() {
+        tracing::warn!(
+            "the checkpoint of histories could not be written within {FLUSH:?}; it lacks the last seconds"
+        );
+    }
+    in_order
+}
+
+/// A number that no other process has, as far as time and names tell.
+fn seed(clock: &SharedClock, identity: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (clock.now().as_nanosecond(), identity).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// What requests are made with: limits, gate, metrics.

@@ -76,11 +76,25 @@ pub static FLAGS: &[Flag] = &[
         "A loopback address and port where health, metrics and decisions are served without TLS, to whoever asks.",
     ),
     own(
+        "advertise-address",
+        Kind::String,
+        "",
+        Group::Serving,
+        "The IP address at which other replicas reach this one to copy its histories; without it, --bind-address, or the one that faces the API server.",
+    ),
+    own(
         "decisions-per-hpa",
         Kind::Int,
         "40",
         Group::Operation,
         "How many of its last decisions are recorded for each HPA and served at /decisions; 0 records none.",
+    ),
+    own(
+        "history-checkpoint",
+        Kind::Bool,
+        "false",
+        Group::Operation,
+        "Keep what is remembered of HPAs in ConfigMaps beside the Lease, so that a restart of all replicas loses nothing.",
     ),
     own(
         "version",

@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use self::beside::{Before, Beside, Compared};
-pub use self::histories::Histories;
+pub use self::histories::{Changed, Histories, Revision, RevisionError, SeenRescale};
 pub use self::intake::{HpaIntake, PodIntake};
 pub use self::observe::{Concluded, Observer, Observers};
 pub use self::permit::WorkerPermit;

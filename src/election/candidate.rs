@@ -14,6 +14,7 @@ use crate::api::gate::Gate;
 use crate::api::jitter::Jitter;
 use crate::api::leases::{LeaseWatch, Leases};
 use crate::clock::SharedClock;
+use crate::history::replica::link::Peer;
 
 /// client-go waits between two attempts to acquire for the retry period and up to this much of it more.
 const JITTER: f64 = 1.2;
@@ -84,14 +85,38 @@ impl Timing {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
     /// It does not lead; who does, as far as is known.
-    Follows(Option<String>),
+    Follows(Option<Holder>),
     /// It leads. `after` is who held the Lease before, if anybody did.
     Leads {
         /// The holder before.
         after: Option<String>,
         /// How long before that another one renewed the Lease or gave it back, if any did.
         since_others: Option<Duration>,
+        /// How often the Lease has changed hands.
+        term: i32,
     },
+}
+
+/// Who holds the Lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// Its name.
+    pub identity: String,
+    /// How often the Lease had changed hands when it was taken: one more for each holder.
+    pub term: i32,
+    /// Where it says that it serves.
+    pub peer: Option<Peer>,
+}
+
+impl Standing {
+    fn has_same_holder(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Follows(one), Self::Follows(other)) => {
+                one.as_ref().map(|holder| &holder.identity) == other.as_ref().map(|holder| &holder.identity)
+            }
+            _ => false,
+        }
+    }
 }
 
 /// How a candidacy ended.
@@ -176,22 +201,11 @@ impl Candidate {
                     "this replica leads"
                 );
                 let since_others = self.elector.since_others(Instant::now(), self.parts.clock.now());
-                self.standing.send_replace(Standing::Leads { after: before, since_others });
+                let term = self.elector.lease().map_or(0, |lease| lease.record.transitions);
+                self.standing.send_replace(Standing::Leads { after: before, since_others, term });
                 return begun;
             }
-            let follows = self.follows();
-            self.standing.send_if_modified(|standing| {
-                let changed = *standing != follows;
-                if changed {
-                    tracing::info!(
-                        lease = self.parts.leases.key(),
-                        holder = self.elector.holder(),
-                        "this replica stands by"
-                    );
-                    *standing = follows;
-                }
-                changed
-            });
+            self.tell();
             let wait = self.parts.timing.retry.mul_f64(1.0 + JITTER * self.parts.jitter.fraction());
             self.await_chance(Instant::now() + wait).await;
         }
@@ -212,6 +226,7 @@ impl Candidate {
                         if self.elector.holder().is_none() {
                             return;
                         }
+                        self.tell();
                     }
                     Ok(None) => return,
                     // Without a watch the attempts at their times remain.
@@ -355,8 +370,29 @@ impl Candidate {
         End::NotReleased
     }
 
+    /// Tells who is followed, if that has changed.
+    fn tell(&self) {
+        let follows = self.follows();
+        self.standing.send_if_modified(|standing| {
+            if *standing == follows {
+                return false;
+            }
+            if !standing.has_same_holder(&follows) {
+                let (lease, holder) = (self.parts.leases.key(), self.elector.holder());
+                tracing::info!(lease, holder, "this replica stands by");
+            }
+            *standing = follows;
+            true
+        });
+    }
+
     fn follows(&self) -> Standing {
-        Standing::Follows(self.elector.holder().map(str::to_owned))
+        let held = self.elector.lease().filter(|lease| lease.record.is_held());
+        Standing::Follows(held.map(|lease| Holder {
+            identity: lease.record.holder.clone(),
+            term: lease.record.transitions,
+            peer: lease.peer(),
+        }))
     }
 }
 

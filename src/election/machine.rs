@@ -188,6 +188,11 @@ impl Elector {
         observed.lease.record.is_held().then_some(observed.lease.record.holder.as_str())
     }
 
+    /// The Lease as it was seen last.
+    pub fn lease(&self) -> Option<&Lease> {
+        self.observed.as_ref().map(|observed| &observed.lease)
+    }
+
     /// How long ago somebody else renewed the Lease or gave it back; `None` if nobody ever did. What happened before this
     /// process looked is known by the others' clock only.
     pub fn since_others(&self, now: Instant, wall: Timestamp) -> Option<Duration> {

@@ -9,7 +9,7 @@ mod candidate;
 pub mod machine;
 pub mod record;
 
-pub use self::candidate::{Candidate, End, Parts, Standing, Timing, TimingError};
+pub use self::candidate::{Candidate, End, Holder, Parts, Standing, Timing, TimingError};
 use crate::platform;
 
 /// A name for this process that no other has, in the form of client-go's: the host's name, which for a pod is the pod's,

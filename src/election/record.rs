@@ -1,10 +1,14 @@
 //! The record of a Lease: who holds it, since when, until when.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::history::replica::link::Peer;
 
 /// `spec` of a Lease of coordination.k8s.io/v1, as leader election uses it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -49,6 +53,54 @@ pub struct Lease {
     pub metadata: Arc<str>,
 }
 
+/// The annotation of a Lease with the address and port where its holder serves.
+pub const SERVING_ADDRESS: &str = "concertina.dev/serving-address";
+/// The annotation of a Lease with the fingerprint of the certificate that its holder shows there.
+pub const SERVING_CERTIFICATE: &str = "concertina.dev/serving-certificate";
+
+impl Lease {
+    /// Where the holder says that it serves.
+    pub fn peer(&self) -> Option<Peer> {
+        #[derive(Deserialize)]
+        struct Metadata {
+            #[serde(default)]
+            annotations: BTreeMap<String, String>,
+        }
+        let Metadata { annotations } = serde_json::from_str(&self.metadata).ok()?;
+        let address = annotations.get(SERVING_ADDRESS)?.parse().ok()?;
+        let certificate = annotations.get(SERVING_CERTIFICATE)?.parse().ok()?;
+        Some(Peer { address, certificate })
+    }
+
+    /// The metadata with where the holder serves now. What others wrote there stays.
+    ///
+    /// # Errors
+    /// The metadata is no JSON object.
+    pub fn metadata_with(&self, peer: Option<Peer>) -> Result<String, serde_json::Error> {
+        let mut metadata: BTreeMap<String, Value> = serde_json::from_str(&self.metadata)?;
+        let annotations = metadata.entry("annotations".to_owned()).or_default();
+        if !annotations.is_object() {
+            *annotations = Value::Object(Map::new());
+        }
+        if let Value::Object(annotations) = annotations {
+            match peer {
+                Some(Peer { address, certificate }) => {
+                    annotations.insert(SERVING_ADDRESS.to_owned(), address.to_string().into());
+                    annotations.insert(SERVING_CERTIFICATE.to_owned(), certificate.to_string().into());
+                }
+                None => {
+                    annotations.remove(SERVING_ADDRESS);
+                    annotations.remove(SERVING_CERTIFICATE);
+                }
+            }
+            if annotations.is_empty() {
+                metadata.remove("annotations");
+            }
+        }
+        serde_json::to_string(&metadata)
+    }
+}
+
 /// `MicroTime`: RFC 3339 with six digits.
 mod micro_time {
     use jiff::Timestamp;
@@ -70,6 +122,7 @@ mod micro_time {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::history::replica::link::Fingerprint;
 
     #[test]
     fn it_is_written_as_the_reference_writes_it() {
@@ -85,6 +138,31 @@ mod tests {
             text,
             r#"{"holderIdentity":"node-1_abc","leaseDurationSeconds":15,"acquireTime":"2026-01-02T03:04:05.000000Z","renewTime":"2026-01-02T03:04:05.123456Z","leaseTransitions":2}"#
         );
+    }
+
+    #[test]
+    fn the_metadata_tells_where_the_holder_serves_and_keeps_what_others_wrote() {
+        let of = |metadata: &str| Lease { metadata: metadata.into(), ..Lease::default() };
+        let mut peers = ["10.0.0.1:10257", "[fd00::1]:10257"].map(|address| Peer {
+            address: address.parse().unwrap(),
+            certificate: Fingerprint::of(address.as_bytes()),
+        });
+        let lease = of(r#"{"annotations":{"a":"b"},"name":"concertina","resourceVersion":"7"}"#);
+        assert_eq!(lease.peer(), None);
+        for peer in peers {
+            let told = of(&lease.metadata_with(Some(peer)).unwrap());
+            assert_eq!(told.peer(), Some(peer));
+            // Written again and taken back.
+            peers.reverse();
+            assert_eq!(of(&told.metadata_with(Some(peers[0])).unwrap()).peer(), Some(peers[0]));
+            assert_eq!(told.metadata_with(None).unwrap(), &*lease.metadata);
+        }
+        let bare = of(r#"{"name":"concertina"}"#);
+        assert_eq!(bare.metadata_with(None).unwrap(), &*bare.metadata);
+        let broken = of(
+            r#"{"annotations":{"concertina.dev/serving-address":"x","concertina.dev/serving-certificate":"y"}}"#,
+        );
+        assert_eq!(broken.peer(), None);
     }
 
     #[test]

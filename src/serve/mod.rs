@@ -12,6 +12,7 @@
 //! | `/version`, `/statusz`, `/flagz` | the program, its state, its flags | who may get this path |
 //! | `/decisions`, `/decisions/{namespace}/{name}` | the record of decisions, as JSON (`docs/decisions.md`) | who may list or get these HPAs |
 //! | `/parity` | what a dry run has compared, as JSON (`docs/shadow.md`) | who may list all HPAs |
+//! | `/history` | what the leader remembers of HPAs, for replicas that stand by (`docs/history.md`) | who may list all HPAs |
 //!
 //! The health paths take `?verbose` and `?exclude=name`, and have a page per check (`/readyz/ping`), in the format of
 //! Kubernetes' components. Unlike there, a failed check names its reason.
@@ -47,13 +48,15 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 pub use self::access::Access;
+use self::access::Denial;
 pub use self::component::Component;
 use self::connections::{Activity, IDLE};
 pub use self::error::ServeError;
 pub use self::health::{Condition, Health, Scope};
-pub use self::pages::{Endpoints, JsonPage, PARITY};
+pub use self::pages::{Endpoints, HeldPage, JsonPage, PARITY, Reply};
 use self::tls::Certificates;
 use crate::cli::config::Serving;
+use crate::history::replica::link::Fingerprint;
 use crate::record::Answer;
 
 /// A client that has not shaken hands by then means no good.
@@ -104,6 +107,12 @@ impl Server {
     /// Where HTTPS is served, if it is.
     pub fn secure_address(&self) -> Option<SocketAddr> {
         self.secure.as_ref()?.listener.local_addr().ok()
+    }
+
+    /// The fingerprint of the certificate that is shown now to a client that names no host.
+    pub fn certificate(&self) -> impl Fn() -> Option<Fingerprint> + Send + Sync + use<> {
+        let certificates = self.secure.as_ref().map(|secure| Arc::clone(&secure.certificates));
+        move || certificates.as_ref()?.fingerprint()
     }
 
     /// Where it is served without TLS, if it is.
@@ -158,16 +167,20 @@ struct Guard {
 
 impl Guard {
     /// The refusal, if somebody may not see what is asked for.
-    async fn refuses(&self, request: &Request<Incoming>) -> Option<Response<Full<Bytes>>> {
+    async fn refuses(
+        &self,
+        endpoints: &Endpoints,
+        request: &Request<Incoming>,
+    ) -> Option<Response<Full<Bytes>>> {
         if self.access.open_paths().contain(request.uri().path()) {
             return None;
         }
         let allowed = async {
             let user = self.access.user(&self.certificates, request.headers()).await?;
-            match pages::action(request.method(), request.uri()) {
-                Some(action) => self.access.allow(&user, &action).await,
-                None => Ok(()),
+            for action in endpoints.actions(request.method(), request.uri()) {
+                self.access.allow(&user, &action).await?;
             }
+            Ok::<_, Denial>(())
         };
         match allowed.await {
             Ok(()) => {
@@ -199,10 +212,13 @@ async fn serve_with(
         let (endpoints, guard) = (&endpoints, &guard);
         async move {
             let refusal = match guard {
-                Some(guard) => guard.refuses(&request).await,
+                Some(guard) => guard.refuses(endpoints, &request).await,
                 None => None,
             };
-            Ok::<_, Infallible>(refusal.unwrap_or_else(|| pages::answer(endpoints, &request)))
+            Ok::<_, Infallible>(match refusal {
+                Some(refusal) => refusal,
+                None => pages::answer(endpoints, &request).await,
+            })
         }
     });
     let connection = http1::Builder::new()

@@ -1,10 +1,11 @@
 //! The pages: which one a path names, what somebody must be allowed to do to see it, and what it says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
@@ -12,11 +13,33 @@ use http_body_util::Full;
 use super::component::Component;
 use super::health::{Health, Scope, all_checks, one_check};
 use crate::api::reviews::{Action, ResourceAction};
+use crate::history::replica::HISTORY;
 use crate::record::{Answer, Asked, Decisions};
 use crate::telemetry::metrics::Metrics;
 
 /// A page of JSON, made anew for each request from its query.
 pub type JsonPage = Arc<dyn Fn(Option<&str>) -> Answer + Send + Sync>;
+
+/// A page whose answer may take a while, made anew for each request from its query.
+pub type HeldPage = Arc<dyn Fn(Option<&str>) -> BoxFuture<'static, Reply> + Send + Sync>;
+
+/// What a page answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// The HTTP status.
+    pub status: StatusCode,
+    /// The content type.
+    pub content_type: &'static str,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+impl Reply {
+    /// An answer in JSON.
+    pub fn json(answer: Answer) -> Self {
+        Self { status: answer.status, content_type: JSON, body: answer.json }
+    }
+}
 
 /// Where it is told what a dry run has compared.
 pub const PARITY: &str = "/parity";
@@ -34,12 +57,24 @@ pub struct Endpoints {
     component: Option<Arc<Component>>,
     /// Further pages, by their path.
     json: BTreeMap<&'static str, JsonPage>,
+    /// What is behind [`HISTORY`]; `None`: it is not served.
+    history: Option<HeldPage>,
+    /// The namespaces of which the histories are; `None`: all.
+    watched: Option<BTreeSet<String>>,
 }
 
 impl Endpoints {
     /// Health, metrics and decisions.
     pub fn new(health: Health, metrics: Metrics, decisions: Option<Decisions>) -> Self {
-        Self { health, metrics, decisions, component: None, json: BTreeMap::new() }
+        Self {
+            health,
+            metrics,
+            decisions,
+            component: None,
+            json: BTreeMap::new(),
+            history: None,
+            watched: None,
+        }
     }
 
     /// With what the program says of itself.
@@ -55,6 +90,29 @@ impl Endpoints {
     pub fn with_json(mut self, path: &'static str, page: JsonPage) -> Self {
         self.json.insert(path, page);
         self
+    }
+}
+
+impl Endpoints {
+    /// With the histories of this process. To see them, one must be allowed to list all HPAs, or those of all namespaces
+    /// that are watched.
+    #[must_use]
+    pub fn with_history(mut self, page: HeldPage, watched: Option<BTreeSet<String>>) -> Self {
+        self.history = Some(page);
+        self.watched = watched;
+        self
+    }
+
+    /// What one must be allowed to do for an answer, all of it. Nothing: it is nothing, and this is said to everybody who
+    /// is known.
+    pub(super) fn actions(&self, method: &Method, uri: &http::Uri) -> Vec<Action> {
+        match (Page::of(uri.path()), &self.watched) {
+            (Some(Page::History), Some(watched)) => {
+                let list = |namespace: &String| of_hpas("list", namespace, "");
+                watched.iter().map(list).collect()
+            }
+            _ => action(method, uri).into_iter().collect(),
+        }
     }
 }
 
@@ -83,6 +141,7 @@ enum Page<'a> {
     Version,
     Statusz,
     Flagz,
+    History,
     /// One of the further pages.
     Json(&'a str),
 }
@@ -100,6 +159,7 @@ impl<'a> Page<'a> {
             "version" => Some(Self::Version),
             "statusz" => Some(Self::Statusz),
             "flagz" => Some(Self::Flagz),
+            _ if path == HISTORY => Some(Self::History),
             _ => Some(Self::Json(path)),
         }
     }
@@ -111,21 +171,27 @@ pub(super) fn action(method: &Method, uri: &http::Uri) -> Option<Action> {
     let path = uri.path();
     let asked = match Page::of(path) {
         Some(Page::Decisions(rest)) => Asked::parse(rest, uri.query()).ok()?,
-        // It tells of every HPA.
-        Some(Page::Json(PARITY)) => Asked::parse("", None).ok()?,
+        // They tell of every HPA.
+        Some(Page::History | Page::Json(PARITY)) => Asked::parse("", None).ok()?,
         _ => {
             let verb = method.as_str().to_ascii_lowercase();
             return Some(Action::NonResourceAttributes { path: path.to_owned(), verb });
         }
     };
-    Some(Action::ResourceAttributes(ResourceAction {
-        verb: if asked.name().is_some() { "get" } else { "list" },
+    let verb = if asked.name().is_some() { "get" } else { "list" };
+    Some(of_hpas(verb, asked.namespace().unwrap_or_default(), asked.name().unwrap_or_default()))
+}
+
+/// To do something with HPAs.
+fn of_hpas(verb: &'static str, namespace: &str, name: &str) -> Action {
+    Action::ResourceAttributes(ResourceAction {
+        verb,
         group: "autoscaling",
         version: "v2",
         resource: "horizontalpodautoscalers",
-        namespace: asked.namespace().unwrap_or_default().to_owned(),
-        name: asked.name().unwrap_or_default().to_owned(),
-    }))
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    })
 }
 
 /// What the client wants to read; several headers are one list.
@@ -135,13 +201,14 @@ fn accept<B>(request: &Request<B>) -> String {
 }
 
 /// The answer to somebody who may see it.
-pub(super) fn answer<B>(endpoints: &Endpoints, request: &Request<B>) -> Response<Full<Bytes>> {
+pub(super) async fn answer<B>(endpoints: &Endpoints, request: &Request<B>) -> Response<Full<Bytes>> {
     let (method, uri) = (request.method(), request.uri());
     let not_found = || plain(StatusCode::NOT_FOUND, "404 page not found\n");
     let component = endpoints.component.as_ref();
     let Some(page) = Page::of(uri.path()).filter(|page| match page {
         Page::Json(path) => endpoints.json.contains_key(path),
         Page::Version | Page::Statusz | Page::Flagz => component.is_some(),
+        Page::History => endpoints.history.is_some(),
         _ => true,
     }) else {
         return not_found();
@@ -149,7 +216,9 @@ pub(super) fn answer<B>(endpoints: &Endpoints, request: &Request<B>) -> Response
     if !matches!(*method, Method::GET | Method::HEAD) {
         let (status, message) = (StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered");
         let mut response = match page {
-            Page::Decisions(_) | Page::Json(_) => json(Answer::failure(status, message.to_owned())),
+            Page::Decisions(_) | Page::History | Page::Json(_) => {
+                json(Answer::failure(status, message.to_owned()))
+            }
             _ => plain(status, format!("405 {message}\n")),
         };
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -180,6 +249,13 @@ pub(super) fn answer<B>(endpoints: &Endpoints, request: &Request<B>) -> Response
         Page::Version => of_component(&|component| typed(StatusCode::OK, JSON, component.version())),
         Page::Statusz => of_component(&|component| plain(StatusCode::OK, component.statusz())),
         Page::Flagz => of_component(&|component| plain(StatusCode::OK, component.flagz())),
+        Page::History => match &endpoints.history {
+            Some(page) => {
+                let Reply { status, content_type, body } = page(uri.query()).await;
+                typed(status, content_type, body)
+            }
+            None => not_found(),
+        },
         Page::Json(path) => match endpoints.json.get(path) {
             Some(page) => json(page(uri.query())),
             None => not_found(),

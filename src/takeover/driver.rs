@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use autoscaling::event::{EventIntent, EventKind};
-use autoscaling::history::Changes;
 use autoscaling::status::Status;
 use autoscaling::{Action, WriteOutcome};
 use tokio::sync::Notify;
@@ -18,7 +17,7 @@ use crate::api::client::Client;
 use crate::api::events::{EventTarget, Recorder};
 use crate::api::gate::{Gate, Refusal};
 use crate::api::status::read;
-use crate::controller::{Concluded, Controller, Observer};
+use crate::controller::{Concluded, Controller, Observer, SeenRescale};
 use crate::store::{HpaRecord, Key, StatusWriter};
 use crate::telemetry::metrics::{Metrics as Telemetry, TakeOverState};
 
@@ -320,8 +319,12 @@ impl TakeOver {
         let controller = self.controller.get().and_then(Weak::upgrade);
         let (Some(controller), Some(behavior)) = (controller, &hpa.spec.behavior) else { return };
         let foreign::ForeignRescale { at, from, to } = rescale;
-        let changes = Changes::rescaled(behavior, from, to, at);
-        controller.histories.commit(&hpa.uid, &changes);
+        controller.histories.remember(
+            &hpa.uid,
+            behavior,
+            SeenRescale { at, from, to },
+            controller.clock.now(),
+        );
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -300,6 +300,45 @@ pub(super) const SHADOW: Declaration = counter(
     "Changes made by another controller, compared with the own decision of that period, by result.",
     "Changes made by another controller, compared with our own decision of that period.",
 );
+pub(super) const HISTORY_PULLS: Declaration = counter(
+    "concertina_history_pulls_total",
+    &["result"],
+    "Questions of a standby for the histories of the leader, by result.",
+    "How often this standby asked the leader for its histories, by how that ended.",
+);
+pub(super) const HISTORY_AGE: Declaration = gauge(
+    "concertina_history_age_seconds",
+    &["name"],
+    "How long ago a standby's copy of the leader's histories was as new as the leader's own. 'name' is that of the lease.",
+    "How long ago this standby's copy of the leader's histories was complete. Standby only.",
+);
+
+// What is remembered
+
+pub(super) const RESTORED: Declaration = gauge(
+    "concertina_history_restored_hpas",
+    &["source"],
+    "HPAs whose history this leader got before its first sync, by source.",
+    "HPAs of which the leader knew the past before its first sync, by where from: `checkpoint` (exactly), `crash` (a checkpoint that may lack the last seconds), `status` (status and events).",
+);
+pub(super) const CHECKPOINT_WRITES: Declaration = counter(
+    "concertina_checkpoint_writes_total",
+    &["result"],
+    "Writes of ConfigMaps of the checkpoint, by result.",
+    "Writes of ConfigMaps of the checkpoint: `written`, `conflict` (tried again at once), `failed`.",
+);
+pub(super) const CHECKPOINT_BYTES: Declaration = gauge(
+    "concertina_checkpoint_bytes",
+    &[],
+    "Size of the checkpoint as written last, in bytes.",
+    "Size of the whole checkpoint as written last.",
+);
+pub(super) const CHECKPOINT_LEFT_OUT: Declaration = gauge(
+    "concertina_checkpoint_left_out_hpas",
+    &[],
+    "HPAs whose history did not fit into the checkpoint.",
+    "HPAs that did not fit into the checkpoint; a restart of all replicas rebuilds their history from status and events.",
+);
 
 // The process
 
@@ -387,7 +426,11 @@ pub const GROUPS: &[Group] = &[
     },
     Group {
         title: "Leading, taking over, shadowing",
-        metrics: &[&LEADER, &TAKEOVER, &FOREIGN_WRITES, &SHADOW],
+        metrics: &[&LEADER, &TAKEOVER, &FOREIGN_WRITES, &SHADOW, &HISTORY_PULLS, &HISTORY_AGE],
+    },
+    Group {
+        title: "What is remembered",
+        metrics: &[&RESTORED, &CHECKPOINT_WRITES, &CHECKPOINT_BYTES, &CHECKPOINT_LEFT_OUT],
     },
     Group {
         title: "The process",

@@ -65,6 +65,7 @@ impl Process {
         let clock: SharedClock = Arc::clone(&self.clock) as _;
         let witness = run.memory.witness(run, self.number, self.lives, Arc::clone(&clock));
         let surroundings = Surroundings {
+            link: None,
             server: "http://embedded/".to_owned(),
             clock,
             identity: format!("p{}.{}", self.number, self.lives),

@@ -3,6 +3,7 @@
 
 pub(crate) mod link;
 pub(crate) mod logs;
+pub(crate) mod network;
 pub(crate) mod objects;
 pub(crate) mod process;
 mod stage;

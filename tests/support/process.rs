@@ -1,5 +1,6 @@
 //! Whole processes but for their command lines.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,29 +20,34 @@ use super::Stage;
 
 pub(crate) struct Process {
     pub(crate) telemetry: Metrics,
+    /// Where the others find it.
+    pub(crate) address: SocketAddr,
     stop: CancellationToken,
     network: CancellationToken,
     running: JoinHandle<Result<(), AppError>>,
 }
 
 impl Process {
-    /// A process of this name among its like, of which nothing is served.
+    /// A process of this name among its like, of which nothing is served but to them.
     pub(crate) fn start(stage: &Stage, identity: &str, config: Config) -> Self {
         let config = Config { serving: Serving { port: 0, ..Serving::default() }, ..config };
         let telemetry = Metrics::new();
         let (stop, network) = (CancellationToken::new(), CancellationToken::new());
         let options = client_options(&config, &telemetry);
         let clients = clients_until(&stage.cluster, &options, &network);
+        let link = stage.network.join(&network);
+        let address = link.here().unwrap().address;
         let surroundings = Surroundings {
             server: "http://embedded/".to_owned(),
             clock: Arc::clone(&stage.clock),
             identity: identity.to_owned(),
+            link: Some(link),
             observers: Vec::new(),
         };
         let (stopped, counted) = (stop.clone(), telemetry.clone());
         let running =
             tokio::spawn(async move { run_with(&config, &clients, surroundings, counted, stopped).await });
-        Self { telemetry, stop, network, running }
+        Self { telemetry, address, stop, network, running }
     }
 
     /// Takes the network away for good, which to all others is a death.
@@ -54,6 +60,7 @@ impl Process {
         let start = Instant::now();
         self.stop.cancel();
         self.running.await.unwrap().unwrap();
+        self.network.cancel();
         start.elapsed()
     }
 

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::logs;
+use super::network::Network;
 use super::objects::SHOP;
 
 pub(crate) const HPAS: &str = "autoscaling/horizontalpodautoscalers";
@@ -28,6 +29,8 @@ pub(crate) struct Stage {
     pub(crate) cluster: Cluster,
     pub(crate) clock: SharedClock,
     pub(crate) metrics: Arc<StaticMetrics>,
+    /// Between processes.
+    pub(crate) network: Network,
     began: (Instant, Timestamp),
     external: Mutex<BTreeMap<String, Value>>,
 }
@@ -41,7 +44,8 @@ impl Stage {
         let metrics = Arc::new(StaticMetrics::new());
         cluster.set_metrics(Arc::clone(&metrics) as _);
         cluster.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SHOP}})).unwrap();
-        Self { cluster, clock, metrics, began: (Instant::now(), epoch), external: Mutex::default() }
+        let network = Network::default();
+        Self { cluster, clock, metrics, network, began: (Instant::now(), epoch), external: Mutex::default() }
     }
 
     // --- the world

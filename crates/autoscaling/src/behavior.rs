@@ -220,4 +220,63 @@ mod tests {
         let step = with_behavior(bounds(8), 2, &behavior, &History::default(), at(100));
         assert_eq!((step.after, step.limit), (8, Limit::ScaleDownRate));
     }
+
+    /// What policies for both directions allow to 8 replicas at second 100, after a rescale of unknown size at second 50.
+    fn after_unknown(select_policy: SelectPolicy, policies: &[(PolicyKind, i32, i32)]) -> (i32, i32) {
+        let rules = || rules(select_policy, policies);
+        let behavior = Behavior { scale_up: rules(), scale_down: rules() };
+        let history = History { unknown_up: Some(at(50)), unknown_down: Some(at(50)), ..History::default() };
+        let after = |desired| with_behavior(bounds(8), desired, &behavior, &history, at(100)).after;
+        (after(50), after(1))
+    }
+
+    #[test]
+    fn a_policy_whose_period_reaches_a_rescale_of_unknown_size_allows_nothing() {
+        for kind in [PolicyKind::Pods, PolicyKind::Percent] {
+            for select in [SelectPolicy::Max, SelectPolicy::Min] {
+                assert_eq!(after_unknown(select, &[(kind, 50, 51)]), (8, 8), "{kind:?} {select:?}");
+            }
+        }
+        assert_eq!(after_unknown(SelectPolicy::Max, &[(PolicyKind::Pods, 3, 50)]), (11, 5));
+        assert_eq!(after_unknown(SelectPolicy::Max, &[(PolicyKind::Percent, 50, 50)]), (12, 4));
+        assert_eq!(after_unknown(SelectPolicy::Disabled, &[(PolicyKind::Pods, 3, 50)]), (8, 8));
+    }
+
+    #[test]
+    fn of_several_policies_those_that_do_not_reach_it_allow_what_they_always_do() {
+        let policies = [(PolicyKind::Percent, 100, 600), (PolicyKind::Pods, 2, 15)];
+        assert_eq!(after_unknown(SelectPolicy::Max, &policies), (10, 6));
+        assert_eq!(after_unknown(SelectPolicy::Min, &policies), (8, 8));
+    }
+
+    #[test]
+    fn a_rescale_of_unknown_size_tells_when_it_leaves_the_period() {
+        let rules = || rules(SelectPolicy::Max, &[(PolicyKind::Pods, 4, 60)]);
+        let behavior = Behavior { scale_up: rules(), scale_down: rules() };
+        let history = History {
+            scale_ups: vec![ScaleEvent::new(at(45), 1)],
+            unknown_up: Some(at(50)),
+            ..History::default()
+        };
+        let step = with_behavior(bounds(8), 50, &behavior, &history, at(100));
+        assert_eq!((step.after, step.limit, step.rate_allows), (8, Limit::ScaleUpRate, Some(8)));
+        let policy = step.policies[0];
+        assert_eq!((policy.unknown_rescale, policy.frees_at), (Some(at(50)), Some(at(110))));
+        let later = with_behavior(bounds(8), 50, &behavior, &history, at(110));
+        assert_eq!((later.after, later.policies[0].unknown_rescale), (12, None));
+        // The other direction knows nothing of it.
+        assert_eq!(with_behavior(bounds(8), 1, &behavior, &history, at(100)).after, 3);
+    }
+
+    #[test]
+    fn a_rescale_whose_time_is_not_known_counts_longest_against_its_direction_and_shortest_for_the_other() {
+        let rules = || rules(SelectPolicy::Max, &[(PolicyKind::Pods, 4, 60)]);
+        let behavior = Behavior { scale_up: rules(), scale_down: rules() };
+        let event = ScaleEvent { at: at(50), change: 3, earliest: Some(at(40)) };
+        let history = History { scale_ups: vec![event], ..History::default() };
+        let after =
+            |desired, second| with_behavior(bounds(20), desired, &behavior, &history, at(second)).after;
+        assert_eq!((after(50, 109), after(50, 110)), (21, 24));
+        assert_eq!((after(1, 99), after(1, 100)), (13, 16));
+    }
 }

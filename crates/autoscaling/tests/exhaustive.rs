@@ -8,17 +8,25 @@
 
 #[path = "exhaustive/bounds.rs"]
 mod bounds;
+#[path = "exhaustive/metric_model.rs"]
+mod metric_model;
 #[path = "exhaustive/model.rs"]
 mod model;
+#[path = "exhaustive/monotonicity.rs"]
+mod monotonicity;
 /// The conversions, which the crate keeps to itself.
 #[path = "../src/number.rs"]
 mod number;
+#[path = "exhaustive/pods.rs"]
+mod pods;
 #[path = "exhaustive/rates.rs"]
 mod rates;
 #[path = "exhaustive/rounding.rs"]
 mod rounding;
 #[path = "exhaustive/saturation.rs"]
 mod saturation;
+#[path = "exhaustive/several.rs"]
+mod several;
 #[path = "exhaustive/stabilization.rs"]
 mod stabilization;
 #[path = "exhaustive/workload.rs"]

@@ -95,7 +95,6 @@ impl Source {
 }
 
 /// What a request to another server than the API server shows, beside the certificate of the configuration.
-#[cfg(feature = "tools")]
 #[derive(Default)]
 pub(in crate::api) struct Shown {
     /// The `Authorization` header.
@@ -114,10 +113,9 @@ impl Source {
     }
 
     /// What a request would show now.
-    #[cfg(feature = "tools")]
     pub(in crate::api) async fn shown(&self) -> Result<Shown, CredentialError> {
         Ok(match self {
-            // Whoever acts as an account is a controller, which asks no other.
+            // An account is for the API server alone.
             Self::Nothing | Self::Account(_) => Shown::default(),
             Self::Header(header) => Shown { header: Some(header.clone()), identity: None },
             Self::File(file) => Shown { header: Some(file.header()), identity: None },

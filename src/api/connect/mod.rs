@@ -39,9 +39,7 @@ use crate::platform;
 pub(super) use self::account::Account;
 pub use self::account::AccountError;
 pub use self::credentials::CredentialError;
-#[cfg(feature = "tools")]
-pub(super) use self::credentials::Shown;
-pub(super) use self::credentials::Source;
+pub(super) use self::credentials::{Shown, Source};
 pub use self::exec::{PluginError, PluginLimits};
 pub use self::proxy::ProxyError;
 pub(super) use self::tunnel::TunnelError;

@@ -14,7 +14,6 @@
 
 mod find;
 mod socket;
-mod user;
 
 use std::io;
 use std::time::Duration;
@@ -30,11 +29,11 @@ use tokio_util::task::AbortOnDropHandle;
 
 pub use self::find::{Peer, Which};
 use self::socket::{Key, PortStream};
-pub use self::user::User;
 use super::body;
 use super::call::Call;
 use super::client::{Client, Clients, WebSocket};
 use super::error::ApiError;
+use super::user::{Trust, UserError};
 
 /// How long an answer may take, from the first question to its last byte.
 pub const WITHIN: Duration = Duration::from_secs(10);
@@ -130,20 +129,12 @@ pub enum ForwardError {
         /// Why.
         reason: String,
     },
-    /// Credentials of another user would be shown.
-    #[error("a controller cannot be asked as somebody else (--as): it would be shown your own credentials")]
-    Impersonation,
     /// There are no clients with a user, such as those within one process.
     #[error("there is nobody to ask as: these clients have no user")]
     NoUser,
-    /// There is nothing to show.
-    #[error(
-        "the user of the kubeconfig has neither a token nor a client certificate, and a controller takes nothing else"
-    )]
-    NoCredentials,
-    /// The user's credentials cannot be used.
-    #[error("{0}")]
-    Credentials(String),
+    /// There is nothing to show to a controller.
+    #[error(transparent)]
+    User(#[from] UserError),
     /// The pod does not speak TLS on that port.
     #[error("the pod does not answer: {0}")]
     Tls(#[source] io::Error),
@@ -201,7 +192,7 @@ impl Connection {
             let peer = find::find(&client, which).await?;
             let mut credentials = user.credentials().await?;
             let port = forward(&client, &peer).await?;
-            let tls = credentials.connect(port).await?;
+            let tls = credentials.connect(port, Trust::Any).await.map_err(ForwardError::Tls)?;
             let (sender, connection) =
                 handshake(TokioIo::new(tls)).await.map_err(|error| ForwardError::Http(error.to_string()))?;
             let driver = AbortOnDropHandle::new(tokio::spawn(async move {
@@ -254,7 +245,7 @@ impl Connection {
             let call = Call::get([]);
             let error =
                 ApiError::from_answer(&call, head.status, content_type.unwrap_or_default(), None, &text);
-            let message = said(&text).unwrap_or_else(|| error.to_string());
+            let message = body::said(&text).unwrap_or_else(|| error.to_string());
             Err(match head.status.as_u16() {
                 401 => ForwardError::Unknown(message),
                 code => ForwardError::Status { code, message },
@@ -262,19 +253,6 @@ impl Connection {
         };
         timeout_at(deadline, asking).await.unwrap_or(Err(ForwardError::TooLate(WITHIN)))
     }
-}
-
-/// The text of a short answer, or the message of a Status.
-fn said(body: &[u8]) -> Option<String> {
-    #[derive(serde::Deserialize)]
-    struct Status {
-        message: String,
-    }
-    if let Ok(Status { message }) = serde_json::from_slice(body) {
-        return Some(message);
-    }
-    let text = std::str::from_utf8(body).ok()?.trim();
-    (!text.is_empty() && text.len() <= 512 && !text.contains(char::is_control)).then(|| text.to_owned())
 }
 
 /// Opens the way to the port.

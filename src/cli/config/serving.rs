@@ -16,6 +16,8 @@ pub struct Serving {
     pub address: IpAddr,
     /// `--secure-port`; 0: nothing is served there.
     pub port: u16,
+    /// `--advertise-address`: where other replicas reach this one; none: that is found out.
+    pub advertised: Option<IpAddr>,
     /// `--permit-port-sharing`.
     pub share_port: bool,
     /// `--health-address`, a loopback address: health, metrics and decisions without TLS, to whoever asks.
@@ -147,6 +149,7 @@ impl Default for Serving {
         Self {
             address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             port: 10257,
+            advertised: None,
             share_port: false,
             plain: None,
             certificate: None,
@@ -184,6 +187,14 @@ impl Serving {
                 Value::Int(port) => {
                     u16::try_from(*port).map_err(|_| "must be between 0 and 65535, 0 turns it off".to_owned())
                 }
+                _ => Err(WRONG_TYPE.to_owned()),
+            })?,
+            advertised: read.checked("advertise-address", |value| match value {
+                Value::Text(address) if address.is_empty() => Ok(None),
+                Value::Text(address) => match address.parse::<IpAddr>() {
+                    Ok(address) if !address.is_unspecified() => Ok(Some(address)),
+                    _ => Err("must be an IP address that others can reach".to_owned()),
+                },
                 _ => Err(WRONG_TYPE.to_owned()),
             })?,
             share_port: switch(read, "permit-port-sharing")?,

@@ -137,8 +137,15 @@ impl Telling<'_> {
             (added, removed) => format!("{added} added and {removed} removed in that time"),
         };
         let bound = if direction == Direction::Up { "up" } else { "down" };
-        let line =
-            line.plain(format!(": {used}, from {} at its start {bound} to {}", policy.start, policy.allows));
+        let line = match policy.unknown_rescale {
+            Some(at) => line.plain(format!(
+                ": nothing more than {}, since a rescale at {} counts as all that it allows: its size is not known",
+                policy.allows,
+                self.zone.time(at, self.at)
+            )),
+            None => line
+                .plain(format!(": {used}, from {} at its start {bound} to {}", policy.start, policy.allows)),
+        };
         match policy.frees_at {
             Some(frees) => line.plain(format!("; more from {}", self.moment(frees))),
             None => line,

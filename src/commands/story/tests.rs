@@ -1,9 +1,10 @@
 use autoscaling::condition::Limit;
 use autoscaling::explanation::{
-    Corrected, Held, LimitStep, Measure, MetricReading, PodCount, PodGroup, PodVerdict, ProposalReason,
-    StabilizationStep, Strangers,
+    Corrected, Held, LimitStep, Measure, MetricReading, PodCount, PodGroup, PodVerdict, PolicyUse,
+    ProposalReason, StabilizationStep, Strangers,
 };
-use autoscaling::history::Recommendation;
+use autoscaling::history::{Direction, Recommendation};
+use autoscaling::spec::{PolicyKind, SelectPolicy};
 use jiff::SignedDuration;
 
 use super::*;
@@ -230,6 +231,33 @@ fn from_zero_straight_to_the_minimum() {
         text.contains("Bounds       2: from zero straight to minReplicas\nResult       0 → 2\n"),
         "{text}"
     );
+}
+
+#[test]
+fn a_policy_tells_of_a_rescale_whose_size_is_not_known() {
+    let mut explanation = explained(reading(Measure::Percent(80), Measure::Percent(160), 2.0));
+    explanation.limit = Some(LimitStep {
+        before: 10,
+        after: 5,
+        limit: Limit::ScaleUpRate,
+        direction: Some(Direction::Up),
+        select: Some(SelectPolicy::Max),
+        policies: vec![PolicyUse {
+            kind: PolicyKind::Pods,
+            value: 4,
+            period_seconds: 60,
+            added: 0,
+            removed: 0,
+            start: 5,
+            allows: 5,
+            frees_at: Some(ago(-40)),
+            unknown_rescale: Some(ago(20)),
+        }],
+        rate_allows: Some(5),
+    });
+    let text = told(&explanation);
+    assert!(text.contains("4 pods per 1 min: nothing more than 5, since a rescale at "), "{text}");
+    assert!(text.contains(" counts as all that it allows: its size is not known; more from "), "{text}");
 }
 
 #[test]

@@ -84,7 +84,10 @@ async fn the_first_leads_at_once_and_the_second_stands_by() {
     assert_eq!(a.leads().await, Duration::ZERO);
     let b = rig.start("b");
     pass(120).await;
-    assert_eq!(*b.standing.borrow(), Standing::Follows(Some("a".to_owned())));
+    assert_eq!(
+        *b.standing.borrow(),
+        Standing::Follows(Some(Holder { identity: "a".to_owned(), term: 0, peer: None }))
+    );
     assert!(b.gate.refusal().is_some());
     assert_eq!(rig.holder(), "a");
     assert_eq!(rig.lease()["spec"]["leaseTransitions"], json!(0));
@@ -100,7 +103,10 @@ async fn a_lease_that_is_given_back_is_taken_at_once() {
     a.release.cancel();
     assert_eq!(a.task.await.unwrap(), End::Released);
     assert!(b.leads().await < Duration::from_millis(100));
-    assert_eq!(*b.standing.borrow(), Standing::Leads { after: None, since_others: Some(Duration::ZERO) });
+    assert_eq!(
+        *b.standing.borrow(),
+        Standing::Leads { after: None, since_others: Some(Duration::ZERO), term: 1 }
+    );
     assert_eq!(rig.lease()["spec"]["leaseTransitions"], json!(1));
 }
 
@@ -129,7 +135,7 @@ async fn a_leader_that_dies_is_followed_when_its_lease_has_run_out_whatever_the_
         let waited = b.leads().await;
         assert!(waited > Duration::from_secs(12) && waited <= Duration::from_secs(15), "{waited:?}");
         let standing = b.standing.borrow().clone();
-        let Standing::Leads { after: Some(after), since_others: Some(since) } = standing else {
+        let Standing::Leads { after: Some(after), since_others: Some(since), .. } = standing else {
             panic!("{standing:?}")
         };
         assert_eq!(after, "a");

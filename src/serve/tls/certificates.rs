@@ -14,6 +14,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
 use crate::cli::config::{CERTIFICATE_NAME, CertificateFiles, Serving};
+use crate::history::replica::link::Fingerprint;
 use crate::platform;
 use crate::serve::access::certificate::Subject;
 use crate::serve::error::ServeError;
@@ -81,6 +82,11 @@ impl Certificates {
             certificates.sources.iter().map(|source| certificates.read(source)).collect::<Result<_, _>>()?;
         certificates.show(read);
         Ok(certificates)
+    }
+
+    /// The fingerprint of what a client is shown that names no host.
+    pub(in crate::serve) fn fingerprint(&self) -> Option<Fingerprint> {
+        self.shown().default.as_ref()?.cert.first().map(|certificate| Fingerprint::of(certificate))
     }
 
     /// Reads the files again and again. What is broken is warned of once per change, and what was read before is kept.

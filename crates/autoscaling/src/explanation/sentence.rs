@@ -234,7 +234,15 @@ impl Explanation {
         }
         let frees = step.policies.iter().filter_map(|policy| policy.frees_at).filter(|at| *at > now).min();
         let wait = frees.map(|at| format!(", for another {}", Span::between(now, at))).unwrap_or_default();
-        format!("the {name} policies allow {}{wait}", step.after)
+        let deciding = step.policies.iter().filter(|policy| Some(policy.allows) == step.rate_allows);
+        let unknown = deciding.filter_map(|policy| policy.unknown_rescale).max();
+        let why = unknown
+            .map(|at| {
+                let ago = Span::between(at, now);
+                format!(" (a rescale {ago} ago counts as all that they allow, since its size is not known)")
+            })
+            .unwrap_or_default();
+        format!("the {name} policies allow {}{why}{wait}", step.after)
     }
 }
 

@@ -211,6 +211,37 @@ fn a_policy_says_when_it_allows_more() {
 }
 
 #[test]
+fn a_policy_says_when_it_is_held_by_a_rescale_of_unknown_size() {
+    let held = PolicyUse {
+        kind: PolicyKind::Pods,
+        value: 4,
+        period_seconds: 60,
+        added: 0,
+        removed: 0,
+        start: 5,
+        allows: 5,
+        frees_at: Some(at(40)),
+        unknown_rescale: Some(at(-20)),
+    };
+    let mut explanation = limited(decided(5, 500, 30), 30, 5, Limit::ScaleUpRate);
+    if let Some(limit) = &mut explanation.limit {
+        (limit.direction, limit.policies) = (Some(Direction::Up), vec![held]);
+    }
+    assert_eq!(
+        explanation.sentence(at(0)),
+        "stays at 5: cpu asks for 30, but the scale-up policies allow 5 (a rescale 20 s ago counts as all that they \
+         allow, since its size is not known), for another 40 s"
+    );
+    // Where another policy decides, it does not matter.
+    if let Some(limit) = &mut explanation.limit {
+        (limit.after, limit.rate_allows) = (7, Some(7));
+        limit.policies.push(PolicyUse { allows: 7, frees_at: None, unknown_rescale: None, ..held });
+    }
+    let sentence = explanation.sentence(at(0));
+    assert!(sentence.ends_with("but the scale-up policies allow 7, for another 40 s"), "{sentence}");
+}
+
+#[test]
 fn tolerance_is_told_with_value_and_target() {
     let explanation =
         Explanation { metrics: vec![reading(86, 5, ProposalReason::WithinTolerance)], ..decided(5, 86, 5) };

@@ -13,6 +13,8 @@ mod codec;
 mod commit;
 mod rebuilt;
 mod reconcile;
+#[cfg(test)]
+mod tests;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};

@@ -41,7 +41,8 @@ impl History {
         rescales.sort_unstable_by_key(|rescale| std::cmp::Reverse(*rescale));
         rescales.dedup();
         let newest = rescales.first().copied();
-        let last = newest.map_or(Timestamp::MIN, Rescaled::latest).max(end_of_second(told)).min(now);
+        let untold = newest.filter(|newest| newest.at > end_of_second(told));
+        let last = untold.map_or_else(|| end_of_second(told), Rescaled::latest).min(now);
         let reached = ago(now, LONGEST_PERIOD);
         if last <= reached {
             return history;

@@ -50,7 +50,7 @@ fn check(min: i32, max: i32, currents: &[i32], proposals: &[i64]) -> u64 {
     for behavior in behaviors() {
         for &current in currents {
             let mut workload = Workload::asked_directly(min, max, current).scaled_to_zero();
-            workload.spec.behavior = behavior.clone();
+            workload.spec.behavior.clone_from(&behavior);
             for history in histories() {
                 let mut previous = i32::MIN;
                 for &proposal in proposals {

@@ -77,7 +77,7 @@ fn history(rescaled: &[Rescaled]) -> History {
     let events = |direction: i64| {
         let of_direction = rescaled.iter().filter(|(_, change)| change.signum() == direction);
         of_direction
-            .map(|&(age, change)| ScaleEvent { at: aged(age), change: i32::try_from(change.abs()).unwrap() })
+            .map(|&(age, change)| ScaleEvent::new(aged(age), i32::try_from(change.abs()).unwrap()))
             .collect()
     };
     History { scale_ups: events(1), scale_downs: events(-1), ..History::default() }
@@ -199,8 +199,7 @@ impl Followed {
         let decision = workload.decide(asking_for(wanted), &self.history, now);
         let after = i64::from(count_after(&decision));
         let settings = &workload.settings;
-        let conclusion =
-            conclude(&workload.hpa(), decision, &WriteOutcome::Done, &self.history, settings, now);
+        let conclusion = conclude(&workload.hpa(), decision, &WriteOutcome::Done, settings, now);
         self.history.commit(&conclusion.changes);
 
         let rules = if wanted > before { up } else { down };

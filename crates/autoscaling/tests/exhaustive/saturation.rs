@@ -152,7 +152,7 @@ fn a_total_of_any_size_asks_for_the_exact_count_and_never_wraps() {
             let got = workload.proposal(external_value(value)).unwrap();
             let expected = clamp_to_i32(exact_ceil(value.into(), target.into()));
             // Beyond 2^53 the load itself is rounded to a float, by less than one part in 2^53.
-            let slack = if value.unsigned_abs().max(target.unsigned_abs()) < 1 << 53 { 0 } else { 1 };
+            let slack = u32::from(value.unsigned_abs().max(target.unsigned_abs()) >= 1 << 53);
             assert!(got.abs_diff(expected) <= slack, "{value} / {target}: {got}, not {expected}");
             if target > 0 {
                 assert!(previous <= Some(got), "{value} / {target}: fewer than for a smaller load");

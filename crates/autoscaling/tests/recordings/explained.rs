@@ -233,6 +233,9 @@ fn rate(step: &Value, current: i64, up: bool) -> Result<i64, String> {
             ("percent", false) => saturate((start as f64 * (1.0 - share)).trunc()),
             _ => last,
         };
+        if policy["unknownRescale"].is_string() {
+            last = current;
+        }
         same("a policy", number("allows"), last)?;
         allowed.push(last);
     }

@@ -1,0 +1,77 @@
+use super::super::{Added, Changes};
+use super::*;
+
+fn recommended(second: i64, replicas: i32, outdated_before: i64) -> Changes {
+    let entry = Recommendation { at: at(second), replicas };
+    let added = Added { entry, outdated_before: at(outdated_before) };
+    Changes { recommendation: Some(added), ..Changes::default() }
+}
+
+fn counts(history: &History) -> Vec<i32> {
+    history.recommendations.iter().map(|entry| entry.replicas).collect()
+}
+
+#[test]
+fn a_new_entry_takes_the_slot_of_the_last_outdated_one() {
+    let mut history = History::default();
+    for (second, replicas) in [(0, 1), (10, 2), (20, 3)] {
+        history.commit(&recommended(second, replicas, 0));
+    }
+    history.commit(&recommended(30, 4, 20));
+    assert_eq!(counts(&history), [1, 4, 3]);
+    history.commit(&recommended(40, 5, 20));
+    assert_eq!(counts(&history), [5, 4, 3]);
+    history.commit(&recommended(50, 6, 20));
+    assert_eq!(counts(&history), [5, 4, 3, 6]);
+}
+
+#[test]
+fn the_initial_recommendation_goes_before_the_new_one_and_only_where_there_is_none() {
+    let mut history = History::default();
+    let initial = Some(Recommendation { at: at(1), replicas: 3 });
+    let changes = Changes { initial, ..recommended(1, 5, 0) };
+    history.commit(&changes);
+    assert_eq!(counts(&history), [3, 5]);
+    history.commit(&changes);
+    assert_eq!(counts(&history), [3, 5, 5]);
+}
+
+#[test]
+fn a_slot_is_found_when_its_entry_is_committed() {
+    let behavior = behavior_of(&one_per_minute());
+    let mut history = History { scale_ups: vec![ScaleEvent::new(at(0), 1)], ..History::default() };
+    // Both were made when the first slot was free.
+    let (ours, theirs) =
+        (Changes::rescaled(&behavior, 2, 4, at(100)), Changes::rescaled(&behavior, 4, 7, at(100)));
+    history.commit(&ours);
+    history.commit(&theirs);
+    assert_eq!(history.scale_ups, [ScaleEvent::new(at(100), 2), ScaleEvent::new(at(100), 3)]);
+}
+
+#[test]
+fn a_rescale_remembered_before_the_first_sync_does_not_stand_for_the_first_recommendation() {
+    let mut run = Run::new(spec(Some(one_per_minute())), 5);
+    run.history.commit(&Changes::rescaled(run.spec.behavior.as_ref().unwrap(), 4, 5, at(90)));
+    let conclusion = run.done(5, at(100));
+    assert_eq!(conclusion.changes.initial, Some(Recommendation { at: at(100), replicas: 5 }));
+    assert_eq!(counts(&run.history), [5, 5]);
+}
+
+#[test]
+fn a_doubt_goes_when_no_period_reaches_it() {
+    let mut history =
+        History { unknown_up: Some(at(100)), unknown_down: Some(at(101)), ..History::default() };
+    history.commit(&recommended(1899, 1, 0));
+    assert_eq!((history.unknown_up, history.unknown_down), (Some(at(100)), Some(at(101))));
+    history.commit(&recommended(1900, 1, 0));
+    assert_eq!((history.unknown_up, history.unknown_down), (None, Some(at(101))));
+    history.commit(&Changes::rescaled(&behavior_of(&one_per_minute()), 1, 2, at(1901)));
+    assert_eq!(history.unknown_down, None);
+}
+
+#[test]
+fn a_history_with_anything_in_it_is_not_empty() {
+    assert!(History::default().is_empty());
+    assert!(!History::default().inherit().is_empty());
+    assert!(!History { unknown_down: Some(at(1)), ..History::default() }.is_empty());
+}

@@ -1,0 +1,166 @@
+use std::time::Duration;
+
+use super::super::{LONGEST_PERIOD, Rescaled};
+use super::*;
+use crate::condition::whole_seconds;
+
+const APART: Duration = Duration::from_secs(15);
+
+fn scaled(second: i64, desired_replicas: i32) -> Status {
+    Status { last_scale_time: Some(at(second)), desired_replicas, ..Status::default() }
+}
+
+fn rescaled(points: &[(i64, i32)]) -> Vec<Rescaled> {
+    points.iter().map(|&(second, to)| Rescaled { at: at(second), to }).collect()
+}
+
+/// The rescale of unknown size, which counts in both directions.
+fn unknown(history: &History) -> Option<Timestamp> {
+    assert_eq!(history.unknown_up, history.unknown_down);
+    history.unknown_up
+}
+
+#[test]
+fn an_hpa_that_was_never_scaled_has_no_past() {
+    let history = History::rebuilt(&Status::default(), &rescaled(&[(90, 5)]), APART, at(100));
+    assert_eq!(history, History::default().inherit());
+}
+
+#[test]
+fn without_events_the_last_rescale_is_of_unknown_size() {
+    let history = History::rebuilt(&scaled(50, 5), &[], APART, at(100));
+    assert_eq!(unknown(&history), Some("1970-01-01T00:00:50.999999999Z".parse().unwrap()));
+    assert!(history.inherited && history.scale_ups.is_empty());
+    let skewed = History::rebuilt(&scaled(150, 5), &[], APART, at(100));
+    assert_eq!(unknown(&skewed), Some(at(100)));
+}
+
+#[test]
+fn a_rescale_that_no_period_reaches_is_no_past() {
+    let long_ago = History::rebuilt(&scaled(50, 5), &rescaled(&[(50, 5)]), APART, at(1851));
+    assert_eq!(long_ago, History::default().inherit());
+    let barely = History::rebuilt(&scaled(50, 5), &rescaled(&[(50, 5)]), APART, at(1850));
+    assert!(unknown(&barely).is_some());
+}
+
+#[test]
+fn rescales_one_sync_after_another_are_known_but_for_the_first() {
+    let events = rescaled(&[(45, 9), (15, 6), (30, 4), (45, 9)]);
+    let history = History::rebuilt(&scaled(45, 9), &events, APART, at(100));
+    let end = "1970-01-01T00:00:45.999999999Z".parse().unwrap();
+    assert_eq!(history.scale_ups, [ScaleEvent { at: end, change: 5, earliest: Some(at(45)) }]);
+    assert_eq!(history.scale_downs, [ScaleEvent { at: at(32), change: 2, earliest: Some(at(30)) }]);
+    assert_eq!(unknown(&history), Some(at(17)));
+}
+
+#[test]
+fn back_to_the_longest_period_events_may_tell_everything() {
+    let events: Vec<Rescaled> = (0..140)
+        .map(|step| Rescaled { at: at(step * 15), to: 10 + i32::try_from(step % 2).unwrap() })
+        .collect();
+    let history = History::rebuilt(&scaled(139 * 15, 11), &events, APART, at(139 * 15));
+    assert_eq!(unknown(&history), None);
+    assert_eq!(history.scale_ups.len() + history.scale_downs.len(), 121);
+    assert_eq!(History::decode(&history.encode()), Ok(history));
+}
+
+#[test]
+fn where_another_rescale_fits_between_two_events_the_newer_is_of_unknown_size() {
+    let history = History::rebuilt(&scaled(58, 9), &rescaled(&[(30, 4), (58, 9)]), APART, at(100));
+    assert!(history.scale_ups.is_empty());
+    assert!(unknown(&history) >= Some(at(58)));
+    // One second less is too short for two periods.
+    let history = History::rebuilt(&scaled(57, 9), &rescaled(&[(30, 4), (57, 9)]), APART, at(100));
+    assert_eq!(history.scale_ups.len(), 1);
+}
+
+#[test]
+fn events_that_contradict_the_status_or_each_other_are_not_believed() {
+    let events = rescaled(&[(30, 4), (45, 9)]);
+    let all_unknown = |status: &Status, events: &[Rescaled], apart| {
+        let history = History::rebuilt(status, events, apart, at(100));
+        history.scale_ups.is_empty() && history.scale_downs.is_empty() && unknown(&history) >= Some(at(45))
+    };
+    assert!(!all_unknown(&scaled(45, 9), &events, APART));
+    assert!(all_unknown(&scaled(60, 9), &events, APART), "a newer one was lost");
+    assert!(all_unknown(&scaled(45, 8), &events, APART), "the status tells another size");
+    assert!(all_unknown(&scaled(30, 4), &events, APART), "the status does not tell the newest");
+    assert!(all_unknown(&scaled(45, 9), &rescaled(&[(32, 9), (45, 9)]), APART), "from 9 to 9");
+    assert!(all_unknown(&scaled(45, 9), &rescaled(&[(45, 8), (45, 9)]), APART), "which was first?");
+    assert!(all_unknown(&scaled(45, 9), &rescaled(&[(40, 8), (45, 9)]), APART), "nearer than two syncs");
+    assert!(all_unknown(&scaled(45, 9), &events, Duration::ZERO), "nobody knows how near syncs can be");
+}
+
+/// Rescales of an HPA, oldest first: how long after the one before, to which size, how long before it its event was
+/// made and how long after it its status, and whether the event was lost.
+#[derive(Debug, Clone)]
+struct True {
+    after: i64,
+    to: i32,
+    event: i64,
+    status: i64,
+    lost: bool,
+}
+
+fn pasts() -> impl Strategy<Value = Vec<True>> {
+    let after = prop_oneof![6 => 15_000..17_000_i64, 2 => 15_000..40_000_i64, 1 => 15_000..600_000_i64];
+    let moment = prop_oneof![9 => 0..5_i64, 1 => 0..999_i64];
+    let rescale = (after, 0..60, moment.clone(), moment, proptest::bool::weighted(0.1))
+        .prop_map(|(after, to, event, status, lost)| True { after, to, event, status, lost });
+    collection::vec(rescale, 1..40)
+}
+
+/// Whether the past rebuilt of a true one, looked at so many milliseconds after it, allows no more than the true one.
+fn rebuilt_is_safe(rules: &Value, past: &[True], later: i64) -> (bool, History) {
+    let behavior = behavior_of(rules);
+    let milliseconds = SignedDuration::from_millis;
+    let (mut now, mut size) = (at(1_700_000_000), 20);
+    let mut truth = History::default();
+    let (mut status, mut told) = (Status::default(), Vec::new());
+    for rescale in past.iter().filter(|rescale| rescale.after > 0) {
+        now += milliseconds(rescale.after);
+        if rescale.to == size {
+            continue;
+        }
+        let (direction, change) = Direction::between(size, rescale.to);
+        truth.events_mut(direction).push(ScaleEvent::new(now, change));
+        size = rescale.to;
+        if !rescale.lost {
+            told.push(Rescaled { at: whole_seconds(now - milliseconds(rescale.event)), to: size });
+        }
+        status.last_scale_time = Some(whole_seconds(now + milliseconds(rescale.status)));
+        status.desired_replicas = size;
+    }
+    let now = now + milliseconds(later);
+    let history = History::rebuilt(&status, &told, APART, now);
+    let safe = [0, 1, 500, 1500, 30_000, 400_000, 1_700_000]
+        .into_iter()
+        .all(|after| no_further(&behavior, &history, &truth, size, now + milliseconds(after)));
+    (safe, history)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_rebuilt_past_never_allows_more_than_the_true_one(
+        rules in behaviors(), past in pasts(), later in prop_oneof![0..3000_i64, 0..2_000_000_i64],
+    ) {
+        let (safe, history) = rebuilt_is_safe(&rules, &past, later);
+        prop_assert!(safe, "{:?}", history);
+        prop_assert!(history.inherited);
+        prop_assert_eq!(History::decode(&history.encode()), Ok(history));
+    }
+}
+
+#[test]
+fn believing_every_event_would_allow_more() {
+    // From 20 to 5 and up to 9, the 5 lost. Who took the two events for all there is would allow 11 after a minute.
+    let event = |after, to, lost| True { after, to, event: 0, status: 0, lost };
+    let past =
+        [event(30_000, 20, false), event(30_000, 18, false), event(30_000, 5, true), event(30_000, 9, false)];
+    let rules = json!({"scaleUp": {"policies": [{"type": "Pods", "value": 4, "periodSeconds": 20}]}});
+    let (safe, history) = rebuilt_is_safe(&rules, &past, 0);
+    assert!(safe && unknown(&history).is_some());
+    assert!(unknown(&history).is_some_and(|at| at > Timestamp::UNIX_EPOCH + LONGEST_PERIOD));
+}

@@ -1,0 +1,200 @@
+//! What one metric asks for, formulated a second time: naively, in whole numbers and fractions, from the description
+//! of the reference.
+
+use std::cmp::Ordering;
+
+/// How one pod stands for a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PodState {
+    /// It counts, with this sample in milli-units.
+    Ready(i64),
+    /// It runs, but has no sample.
+    Missing,
+    /// It does not run yet.
+    Unready,
+}
+
+/// A ratio as a fraction; the divisor is positive.
+#[derive(Debug, Clone, Copy)]
+struct Ratio(i128, i128);
+
+impl Ratio {
+    fn side_of_one(self) -> Ordering {
+        self.0.cmp(&self.1)
+    }
+
+    /// Where it lies against the tolerance, in percent.
+    fn band(self, tolerance: i128) -> Band {
+        if self.0 * 100 < self.1 * (100 - tolerance) {
+            Band::Below
+        } else if self.0 * 100 > self.1 * (100 + tolerance) {
+            Band::Above
+        } else {
+            Band::Within
+        }
+    }
+
+    /// The smallest count that is not below ratio times count, and whether it is exactly that.
+    fn times(self, count: i128) -> (i128, bool) {
+        let product = self.0 * count;
+        let whole = product.rem_euclid(self.1) == 0;
+        (product.div_euclid(self.1) + i128::from(!whole), whole)
+    }
+}
+
+/// Below, within or above the tolerance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Band {
+    Below,
+    Within,
+    Above,
+}
+
+/// What a metric asks for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked {
+    /// Exactly.
+    pub(crate) count: i128,
+    /// Whether float64 may make it one more, because the exact result is whole.
+    pub(crate) or_one_more: bool,
+    /// Where the first ratio lies, before pods are filled in.
+    pub(crate) band: Band,
+    /// Whether it asks for the current count because it should stay.
+    pub(crate) stays: bool,
+}
+
+/// What the pods request, by place.
+pub(crate) type Requests = [i64; 12];
+
+/// What a metric is held against.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Target {
+    /// An average per pod in milli-units.
+    Average(i64),
+    /// Percent of what the pods request; a pod in place `n` requests the `n`-th amount.
+    Percent(i64, Requests),
+}
+
+/// Everything that a per-pod metric depends on.
+#[derive(Debug)]
+pub(crate) struct PerPod<'a> {
+    pub(crate) pods: &'a [PodState],
+    /// The sample of a pod that the selector does not match.
+    pub(crate) stranger: Option<i64>,
+    pub(crate) target: Target,
+    pub(crate) current: i32,
+    /// In percent, both ways.
+    pub(crate) tolerance: i128,
+}
+
+impl PerPod<'_> {
+    /// `None` if no pod has a sample that counts.
+    pub(crate) fn ask(&self) -> Option<Asked> {
+        let ready = self.count(|pod| matches!(pod, PodState::Ready(_)));
+        let missing = self.count(|pod| *pod == PodState::Missing);
+        let unready = self.count(|pod| *pod == PodState::Unready);
+        let first = self.ratio(|pod, _| match pod {
+            PodState::Ready(sample) => Some(sample.into()),
+            PodState::Missing | PodState::Unready => None,
+        })?;
+        let current = i128::from(self.current);
+        let band = first.band(self.tolerance);
+        let stay = Asked { count: current, or_one_more: false, band, stays: true };
+        let side = first.side_of_one();
+        let fills_unready = unready > 0 && side == Ordering::Greater;
+        if missing == 0 && !fills_unready {
+            if band == Band::Within {
+                return Some(stay);
+            }
+            let (count, or_one_more) = first.times(ready);
+            return Some(Asked { count, or_one_more, band, stays: false });
+        }
+        let fills_missing = missing > 0 && side != Ordering::Equal;
+        let again = self.ratio(|pod, target| match pod {
+            PodState::Ready(sample) => Some(sample.into()),
+            PodState::Missing if !fills_missing => None,
+            PodState::Missing if side == Ordering::Less => Some(target),
+            PodState::Unready if !fills_unready => None,
+            PodState::Missing | PodState::Unready => Some(0),
+        })?;
+        let values = ready
+            + i128::from(self.stranger.is_some())
+            + if fills_missing { missing } else { 0 }
+            + if fills_unready { unready } else { 0 };
+        let side_again = again.side_of_one();
+        if again.band(self.tolerance) == Band::Within || side == side_again.reverse() {
+            return Some(stay);
+        }
+        let (count, or_one_more) = again.times(values);
+        let against = match side_again {
+            Ordering::Less => count > current,
+            Ordering::Greater => count < current,
+            Ordering::Equal => false,
+        };
+        Some(if against { stay } else { Asked { count, or_one_more, band, stays: false } })
+    }
+
+    fn count(&self, which: impl Fn(&PodState) -> bool) -> i128 {
+        i128::try_from(self.pods.iter().filter(|pod| which(pod)).count()).unwrap()
+    }
+
+    /// The ratio of what is used to what should be, over the pods for which `usage` gives a value; it is told what a
+    /// pod at the target is taken to use. `None` if it gives none.
+    fn ratio(&self, usage: impl Fn(PodState, i128) -> Option<i128>) -> Option<Ratio> {
+        let (mut used, mut values, mut requested) = (0, 0, 0);
+        for (place, &pod) in self.pods.iter().enumerate() {
+            let (at_target, request) = match self.target {
+                Target::Average(target) => (i128::from(target), 0),
+                Target::Percent(target, requests) => {
+                    let request = i128::from(requests[place]);
+                    (request * i128::from(target.max(100)) / 100, request)
+                }
+            };
+            if let Some(value) = usage(pod, at_target) {
+                used += value;
+                values += 1;
+                requested += request;
+            }
+        }
+        match self.target {
+            Target::Average(target) => {
+                used += i128::from(self.stranger.unwrap_or(0));
+                values += i128::from(self.stranger.is_some());
+                (values > 0).then(|| Ratio(used / values, target.into()))
+            }
+            // A stranger's request is not known: it does not count.
+            Target::Percent(target, _) => {
+                (requested > 0).then(|| Ratio(used * 100 / requested, target.into()))
+            }
+        }
+    }
+}
+
+/// A value held against a target for all pods together, of which so many are ready.
+pub(crate) fn of_all(value: i64, target: i64, current: i32, ready: i128, tolerance: i128) -> Asked {
+    let ratio = Ratio(value.into(), target.into());
+    let band = ratio.band(tolerance);
+    if current == 0 {
+        let (count, or_one_more) = ratio.times(1);
+        return Asked { count, or_one_more, band, stays: false };
+    }
+    if band == Band::Within {
+        return Asked { count: current.into(), or_one_more: false, band, stays: true };
+    }
+    let (count, or_one_more) = ratio.times(ready);
+    Asked { count, or_one_more, band, stays: false }
+}
+
+/// A total of which each replica may carry a part.
+pub(crate) fn of_each(total: i64, target: i64, status_replicas: i32, tolerance: i128) -> Asked {
+    let of_one = Ratio(total.into(), target.into());
+    let (count, or_one_more) = of_one.times(1);
+    if status_replicas == 0 {
+        return Asked { count, or_one_more, band: Band::Above, stays: false };
+    }
+    let band = Ratio(total.into(), i128::from(target) * i128::from(status_replicas)).band(tolerance);
+    if band == Band::Within {
+        return Asked { count: status_replicas.into(), or_one_more: false, band, stays: true };
+    }
+    Asked { count, or_one_more, band, stays: false }
+}

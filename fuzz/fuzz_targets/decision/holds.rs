@@ -1,0 +1,262 @@
+//! What holds for every decision.
+
+use arbitrary::{Result, Unstructured};
+use autoscaling::explanation::{Course, MetricExplanation, PodGroup};
+use autoscaling::history::{Direction, History};
+use autoscaling::pod::{ConditionStatus, Phase};
+use autoscaling::quantity::Quantity;
+use autoscaling::query::Answer;
+use autoscaling::spec::{MetricSource, PolicyKind, ResourceTarget, ScalingRules, SelectPolicy, ValueTarget};
+use autoscaling::status::Status;
+use autoscaling::{Answers, Conclusion, Decision, Hpa, Plan, Verdict, decide};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::world::{self, Step, World};
+use crate::{Pods, explained, plant};
+
+/// A sync, and what happened before it.
+pub struct Sync<'a> {
+    pub world: &'a World,
+    pub step: &'a Step,
+    pub history: &'a History,
+    /// Every rescale since the last time that somebody else scaled or that the clock went back.
+    pub rescales: &'a [Rescale],
+    pub answers: &'a Answers<'a>,
+}
+
+/// A rescale of ours that was written.
+#[derive(Debug, Clone, Copy)]
+pub struct Rescale {
+    pub at: Timestamp,
+    pub change: i64,
+}
+
+impl Sync<'_> {
+    fn hpa(&self) -> Hpa<'_> {
+        let World { spec, status, generation, .. } = self.world;
+        Hpa { namespace: "shop", name: "web", generation: *generation, spec, status }
+    }
+
+    fn decide(&self, plan: &Plan, answers: &Answers<'_>) -> Decision {
+        decide(&self.hpa(), plan, answers, self.history, &self.world.settings, self.step.now)
+    }
+
+    /// The explanation alone gives the result.
+    pub fn told(&self, decision: &Decision) {
+        let explanation = serde_json::to_value(decision.explanation()).unwrap();
+        let computed = explained::recompute(&explanation);
+        assert_eq!(computed, Ok(desired(decision).map(i64::from)), "{explanation:#}");
+    }
+
+    /// The same inputs give the same bytes.
+    pub fn the_same_again(&self, plan: &Plan, decision: &Decision) {
+        let again = self.decide(plan, self.answers);
+        assert_eq!(again.verdict(), decision.verdict());
+        assert_eq!(again.metrics(), decision.metrics());
+        assert_eq!(format!("{:?}", again.explanation()), format!("{:?}", decision.explanation()));
+    }
+
+    /// The count stays within what the HPA allows, and is 0 only where it may be.
+    pub fn within_bounds(&self, decision: &Decision) {
+        let spec = &self.world.spec;
+        let (min, max) = (spec.min_replicas.unwrap_or(1), spec.max_replicas);
+        let Some(mut count) = desired(decision) else { return };
+        if plant::planted("decision-bounds") && spec.metrics.len() == 2 && count == max && max > 7 {
+            count += 1;
+        }
+        let course = decision.explanation().course;
+        match course {
+            Course::Disabled => assert_eq!(count, 0),
+            Course::AboveMax => assert_eq!(count, max),
+            Course::BelowMin => assert_eq!(count, min),
+            _ if min <= max => assert!((min..=max).contains(&count), "{count} of {min} to {max}"),
+            _ => {}
+        }
+        assert!(count >= 0 || count == max || count == min, "{count} of {min} to {max}");
+        if count == 0 && decision.current() > 0 {
+            assert!(min <= 0 || max == 0 || min > max, "down to 0 of {min} to {max}");
+        }
+    }
+
+    /// A metric that could not be read keeps the count from falling.
+    pub fn not_down_while_a_metric_is_missing(&self, decision: &Decision) {
+        let explanation = decision.explanation();
+        let failed = explanation.metrics.iter().any(|metric| matches!(metric, MetricExplanation::Failed(_)));
+        if failed && let Some(count) = desired(decision) {
+            assert!(count >= decision.current(), "{} to {count}", decision.current());
+        }
+    }
+
+    /// Rate policies hold against every rescale that happened, kept here without any bound.
+    pub fn within_rates(&self, decision: &Decision) {
+        let Some(behavior) = &self.world.spec.behavior else { return };
+        if decision.explanation().course != Course::Metrics || decision.explanation().lifted_to_min.is_some()
+        {
+            return;
+        }
+        let Verdict::Rescale { to, .. } = *decision.verdict() else { return };
+        let current = decision.current();
+        let direction = if to > current { Direction::Up } else { Direction::Down };
+        let rules = if direction == Direction::Up { &behavior.scale_up } else { &behavior.scale_down };
+        let mut to = i64::from(to);
+        if plant::planted("decision-rate") && self.rescales.len() == 2 && rules.policies.len() == 1 {
+            to += (to - i64::from(current)).signum();
+        }
+        let allowed = self.allowed(rules, direction, current);
+        let holds = if direction == Direction::Up { to <= allowed } else { to >= allowed };
+        assert!(
+            holds,
+            "{current} to {to}, past {allowed}: {rules:?} after {:?} at {}",
+            self.rescales, self.step.now
+        );
+    }
+
+    fn allowed(&self, rules: &ScalingRules, direction: Direction, current: i32) -> i64 {
+        let current = i64::from(current);
+        if rules.select_policy == SelectPolicy::Disabled {
+            return current;
+        }
+        let up = direction == Direction::Up;
+        let mut before = 0;
+        let each = rules.policies.iter().map(|policy| {
+            let period = SignedDuration::from_secs(policy.period_seconds.into());
+            let begin = self.step.now.checked_sub(period).unwrap_or(Timestamp::MIN);
+            let changed: i64 = self.rescales.iter().filter(|one| one.at > begin).map(|one| one.change).sum();
+            let start = narrow(current - changed);
+            let value = i64::from(policy.value);
+            let share = value as f64 / 100.0;
+            before = match (policy.kind, up) {
+                (PolicyKind::Pods, true) => narrow(start + value),
+                (PolicyKind::Pods, false) => narrow(start - value),
+                (PolicyKind::Percent, true) => narrow((start as f64 * (1.0 + share)).ceil() as i64),
+                (PolicyKind::Percent, false) => narrow((start as f64 * (1.0 - share)).trunc() as i64),
+                (PolicyKind::Unknown, _) => before,
+            };
+            before
+        });
+        let most = up == (rules.select_policy == SelectPolicy::Max);
+        let allowed = if most { each.max() } else { each.min() };
+        let allowed = allowed.unwrap_or(if most { i64::MIN } else { i64::MAX });
+        if up { allowed.max(current) } else { allowed.min(current) }
+    }
+
+    /// More load never asks for fewer replicas, but where the reference itself does: see [`Self::steady`].
+    pub fn more_load_asks_for_no_fewer(
+        &self,
+        u: &mut Unstructured<'_>,
+        plan: &Plan,
+        decision: &Decision,
+    ) -> Result<()> {
+        if !plan.reads_metrics() || self.world.spec.metrics.is_empty() {
+            return Ok(());
+        }
+        let place = u.int_in_range(0..=self.world.spec.metrics.len() - 1)?;
+        let Some(Some(Ok(answer))) = self.answers.metrics.get(place) else { return Ok(()) };
+        if !self.steady(place, answer, decision) {
+            return Ok(());
+        }
+        let Some(raised) = world::raise(u, answer)? else { return Ok(()) };
+        let mut answers = self.answers.clone();
+        answers.metrics[place] = Some(Ok(raised.clone()));
+        let more = self.decide(plan, &answers);
+        let count = |decision: &Decision| desired(decision).unwrap_or(decision.current());
+        let mut after = count(&more);
+        if plant::planted("decision-monotone") && after == 11 && place == 1 {
+            after = 1;
+        }
+        assert!(
+            after >= count(decision),
+            "{} replicas, with more load {after}: {answer:?}, then {raised:?}\n{:#?}\n{:#?}",
+            count(decision),
+            decision.explanation(),
+            more.explanation(),
+        );
+        Ok(())
+    }
+
+    /// Whether more of this metric must not lower the count. The reference does lower it
+    /// - where fewer pods count than there are replicas: the count jumps from the replicas, within tolerance, to the
+    ///   pods times the ratio, above it; likewise where more pods count, the other way round;
+    /// - where a target is not above zero, or a value or a request below it: the ratio turns around.
+    fn steady(&self, place: usize, answer: &Answer, decision: &Decision) -> bool {
+        let current = i64::from(decision.current());
+        let positive = |quantity: Quantity| quantity.milli_value() > 0;
+        let none_negative = match answer {
+            Answer::Resource(usages) => usages
+                .iter()
+                .flat_map(|usage| &usage.containers)
+                .flat_map(|container| container.usage.iter())
+                .all(|(_, quantity)| quantity >= Quantity::ZERO),
+            Answer::Custom(values) => values.iter().all(|value| value.value >= Quantity::ZERO),
+            Answer::External(values) => values.iter().all(|value| value.value >= Quantity::ZERO),
+        };
+        let requests_positive = self
+            .step
+            .pods
+            .iter()
+            .flat_map(|pod| &pod.requests.containers)
+            .all(|container| container.requests.iter().all(|(_, quantity)| positive(quantity)));
+        let read_per_pod = || match decision.explanation().metrics.get(place) {
+            Some(MetricExplanation::Valid(reading)) => {
+                let counted = reading.count(|group| !PodGroup::is_ignored(group));
+                reading.strangers.is_none() && i64::try_from(counted) == Ok(current)
+            }
+            _ => true,
+        };
+        none_negative
+            && match &self.world.spec.metrics[place] {
+                MetricSource::Resource { target, .. } | MetricSource::ContainerResource { target, .. } => {
+                    let target = match target {
+                        ResourceTarget::Utilization(percent) => *percent > 0 && requests_positive,
+                        ResourceTarget::AverageValue(average) => positive(*average),
+                    };
+                    target && read_per_pod()
+                }
+                MetricSource::Pods { average, .. } => positive(*average) && read_per_pod(),
+                MetricSource::Object { target, .. } | MetricSource::External { target, .. } => match target {
+                    ValueTarget::Value(target) => positive(*target) && ready(&self.step.pods) == current,
+                    ValueTarget::AverageValue(target) => positive(*target),
+                },
+                MetricSource::Invalid(_) => true,
+            }
+    }
+
+    /// What is written can be read again, twice the same.
+    pub fn concluded(&self, conclusion: &Conclusion) {
+        let Some(status) = &conclusion.status else { return };
+        let json = serde_json::to_string(status).unwrap();
+        let read: Status = serde_json::from_str(&json).unwrap();
+        assert_eq!(serde_json::to_string(&read).unwrap(), json);
+        for (at, condition) in status.conditions.iter().enumerate() {
+            let again = status.conditions[..at].iter().any(|other| other.kind == condition.kind);
+            assert!(!again, "{} stands twice", condition.kind);
+            assert!(matches!(condition.status.as_str(), "True" | "False" | "Unknown"));
+        }
+        assert!(status.last_scale_time.is_none_or(|time| time.subsec_nanosecond() == 0));
+        assert_eq!(
+            conclusion.desired,
+            Some(status.desired_replicas).filter(|_| conclusion.desired.is_some())
+        );
+    }
+}
+
+fn desired(decision: &Decision) -> Option<i32> {
+    match decision.verdict() {
+        Verdict::NoScale | Verdict::NoCount(_) => None,
+        Verdict::Disabled => Some(0),
+        Verdict::Keep => Some(decision.current()),
+        Verdict::Rescale { to, .. } => Some(*to),
+    }
+}
+
+fn ready(pods: &Pods) -> i64 {
+    let is_ready = |status: Option<ConditionStatus>| status == Some(ConditionStatus::True);
+    let ready = pods
+        .iter()
+        .filter(|pod| pod.phase == Phase::Running && is_ready(pod.ready.map(|ready| ready.status)));
+    i64::try_from(ready.count()).unwrap()
+}
+
+fn narrow(wide: i64) -> i64 {
+    wide.clamp(i32::MIN.into(), i32::MAX.into())
+}

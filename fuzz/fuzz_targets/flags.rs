@@ -1,0 +1,101 @@
+//! Any command line: what runs has a configuration within its bounds, and an error names the word that is wrong.
+//!
+//! The input is the words, with a line end between them.
+
+#![no_main]
+
+mod plant;
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use concertina::cli::flags::FlagError;
+use concertina::cli::{CliError, Config, Invocation};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: &[u8]| {
+    let words: Vec<OsString> =
+        if input.is_empty() { Vec::new() } else { input.split(|b| *b == b'\n').map(word).collect() };
+    let read = Invocation::from_args(words.clone());
+    assert_eq!(read, Invocation::from_args(words.clone()), "the same words read twice");
+    match &read {
+        Ok(Invocation::Controller(config)) => within_bounds(config),
+        Ok(Invocation::Help(text) | Invocation::Version(text)) => assert!(!text.is_empty()),
+        Ok(_) => {}
+        Err(error) => names_its_word(error, &words),
+    }
+    // A flag of ours that stands last wins over all before, if those can be read at all.
+    if let Ok(Invocation::Controller(before)) = read
+        && !words.iter().any(|word| word == "--")
+    {
+        let Ok(Invocation::Controller(mut after)) =
+            Invocation::from_args(words.into_iter().chain([OsString::from("--dry_run=true")]))
+        else {
+            panic!("a dry run of what runs does not run");
+        };
+        assert_eq!(after.serving.given.len(), before.serving.given.len() + usize::from(!was_given(&before)));
+        after.serving.given.clone_from(&before.serving.given);
+        assert_eq!(*after, Config { dry_run: true, ..*before });
+    }
+});
+
+#[cfg(unix)]
+fn word(bytes: &[u8]) -> OsString {
+    std::os::unix::ffi::OsStringExt::from_vec(bytes.to_vec())
+}
+
+fn was_given(config: &Config) -> bool {
+    config.serving.given.iter().any(|(name, _)| name == "dry-run")
+}
+
+fn within_bounds(config: &Config) {
+    let settings = &config.settings;
+    let mut tolerance = settings.tolerance;
+    if plant::planted("flags") && config.dry_run && config.burst == 7 {
+        tolerance = -tolerance;
+    }
+    assert!(tolerance >= 0.0);
+    assert!(config.sync_period > Duration::ZERO && config.metrics_timeout > Duration::ZERO);
+    assert!(config.concurrent_syncs >= 1 && config.burst >= 1);
+    assert!(config.qps.is_none_or(|qps| qps > 0.0 && qps.is_finite()));
+    assert!(config.max_metrics_response >= 1);
+    assert!(config.max_concurrent_metric_requests >= 1 && config.max_concurrent_metric_requests_per_api >= 1);
+    assert!(config.decisions_per_hpa <= 1000);
+    assert!((1..=128).contains(&config.field_manager.len()));
+    assert!(config.kubeconfig.as_ref().is_none_or(|path| !path.as_os_str().is_empty()));
+    assert!(config.master.as_ref().is_none_or(|server| !server.is_empty()));
+    assert!(config.watch_namespaces.as_ref().is_none_or(|names| {
+        !names.is_empty() && names.iter().all(|name| !name.is_empty() && !name.contains(['/', '?', '%', ' ']))
+    }));
+    if let Some(election) = &config.election {
+        let timing = election.timing;
+        assert!(timing.lease > timing.renew_deadline, "{election:?}");
+        assert!(timing.renew_deadline > timing.retry && timing.retry > Duration::ZERO, "{election:?}");
+        assert!(!election.name.is_empty() && election.name != "kube-controller-manager", "{election:?}");
+    }
+    for warning in &config.warnings {
+        assert!(warning.contains("--") && warning.contains("no effect"), "{warning}");
+    }
+}
+
+/// The text of an error quotes a flag or a word that was given, so that one knows what to change.
+fn names_its_word(error: &CliError, words: &[OsString]) {
+    let message = error.to_string();
+    assert!(!message.is_empty());
+    match error {
+        CliError::Flag(FlagError::Invalid { flag, .. }) => {
+            let name = flag.rsplit("--").next().unwrap_or_default();
+            assert!(!name.is_empty() && message.contains(&format!("--{name}")), "{message}");
+        }
+        CliError::Flag(FlagError::Unknown(name)) => {
+            let typed = |word: &OsString| word.to_string_lossy().contains(name.as_str());
+            assert!(words.iter().any(typed), "{message}");
+        }
+        CliError::Flag(FlagError::UnknownShorthand { letter, word }) => assert!(word.starts_with(*letter)),
+        CliError::Flag(FlagError::NeedsArgument(flag)) => assert!(flag.contains('-'), "{message}"),
+        CliError::Flag(FlagError::BadSyntax(word)) => assert!(word.starts_with("--")),
+        CliError::Flag(FlagError::Arguments(arguments)) => assert!(!arguments.is_empty()),
+        CliError::Subcommand(_) => {}
+        CliError::NotText(_) => assert!(words.iter().any(|word| word.to_str().is_none())),
+    }
+}

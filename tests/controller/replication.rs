@@ -1,0 +1,243 @@
+//! Histories that outlive the leader: copied by the replica that stands by, and its own when it leads.
+
+use std::time::Duration;
+
+use concertina::cli::Config;
+use concertina::cli::config::TakeOver;
+use serde_json::{Value, json};
+
+use crate::support::Stage;
+use crate::support::objects::{SHOP, external, hpa};
+use crate::support::process::Process;
+
+/// How long the rates of the HPA reach back, and how long it waits before it shrinks.
+const PERIOD: f64 = 300.0;
+/// A sync period.
+const SYNC: f64 = 15.0;
+
+/// One HPA with windows and rates in both directions: two pods up in five minutes, one pod down.
+fn stage() -> Stage {
+    let stage = Stage::new();
+    stage.target("web", 4);
+    stage.external("queue", "40");
+    let mut web = hpa("web", &[external("queue", "10")]);
+    web["spec"]["behavior"] = json!({
+        "scaleUp": {
+            "stabilizationWindowSeconds": 0,
+            "policies": [{"type": "Pods", "value": 2, "periodSeconds": 300}],
+        },
+        "scaleDown": {
+            "stabilizationWindowSeconds": 300,
+            "policies": [{"type": "Pods", "value": 1, "periodSeconds": 300}],
+        },
+    });
+    stage.create(web);
+    stage
+}
+
+/// Nothing but the copied histories tells what another replica did.
+fn start(stage: &Stage, identity: &str) -> Process {
+    Process::start(stage, identity, Config { takeover: TakeOver::Off, ..Config::default() })
+}
+
+/// How the leader before ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Never,
+    InOrder,
+    CutOff,
+}
+
+/// The counts of the target, each with when it was first seen, while the load goes up and down again. Two replicas; the
+/// one that leads ends at this time, if it does.
+async fn course(end: End, at: f64) -> Vec<(i64, f64)> {
+    let stage = stage();
+    let mut leader = Some(start(&stage, "a"));
+    stage.until("a leads", 5.0, |stage| stage.hpa("web")["status"]["desiredReplicas"] == 4).await;
+    let standby = start(&stage, "b");
+    let mut counts = vec![(4, 0.0)];
+    let mut ended = None;
+    while stage.now() < Duration::from_secs(2400) {
+        let now = stage.now().as_secs_f64();
+        stage.external("queue", if (60.0..800.0).contains(&now) { "90" } else { "20" });
+        if now >= at
+            && end != End::Never
+            && let Some(leader) = leader.take()
+        {
+            ended = Some(tokio::spawn(async move {
+                if end == End::InOrder {
+                    assert!(leader.end().await <= Duration::from_secs(2));
+                } else {
+                    leader.cut_off();
+                    leader.dies().await;
+                }
+            }));
+        }
+        let count = stage.replicas("web");
+        if counts.last().is_none_or(|(last, _)| *last != count) {
+            counts.push((count, now));
+        }
+        stage.pass(0.5).await;
+    }
+    if let Some(ended) = ended {
+        ended.await.unwrap();
+    }
+    for process in leader.into_iter().chain([standby]) {
+        process.end().await;
+    }
+    counts
+}
+
+/// No more pods than the rates allow were added or removed within any five minutes.
+fn keeps_rates(counts: &[(i64, f64)]) -> Result<(), String> {
+    let steps: Vec<_> = counts.windows(2).map(|pair| (pair[1].0 - pair[0].0, pair[1].1)).collect();
+    for (_, from) in &steps {
+        let within = steps.iter().filter(|(_, at)| at >= from && *at < from + PERIOD - 1.0);
+        let (mut up, mut down) = (0, 0);
+        for (step, _) in within {
+            up += (*step).max(0);
+            down += (-*step).max(0);
+        }
+        if up > 2 || down > 1 {
+            return Err(format!("{up} up and {down} down within five minutes from {from}: {counts:?}"));
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_takes_over_decides_as_if_nothing_had_happened() {
+    let undisturbed = course(End::Never, 0.0).await;
+    keeps_rates(&undisturbed).unwrap();
+    let values = |counts: &[(i64, f64)]| counts.iter().map(|(count, _)| *count).collect::<Vec<_>>();
+    assert_eq!(values(&undisturbed), [4, 6, 8, 9, 8, 7, 6, 5, 4]);
+    // While it waits for its rate, while it waits for its window, and between two steps down.
+    for at in [90.0, 200.0, 790.0, 900.0, 1250.0] {
+        for (end, gap) in [(End::InOrder, 2.0), (End::CutOff, 17.0)] {
+            let disturbed = course(end, at).await;
+            keeps_rates(&disturbed).unwrap();
+            assert_eq!(values(&disturbed), values(&undisturbed), "{end:?} at {at}: {disturbed:?}");
+            for ((_, one), (_, other)) in undisturbed.iter().zip(&disturbed) {
+                assert!((one - other).abs() <= SYNC + gap, "{end:?} at {at}: {undisturbed:?}, {disturbed:?}");
+            }
+        }
+    }
+}
+
+/// What a process remembers of the HPA, as it tells.
+async fn remembered(stage: &Stage, process: &Process) -> Value {
+    let page = stage.network.page(process.address, "/decisions/shop/web").await.unwrap();
+    serde_json::from_slice::<Value>(&page).unwrap()["history"].take()
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_planned_hand_over_nothing_is_forgotten_and_nothing_in_doubt() {
+    let stage = stage();
+    let leader = start(&stage, "a");
+    stage.until("a leads", 5.0, |stage| stage.hpa("web")["status"]["desiredReplicas"] == 4).await;
+    stage.external("queue", "90");
+    stage.until("a scales", 20.0, |stage| stage.replicas("web") == 6).await;
+    let standby = start(&stage, "b");
+    stage.pass(40.0).await;
+    let before = remembered(&stage, &leader).await;
+    let syncs = stage.syncs("web").len();
+    leader.end().await;
+    stage.until("b leads", 2.0, |stage| stage.syncs("web").len() > syncs).await;
+    stage.pass(0.1).await;
+    let mut after = remembered(&stage, &standby).await;
+    // One sync of its own.
+    let own = after["recommendations"].as_array_mut().unwrap().pop().unwrap();
+    assert_eq!(own["replicas"], 9);
+    assert_eq!(after, before);
+    standby.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rescale_that_nobody_could_copy_any_more_still_counts_against_the_rate() {
+    let stage = stage();
+    let leader = start(&stage, "a");
+    stage.until("a leads", 5.0, |stage| stage.hpa("web")["status"]["desiredReplicas"] == 4).await;
+    let standby = start(&stage, "b");
+    stage.pass(5.0).await;
+    stage.external("queue", "90");
+    while stage.replicas("web") != 6 {
+        stage.pass(0.01).await;
+    }
+    let rescaled = stage.now();
+    leader.cut_off();
+    let dies = tokio::spawn(leader.dies());
+    let syncs = stage.syncs("web").len();
+    stage.until("b leads", 20.0, |stage| stage.syncs("web").len() > syncs).await;
+    stage.until("b scales", 600.0, |stage| stage.replicas("web") > 6).await;
+    let waited = (stage.now() - rescaled).as_secs_f64();
+    assert_eq!(stage.replicas("web"), 8);
+    assert!((PERIOD..=PERIOD + SYNC + 2.0).contains(&waited), "{waited}");
+    dies.await.unwrap();
+    standby.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_hpa_that_is_gone_leaves_nothing_with_whoever_takes_over() {
+    let stage = stage();
+    stage.target("api", 2);
+    stage.create(hpa("api", &[external("queue", "10")]));
+    let uid = stage.hpa("api")["metadata"]["uid"].as_str().unwrap().to_owned();
+    let leader = start(&stage, "a");
+    stage.until("a leads", 5.0, |stage| stage.hpa("api")["status"]["desiredReplicas"] == 4).await;
+    let standby = start(&stage, "b");
+    stage.pass(5.0).await;
+    let tells = async |process: &Process| {
+        let page = stage.network.page(process.address, "/history").await.unwrap();
+        page.windows(uid.len()).any(|bytes| bytes == uid.as_bytes())
+    };
+    assert!(tells(&leader).await);
+    stage.cluster.delete(crate::support::HPAS, SHOP, "api").unwrap();
+    stage.pass(1.0).await;
+    assert!(!tells(&leader).await);
+    leader.end().await;
+    stage.pass(5.0).await;
+    assert!(!tells(&standby).await);
+    standby.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_shows_another_certificate_is_not_believed_and_the_standby_leads_all_the_same() {
+    let stage = stage();
+    let leader = start(&stage, "a");
+    stage.until("a leads", 5.0, |stage| stage.hpa("web")["status"]["desiredReplicas"] == 4).await;
+    stage.network.forge(leader.address);
+    let standby = start(&stage, "b");
+    stage.pass(30.0).await;
+    let text = standby.telemetry.render();
+    assert!(!text.contains("concertina_history_age_seconds{"), "{text}");
+    assert!(!text.contains(r#"concertina_history_pulls_total{result="ok"}"#), "{text}");
+    assert!(text.contains(r#"concertina_history_pulls_total{result="unreachable"}"#), "{text}");
+    let syncs = stage.syncs("web").len();
+    leader.end().await;
+    stage.until("b leads", 2.0, |stage| stage.syncs("web").len() > syncs).await;
+    standby.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_has_what_is_a_second_old_and_says_how_old_its_copy_is() {
+    let stage = stage();
+    let leader = start(&stage, "a");
+    stage.until("a leads", 5.0, |stage| stage.hpa("web")["status"]["desiredReplicas"] == 4).await;
+    let standby = start(&stage, "b");
+    stage.pass(30.0).await;
+    let age = |process: &Process| {
+        let text = process.telemetry.render();
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("concertina_history_age_seconds{name=\"concertina\"} "));
+        line.map(|age| age.parse::<f64>().unwrap())
+    };
+    assert!(age(&standby).is_some_and(|age| age <= 1.0), "{:?}", age(&standby));
+    assert_eq!(age(&leader), None);
+    let refused = stage.network.page(standby.address, "/history").await.unwrap_err().to_string();
+    assert!(refused.contains("503") && refused.contains("does not lead"), "{refused}");
+    leader.end().await;
+    stage.pass(2.0).await;
+    assert_eq!(age(&standby), None);
+    standby.end().await;
+}
