@@ -25,6 +25,9 @@ mod judge;
 mod ledger;
 #[path = "simulation/memory.rs"]
 mod memory;
+#[path = "support/network.rs"]
+#[expect(dead_code, reason = "some of it is for other tests")]
+mod network;
 #[path = "simulation/plan.rs"]
 mod plan;
 #[path = "simulation/plans/mod.rs"]
@@ -41,6 +44,8 @@ mod run;
 mod seeds;
 #[path = "simulation/shrink.rs"]
 mod shrink;
+#[path = "simulation/tie.rs"]
+mod tie;
 #[path = "simulation/trial.rs"]
 mod trial;
 #[path = "simulation/way.rs"]

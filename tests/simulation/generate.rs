@@ -33,6 +33,7 @@ fn scene(seed: u64) -> Scene {
     Scene {
         processes,
         election: processes > 1 || dice.percent(50),
+        checkpoint: dice.percent(30),
         hpas: (0..count).map(|_| hpa(&mut dice, crowd)).collect(),
         tolerance: dice.pick(&[0.1, 0.1, 0.0]),
         downscale: SECOND * dice.pick(&[0, 30, 60, 120, 300]),
@@ -240,7 +241,7 @@ fn class(kind: FaultKind, dice: &mut Dice) -> Class {
 fn amount(kind: FaultKind, dice: &mut Dice) -> u64 {
     match kind {
         FaultKind::MetricsSlow => dice.between(2_000, 60_000),
-        FaultKind::Slow | FaultKind::WatchLate => dice.between(100, 20_000),
+        FaultKind::Slow | FaultKind::WatchLate | FaultKind::PeerSlow => dice.between(100, 20_000),
         // Less than an hour back, or an hour ahead.
         FaultKind::ClockJump => dice.pick(&[0, 3_590, 3_610, 7_200]),
         FaultKind::ClockDrift => dice.pick(&[0, 45_000, 55_000, 100_000]),

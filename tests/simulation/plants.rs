@@ -61,6 +61,8 @@ plants! {
     StaleScale: "stale-scale",
     /// What is remembered ages by an hour every few minutes.
     Forgetful: "forgetful",
+    /// Whoever leads next learns nothing of what was.
+    HistoryLost: "history-lost",
     /// A metrics answer that broke off counts as far as it came.
     HalfIsWhole: "half-is-whole",
 }
@@ -82,6 +84,7 @@ impl Plant {
             Self::WatchFromNow => &[K::WatchCut],
             Self::RequestStorm => &[K::Storm, K::Partition],
             Self::HalfIsWhole => &[K::MetricsCut],
+            Self::HistoryLost => &[K::Restart, K::CrashBefore, K::CrashAfter],
             _ => &[],
         }
     }
