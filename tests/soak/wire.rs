@@ -79,7 +79,6 @@ async fn ten_minutes_over_tcp_take_no_more_and_more_memory() {
         identity: "soak".to_owned(),
         link: None,
         observers: Vec::new(),
-        link: None,
     };
     let stop = CancellationToken::new();
     let (counted, stopped) = (telemetry.clone(), stop.clone());
