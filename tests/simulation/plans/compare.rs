@@ -147,6 +147,16 @@ fn parts(path: &str, one: &Value, other: &Value) -> Vec<(String, String, String)
     }
 }
 
+/// Whether a target that was scaled to 0 when the process died is still there, and its HPA takes it for paused.
+pub(crate) fn stays_paused(expected: &Run<'_>, got: &Run<'_>, fault: Fault, struck: Duration) -> bool {
+    let dies = matches!(fault, Fault::DiesBefore(_) | Fault::DiesAfter(_));
+    let in_hand = |write: &&Write| write.to == 0 && write.at.abs_diff(struck) <= IN_HAND;
+    dies && expected.writes.iter().filter(in_hand).any(|write| {
+        let stays = got.outcome.counts.get(&write.path) == Some(&0);
+        stays && expected.outcome.counts.get(&write.path) != Some(&0)
+    })
+}
+
 /// The counts that were written, by target, in order.
 fn steps(writes: &[Write]) -> String {
     let mut steps: BTreeMap<&str, Vec<i64>> = BTreeMap::new();

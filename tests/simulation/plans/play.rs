@@ -6,7 +6,7 @@ use std::time::Duration;
 use concertina::api::client::{ClientOptions, Clients};
 use concertina::app::{Surroundings, client_options, run_with};
 use concertina::cli::Config;
-use concertina::cli::config::{Election, Serving};
+use concertina::cli::config::{Election, HistoryCheckpoint, Serving};
 use concertina::clock::{SharedClock, VirtualClock};
 use concertina::telemetry::metrics::Metrics;
 use hyper_util::rt::TokioIo;
@@ -154,6 +154,7 @@ fn config(scenario: &Scenario) -> Config {
         serving: Serving { port: 0, ..Serving::default() },
         election: (scenario.replicas > 1).then(Election::default),
         takeover: scenario.takeover,
+        history_checkpoint: scenario.checkpoint.then(HistoryCheckpoint::default),
         ..Config::default()
     };
     config.settings.downscale_stabilization = Duration::from_secs(scenario.window);
@@ -202,7 +203,7 @@ async fn live(way: Arc<Way>, clock: &SharedClock, config: Config, stop: Cancella
         clock: Arc::clone(clock),
         identity: way.process.clone(),
         observers: Vec::new(),
-        link: None,
+        link: Some(way.ground.network.join(&way.dead)),
     };
     let stopped = stop.clone();
     let running =

@@ -14,6 +14,8 @@ pub(crate) struct Scenario {
     /// `--horizontal-pod-autoscaler-downscale-stabilization`, in seconds.
     pub(crate) window: u64,
     pub(crate) takeover: TakeOver,
+    /// `--history-checkpoint`.
+    pub(crate) checkpoint: bool,
     /// What there is before the controller starts.
     pub(crate) begin: Vec<Change>,
     pub(crate) steps: Vec<Step>,
