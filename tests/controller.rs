@@ -12,6 +12,8 @@ mod support;
 
 #[path = "controller/bad_objects.rs"]
 mod bad_objects;
+#[path = "controller/checkpoint.rs"]
+mod checkpoint;
 #[path = "controller/counts.rs"]
 mod counts;
 #[path = "controller/decisions.rs"]

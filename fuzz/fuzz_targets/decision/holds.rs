@@ -74,7 +74,7 @@ impl Sync<'_> {
         }
         assert!(count >= 0 || count == max || count == min, "{count} of {min} to {max}");
         if count == 0 && decision.current() > 0 {
-            assert!(min == 0 || max == 0 || min > max, "down to 0 of {min} to {max}");
+            assert!(min <= 0 || max == 0 || min > max, "down to 0 of {min} to {max}");
         }
     }
 

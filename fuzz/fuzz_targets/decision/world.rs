@@ -305,13 +305,13 @@ fn pods(u: &mut Unstructured<'_>, now: Timestamp) -> Result<Vec<Arc<Pod>>> {
                 ready: if usual {
                     Some(ReadyCondition {
                         status: ConditionStatus::True,
-                        since: Some(now - SignedDuration::from_hours(1)),
+                        since: Some(after(now, SignedDuration::from_hours(-1))),
                     })
                 } else {
                     ready(u, now)?
                 },
                 start_time: if usual {
-                    Some(now - SignedDuration::from_hours(2))
+                    Some(after(now, SignedDuration::from_hours(-2)))
                 } else if u.ratio(1, 6_u8)? {
                     None
                 } else {

@@ -20,6 +20,8 @@ use super::scenario::{Change, Scenario};
 use super::way::{Fault, Ground, Log, Way};
 use super::world::{EPOCH, World};
 
+/// So much later than their round seconds steps come: between the syncs, which are at round seconds.
+const ASIDE: Duration = Duration::from_millis(2500);
 /// How long a new process takes to be there.
 const RESTART: Duration = Duration::from_secs(2);
 /// Until another replica leads: the Lease runs out, and is tried for again.
@@ -74,6 +76,7 @@ async fn direct(
     mut healing: Healing<'_>,
     longer: Duration,
 ) {
+    sleep(ASIDE).await;
     for step in &scenario.steps {
         sleep(Duration::from_secs(step.after)).await;
         if !step.abrupt {

@@ -19,7 +19,6 @@ pub(crate) struct Scenario {
     pub(crate) steps: Vec<Step>,
     /// Seconds after the last step.
     pub(crate) rest: u64,
-    /// Which counts a target passes through depends on when a step meets a window, so only the last one is compared.
     pub(crate) counts: Counts,
 }
 
@@ -28,7 +27,7 @@ pub(crate) struct Scenario {
 pub(crate) enum Counts {
     /// Every count that was ever written, in order.
     All,
-    /// The last one: a step meets a window or a period that a fault moves.
+    /// The last one: a step meets a window or a period that a fault moves, or the order of the first syncs decides.
     Last,
 }
 
