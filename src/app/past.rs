@@ -42,7 +42,8 @@ impl Past {
         controller: &Arc<Controller>,
         inheritance: Inheritance,
     ) -> Option<Running> {
-        restore(controller, &self.reads, self.namespaces.as_ref(), self.checkpoint.as_mut(), inheritance).await;
+        restore(controller, &self.reads, self.namespaces.as_ref(), self.checkpoint.as_mut(), inheritance)
+            .await;
         self.checkpoint.map(|checkpoint| checkpoint.start(Arc::clone(controller)))
     }
 }

@@ -12,8 +12,8 @@ use futures::future::{join, join_all};
 use jiff::{SignedDuration, Timestamp};
 
 use super::checkpoint::{Checkpoint, Entry, Shard, read_entry};
-use super::replica::Inheritance;
 use super::rebuild::{self, EventsError, Rescales};
+use super::replica::Inheritance;
 use crate::api::client::Client;
 use crate::controller::Controller;
 use crate::store::HpaRecord;
@@ -44,7 +44,8 @@ pub async fn restore(
     let mut restored = Restored::default();
     let mut hpas: Vec<_> = controller.hpas.all().into_values().collect();
     hpas.retain(|hpa| {
-        inheritance != Inheritance::HandedOver && controller.histories.get(&hpa.uid).recommendations.is_empty()
+        inheritance != Inheritance::HandedOver
+            && controller.histories.get(&hpa.uid).recommendations.is_empty()
     });
 
     if let Some(checkpoint) = &mut checkpoint {

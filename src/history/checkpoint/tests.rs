@@ -11,6 +11,7 @@ use crate::app::Parts;
 use crate::cli::Config;
 use crate::clock::VirtualClock;
 use crate::embedded::Cluster;
+use crate::history::replica::Inheritance;
 use crate::history::{Restored, restore};
 use crate::store::{HpaRecord, Key};
 
@@ -56,7 +57,7 @@ impl World {
 
     async fn restored(&self, controller: &Controller) -> Restored {
         let mut checkpoint = self.checkpoint();
-        restore(controller, &self.clients.watch, None, Some(&mut checkpoint)).await
+        restore(controller, &self.clients.watch, None, Some(&mut checkpoint), Inheritance::Nothing).await
     }
 
     /// How many bytes each ConfigMap holds.
@@ -187,7 +188,8 @@ async fn what_one_config_map_cannot_hold_goes_into_two_and_back_into_one() {
     assert!(world.sizes()[1] > 1000);
     let after = world.controller(100);
     let mut checkpoint = world.checkpoint();
-    let restored = restore(&after, &world.clients.watch, None, Some(&mut checkpoint)).await;
+    let restored =
+        restore(&after, &world.clients.watch, None, Some(&mut checkpoint), Inheritance::Nothing).await;
     assert_eq!(restored.exact, 100);
     checkpoint.save(&after.histories, false).await.unwrap();
     let sizes = world.sizes();
