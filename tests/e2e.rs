@@ -59,6 +59,8 @@ mod process;
 mod replication;
 #[path = "e2e/rest.rs"]
 mod rest;
+#[path = "e2e/restart.rs"]
+mod restart;
 #[path = "e2e/rule_scenarios.rs"]
 mod rule_scenarios;
 #[path = "e2e/serving.rs"]

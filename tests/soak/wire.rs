@@ -77,8 +77,8 @@ async fn ten_minutes_over_tcp_take_no_more_and_more_memory() {
         server: "http://127.0.0.1/".to_owned(),
         clock: Arc::new(SystemClock),
         identity: "soak".to_owned(),
-        observers: Vec::new(),
         link: None,
+        observers: Vec::new(),
     };
     let stop = CancellationToken::new();
     let (counted, stopped) = (telemetry.clone(), stop.clone());

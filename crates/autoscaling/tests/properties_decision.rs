@@ -93,7 +93,7 @@ fn check_steps(world: &World, proposal: i32, explanation: &Explanation, case: im
     let (min, max) = (world.min, world.workload.spec.max_replicas);
     let stabilized = explanation.stabilization.as_ref().unwrap();
     let limit = explanation.limit.as_ref().unwrap();
-    let counted = if world.remembers_nothing() { vec![(0, current)] } else { world.recommended.clone() };
+    let counted = if world.recommended_nothing() { vec![(0, current)] } else { world.recommended.clone() };
     let Some((up, down)) = &world.rules else {
         let window = i64::try_from(world.workload.settings.downscale_stabilization.as_nanos()).unwrap();
         assert_eq!(stabilized.after, highest_of_window(proposal, &counted, window), "{}", case());
@@ -140,7 +140,7 @@ fn check_conclusion(world: &World, decision: autoscaling::Decision, count: i32, 
     let fails = matches!(decision.verdict(), Verdict::NoCount(_));
     let outcome = if rescales { WriteOutcome::Done } else { WriteOutcome::NotNeeded };
     let workload = &world.workload;
-    let concluded = conclude(&workload.hpa(), decision, &outcome, &world.history, &workload.settings, NOW);
+    let concluded = conclude(&workload.hpa(), decision, &outcome, &workload.settings, NOW);
     let action = if rescales { Action::between(workload.current, count) } else { Action::None };
     assert_eq!(concluded.action, action, "{}", case());
     if !fails {

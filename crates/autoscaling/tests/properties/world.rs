@@ -129,10 +129,7 @@ impl World {
         let events = |up: bool| {
             let of_direction = rescaled.iter().filter(|(_, change)| (*change > 0) == up);
             of_direction
-                .map(|&(age, change)| ScaleEvent {
-                    at: aged(age),
-                    change: i32::try_from(change.abs()).unwrap(),
-                })
+                .map(|&(age, change)| ScaleEvent::new(aged(age), i32::try_from(change.abs()).unwrap()))
                 .collect()
         };
         let recommendations =
@@ -267,8 +264,8 @@ impl World {
         }
     }
 
-    pub(crate) fn remembers_nothing(&self) -> bool {
-        self.recommended.is_empty() && self.rescaled.is_empty()
+    pub(crate) fn recommended_nothing(&self) -> bool {
+        self.recommended.is_empty()
     }
 
     /// The longest stabilization window in nanoseconds.
