@@ -252,7 +252,8 @@ async fn sync_until(
     let controller = &assembly.controller;
     let checkpoint = match past.map(|past| stop.run_until_cancelled(past.begin(controller, inheritance))) {
         None => None,
-        Some(begun) => match begun.await {
+        // On the heap: it is long over while the syncs run.
+        Some(begun) => match Box::pin(begun).await {
             Some(checkpoint) => checkpoint,
             // What was not learned, the next leader has to.
             None => return false,

@@ -14,7 +14,7 @@ use crate::stage::{Autoscaler, Stage};
 use crate::world::{APP, SOON, World};
 
 /// How long the window and the rate reach back.
-const REACH: Duration = Duration::from_secs(60);
+const REACH: Duration = Duration::from_mins(1);
 /// What clocks and looks may differ.
 const SLACK: Duration = Duration::from_secs(3);
 
@@ -74,18 +74,18 @@ async fn play(
 
     world.cpu("grows", 500);
     world.replicas_become(&world.deployments("grows"), 4).await?;
-    let grown = Instant::now();
+    let scaled = Instant::now();
     // The last high recommendation is at most a second younger than this.
     world.cpu("shrinks", 50);
     sleep(Duration::from_secs(2)).await;
     let signalled = now();
     replicas.get(leader)?.signal(signal)?;
     // Something for the next one to write.
-    world.cpu("shrinks", 60);
+    world.cpu("shrinks", 44);
     let took = replicas.acts(stage, next, Some(signalled)).await?;
     eprintln!("{round}: {next} acts after {took:.1?}");
 
-    let quiet = (grown + REACH).checked_sub(SLACK).unwrap_or(grown);
+    let quiet = (scaled + REACH).checked_sub(SLACK).unwrap_or(scaled);
     let left = quiet.saturating_duration_since(Instant::now());
     ensure(left > Duration::from_secs(20), || format!("only {left:?} are left to look at"))?;
     let (grows, shrinks) = (world.deployments("grows"), world.deployments("shrinks"));

@@ -209,7 +209,7 @@ impl Follower {
             self.told = false;
             tracing::warn!(
                 %error,
-                "the leader's histories cannot be copied: if it ends now, its last recommendations are not known here"
+                "the leader's histories cannot be copied: what comes after the last copy is not known here"
             );
         } else {
             tracing::debug!(%error, "the leader's histories cannot be copied");
