@@ -250,7 +250,7 @@ impl Judge {
     fn rates_hold(&mut self, entry: &Entry, now: Duration) -> Finding {
         let (hpa, to) = rescale(entry)?;
         let from = entry.before?;
-        if now < self.rates_doubtful_until || self.standing(entry)?.scales[hpa].conflicted {
+        if now < self.rates_doubtful_until || self.standing(entry)?.scales[hpa].again {
             return None;
         }
         let rescales = self.hpas[hpa].counted((entry.process, entry.life));
