@@ -14,6 +14,8 @@ mod support;
 mod bad_objects;
 #[path = "controller/breaker.rs"]
 mod breaker;
+#[path = "controller/checkpoint.rs"]
+mod checkpoint;
 #[path = "controller/counts.rs"]
 mod counts;
 #[path = "controller/decisions.rs"]

@@ -28,11 +28,13 @@ fuzz_target!(|input: &[u8]| {
     if let Ok(Invocation::Controller(before)) = read
         && !words.iter().any(|word| word == "--")
     {
-        let Ok(Invocation::Controller(after)) =
+        let Ok(Invocation::Controller(mut after)) =
             Invocation::from_args(words.into_iter().chain([OsString::from("--dry_run=true")]))
         else {
             panic!("a dry run of what runs does not run");
         };
+        assert_eq!(after.serving.given.len(), before.serving.given.len() + usize::from(!was_given(&before)));
+        after.serving.given.clone_from(&before.serving.given);
         assert_eq!(*after, Config { dry_run: true, ..*before });
     }
 });
@@ -40,6 +42,10 @@ fuzz_target!(|input: &[u8]| {
 #[cfg(unix)]
 fn word(bytes: &[u8]) -> OsString {
     std::os::unix::ffi::OsStringExt::from_vec(bytes.to_vec())
+}
+
+fn was_given(config: &Config) -> bool {
+    config.serving.given.iter().any(|(name, _)| name == "dry-run")
 }
 
 fn within_bounds(config: &Config) {

@@ -90,6 +90,13 @@ pub static FLAGS: &[Flag] = &[
         "How many of its last decisions are recorded for each HPA and served at /decisions; 0 records none.",
     ),
     own(
+        "history-checkpoint",
+        Kind::Bool,
+        "false",
+        Group::Operation,
+        "Keep what is remembered of HPAs in ConfigMaps beside the Lease, so that a restart of all replicas loses nothing.",
+    ),
+    own(
         "version",
         Kind::Version,
         "false",

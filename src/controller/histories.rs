@@ -127,12 +127,19 @@ impl Histories {
         });
     }
 
-    /// Takes over what another process knew of an HPA. Rescales that the watch has shown here and that are missing
-    /// there stay.
+    /// Takes over what another process knew of an HPA. What is known here and missing there stays: rescales that the
+    /// watch has shown, and what is in doubt.
     pub fn inherit(&self, uid: &Arc<str>, mut known: History) {
         self.change(uid, |history| {
             add_missing(&mut known, Direction::Up, &history.scale_ups);
             add_missing(&mut known, Direction::Down, &history.scale_downs);
+            known.unknown_up = known.unknown_up.max(history.unknown_up);
+            known.unknown_down = known.unknown_down.max(history.unknown_down);
+            known.unsettled = known.unsettled.or(history.unsettled);
+            known.inherited |= history.inherited;
+            if known.recommendations.is_empty() {
+                known.recommendations = std::mem::take(&mut history.recommendations);
+            }
             *history = known;
             true
         });

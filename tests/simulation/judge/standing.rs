@@ -85,7 +85,7 @@ impl Standing {
             (Class::Metrics, Some(hpa)) => {
                 self.scales[hpa].metrics.insert(entry.path.clone(), is_whole);
             }
-            (Class::StatusPut, _) if is_whole => {
+            (Class::StatusPut | Class::HpaGet, _) if is_whole => {
                 self.versions.insert(entry.shown.clone());
             }
             _ => {}
