@@ -33,7 +33,7 @@ use world::World;
 const LOADS: u64 = 8;
 
 fn number(variable: &str, default: u64) -> u64 {
-    std::env::var(variable).map_or(default, |text| text.parse().expect("a whole number"))
+    std::env::var(variable).map_or(default, |text| text.parse().unwrap())
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn one_world(seed: u64) -> u64 {
         let bounded = (min..=max).contains(&count) || stays_at_zero;
         assert!(bounded, "{count} is not in {min}..={max}: {}", case());
         if let (Course::Metrics, Some(proposal)) = (explanation.course, explanation.proposal) {
-            let asked = asked.expect("a proposal without a sample");
+            let asked = asked.unwrap_or_else(|| panic!("a proposal without a sample: {}", case()));
             let expected = i32::try_from(asked.count.clamp(0, i32::MAX.into())).unwrap();
             let one_more = asked.or_one_more && proposal.checked_sub(1) == Some(expected);
             assert!(proposal.max(0) == expected || one_more, "{proposal}, not {expected}: {}", case());

@@ -289,7 +289,7 @@ fn age(random: &mut Random) -> i64 {
 }
 
 fn some_rules(random: &mut Random) -> Rules {
-    let policies = (0..1 + random.below(3))
+    let policies = (0..=random.below(3))
         .map(|_| {
             let seconds = i32::try_from(match random.below(3) {
                 0 => random.within(1, 1800),
