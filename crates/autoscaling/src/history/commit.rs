@@ -171,7 +171,7 @@ impl History {
 
 /// A time moved by a duration; the first or last time there is if that is out of range.
 pub(super) fn moved(at: Timestamp, by: SignedDuration) -> Timestamp {
-    at.checked_add(by).unwrap_or(if by.is_negative() { Timestamp::MIN } else { Timestamp::MAX })
+    at.checked_add(by).unwrap_or_else(|_| if by.is_negative() { Timestamp::MIN } else { Timestamp::MAX })
 }
 
 impl<T: Dated + Copy> Added<T> {
