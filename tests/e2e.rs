@@ -255,6 +255,12 @@ async fn the_built_in_loop_is_waited_for_and_taken_over_from() -> Outcome {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn rates_hold_over_restarts_with_and_without_a_checkpoint() -> Outcome {
+    restart::rates_hold(&Stage::set().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn the_roles_that_are_printed_are_enough_and_not_too_much() -> Outcome {
     identity::roles(&Stage::set().await?).await
 }

@@ -57,6 +57,13 @@ struct Wire<'a> {
     binary_data: Option<BTreeMap<Text<'a>, Text<'a>>>,
 }
 
+/// What is read of the answer to a write: the content is known.
+#[derive(Deserialize)]
+struct Written<'a> {
+    #[serde(borrow)]
+    metadata: &'a RawValue,
+}
+
 impl ConfigMaps {
     /// ConfigMaps whose bytes are under `key`. `timeout` bounds each request.
     pub fn new(client: Client, namespace: &str, key: &'static str, timeout: Duration) -> Self {
@@ -102,12 +109,7 @@ impl ConfigMaps {
         let body = serde_json::to_vec(&body).map_err(|error| unsendable(&error))?;
         let call = Call::send(method, self.path(object), "application/json", body);
         let answer = self.client.bytes(&self.about(call, object.map_or("", |_| name))).await?;
-        #[derive(Deserialize)]
-        struct Answer<'a> {
-            #[serde(borrow)]
-            metadata: &'a RawValue,
-        }
-        let answer: Answer<'_> =
+        let answer: Written<'_> =
             serde_json::from_slice(&answer).map_err(|error| ApiError::Decode(error.into()))?;
         Ok(ConfigMap { metadata: answer.metadata.to_owned(), content: None })
     }

@@ -42,8 +42,9 @@ impl Past {
         controller: &Arc<Controller>,
         inheritance: Inheritance,
     ) -> Option<Running> {
-        restore(controller, &self.reads, self.namespaces.as_ref(), self.checkpoint.as_mut(), inheritance)
-            .await;
+        let (namespaces, checkpoint) = (self.namespaces.as_ref(), self.checkpoint.as_mut());
+        // Apart, because it is large, and done before the first sync.
+        Box::pin(restore(controller, &self.reads, namespaces, checkpoint, inheritance)).await;
         self.checkpoint.map(|checkpoint| checkpoint.start(Arc::clone(controller)))
     }
 }

@@ -66,7 +66,7 @@ impl Rescales {
         self.doubtful.extend(others.doubtful);
     }
 
-    fn add(&mut self, event: &Event<'_>) {
+    fn add(&mut self, event: &Told<'_>) {
         let uid = event.involved_object.uid.to_string();
         match event.rescales() {
             Some(times) => self.by_uid.entry(uid).or_default().extend(times),
@@ -104,7 +104,7 @@ pub async fn read(
         if count > MOST_EVENTS {
             return Err(DecodeError::new(format!("there are more than {MOST_EVENTS} events of rescales")));
         }
-        let event: Event<'_> = serde_json::from_slice(item)?;
+        let event: Told<'_> = serde_json::from_slice(item)?;
         // A server that does not know the field selector would send all.
         if &*event.reason == REASON && &*event.involved_object.kind == KIND {
             rescales.add(&event);
@@ -125,7 +125,7 @@ pub async fn read(
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Event<'a> {
+struct Told<'a> {
     #[serde(borrow)]
     involved_object: Object<'a>,
     #[serde(borrow, default)]
@@ -153,7 +153,7 @@ struct Object<'a> {
     uid: Text<'a>,
 }
 
-impl Event<'_> {
+impl Told<'_> {
     /// The rescales that it stands for; `None` if it does not tell all of them.
     ///
     /// One that repeats an earlier one (the same count for the same reason) raises `count` and moves `lastTimestamp`, so
@@ -163,10 +163,10 @@ impl Event<'_> {
         let to = new_size(&self.message)?;
         let first = self.first_timestamp.or(self.event_time)?;
         let last = self.last_timestamp.unwrap_or(first);
-        match (self.count.unwrap_or(1), &self.series) {
-            (_, Some(_)) => None,
-            (..=1, None) => Some(vec![(last, to)]),
-            (2, None) => Some(vec![(first, to), (last, to)]),
+        match self.count.unwrap_or(1) {
+            _ if self.series.is_some() => None,
+            ..=1 => Some(vec![(last, to)]),
+            2 => Some(vec![(first, to), (last, to)]),
             _ => None,
         }
     }

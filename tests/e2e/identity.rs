@@ -17,12 +17,11 @@ use crate::metrics::Load;
 use crate::outcome::{Context as _, Outcome, ensure, eventually};
 use crate::process::Process;
 use crate::rest::Rest;
-use crate::restart;
 use crate::stage::{self, Autoscaler, DECISION_FLAGS, Stage};
 use crate::world::{APP, SOON, World};
 
-const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
-const BUILT_IN: &str = "system:controller:horizontal-pod-autoscaler";
+pub(crate) const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+pub(crate) const BUILT_IN: &str = "system:controller:horizontal-pod-autoscaler";
 /// Whose requests the audit log keeps; see its policy.
 const BASE_NAMESPACE: &str = "replicas";
 const BASE: &str = "system:serviceaccount:replicas:base";
@@ -44,8 +43,7 @@ pub(crate) async fn roles(stage: &Stage) -> Outcome {
     let bindings = format!("{RBAC}/clusterrolebindings/{BUILT_IN}");
     stage.plane.admin.delete(&bindings).await?;
     tokens(stage).await.context("tokens of the account")?;
-    namespaces(stage).await.context("some namespaces")?;
-    restart::rates_hold(stage).await.context("restarts")
+    namespaces(stage).await.context("some namespaces")
 }
 
 /// The rights of controller-manager.conf suffice, and those that the built-in account has.
