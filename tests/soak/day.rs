@@ -20,8 +20,9 @@ use crate::{HEAP, growth, link};
 /// Between two rounds of the churn.
 const ROUND: Duration = Duration::from_mins(1);
 const DAY: usize = 24 * 60;
-/// Until caches of a fixed size are full and every table has seen its largest.
-const WARM_UP: usize = 4 * 60;
+/// Until the caches of a fixed size are full (those of event correlation take the longest) and every table has seen its
+/// largest.
+const WARM_UP: usize = 14 * 60;
 /// The goal.
 const ALLOWED_PERCENT: f64 = 1.0;
 

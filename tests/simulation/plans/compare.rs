@@ -8,6 +8,8 @@
 //! - events and `lastScaleTime` of the sync in which the process died: what it had not sent yet nobody knows any more;
 //! - the condition `ScaledToZero`, if that sync rescaled: as in the reference only a rescale writes it, so it stays as it was;
 //! - `FailedUpdateStatus` for a conflict: it tells that a change of the HPA met a sync;
+//! - the reason in the text of `SuccessfulRescale` if an event came late: of what is seen late another metric may decide, or
+//!   an older recommendation, for the same count;
 //! - the texts of `SuccessfulRescale` where only the last count is compared.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -107,17 +109,31 @@ pub(crate) fn differences(
         "FailedUpdateStatus" => message.contains("the object has been modified"),
         _ => false,
     };
-    for (told, at) in &one.events {
-        if !other.events.contains_key(told) && !loose(told) && !in_hand(since_start(at)) {
+    let late = matches!(fault, Fault::Late(..));
+    let (known, other) = (comparable(&one.events, late), comparable(&other.events, late));
+    for (told, at) in &known {
+        if !other.contains_key(told) && !loose(told) && !in_hand(since_start(at)) {
             note("event", format!("{told:?}"), "none".to_owned());
         }
     }
-    for told in other.events.keys() {
-        if !one.events.contains_key(told) && !loose(told) {
+    for told in other.keys() {
+        if !known.contains_key(told) && !loose(told) {
             note("event", "none".to_owned(), format!("{told:?}"));
         }
     }
     found
+}
+
+/// Events without what a late view changes by right.
+fn comparable(events: &BTreeMap<Told, String>, late: bool) -> BTreeMap<Told, String> {
+    let comparable = |([object, kind, reason, message], at): (&Told, &String)| {
+        let told = match message.split_once("; reason: ") {
+            Some((size, _)) if late => size,
+            _ => message.as_str(),
+        };
+        ([object.clone(), kind.clone(), reason.clone(), told.to_owned()], at.clone())
+    };
+    events.iter().map(comparable).collect()
 }
 
 /// A status without what only a rescale tells.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use concertina::api::client::{ClientOptions, Clients};
 use concertina::app::{Surroundings, client_options, run_with};
 use concertina::cli::Config;
-use concertina::cli::config::{Election, HistoryCheckpoint, Serving};
+use concertina::cli::config::{Election, HistoryCheckpoint, Serving, TakeOver};
 use concertina::clock::{SharedClock, VirtualClock};
 use concertina::telemetry::metrics::Metrics;
 use hyper_util::rt::TokioIo;
@@ -122,7 +122,9 @@ fn healing(scenario: &Scenario, fault: Option<Fault>) -> Duration {
         Some(Fault::Late(_, delay)) => delay,
     };
     let period = Config::default().sync_period;
-    gone + 3 * period + Duration::from_secs(longest(scenario))
+    // A new process that looks for another controller first writes later.
+    let looks = if scenario.takeover == TakeOver::Wait { 4 * period } else { Duration::ZERO };
+    gone + looks + 3 * period + Duration::from_secs(longest(scenario))
 }
 
 /// The longest window or policy period, in seconds.
