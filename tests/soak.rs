@@ -15,6 +15,9 @@ mod churn;
 mod day;
 #[path = "support/link.rs"]
 mod link;
+#[path = "support/network.rs"]
+#[allow(dead_code, reason = "other tests use the rest of it")]
+mod network;
 #[path = "soak/wire.rs"]
 mod wire;
 

@@ -11,14 +11,15 @@ mod plant;
 mod world;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arbitrary::{Result, Unstructured};
-use autoscaling::history::History;
+use autoscaling::history::{History, Rescaled};
 use autoscaling::{Answers, Hpa, Plan, Verdict, WriteOutcome, conclude, decide, plan};
 use libfuzzer_sys::fuzz_target;
 
 use self::holds::{Rescale, Sync};
-use self::world::{Step, World};
+use self::world::{Before, Step, World};
 
 fuzz_target!(|bytes: &[u8]| {
     // Bytes that end too early end the story, not the check of what was told so far.
@@ -28,6 +29,7 @@ fuzz_target!(|bytes: &[u8]| {
 fn play(u: &mut Unstructured<'_>) -> Result<()> {
     let mut world = world::world(u)?;
     let (mut history, mut rescales) = (History::default(), Vec::<Rescale>::new());
+    let mut rebuilt = false;
     let (mut now, mut replicas) = (world.begin, world::count(u)?);
     for _ in 0..u.int_in_range(1..=5_u8)? {
         let step = world::step(u, &world, now)?;
@@ -38,11 +40,28 @@ fn play(u: &mut Unstructured<'_>) -> Result<()> {
             }
             replicas = count;
         }
-        if step.now < now {
+        // A period between syncs is the same for all of them, and is what a history is rebuilt by.
+        let apart = match step.before {
+            Before::Restart { apart } => Duration::from_secs(apart.into()),
+            _ => Duration::ZERO,
+        };
+        if step.now < now || step.now.duration_since(now).unsigned_abs() < apart {
             rescales.clear();
         }
         now = step.now;
-        replicas = sync(u, &mut world, &step, &mut history, &mut rescales, replicas)?;
+        match step.before {
+            Before::Nothing => {}
+            Before::FailOver => {
+                history = History::decode(&history.encode()).expect("what is written can be read").inherit()
+            }
+            Before::Restart { .. } => {
+                rebuilt = true;
+                let told: Vec<Rescaled> =
+                    rescales.iter().map(|one| Rescaled { at: world::whole(one.at), to: one.to }).collect();
+                history = History::rebuilt(&world.status, &told, apart, now);
+            }
+        }
+        replicas = sync(u, &mut world, &step, &mut history, &mut rescales, replicas, rebuilt)?;
         if u.is_empty() {
             break;
         }
@@ -58,13 +77,14 @@ fn sync(
     history: &mut History,
     rescales: &mut Vec<Rescale>,
     last: i32,
+    rebuilt: bool,
 ) -> Result<i32> {
     let World { settings, spec, status, generation, .. } = &*world;
     let hpa = Hpa { namespace: "shop", name: "web", generation: *generation, spec, status };
     let plan: Plan = plan(&hpa, step.scale(last), |_| step.overlap.clone(), settings);
     let answers = Answers { metrics: step.answers(plan.queries()), pods: &step.pods };
     let decision = decide(&hpa, &plan, &answers, history, settings, step.now);
-    let sync = Sync { world, step, history, rescales, answers: &answers };
+    let sync = Sync { world, step, history, rescales, rebuilt, answers: &answers };
 
     sync.told(&decision);
     sync.the_same_again(&plan, &decision);
@@ -78,18 +98,24 @@ fn sync(
         _ => WriteOutcome::NotNeeded,
     };
     let (verdict, current) = (decision.verdict().clone(), decision.current());
-    let conclusion = conclude(&hpa, decision, &outcome, history, settings, step.now);
+    let conclusion = conclude(&hpa, decision, &outcome, settings, step.now);
     sync.concluded(&conclusion);
 
+    let done = match outcome {
+        WriteOutcome::Done => true,
+        WriteOutcome::Unknown(_) => step.done,
+        _ => false,
+    };
     let stands = match verdict {
-        Verdict::Rescale { to, .. } if outcome == WriteOutcome::Done => {
-            rescales.push(Rescale { at: step.now, change: i64::from(to) - i64::from(current) });
+        Verdict::Rescale { to, .. } if done => {
+            rescales.push(Rescale { at: step.now, change: i64::from(to) - i64::from(current), to });
             to
         }
         Verdict::NoScale => last,
         _ => current,
     };
     history.commit(&conclusion.changes);
+    assert_eq!(History::decode(&history.encode()).as_ref(), Ok(&*history));
     if let Some(status) = conclusion.status {
         world.status = status;
     }

@@ -60,39 +60,60 @@ pub(super) fn said(body: &[u8]) -> Option<String> {
 #[derive(Debug)]
 pub(super) struct Lines {
     body: Incoming,
-    buffer: BytesMut,
-    /// How much of the buffer is known to hold no line end.
-    searched: usize,
+    arrived: LineBuffer,
     limit: usize,
 }
 
 impl Lines {
     /// Lines of at most `limit` bytes.
     pub(super) fn new(body: Incoming, limit: usize) -> Self {
-        Self { body, buffer: BytesMut::new(), searched: 0, limit }
+        Self { body, arrived: LineBuffer::default(), limit }
     }
 
     /// The next line that is not empty, without its end. `None`: the server ended the watch. A last line that breaks
     /// off is dropped, as the connection has ended anyway.
     pub(super) async fn next(&mut self) -> Result<Option<BytesMut>, ApiError> {
         loop {
-            let unsearched = self.buffer.get(self.searched..).unwrap_or_default();
-            if let Some(at) = unsearched.iter().position(|byte| *byte == b'\n') {
-                let line = self.buffer.split_to(self.searched + at);
-                self.buffer.advance(1);
-                self.searched = 0;
-                if line.trim_ascii().is_empty() {
-                    continue;
-                }
+            if let Some(line) = self.arrived.next() {
                 return Ok(Some(line));
             }
-            self.searched = self.buffer.len();
-            if self.searched > self.limit {
+            if self.arrived.searched > self.limit {
                 return Err(ApiError::TooLarge { limit: self.limit });
             }
             match chunk(&mut self.body).await? {
-                Some(data) => self.buffer.extend_from_slice(&data),
+                Some(data) => self.arrived.push(&data),
                 None => return Ok(None),
+            }
+        }
+    }
+}
+
+/// Bytes as they arrive, cut into lines.
+#[derive(Debug, Default)]
+pub(super) struct LineBuffer {
+    bytes: BytesMut,
+    /// How many of the bytes are known to hold no line end.
+    searched: usize,
+}
+
+impl LineBuffer {
+    pub(super) fn push(&mut self, piece: &[u8]) {
+        self.bytes.extend_from_slice(piece);
+    }
+
+    /// The next line that is complete and not empty, without its end.
+    pub(super) fn next(&mut self) -> Option<BytesMut> {
+        loop {
+            let unsearched = self.bytes.get(self.searched..).unwrap_or_default();
+            let Some(at) = unsearched.iter().position(|byte| *byte == b'\n') else {
+                self.searched = self.bytes.len();
+                return None;
+            };
+            let line = self.bytes.split_to(self.searched + at);
+            self.bytes.advance(1);
+            self.searched = 0;
+            if !line.trim_ascii().is_empty() {
+                return Some(line);
             }
         }
     }

@@ -15,7 +15,7 @@ const MAX_ITEM: usize = 16 << 20;
 /// What surrounds the items of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Envelope {
+pub(in crate::api) struct Envelope {
     /// `kind`.
     pub(super) kind: String,
     /// `apiVersion`.

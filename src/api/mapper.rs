@@ -173,6 +173,11 @@ impl Mapper {
         Self { client, groups: Mutex::default() }
     }
 
+    /// How many groups something is remembered of.
+    pub fn known_groups(&self) -> usize {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     /// The resources of the group that have the kind, in any of its versions, each at the preferred version that has it.
     /// Never empty.
     pub async fn mappings(&self, group: &str, kind: &str) -> Result<Arc<[Mapping]>, MapError> {

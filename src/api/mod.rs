@@ -7,7 +7,7 @@
 //! | request | made by | RBAC: verb, resource |
 //! |---|---|---|
 //! | `GET /api`, `/apis/{group}`, `/apis/{group}/{version}` | [`mapper`], [`metrics`] | none (discovery) |
-//! | `GET …/horizontalpodautoscalers` (cluster-wide, or of one namespace), with `watch` | [`watch`] | list, watch `horizontalpodautoscalers.autoscaling` |
+//! | `GET …/horizontalpodautoscalers` (cluster-wide, or of one namespace), with `watch`; of one name after a lost answer or a conflict | [`watch`], [`status`] | list, watch `horizontalpodautoscalers.autoscaling` |
 //! | `GET /api/v1/pods` (cluster-wide, or of one namespace), with `watch` | [`watch`] | list, watch `pods` |
 //! | `GET …/{resource}/{name}/scale` | [`scale`] | get `*/scale` |
 //! | `PUT …/{resource}/{name}/scale` | [`scale`] | update `*/scale` |
@@ -45,6 +45,8 @@ pub mod events;
 #[cfg(feature = "tools")]
 pub mod forward;
 mod fresh;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub mod gate;
 mod items;
 pub mod jitter;

@@ -48,6 +48,18 @@ struct Body<'a> {
     status: &'a Status,
 }
 
+/// What is sent.
+pub(super) fn body(target: StatusTarget<'_>, status: &Status) -> Result<Vec<u8>, ApiError> {
+    let body = Body {
+        kind: "HorizontalPodAutoscaler",
+        api_version: "autoscaling/v2",
+        metadata: target.metadata,
+        spec: target.spec,
+        status,
+    };
+    serde_json::to_vec(&body).map_err(|error| ApiError::Request(error.to_string()))
+}
+
 impl Statuses {
     /// `field_manager` is recorded by the server as the one who wrote the status.
     pub fn new(client: Client, field_manager: impl Into<String>) -> Self {
@@ -56,14 +68,7 @@ impl Statuses {
 
     /// Writes a status and gives the new resourceVersion.
     pub async fn put(&self, target: StatusTarget<'_>, status: &Status) -> Result<String, ApiError> {
-        let body = Body {
-            kind: "HorizontalPodAutoscaler",
-            api_version: "autoscaling/v2",
-            metadata: target.metadata,
-            spec: target.spec,
-            status,
-        };
-        let body = serde_json::to_vec(&body).map_err(|error| ApiError::Request(error.to_string()))?;
+        let body = body(target, status)?;
         let path = [
             "apis",
             "autoscaling",

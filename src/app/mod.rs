@@ -33,8 +33,8 @@ use crate::cli::Config;
 use crate::clock::SharedClock;
 use crate::controller::Observers;
 use crate::election;
-use crate::history::replica::Source;
 use crate::history::replica::link::{Link, Served};
+use crate::history::replica::{Inheritance, Source};
 use crate::permissions;
 use crate::serve::{Access, Component, Endpoints, Health, PARITY, ServeError, Server};
 use crate::shadow::Parity;
@@ -214,14 +214,12 @@ async fn work(
         if let Some(takeover) = &takeover {
             takeover.leads(None);
         }
-        sync_until(assembly, past, stop).await;
+        sync_until(assembly, past, Inheritance::Nothing, stop).await;
         return Ok(());
     };
     let mut candidacy = leading.start(telemetry);
     if replication.follow_until(candidacy.leads(stop)).await {
-        if let Some(term) = candidacy.term() {
-            replication.adopt(term);
-        }
+        let inheritance = candidacy.term().map_or(Inheritance::Nothing, |term| replication.adopt(term));
         replication.leads();
         if let Some(takeover) = &takeover {
             takeover.leads(candidacy.since_others());
@@ -229,21 +227,36 @@ async fn work(
         // A leader that is none any more ends as it stands: whatever it still did could be somebody else's by now.
         tokio::select! {
             biased;
-            lost = candidacy.lost() => return Err(lost),
-            () = async { sync_until(assembly, past, stop).await; replication.conclude().await } => {}
+            lost = candidacy.lost() => {
+                replication.lost();
+                return Err(lost);
+            }
+            in_order = sync_until(assembly, past, inheritance, stop) => {
+                // What a sync may still do that was abandoned, nobody could copy.
+                if in_order {
+                    replication.conclude().await;
+                }
+            }
         }
     }
     candidacy.release().await
 }
 
-/// Learns what was before, syncs until `stop`, then finishes what has begun, within bounds.
-async fn sync_until(assembly: &Assembly, past: Option<Past>, stop: &CancellationToken) {
+/// Learns what was before, syncs until `stop`, then finishes what has begun, within bounds. Whether all of it has ended.
+async fn sync_until(
+    assembly: &Assembly,
+    past: Option<Past>,
+    inheritance: Inheritance,
+    stop: &CancellationToken,
+) -> bool {
     let controller = &assembly.controller;
-    let checkpoint = match past.map(|past| stop.run_until_cancelled(past.begin(controller))) {
+    let checkpoint = match past.map(|past| stop.run_until_cancelled(past.begin(controller, inheritance))) {
         None => None,
-        Some(begun) => match begun.await {
+        // On the heap: it is long over while the syncs run.
+        Some(begun) => match Box::pin(begun).await {
             Some(checkpoint) => checkpoint,
-            None => return,
+            // What was not learned, the next leader has to.
+            None => return false,
         },
     };
     let running = Arc::clone(controller).run(stop.clone());
@@ -266,8 +279,11 @@ async fn sync_until(assembly: &Assembly, past: Option<Past>, stop: &Cancellation
         tracing::warn!("not all events could be sent within {FLUSH:?}");
     }
     if finished.is_err() {
-        tracing::warn!("the checkpoint of histories could not be written within {FLUSH:?}; it lacks the last seconds");
+        tracing::warn!(
+            "the checkpoint of histories could not be written within {FLUSH:?}; it lacks the last seconds"
+        );
     }
+    in_order
 }
 
 /// A number that no other process has, as far as time and names tell.

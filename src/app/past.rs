@@ -8,6 +8,7 @@ use crate::cli::Config;
 use crate::clock::SharedClock;
 use crate::controller::Controller;
 use crate::history::checkpoint::{Checkpoint, Running};
+use crate::history::replica::Inheritance;
 use crate::history::restore;
 use crate::telemetry::metrics::Metrics as Telemetry;
 
@@ -36,8 +37,13 @@ impl Past {
     }
 
     /// Before the first sync. A checkpoint is kept from now on.
-    pub(super) async fn begin(mut self, controller: &Arc<Controller>) -> Option<Running> {
-        restore(controller, &self.reads, self.namespaces.as_ref(), self.checkpoint.as_mut()).await;
+    pub(super) async fn begin(
+        mut self,
+        controller: &Arc<Controller>,
+        inheritance: Inheritance,
+    ) -> Option<Running> {
+        restore(controller, &self.reads, self.namespaces.as_ref(), self.checkpoint.as_mut(), inheritance)
+            .await;
         self.checkpoint.map(|checkpoint| checkpoint.start(Arc::clone(controller)))
     }
 }

@@ -66,7 +66,7 @@ pub static FLAGS: &[Flag] = &[
         Kind::Int,
         "256",
         Group::Metrics,
-        "How many of them may go to one API.",
+        "How many of them may go to one API; never as many as half of all, so that two that hang leave places to the third.",
     ),
     own(
         "health-address",

@@ -17,6 +17,8 @@ use crate::api::client::Client;
 use crate::api::decode::{DecodeError, Text};
 use crate::api::error::ApiError;
 use crate::api::list::{Collection, each};
+use crate::permissions::check::allowed;
+use crate::permissions::{Permission, rescales_told};
 use crate::store::HpaRecord;
 
 /// What the events are.
@@ -32,6 +34,9 @@ pub enum EventsError {
     /// The list failed.
     #[error("{0}")]
     Api(#[from] ApiError),
+    /// Not allowed, which the check of permissions tells, too.
+    #[error("to list events is not allowed")]
+    NotAllowed,
     /// There is a bound to how long leading may be delayed.
     #[error("they could not be read within {0:?}")]
     Late(Duration),
@@ -94,7 +99,7 @@ pub async fn read(
     let collection = Collection { group: "", version: "v1", namespace, resource: "events", fields: &fields };
     let mut rescales = Rescales::default();
     let mut count = 0_usize;
-    let all = each(client, collection, |item| {
+    let take = |item: &[u8]| {
         count += 1;
         if count > MOST_EVENTS {
             return Err(DecodeError::new(format!("there are more than {MOST_EVENTS} events of rescales")));
@@ -105,7 +110,15 @@ pub async fn read(
             rescales.add(&event);
         }
         Ok(())
-    });
+    };
+    let all = async {
+        // Asked first, because a request that is refused is one that an audit shows.
+        let permission = Permission { namespace: namespace.map(str::to_owned), ..rescales_told() };
+        if let Ok(false) = allowed(client, &permission, "", "list").await {
+            return Err(EventsError::NotAllowed);
+        }
+        each(client, collection, take).await.map_err(EventsError::Api)
+    };
     timeout(within, all).await.map_err(|_| EventsError::Late(within))??;
     Ok(rescales)
 }
@@ -164,3 +177,6 @@ fn new_size(message: &str) -> Option<i32> {
     let (size, _) = message.strip_prefix("New size: ")?.split_once("; reason: ")?;
     size.parse().ok().filter(|size| *size >= 0)
 }
+
+#[cfg(all(test, feature = "tools"))]
+mod tests;

@@ -13,6 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::checkpoint::{Checkpoint, Entry, Shard, read_entry};
 use super::rebuild::{self, EventsError, Rescales};
+use super::replica::Inheritance;
 use crate::api::client::Client;
 use crate::controller::Controller;
 use crate::store::HpaRecord;
@@ -31,16 +32,21 @@ pub struct Restored {
     pub rebuilt: usize,
 }
 
-/// Gives every HPA without a history what is known of its past. `namespaces`: those that are watched, none is all.
+/// Gives every HPA without a history what is known of its past. `namespaces`: those that are watched, none is all. What the
+/// leader before handed over is all there is to know.
 pub async fn restore(
     controller: &Controller,
     reads: &Client,
     namespaces: Option<&BTreeSet<String>>,
     mut checkpoint: Option<&mut Checkpoint>,
+    inheritance: Inheritance,
 ) -> Restored {
     let mut restored = Restored::default();
     let mut hpas: Vec<_> = controller.hpas.all().into_values().collect();
-    hpas.retain(|hpa| controller.histories.get(&hpa.uid).recommendations.is_empty());
+    hpas.retain(|hpa| {
+        inheritance != Inheritance::HandedOver
+            && controller.histories.get(&hpa.uid).recommendations.is_empty()
+    });
 
     if let Some(checkpoint) = &mut checkpoint {
         let shards = checkpoint.read(WITHIN).await;
@@ -103,7 +109,9 @@ pub async fn restore(
 /// The newest entry of each HPA, with its shard.
 fn newest(shards: &[Shard]) -> BTreeMap<&str, (&Shard, &Entry)> {
     let mut entries: BTreeMap<&str, (&Shard, &Entry)> = BTreeMap::new();
-    for (shard, entry) in shards.iter().flat_map(|shard| shard.entries.iter().map(move |entry| (shard, entry))) {
+    for (shard, entry) in
+        shards.iter().flat_map(|shard| shard.entries.iter().map(move |entry| (shard, entry)))
+    {
         let known = entries.entry(&entry.uid).or_insert((shard, entry));
         if known.0.written < shard.written {
             *known = (shard, entry);
@@ -138,7 +146,8 @@ fn after_crash(mut history: History, hpa: &HpaRecord, controller: &Controller, n
 
 /// The longest window over which recommendations of an HPA matter.
 fn longest_window(hpa: &HpaRecord, controller: &Controller) -> SignedDuration {
-    let default = SignedDuration::try_from(controller.settings.downscale_stabilization).unwrap_or(SignedDuration::MAX);
+    let default =
+        SignedDuration::try_from(controller.settings.downscale_stabilization).unwrap_or(SignedDuration::MAX);
     let seconds = hpa.spec.behavior.iter().flat_map(|behavior| {
         [&behavior.scale_up, &behavior.scale_down].map(|rules| rules.stabilization_window_seconds)
     });

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::{Permission, Subject};
 use crate::api::call::Call;
-use crate::api::client::Clients;
+use crate::api::client::{Client, Clients};
 use crate::api::error::ApiError;
 
 /// How many reviews are asked for at once.
@@ -142,8 +142,12 @@ async fn missing_verbs(clients: &Clients, permission: &Permission) -> Result<Vec
         // One question about all of them if it names none.
         let names: Vec<_> = names.chain(permission.names.is_empty().then_some("")).collect();
         let mut are_allowed = true;
+        let client = match permission.subject {
+            Subject::Controller => &clients.watch,
+            Subject::Credentials => &clients.reviews,
+        };
         for name in names {
-            are_allowed = are_allowed && allowed(clients, permission, name, verb).await?;
+            are_allowed = are_allowed && allowed(client, permission, name, verb).await?;
         }
         if !are_allowed {
             missing.push(*verb);
@@ -164,16 +168,12 @@ struct Status {
 }
 
 /// One SelfSubjectAccessReview, which everybody may make, as the one whose permission it is.
-async fn allowed(
-    clients: &Clients,
+pub(crate) async fn allowed(
+    client: &Client,
     permission: &Permission,
     name: &str,
     verb: &str,
 ) -> Result<bool, ApiError> {
-    let client = match permission.subject {
-        Subject::Controller => &clients.watch,
-        Subject::Credentials => &clients.reviews,
-    };
     let review = json!({
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",

@@ -88,7 +88,8 @@ fn config_maps(text: &mut String, rules: &[&Permission]) {
     );
     for rule in rules {
         for name in &rule.names {
-            let _ = write!(text, "---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {}\n", scalar(name));
+            let _ =
+                write!(text, "---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {}\n", scalar(name));
             if let Some(namespace) = &rule.namespace {
                 let _ = writeln!(text, "  namespace: {namespace}");
             }

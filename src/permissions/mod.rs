@@ -157,15 +157,20 @@ fn of_the_controller(config: &Config) -> Vec<Permission> {
                 without: "kubectl describe hpa shows no events",
                 ..row("", "events", &["create", "patch"])
             },
-            Permission {
-                why: "to learn from events, when leading begins, what was scaled before",
-                without: "an HPA whose history is lost is not scaled until the longest period of its policies after \
-                          its last rescale",
-                ..row("", "events", &["list"])
-            },
+            rescales_told(),
         ]);
     }
     rows
+}
+
+/// To read events of rescales; everywhere.
+pub(crate) fn rescales_told() -> Permission {
+    Permission {
+        why: "to learn from events, when leading begins, what was scaled before",
+        without: "an HPA whose history is lost is not scaled until the longest period of its policies after its last \
+                  rescale",
+        ..row("", "events", &["list"])
+    }
 }
 
 fn of_the_targets(config: &Config) -> Vec<Permission> {

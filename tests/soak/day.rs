@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::churn::{CYCLE, Churn, NAMESPACES, SLOTS};
+use crate::network::Network;
 use crate::{HEAP, growth, link};
 
 /// Between two rounds of the churn.
@@ -120,16 +121,8 @@ async fn a_day_of_comings_and_goings_leaves_nothing_behind() {
 
     churn.end();
     sleep_until(next + ROUND).await;
-    let nothing = Sizes {
-        hpas: 0,
-        pods: 0,
-        namespaces: 0,
-        selectors: 0,
-        claims: 0,
-        histories: 0,
-        records: 0,
-        keys: 0,
-    };
+    let nothing =
+        Sizes { hpas: 0, pods: 0, namespaces: 0, selectors: 0, claims: 0, histories: 0, records: 0, keys: 0 };
     assert_eq!(sizes(&assembly, &record), nothing);
     assert_eq!(assembly.controller.pods.stats(), concertina::store::Stats::default());
     assert_eq!(series(&telemetry), 0, "{}", telemetry.render());
@@ -145,6 +138,7 @@ const LED: usize = 15;
 async fn a_day_of_fail_overs_leaves_nothing_behind() {
     let clock: SharedClock = Arc::new(VirtualClock::starting_at("2030-01-01T00:00:00Z".parse().unwrap()));
     let mut churn = Churn::new(Arc::clone(&clock));
+    let network = Network::default();
     let start = |churn: &Churn, number: usize| {
         let config = Config {
             serving: Serving { port: 0, ..Serving::default() },
@@ -154,17 +148,19 @@ async fn a_day_of_fail_overs_leaves_nothing_behind() {
         };
         let telemetry = Metrics::new();
         let clients = link::clients(&churn.cluster, &client_options(&config, &telemetry));
+        let cable = CancellationToken::new();
         let surroundings = Surroundings {
             server: "http://embedded/".to_owned(),
             clock: Arc::clone(&clock),
             identity: format!("replica-{number:04}"),
             observers: Vec::new(),
+            link: Some(network.join(&cable)),
         };
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let running =
             tokio::spawn(async move { run_with(&config, &clients, surroundings, telemetry, stopped).await });
-        (stop, running)
+        (stop, running, cable.drop_guard())
     };
     let mut replicas = vec![start(&churn, 0), start(&churn, 1)];
     let mut heaps = Vec::new();
@@ -175,7 +171,7 @@ async fn a_day_of_fail_overs_leaves_nothing_behind() {
         sleep_until(next).await;
         if round % LED == 0 {
             // The older one has led since the last time.
-            let (stop, running) = replicas.remove(0);
+            let (stop, running, _cable) = replicas.remove(0);
             stop.cancel();
             running.await.unwrap().unwrap();
             replicas.push(start(&churn, round));
@@ -195,7 +191,7 @@ async fn a_day_of_fail_overs_leaves_nothing_behind() {
         last / 1e3
     );
     assert!(grown < ALLOWED_PERCENT, "{heaps:?}");
-    for (stop, running) in replicas {
+    for (stop, running, _cable) in replicas {
         stop.cancel();
         running.await.unwrap().unwrap();
     }

@@ -77,6 +77,7 @@ async fn ten_minutes_over_tcp_take_no_more_and_more_memory() {
         server: "http://127.0.0.1/".to_owned(),
         clock: Arc::new(SystemClock),
         identity: "soak".to_owned(),
+        link: None,
         observers: Vec::new(),
     };
     let stop = CancellationToken::new();

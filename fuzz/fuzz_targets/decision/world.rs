@@ -42,6 +42,24 @@ pub struct Step {
     pub pods: Vec<Arc<Pod>>,
     pub answers: Vec<Result<Answer, QueryError>>,
     pub outcome: WriteOutcome,
+    /// Whether a write whose answer was lost was done.
+    pub done: bool,
+    /// What happens to the process before the sync.
+    pub before: Before,
+}
+
+/// What happens to the process before a sync.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Before {
+    /// Nothing.
+    Nothing,
+    /// Another one takes over with all that this one knew.
+    FailOver,
+    /// It starts anew, from the status and such events as are left.
+    Restart {
+        /// How far apart syncs are at least, in seconds.
+        apart: u8,
+    },
 }
 
 /// 2026-11-21, at noon.
@@ -84,7 +102,14 @@ pub fn step(u: &mut Unstructured<'_>, world: &World, before: Timestamp) -> Resul
         outcome: match u.int_in_range(0..=15_u8)? {
             0 => WriteOutcome::Failed("conflict".to_owned()),
             1 => WriteOutcome::Withheld,
+            2 => WriteOutcome::Unknown("unexpected EOF".to_owned()),
             _ => WriteOutcome::Done,
+        },
+        done: u.arbitrary()?,
+        before: match u.int_in_range(0..=23_u8)? {
+            0 | 1 => Before::FailOver,
+            2 => Before::Restart { apart: u.arbitrary()? },
+            _ => Before::Nothing,
         },
     })
 }
@@ -462,6 +487,7 @@ fn after(time: Timestamp, by: SignedDuration) -> Timestamp {
     time.checked_add(by).unwrap_or(if by.is_negative() { Timestamp::MIN } else { Timestamp::MAX })
 }
 
-fn whole(time: Timestamp) -> Timestamp {
+/// Cut to whole seconds.
+pub fn whole(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap()
 }

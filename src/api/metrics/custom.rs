@@ -17,6 +17,9 @@ use crate::api::mapper;
 
 const GROUP: &str = "custom.metrics.k8s.io";
 
+/// `kind` of the answer.
+pub(super) const KIND: &str = "MetricValueList";
+
 /// Which version to speak, found out by discovery and kept for one sync period.
 #[derive(Debug)]
 pub(super) struct Versions {
@@ -99,10 +102,14 @@ async fn version(metrics: &Inner) -> Result<&'static str, FetchError> {
 }
 
 async fn ask(metrics: &Inner, call: Call) -> Result<Answer, FetchError> {
-    let mut time = LastTime::default();
-    let value = |item: &[u8]| value(item, &mut time);
-    let items = wire::list(&metrics.custom.client, &metrics.bounded(call), "MetricValueList", value).await?;
+    let items = wire::list(&metrics.custom.client, &metrics.bounded(call), KIND, decoder()).await?;
     Ok(Answer::Custom(items.into()))
+}
+
+/// Reads one item after the other.
+pub(super) fn decoder() -> impl FnMut(&[u8]) -> Result<CustomValue, DecodeError> {
+    let mut time = LastTime::default();
+    move |item| value(item, &mut time)
 }
 
 /// v1beta2; v1beta1 differs in fields that are not needed, and in the name of the window.

@@ -9,6 +9,9 @@ use super::{FetchError, Inner, wire};
 use crate::api::call::Call;
 use crate::api::decode::{DecodeError, Text};
 
+/// `kind` of the answer.
+pub(super) const KIND: &str = "ExternalMetricValueList";
+
 pub(super) async fn ask(
     metrics: &Inner,
     namespace: &str,
@@ -19,12 +22,14 @@ pub(super) async fn ask(
         .query("labelSelector", selector)
         .about(format!("{metric}.external.metrics.k8s.io"), "")
         .counted_as("*.external.metrics.k8s.io");
-    let mut time = LastTime::default();
-    let value = |item: &[u8]| value(item, &mut time);
-    let items =
-        wire::list(&metrics.external.client, &metrics.bounded(call), "ExternalMetricValueList", value)
-            .await?;
+    let items = wire::list(&metrics.external.client, &metrics.bounded(call), KIND, decoder()).await?;
     Ok(Answer::External(items.into()))
+}
+
+/// Reads one item after the other.
+pub(super) fn decoder() -> impl FnMut(&[u8]) -> Result<ExternalValue, DecodeError> {
+    let mut time = LastTime::default();
+    move |item| value(item, &mut time)
 }
 
 #[derive(Deserialize)]

@@ -8,6 +8,8 @@ mod breaker;
 mod custom;
 mod external;
 mod flight;
+#[cfg(fuzzing)]
+pub(super) mod fuzzing;
 mod resource;
 mod wire;
 

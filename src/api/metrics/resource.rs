@@ -11,14 +11,21 @@ use crate::api::call::Call;
 use crate::api::decode::{DecodeError, Pairs, Text};
 use crate::duration::GoDuration;
 
+/// `kind` of the answer.
+pub(super) const KIND: &str = "PodMetricsList";
+
 pub(super) async fn ask(metrics: &Inner, namespace: &str, selector: &str) -> Result<Answer, FetchError> {
     let call = Call::get(["apis", "metrics.k8s.io", "v1beta1", "namespaces", namespace, "pods"])
         .query("labelSelector", selector)
         .about("pods.metrics.k8s.io", "");
-    let (mut names, mut time) = (Names::default(), LastTime::default());
-    let pod = |item: &[u8]| pod(item, &mut names, &mut time);
-    let items = wire::list(&metrics.resource.client, &metrics.bounded(call), "PodMetricsList", pod).await?;
+    let items = wire::list(&metrics.resource.client, &metrics.bounded(call), KIND, decoder()).await?;
     Ok(Answer::Resource(items.into()))
+}
+
+/// Reads one item after the other.
+pub(super) fn decoder() -> impl FnMut(&[u8]) -> Result<PodUsage, DecodeError> {
+    let (mut names, mut time) = (Names::default(), LastTime::default());
+    move |item| pod(item, &mut names, &mut time)
 }
 
 #[derive(Deserialize)]

@@ -12,6 +12,7 @@ use crate::api::call::Call;
 use crate::api::client::Client;
 use crate::api::decode::{DecodeError, Text};
 use crate::api::error::ApiError;
+use crate::api::items::Envelope;
 
 /// Reads a list item by item and checks what kind of list it is.
 pub(super) async fn list<T>(
@@ -27,9 +28,14 @@ pub(super) async fn list<T>(
             Ok(())
         })
         .await?;
-    // Go fills in a kind that is left out.
+    of_kind(envelope, kind)?;
+    Ok(items)
+}
+
+/// Checks what kind of list it is. Go fills in a kind that is left out.
+pub(super) fn of_kind(envelope: Envelope, kind: &str) -> Result<(), ApiError> {
     if envelope.kind == kind || envelope.kind.is_empty() {
-        return Ok(items);
+        return Ok(());
     }
     let message = if envelope.kind == "Status" && envelope.status == "Failure" {
         envelope.message

@@ -4,6 +4,8 @@
 //! that cannot be decoded is reported and skipped and ends nothing; every failure is followed by a wait. Which failure
 //! leads where is in `state`; this file does the I/O.
 
+#[cfg(fuzzing)]
+pub(super) mod fuzzing;
 mod handle;
 mod state;
 

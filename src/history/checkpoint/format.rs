@@ -286,7 +286,9 @@ mod tests {
     fn lengths_beyond_the_end_are_no_reason_to_allocate() {
         let mut bytes = Shard { entries: Vec::new(), ..shard() }.encode();
         bytes.truncate(bytes.len() - CHECKSUM);
-        for tail in [&[0xff, 0xff, 0xff, 0x7f][..], &[0xff, 0xff, 0xff, 0xff, 0x01], &[0, 1, 2], &[1, b'u', 9]] {
+        for tail in
+            [&[0xff, 0xff, 0xff, 0x7f][..], &[0xff, 0xff, 0xff, 0xff, 0x01], &[0, 1, 2], &[1, b'u', 9]]
+        {
             let mut bytes = [&bytes, tail].concat();
             bytes.extend(fnv1a(&bytes).to_be_bytes());
             assert_eq!(Shard::decode(&bytes), Err(ShardError::Entries), "{tail:?}");

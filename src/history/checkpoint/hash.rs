@@ -31,8 +31,9 @@ mod tests {
 
     #[test]
     fn hpas_are_spread_evenly_and_stay_where_they_are_or_move_to_a_new_shard_when_the_number_doubles() {
-        let uids: Vec<_> =
-            (0..8000_u32).map(|n| format!("{n:08x}-0000-4000-8000-{:012x}", n.wrapping_mul(0x9e37_79b9))).collect();
+        let uids: Vec<_> = (0..8000_u32)
+            .map(|n| format!("{n:08x}-0000-4000-8000-{:012x}", n.wrapping_mul(0x9e37_79b9)))
+            .collect();
         let mut counts = [0_usize; 8];
         for uid in &uids {
             let (of_eight, of_four) = (shard_of(uid, 8), shard_of(uid, 4));

@@ -182,9 +182,7 @@ impl Checkpoint {
     pub async fn begin(&mut self, within: Duration) {
         let marked: Vec<_> = (0..self.shards.len())
             .filter_map(|number| match &self.shards.get(number)?.held {
-                Held::Found(shard) if shard.ended => {
-                    Some((number, Shard { ended: false, ..shard.clone() }))
-                }
+                Held::Found(shard) if shard.ended => Some((number, Shard { ended: false, ..shard.clone() })),
                 _ => None,
             })
             .collect();
@@ -240,8 +238,7 @@ impl Checkpoint {
         if !ended && self.saved == Some(revision) {
             return Ok(());
         }
-        let Arrangement { shards, left_out } =
-            arrange(candidates(histories).await, self.used, self.limit);
+        let Arrangement { shards, left_out } = arrange(candidates(histories).await, self.used, self.limit);
         self.used = shards.len();
         self.tell_left_out(left_out);
         let written = self.clock.now();

@@ -16,6 +16,8 @@ mod wire;
 pub use self::copy::Inheritance;
 pub use self::follow::{Follower, Parts};
 pub use self::page::Source;
+#[cfg(fuzzing)]
+pub use self::wire::again;
 
 /// Where a leader's histories are served.
 pub const HISTORY: &str = "/history";

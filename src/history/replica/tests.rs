@@ -280,3 +280,106 @@ async fn while_nobody_leads_or_says_where_nobody_is_asked() {
     assert_eq!(follower.adopt(4), Inheritance::Nothing);
     assert!(controller.histories.is_empty());
 }
+
+/// The leader's side of a rig, and what it answers.
+async fn told(source: &Arc<super::Source>, query: &str) -> (u16, Vec<u8>) {
+    let reply = super::Source::page(Some(Arc::clone(source)))(Some(query)).await;
+    (reply.status.as_u16(), reply.body)
+}
+
+fn part(answer: &(u16, Vec<u8>)) -> super::wire::Part {
+    assert_eq!(answer.0, 200);
+    super::wire::Part::read(&answer.1).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_holds_back_what_is_no_news_and_answers_at_once_when_it_has_ended_in_order() {
+    let controller = rig([Does::Fails]).controller;
+    let source = super::Source::new(Arc::clone(&controller));
+    assert_eq!(told(&source, "").await.0, 503);
+    source.leads();
+    controller.histories.seed(&"known".into(), history(1));
+    let began = Instant::now();
+    let all = part(&told(&source, "wait=900ms").await);
+    assert_eq!((began.elapsed(), all.anew, all.last), (Duration::ZERO, true, false));
+
+    let since = format!("since={}&wait=900ms&standby=b", all.upto);
+    let asking = {
+        let (source, since) = (Arc::clone(&source), since.clone());
+        tokio::spawn(async move { told(&source, &since).await })
+    };
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    controller.histories.seed(&"new".into(), history(2));
+    let news = part(&asking.await.unwrap());
+    assert_eq!(began.elapsed(), Duration::from_millis(900));
+    assert_eq!((news.histories.len(), news.anew), (1, false));
+
+    let since = format!("since={}&wait=1h&standby=b", news.upto);
+    let asking = {
+        let (source, since) = (Arc::clone(&source), since.clone());
+        tokio::spawn(async move { told(&source, &since).await })
+    };
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let concluding = {
+        let source = Arc::clone(&source);
+        tokio::spawn(async move { source.conclude().await })
+    };
+    let last = part(&asking.await.unwrap());
+    assert_eq!((began.elapsed(), last.last), (Duration::from_millis(1000), true));
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!concluding.is_finished(), "nobody has said that it has everything");
+    told(&source, &since).await;
+    concluding.await.unwrap();
+    assert_eq!(began.elapsed(), Duration::from_millis(1100));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_waits_for_nobody_who_has_not_asked_lately_and_keeps_nobody_waiting_when_it_has_lost() {
+    let controller = rig([Does::Fails]).controller;
+    let source = super::Source::new(Arc::clone(&controller));
+    source.leads();
+    told(&source, "standby=b").await;
+    tokio::time::sleep(Duration::from_millis(3100)).await;
+    let began = Instant::now();
+    source.conclude().await;
+    assert_eq!(began.elapsed(), Duration::ZERO);
+
+    let source = super::Source::new(controller);
+    source.leads();
+    let upto = part(&told(&source, "").await).upto;
+    let asking = {
+        let source = Arc::clone(&source);
+        tokio::spawn(async move { told(&source, &format!("since={upto}&wait=5s")).await })
+    };
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    source.lost();
+    assert_eq!(asking.await.unwrap().0, 503);
+    assert_eq!(began.elapsed(), Duration::from_millis(100));
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_histories_come_in_parts_none_of_which_is_large() {
+    let controller = rig([Does::Fails]).controller;
+    let source = super::Source::new(Arc::clone(&controller));
+    source.leads();
+    let at = |second: i64| Timestamp::from_second(second * 3).unwrap();
+    let entries = (0..200).map(|second| ScaleEvent::new(at(second), i32::MAX));
+    let long = History { scale_ups: entries.collect(), ..History::default() };
+    for number in 0..10_000 {
+        controller.histories.seed(&format!("{number:036}").into(), long.clone());
+    }
+    let (mut query, mut count, mut parts) = (String::new(), 0, 0);
+    loop {
+        let answer = told(&source, &query).await;
+        assert!(answer.1.len() < 6 << 20, "{}", answer.1.len());
+        let part = part(&answer);
+        count += part.histories.len();
+        parts += 1;
+        query = format!("since={}", part.upto);
+        if !part.more {
+            break;
+        }
+    }
+    assert_eq!(count, 10_000);
+    assert!(parts > 1, "{parts}");
+}

@@ -145,6 +145,20 @@ impl Part {
     }
 }
 
+/// An answer that is read and written again, for the fuzz targets.
+#[cfg(fuzzing)]
+pub fn again(bytes: &[u8]) -> Result<Vec<u8>, String> {
+    let part = Part::read(bytes).map_err(|error| error.to_string())?;
+    let histories = part.histories.iter().map(|(uid, bytes)| {
+        let history = History::decode(bytes).map_err(|error| error.to_string())?;
+        Ok((Arc::clone(uid), Arc::new(history)))
+    });
+    let histories = histories.collect::<Result<_, String>>()?;
+    let mut writer = Writer::new();
+    writer.add(&Changed { anew: part.anew, upto: part.upto, more: part.more, histories });
+    Ok(writer.finish(part.upto, part.more, part.last))
+}
+
 /// What is left to be read.
 struct Reader<'a>(&'a [u8]);
 

@@ -155,6 +155,7 @@ async fn in_a_dry_run_tokens_are_given_and_no_account_is_made() {
     let error = rig.token().await.unwrap_err();
     assert!(error.ends_with("not written: dry run"), "{error}");
     rig.give("one", 3600);
+    pass(1).await;
     assert_eq!(rig.token().await.unwrap(), "Bearer one");
 }
 

@@ -1,0 +1,90 @@
+//! HPAs from the wire: what is sent back with a status has metadata and spec byte for byte, and reads as the same HPA.
+
+#![no_main]
+
+mod plant;
+
+use autoscaling::status::Status;
+use autoscaling::{Hpa, Overlap, Scale, WriteOutcome, conclude, decide, plan};
+use concertina::api::decode;
+use concertina::api::fuzzing::status_body;
+use concertina::api::status::StatusTarget;
+use jiff::Timestamp;
+use libfuzzer_sys::fuzz_target;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+fuzz_target!(|bytes: &[u8]| {
+    let read = decode::hpa(bytes);
+    let Ok(hpa) = read else {
+        assert!(read.unwrap_err().to_string().len() <= 4096);
+        return;
+    };
+    assert!(!hpa.name.is_empty());
+    let sent: Value = serde_json::from_slice(bytes).expect("an HPA is JSON");
+
+    // A sync of it, whatever it asks for.
+    let status = {
+        let view = Hpa {
+            namespace: &hpa.namespace,
+            name: &hpa.name,
+            generation: hpa.generation,
+            spec: &hpa.spec,
+            status: &hpa.status,
+        };
+        let (settings, history, now) = (
+            autoscaling::settings::Settings::default(),
+            autoscaling::history::History::default(),
+            Timestamp::UNIX_EPOCH,
+        );
+        let scale = Scale::new(3, 3, "app=web").expect("a selector");
+        let plan = plan(&view, Ok(scale), |_| Overlap::None, &settings);
+        let answers = autoscaling::Answers { metrics: vec![None; hpa.spec.metrics.len()], pods: &[] };
+        let decision = decide(&view, &plan, &answers, &history, &settings, now);
+        conclude(&view, decision, &WriteOutcome::Done, &settings, now).status.unwrap_or_default()
+    };
+    let target = StatusTarget {
+        namespace: &hpa.namespace,
+        name: &hpa.name,
+        metadata: &hpa.metadata,
+        spec: &hpa.spec_raw,
+    };
+    let mut body = status_body(target, &status).expect("a body");
+    if plant::planted("hpa") && hpa.spec.behavior.is_some() {
+        let at = body.windows(4).position(|part| part == b"spec").expect("a spec") + 8;
+        body.insert(at, b' ');
+    }
+
+    let spec = hpa.spec_raw.get();
+    let metadata = hpa.metadata.get();
+    let wanted = format!(
+        "{{\"kind\":\"HorizontalPodAutoscaler\",\"apiVersion\":\"autoscaling/v2\",\"metadata\":{metadata},\"spec\":{spec},\"status\":{}}}",
+        serde_json::to_string(&status).expect("a status")
+    );
+    assert_eq!(std::str::from_utf8(&body), Ok(wanted.as_str()));
+    let body: Value = serde_json::from_slice(&body).expect("what is sent is JSON");
+    // The reader of values takes the last of two equal keys; of the object itself none may stand twice.
+    let text = std::str::from_utf8(bytes).expect("JSON is UTF-8");
+    assert_eq!(
+        body["spec"],
+        sent.get("spec").filter(|spec| !spec.is_null()).cloned().unwrap_or_else(|| serde_json::json!({}))
+    );
+    if text.matches("managedFields").count()
+        == sent["metadata"]
+            .as_object()
+            .map_or(0, |metadata| usize::from(metadata.contains_key("managedFields")))
+    {
+        let mut metadata = sent["metadata"].clone();
+        metadata.as_object_mut().expect("metadata is an object").remove("managedFields");
+        assert_eq!(body["metadata"], metadata);
+    }
+    let raw: &RawValue = &hpa.spec_raw;
+    assert!(text.contains(raw.get()) || raw.get() == "{}", "the spec is as it was received");
+
+    // What was sent reads as the same HPA with the new status.
+    let again = decode::hpa(wanted.as_bytes()).expect("what is sent can be read");
+    assert_eq!((again.name, again.uid, again.generation), (hpa.name, hpa.uid, hpa.generation));
+    assert_eq!(again.spec, hpa.spec);
+    let reread = |status: &Status| serde_json::to_string(status).expect("a status");
+    assert_eq!(reread(&again.status), reread(&status));
+});

@@ -1,0 +1,42 @@
+//! Lists cut into items while they arrive: the same items however the bytes are cut, and those that a reader of the
+//! whole finds.
+//!
+//! The input is how the bytes are cut (see `cuts`), and the bytes.
+
+#![no_main]
+
+mod cuts;
+mod plant;
+
+use concertina::api::fuzzing;
+use libfuzzer_sys::fuzz_target;
+use serde_json::Value;
+
+fuzz_target!(|input: &[u8]| {
+    let (lengths, bytes) = cuts::parts(input);
+    let whole = fuzzing::list(&[bytes]);
+    let mut pieces = cuts::cut(bytes, lengths);
+    if plant::planted("list") && pieces.len() > 9 {
+        pieces.swap(4, 5);
+    }
+    assert_eq!(fuzzing::list(&pieces), whole);
+    let single: Vec<&[u8]> = bytes.chunks(1).collect();
+    assert_eq!(fuzzing::list(&single), whole);
+
+    let Ok(value) = serde_json::from_slice::<Value>(bytes) else { return };
+    let Some(object) = value.as_object() else { return };
+    // Keys are compared as they are written: a key with an escape in it is no `items`, and two of a key are two.
+    let text = std::str::from_utf8(bytes).expect("JSON is UTF-8");
+    if text.contains("\\u") || text.matches("\"items\"").count() > 1 {
+        return;
+    }
+    let Ok(list) = whole else {
+        // What surrounds the items has a type of its own.
+        return;
+    };
+    let of_text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
+    assert_eq!((list.kind.as_str(), list.api_version.as_str()), (of_text("kind"), of_text("apiVersion")));
+    let items = object.get("items").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let read: Result<Vec<Value>, _> = list.items.iter().map(|item| serde_json::from_slice(item)).collect();
+    assert_eq!(read.expect("an item of sound JSON is sound"), items);
+});

@@ -1,0 +1,183 @@
+//! Lists of the three metrics APIs, against a reader that takes the whole list as plain JSON values.
+//!
+//! The input is which API (a byte of `r`, `c`, `e`), how the bytes are cut (see `cuts`), and the bytes.
+
+#![no_main]
+
+mod cuts;
+mod plant;
+
+use autoscaling::quantity::Quantity;
+use autoscaling::query::Answer;
+use concertina::api::error::ApiError;
+use concertina::api::fuzzing::{custom_list, external_list, resource_list};
+use concertina::duration::GoDuration;
+use jiff::Timestamp;
+use libfuzzer_sys::fuzz_target;
+use serde_json::Value;
+
+fuzz_target!(|input: &[u8]| {
+    let Some((api, rest)) = input.split_first() else { return };
+    let (lengths, bytes) = cuts::parts(rest);
+    let (read, kind) = match api {
+        b'c' => (custom_list as List, "MetricValueList"),
+        b'e' => (external_list as List, "ExternalMetricValueList"),
+        _ => (resource_list as List, "PodMetricsList"),
+    };
+    let whole = read(&[bytes]);
+    assert_eq!(read(&cuts::cut(bytes, lengths)), whole);
+
+    // A key that stands twice, or with an escape in it, means one thing or another.
+    let escaped = bytes.contains(&b'\\');
+    let Ok(list) = serde_json::from_slice::<Value>(bytes) else { return };
+    if escaped || doubled(bytes) {
+        return;
+    }
+    match whole {
+        Ok(answer) => {
+            let named = list["kind"].as_str().unwrap_or_default();
+            assert!(named.is_empty() || named == kind, "{named:?}");
+            let items = list["items"].as_array().map_or(&[][..], Vec::as_slice);
+            same(&answer, items);
+        }
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+});
+
+type List = fn(&[&[u8]]) -> Result<Answer, ApiError>;
+
+/// Whether some key could stand twice: there are more quoted texts of that name than items can have.
+fn doubled(bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(bytes);
+    // Objects are read by two readers that agree only where every key stands once in its object.
+    serde_json::from_str::<Once>(&text).is_err()
+}
+
+/// JSON in which no object has a key twice.
+struct Once;
+
+impl<'de> serde::Deserialize<'de> for Once {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(OnceVisitor)
+    }
+}
+
+struct OnceVisitor;
+
+impl<'de> serde::de::Visitor<'de> for OnceVisitor {
+    type Value = Once;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("JSON without a key that stands twice")
+    }
+
+    fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Once, A::Error> {
+        let mut keys = std::collections::BTreeSet::new();
+        while let Some((key, Once)) = map.next_entry::<String, Once>()? {
+            // `window` and `windowSeconds` are one field.
+            let key = if key == "windowSeconds" { "window".to_owned() } else { key };
+            if !keys.insert(key) {
+                return Err(serde::de::Error::custom("a key stands twice"));
+            }
+        }
+        Ok(Once)
+    }
+
+    fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut list: A) -> Result<Once, A::Error> {
+        while list.next_element::<Once>()?.is_some() {}
+        Ok(Once)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Once, E> {
+        Ok(Once)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Once, E> {
+        Ok(Once)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Once, E> {
+        Ok(Once)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Once, E> {
+        Ok(Once)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Once, E> {
+        Ok(Once)
+    }
+
+    fn visit_unit<E>(self) -> Result<Once, E> {
+        Ok(Once)
+    }
+}
+
+fn same(answer: &Answer, items: &[Value]) {
+    match answer {
+        Answer::Resource(usages) => {
+            assert_eq!(usages.len(), items.len());
+            for (usage, item) in usages.iter().zip(items) {
+                assert_eq!(*usage.pod, *text(&item["metadata"]["name"]));
+                assert_eq!(usage.timestamp, time(&item["timestamp"]));
+                let window = item["window"].as_str().map_or(0, |text| text.parse::<GoDuration>().unwrap().0);
+                assert_eq!(usage.window_nanos, window);
+                let containers = item["containers"].as_array().map_or(&[][..], Vec::as_slice);
+                assert_eq!(usage.containers.len(), containers.len());
+                for (container, item) in usage.containers.iter().zip(containers) {
+                    assert_eq!(*container.name, *text(&item["name"]));
+                    let amounts = item["usage"].as_object();
+                    assert_eq!(container.usage.iter().count(), amounts.map_or(0, serde_json::Map::len));
+                    for (name, amount) in amounts.into_iter().flatten() {
+                        let mut wanted = quantity(amount);
+                        if plant::planted("metrics") && name == "memory" && containers.len() == 2 {
+                            wanted = wanted.map(|wanted| {
+                                wanted.saturating_add(Quantity::from_nanos(1, wanted.format()))
+                            });
+                        }
+                        assert!(
+                            wanted.is_none_or(|wanted| container.usage.get(name) == Some(wanted)),
+                            "{item}"
+                        );
+                    }
+                }
+            }
+        }
+        Answer::Custom(values) => {
+            assert_eq!(values.len(), items.len());
+            for (value, item) in values.iter().zip(items) {
+                assert_eq!(*value.object, *text(&item["describedObject"]["name"]));
+                assert_eq!(value.timestamp, time(&item["timestamp"]));
+                let window = item["windowSeconds"].as_i64().or_else(|| item["window"].as_i64());
+                assert_eq!(value.window_seconds, window);
+                assert!(quantity(&item["value"]).is_none_or(|wanted| value.value == wanted), "{item}");
+            }
+        }
+        Answer::External(values) => {
+            assert_eq!(values.len(), items.len());
+            for (value, item) in values.iter().zip(items) {
+                assert_eq!(value.timestamp, time(&item["timestamp"]));
+                assert!(quantity(&item["value"]).is_none_or(|wanted| value.value == wanted), "{item}");
+            }
+        }
+    }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn time(value: &Value) -> Option<Timestamp> {
+    value.as_str().filter(|text| !text.is_empty()).map(|text| text.parse().unwrap())
+}
+
+/// As a quantity. `None`: a number with a fraction or an exponent, of which the value keeps a float and not its digits.
+fn quantity(value: &Value) -> Option<Quantity> {
+    match value {
+        Value::Null => Some(Quantity::ZERO),
+        Value::String(text) => Some(text.parse().unwrap()),
+        Value::Number(number) if number.is_f64() => None,
+        Value::Number(number) => Some(number.to_string().parse().unwrap()),
+        other => panic!("{other} is no quantity"),
+    }
+}

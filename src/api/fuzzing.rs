@@ -1,0 +1,74 @@
+//! What the fuzz targets reach of this module beyond its public face. It is compiled for them alone.
+
+use std::time::Duration;
+
+use autoscaling::status::Status;
+use http::{Method, StatusCode};
+
+use super::call::Call;
+use super::error::ApiError;
+use super::items::ItemScanner;
+use super::status::{StatusTarget, body};
+
+pub use super::metrics::fuzzing::{custom_list, external_list, resource_list};
+pub use super::watch::fuzzing::{Told, watch};
+
+/// What surrounds the items of a list, and the items.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct List {
+    /// `kind`.
+    pub kind: String,
+    /// `apiVersion`.
+    pub api_version: String,
+    /// `metadata.resourceVersion`.
+    pub resource_version: String,
+    /// `metadata.continue`.
+    pub next: String,
+    /// Each item as it stands in the list.
+    pub items: Vec<Vec<u8>>,
+}
+
+/// A list cut into its items, from its pieces.
+pub fn list(pieces: &[&[u8]]) -> Result<List, ApiError> {
+    let (mut scanner, mut items) = (ItemScanner::default(), Vec::new());
+    for piece in pieces {
+        let take = |item: &[u8]| {
+            items.push(item.to_vec());
+            Ok(())
+        };
+        scanner.push(piece, take).map_err(ApiError::Decode)?;
+    }
+    let envelope = scanner.finish().map_err(ApiError::Decode)?;
+    Ok(List {
+        kind: envelope.kind,
+        api_version: envelope.api_version,
+        resource_version: envelope.metadata.resource_version,
+        next: envelope.metadata.r#continue,
+        items,
+    })
+}
+
+/// The error that an answer to a read of a pod's metrics, or to the write of a status, is.
+pub fn error(
+    write: bool,
+    code: StatusCode,
+    content_type: &str,
+    wait: Option<Duration>,
+    answer: &[u8],
+) -> ApiError {
+    let call = if write {
+        let path =
+            ["apis", "autoscaling", "v2", "namespaces", "shop", "horizontalpodautoscalers", "web", "status"];
+        Call::send(Method::PUT, path, "application/json", Vec::new())
+            .about("horizontalpodautoscalers.autoscaling", "web")
+            .subresource("status")
+    } else {
+        Call::get(["apis", "metrics.k8s.io", "v1beta1", "pods"]).about("pods.metrics.k8s.io", "")
+    };
+    ApiError::from_answer(&call, code, content_type, wait, answer)
+}
+
+/// The body of the request that writes a status.
+pub fn status_body(target: StatusTarget<'_>, status: &Status) -> Result<Vec<u8>, ApiError> {
+    body(target, status)
+}

@@ -1,0 +1,40 @@
+//! The three lists as they arrive, for the fuzz targets.
+
+use autoscaling::query::Answer;
+
+use super::{custom, external, resource, wire};
+use crate::api::decode::DecodeError;
+use crate::api::error::ApiError;
+use crate::api::items::ItemScanner;
+
+/// A `PodMetricsList`, from its pieces.
+pub fn resource_list(pieces: &[&[u8]]) -> Result<Answer, ApiError> {
+    Ok(Answer::Resource(list(pieces, resource::KIND, resource::decoder())?.into()))
+}
+
+/// A `MetricValueList`, from its pieces.
+pub fn custom_list(pieces: &[&[u8]]) -> Result<Answer, ApiError> {
+    Ok(Answer::Custom(list(pieces, custom::KIND, custom::decoder())?.into()))
+}
+
+/// An `ExternalMetricValueList`, from its pieces.
+pub fn external_list(pieces: &[&[u8]]) -> Result<Answer, ApiError> {
+    Ok(Answer::External(list(pieces, external::KIND, external::decoder())?.into()))
+}
+
+fn list<T>(
+    pieces: &[&[u8]],
+    kind: &str,
+    mut decode: impl FnMut(&[u8]) -> Result<T, DecodeError>,
+) -> Result<Vec<T>, ApiError> {
+    let (mut scanner, mut items) = (ItemScanner::default(), Vec::new());
+    let mut take = |item: &[u8]| {
+        items.push(decode(item)?);
+        Ok(())
+    };
+    for piece in pieces {
+        scanner.push(piece, &mut take).map_err(ApiError::Decode)?;
+    }
+    wire::of_kind(scanner.finish().map_err(ApiError::Decode)?, kind)?;
+    Ok(items)
+}
