@@ -14,14 +14,16 @@
 
 use std::sync::Arc;
 
+use autoscaling::explanation::ProposalReason;
+use autoscaling::history::History;
 use autoscaling::quantity::{Format, Quantity};
 use autoscaling::query::Answer;
 use autoscaling::spec::{MetricSource, ResourceTarget, ValueTarget};
 
 use crate::metric_model::{Asked, Band, PerPod, PodState, Requests, Target, of_all, of_each};
 use crate::workload::{
-    WHOLE, Workload, external_metric, external_value, for_each_in_parallel, pending, pod_values, pods_metric,
-    resource_metric, running, usages,
+    NOW, WHOLE, Workload, external_metric, external_value, for_each_in_parallel, pending, pod_values,
+    pods_metric, resource_metric, running, usages,
 };
 
 /// Why more load asked for fewer replicas.
@@ -186,9 +188,14 @@ impl Setting {
             tolerance: self.tolerance.into(),
         };
         let asked = per_pod.ask();
-        let count = workload.proposal(answer);
+        let decision = workload.decide(answer, &History::default(), NOW);
+        let count = decision.explanation().proposal;
         assert_eq!(count.is_some(), asked.is_some(), "{per_pod:?}");
-        Some(Answered::checked(count?, asked?, || format!("{per_pod:?}")))
+        let (count, asked) = (count?, asked?);
+        let why = decision.explanation().metrics[0].reading().unwrap().why;
+        let follows = matches!(why, ProposalReason::Ratio | ProposalReason::CorrectedRatio);
+        assert_eq!(follows, !asked.stays, "{why:?}: {per_pod:?}");
+        Some(Answered::checked(count, asked, || format!("{per_pod:?}")))
     }
 
     /// Every combination of the states of so many pods, and every step of one sample to the next.
