@@ -64,7 +64,7 @@ fuzz_target!(|input: &[u8]| {
     };
     let whole = read(&[bytes]);
     let mut pieces = cuts::cut(bytes, lengths);
-    if plant::planted("watch") && pieces.len() > 3 && whole.1.len() > 1 {
+    if plant::planted("watch") && pieces.len() > 3 {
         pieces.remove(2);
     }
     assert_eq!(read(&pieces), whole);
