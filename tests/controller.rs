@@ -12,6 +12,10 @@ mod support;
 
 #[path = "controller/bad_objects.rs"]
 mod bad_objects;
+#[path = "controller/breaker.rs"]
+mod breaker;
+#[path = "controller/checkpoint.rs"]
+mod checkpoint;
 #[path = "controller/counts.rs"]
 mod counts;
 #[path = "controller/decisions.rs"]
@@ -20,6 +24,8 @@ mod decisions;
 mod election;
 #[path = "controller/identity.rs"]
 mod identity;
+#[path = "controller/leftovers.rs"]
+mod leftovers;
 #[path = "controller/metadata.rs"]
 mod metadata;
 #[path = "controller/metrics.rs"]

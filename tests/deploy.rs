@@ -113,6 +113,7 @@ fn values_that_mean_nothing_are_refused() {
         (&["image.repository=concertina:v1"], "'concertina:v1' does not match pattern"),
         (&["shadow=true", "serviceAccount.name=horizontal-pod-autoscaler"], "may write"),
         (&["shadow=true", "rbac.builtInRoles=true"], "rbac.builtInRoles goes neither with shadow"),
+        (&["shadow=true", "historyCheckpoint=true"], "historyCheckpoint does not go with shadow"),
         (&["controlPlane=true", "watchNamespaces={shop}"], "controlPlane is for those who run the cluster"),
     ] {
         let told = helm_complains("kube-system", values);

@@ -55,8 +55,12 @@ mod metrics;
 mod outcome;
 #[path = "e2e/process.rs"]
 mod process;
+#[path = "e2e/replication.rs"]
+mod replication;
 #[path = "e2e/rest.rs"]
 mod rest;
+#[path = "e2e/restart.rs"]
+mod restart;
 #[path = "e2e/rule_scenarios.rs"]
 mod rule_scenarios;
 #[path = "e2e/serving.rs"]
@@ -217,6 +221,12 @@ async fn why_explains_what_depends_on_the_past() -> Outcome {
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn one_of_several_replicas_writes_whatever_happens() -> Outcome {
     election::one_writes(Stage::set().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn windows_and_rates_outlive_the_leader() -> Outcome {
+    replication::outlives_the_leader(&Stage::set().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -32,7 +32,7 @@ fn the_manifest_is_the_same_each_time_and_says_what_each_rule_is_for() {
     assert_eq!(manifest, text(&[]));
     let lines: Vec<_> = manifest.lines().collect();
     let rules: Vec<_> = (0..lines.len()).filter(|at| lines[*at].starts_with("  - apiGroups")).collect();
-    assert_eq!(rules.len(), 13);
+    assert_eq!(rules.len(), 14);
     assert!(rules.iter().all(|at| lines[at - 1].starts_with("  # to ")), "{manifest}");
 }
 
@@ -109,6 +109,33 @@ fn with_tokens_of_the_account_the_user_of_the_credentials_gets_what_it_still_doe
     );
     let has = |resource: &str| rules(&of[4..5]).any(|rule| rule["resources"] == json!([resource]));
     assert!(has("serviceaccounts/token") && has("leases") && has("serviceaccounts"), "{:?}", of[4]);
+}
+
+#[test]
+fn a_checkpoint_adds_its_config_maps_and_a_role_for_them_alone() {
+    let of = objects(&["--history-checkpoint", "--leader-elect-resource-namespace=scaling"]);
+    let maps: Vec<_> = of.iter().filter(|object| object["kind"] == "ConfigMap").collect();
+    let names: Vec<_> = maps.iter().map(|map| map["metadata"]["name"].as_str().unwrap()).collect();
+    let expected: Vec<_> = (0..8).map(|number| format!("concertina-history-{number}")).collect();
+    assert_eq!(names, expected);
+    for map in maps {
+        assert_eq!(map["metadata"]["namespace"], "scaling");
+        assert!(
+            map["data"].is_null() && map["binaryData"].is_null(),
+            "applied again, it keeps what it holds"
+        );
+    }
+    let is_of_it = |object: &&Value| object["metadata"]["name"] == "concertina-history";
+    let role = of.iter().filter(is_of_it).find(|object| object["kind"] == "Role").unwrap();
+    assert_eq!(role["metadata"]["namespace"], "scaling");
+    let rule = json!([{
+        "apiGroups": [""], "resources": ["configmaps"], "resourceNames": names, "verbs": ["get", "update"],
+    }]);
+    assert_eq!(role["rules"], rule);
+    let binding = of.iter().filter(is_of_it).find(|object| object["kind"] == "RoleBinding").unwrap();
+    assert_eq!(binding["roleRef"]["name"], "concertina-history");
+    let others = |flags: &[&str]| objects(flags).iter().filter(is_of_it).count();
+    assert_eq!((others(&[]), others(&["--history-checkpoint", "--dry-run"])), (0, 0));
 }
 
 #[test]

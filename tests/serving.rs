@@ -6,6 +6,8 @@
 mod access;
 #[path = "serving/certificates.rs"]
 mod certificates;
+#[path = "serving/replicas.rs"]
+mod replicas;
 #[path = "serving/rig.rs"]
 mod rig;
 #[path = "serving/strangers.rs"]

@@ -25,6 +25,9 @@ mod judge;
 mod ledger;
 #[path = "simulation/memory.rs"]
 mod memory;
+#[path = "support/network.rs"]
+#[expect(dead_code, reason = "some of it is for other tests")]
+mod network;
 #[path = "simulation/plan.rs"]
 mod plan;
 #[path = "simulation/plans/mod.rs"]
@@ -41,6 +44,8 @@ mod run;
 mod seeds;
 #[path = "simulation/shrink.rs"]
 mod shrink;
+#[path = "simulation/tie.rs"]
+mod tie;
 #[path = "simulation/trial.rs"]
 mod trial;
 #[path = "simulation/way.rs"]
@@ -99,7 +104,7 @@ fn every_planted_bug_is_found() {
 #[test]
 fn one_seed_asks_for_the_same_at_the_same_times() {
     for seed in 0..10 {
-        let plan = Arc::new(generate::generate(seed));
+        let plan = Arc::new(generate::generate(seed, &[]));
         let run = || trial::played(&plan, &Kept::all(&plan), None).run.log();
         let (first, second) = (run(), run());
         assert!(first.len() > 100);

@@ -169,6 +169,8 @@ pub struct Clients {
     pub reviews: Client,
     /// Events that tell people that this replica holds back because of another controller.
     pub notices: Client,
+    /// What the leader remembers of HPAs; a bucket of its own, so that large writes hold up nothing else.
+    pub checkpoint: Client,
     /// What all writes pass.
     pub gate: Arc<Gate>,
     source: Option<Arc<Source>>,
@@ -260,6 +262,7 @@ impl Clients {
             watch: unlimited.clone(),
             lease: Client { http: gated(lease, Writes::Lease), ..unlimited.clone() },
             reviews: own,
+            checkpoint: Client { http: gated(http.clone(), Writes::Checkpoint), ..client() },
             notices: Client { http: gated(http, Writes::Notices), ..unlimited },
             gate: Arc::clone(&options.gate),
             source: None,

@@ -49,9 +49,16 @@ pub fn list(pieces: &[&[u8]]) -> Result<List, ApiError> {
 }
 
 /// The error that an answer to a read of a pod's metrics, or to the write of a status, is.
-pub fn error(write: bool, code: StatusCode, content_type: &str, wait: Option<Duration>, answer: &[u8]) -> ApiError {
+pub fn error(
+    write: bool,
+    code: StatusCode,
+    content_type: &str,
+    wait: Option<Duration>,
+    answer: &[u8],
+) -> ApiError {
     let call = if write {
-        let path = ["apis", "autoscaling", "v2", "namespaces", "shop", "horizontalpodautoscalers", "web", "status"];
+        let path =
+            ["apis", "autoscaling", "v2", "namespaces", "shop", "horizontalpodautoscalers", "web", "status"];
         Call::send(Method::PUT, path, "application/json", Vec::new())
             .about("horizontalpodautoscalers.autoscaling", "web")
             .subresource("status")

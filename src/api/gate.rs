@@ -34,6 +34,8 @@ pub enum Writes {
     Autoscaling,
     /// What tells people that this replica holds back because of another controller.
     Notices,
+    /// What the leader remembers of HPAs, also while it holds back.
+    Checkpoint,
     /// The Lease itself.
     Lease,
     /// The ServiceAccount to act as, if it is missing: who stands by needs it too.
@@ -44,7 +46,7 @@ impl Writes {
     fn are_stopped_by(self, refusal: Refusal) -> bool {
         match self {
             Self::Autoscaling => true,
-            Self::Notices => refusal != Refusal::TakeOver,
+            Self::Notices | Self::Checkpoint => refusal != Refusal::TakeOver,
             Self::Lease | Self::Account => refusal == Refusal::DryRun,
         }
     }
@@ -357,12 +359,12 @@ mod tests {
         const EVENTS: &str = "/api/v1/namespaces/shop/events";
         let stopped = |reason| {
             let gate = Gate::refusing(reason);
-            [Writes::Autoscaling, Writes::Notices, Writes::Lease, Writes::Account]
+            [Writes::Autoscaling, Writes::Notices, Writes::Checkpoint, Writes::Lease, Writes::Account]
                 .map(|writes| gate.pass(&request(Method::POST, EVENTS), writes).is_err())
         };
-        assert_eq!(stopped(Refusal::DryRun), [true, true, true, true]);
-        assert_eq!(stopped(Refusal::NotLeader), [true, true, false, false]);
-        assert_eq!(stopped(Refusal::TakeOver), [true, false, false, false]);
+        assert_eq!(stopped(Refusal::DryRun), [true, true, true, true, true]);
+        assert_eq!(stopped(Refusal::NotLeader), [true, true, true, false, false]);
+        assert_eq!(stopped(Refusal::TakeOver), [true, false, false, false, false]);
     }
 
     /// Has a request wait below the gate, for a token or a connection, and tells how long until it was given up.

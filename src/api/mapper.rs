@@ -1,7 +1,8 @@
 //! From group and kind to resources, by discovery, as Go's RESTMapper does for the reference.
 //!
 //! Lazy per group, kept for 30 s, one fetch per group at a time. What a group does not have is remembered just as long.
-//! If a refresh fails, the answer before it goes on serving: an API server that is away makes no target unknown.
+//! If a refresh fails, the answer before it goes on serving: an API server that is away makes no target unknown. A group
+//! that nobody has asked for in ten minutes is forgotten.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,9 +14,18 @@ use tokio::time::Instant;
 use super::call::Call;
 use super::client::Client;
 use super::error::ApiError;
+use super::fresh::{Failed, Fresh};
 
 /// How long what is known of a group holds; the reference forgets everything every 30 s.
 pub const LIFE: Duration = Duration::from_secs(30);
+/// The wait after a refresh that failed, if there is an answer from before.
+const PAUSE: Duration = Duration::from_secs(5);
+/// After so long a group is forgotten for which nobody asks: whoever writes HPAs chooses their names.
+const UNUSED: Duration = Duration::from_mins(10);
+/// Groups that are known at once. Of more, the one asked for longest ago is forgotten, and asked for again.
+const GROUPS: usize = 1024;
+/// The longest name that a group can have, as it is a DNS subdomain. Longer ones are not asked for.
+const LONGEST_NAME: usize = 253;
 
 /// A resource that has a wanted kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,19 +84,16 @@ pub enum MapError {
 #[derive(Debug)]
 pub struct Mapper {
     client: Client,
-    groups: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<Group>>>>,
+    groups: Mutex<BTreeMap<String, Group>>,
 }
 
-#[derive(Debug, Default)]
+/// What discovery said of a group.
+type Known = Fresh<Arc<[Version]>, ApiError>;
+
+#[derive(Debug)]
 struct Group {
-    known: Option<Known>,
-}
-
-/// What discovery said of a group, and when.
-#[derive(Debug, Clone)]
-struct Known {
-    at: Instant,
-    versions: Arc<[Version]>,
+    known: Arc<Known>,
+    used: Instant,
 }
 
 /// One version of a group; the preferred one comes first.
@@ -166,6 +173,11 @@ impl Mapper {
         Self { client, groups: Mutex::default() }
     }
 
+    /// How many groups something is remembered of.
+    pub fn known_groups(&self) -> usize {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     /// The resources of the group that have the kind, in any of its versions, each at the preferred version that has it.
     /// Never empty.
     pub async fn mappings(&self, group: &str, kind: &str) -> Result<Arc<[Mapping]>, MapError> {
@@ -190,30 +202,40 @@ impl Mapper {
         Ok(mappings.into())
     }
 
-    /// What is known of a group, fetched if it is too old. Others who ask meanwhile wait for the same fetch.
+    /// What is known of a group, fetched if it is too old. Others who ask meanwhile get what was known before, or wait for
+    /// the same fetch.
     async fn group(&self, name: &str) -> Result<Arc<[Version]>, ApiError> {
-        let slot = {
-            let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(groups.entry(name.to_owned()).or_default())
-        };
-        let mut group = slot.lock().await;
-        if let Some(known) = &group.known
-            && known.at.elapsed() < LIFE
-        {
-            return Ok(Arc::clone(&known.versions));
+        if name.len() > LONGEST_NAME {
+            return Ok(Arc::default());
         }
-        match (self.fetch(name).await, &mut group.known) {
-            (Ok(versions), known) => {
-                let versions: Arc<[Version]> = versions.into();
-                *known = Some(Known { at: Instant::now(), versions: Arc::clone(&versions) });
+        let known = self.slot(name);
+        if let Some(versions) = known.meanwhile(PAUSE) {
+            return Ok(versions);
+        }
+        match known.get(LIFE, async || self.fetch(name).await.map(Arc::from)).await {
+            Err(Failed { error, known: Some(versions) }) => {
+                tracing::debug!(group = name, %error, "discovery failed, what was known before goes on serving");
                 Ok(versions)
             }
-            (Err(error), Some(known)) => {
-                tracing::debug!(group = name, %error, "discovery failed, what was known before goes on serving");
-                Ok(Arc::clone(&known.versions))
-            }
-            (Err(error), None) => Err(error),
+            answer => answer.map_err(|failed| failed.error),
         }
+    }
+
+    fn slot(&self, name: &str) -> Arc<Known> {
+        let now = Instant::now();
+        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(group) = groups.get_mut(name) {
+            group.used = now;
+            return Arc::clone(&group.known);
+        }
+        groups.retain(|_, group| now < group.used + UNUSED);
+        if groups.len() >= GROUPS {
+            let oldest = groups.iter().min_by_key(|(_, group)| group.used).map(|(name, _)| name.clone());
+            oldest.map(|name| groups.remove(&name));
+        }
+        let known = Arc::<Known>::default();
+        groups.insert(name.to_owned(), Group { known: Arc::clone(&known), used: now });
+        known
     }
 
     async fn fetch(&self, group: &str) -> Result<Vec<Version>, ApiError> {

@@ -7,7 +7,7 @@
 //! | request | made by | RBAC: verb, resource |
 //! |---|---|---|
 //! | `GET /api`, `/apis/{group}`, `/apis/{group}/{version}` | [`mapper`], [`metrics`] | none (discovery) |
-//! | `GET …/horizontalpodautoscalers` (cluster-wide, or of one namespace), with `watch` | [`watch`] | list, watch `horizontalpodautoscalers.autoscaling` |
+//! | `GET …/horizontalpodautoscalers` (cluster-wide, or of one namespace), with `watch`; of one name after a lost answer or a conflict | [`watch`], [`status`] | list, watch `horizontalpodautoscalers.autoscaling` |
 //! | `GET /api/v1/pods` (cluster-wide, or of one namespace), with `watch` | [`watch`] | list, watch `pods` |
 //! | `GET …/{resource}/{name}/scale` | [`scale`] | get `*/scale` |
 //! | `PUT …/{resource}/{name}/scale` | [`scale`] | update `*/scale` |
@@ -25,6 +25,8 @@
 //! | `GET /api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication` | `serve` | get that one |
 //! | `POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews` | `permissions` | none (everybody may) |
 //! | `GET`, `POST`, `PUT` of one Lease, with `watch` | [`leases`] | get, update, watch of that one, create `leases.coordination.k8s.io` |
+//! | `GET /api/v1/events`, of one namespace or of all | `history`, when leading begins | list `events` |
+//! | `GET`, `PUT`, `POST` of the ConfigMaps of the checkpoint | [`config_maps`], with `--history-checkpoint` | get, update of those |
 //! | `POST …/serviceaccounts/{name}/token`, and `GET`, `POST` of the account | [`connect`], with `--use-service-account-credentials` | create `serviceaccounts/token`, get and create `serviceaccounts` |
 //! | `POST /api/v1/namespaces/{ns}/events` | [`events`] | create `events` |
 //! | `PATCH /api/v1/namespaces/{ns}/events/{name}` | [`events`] | patch `events` |
@@ -35,12 +37,14 @@
 mod body;
 pub mod call;
 pub mod client;
+pub mod config_maps;
 pub mod connect;
 pub mod decode;
 pub mod error;
 pub mod events;
 #[cfg(feature = "tools")]
 pub mod forward;
+mod fresh;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 pub mod gate;

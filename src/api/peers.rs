@@ -62,7 +62,8 @@ impl Peers {
     /// With the credentials of these clients; `None` if they have none. `server` is the API server.
     pub fn new(clients: &Clients, server: &Uri, advertised: Option<IpAddr>) -> Option<Self> {
         let host = server.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-        let port = server.port_u16().unwrap_or(if server.scheme_str() == Some("http") { 80 } else { 443 });
+        let default = if server.scheme_str() == Some("http") { 80 } else { 443 };
+        let port = server.port_u16().unwrap_or(default);
         Some(Self {
             user: clients.user.clone()?,
             advertised,

@@ -8,6 +8,7 @@ mod assembly;
 mod checks;
 mod guard;
 mod leading;
+mod past;
 mod replication;
 mod start;
 
@@ -21,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::assembly::{Assembly, Parts};
 use self::guard::Guard;
 use self::leading::Leading;
+use self::past::Past;
 use self::replication::Replication;
 use crate::api::client::{ClientError, ClientOptions, Clients, ServiceAccount};
 use crate::api::gate::{Gate, Refusal};
@@ -31,8 +33,8 @@ use crate::cli::Config;
 use crate::clock::SharedClock;
 use crate::controller::Observers;
 use crate::election;
-use crate::history::replica::Source;
 use crate::history::replica::link::{Link, Served};
+use crate::history::replica::{Inheritance, Source};
 use crate::permissions;
 use crate::serve::{Access, Component, Endpoints, Health, PARITY, ServeError, Server};
 use crate::shadow::Parity;
@@ -152,13 +154,14 @@ pub async fn run_with(
     let checking = permissions::check::run(clients.clone(), permissions::needed(config), findings.clone());
     tokio::spawn(watches.clone().run_until_cancelled_owned(checking));
     let component = Component::new(config, Arc::clone(&clock));
+    let past = Past::prepare(config, clients, &clock, &telemetry);
     let leading = Leading::prepare(config, clients, identity, clock, seed, link.clone());
     let source = leading.as_ref().map(|_| Source::new(Arc::clone(&assembly.controller)));
     checks::add(&health, &assembly, leading.as_ref(), guard.as_ref(), findings, &stop);
     let endpoints = Endpoints::new(health, metrics, assembly.decisions.clone())
         .with_component(component)
         .with_json(PARITY, Parity::page(assembly.parity.clone()))
-        .with_history(Source::page(source.clone()));
+        .with_history(Source::page(source.clone()), config.watch_namespaces.clone());
     let (secure, plain) = (listening.secure_address(), listening.plain_address());
     if let Some(link) = &link {
         let certificate = Arc::new(listening.certificate());
@@ -179,7 +182,7 @@ pub async fn run_with(
         let replication = Replication::new(source, link, &leading, &assembly.controller, &telemetry);
         (leading, replication)
     });
-    let result = work(&assembly, leading, guard, &server, &telemetry, [&stop, &watches]).await;
+    let result = work(&assembly, leading, guard, past, &server, &telemetry, [&stop, &watches]).await;
 
     watches.cancel();
     serving.cancel();
@@ -195,6 +198,7 @@ async fn work(
     assembly: &Assembly,
     leading: Option<(Leading, Replication)>,
     guard: Option<Guard>,
+    past: Option<Past>,
     server: &str,
     telemetry: &Telemetry,
     [stop, watches]: [&CancellationToken; 2],
@@ -210,14 +214,12 @@ async fn work(
         if let Some(takeover) = &takeover {
             takeover.leads(None);
         }
-        sync_until(assembly, stop).await;
+        sync_until(assembly, past, Inheritance::Nothing, stop).await;
         return Ok(());
     };
     let mut candidacy = leading.start(telemetry);
     if replication.follow_until(candidacy.leads(stop)).await {
-        if let Some(term) = candidacy.term() {
-            replication.adopt(term);
-        }
+        let inheritance = candidacy.term().map_or(Inheritance::Nothing, |term| replication.adopt(term));
         replication.leads();
         if let Some(takeover) = &takeover {
             takeover.leads(candidacy.since_others());
@@ -225,26 +227,63 @@ async fn work(
         // A leader that is none any more ends as it stands: whatever it still did could be somebody else's by now.
         tokio::select! {
             biased;
-            lost = candidacy.lost() => return Err(lost),
-            () = async { sync_until(assembly, stop).await; replication.conclude().await } => {}
+            lost = candidacy.lost() => {
+                replication.lost();
+                return Err(lost);
+            }
+            in_order = sync_until(assembly, past, inheritance, stop) => {
+                // What a sync may still do that was abandoned, nobody could copy.
+                if in_order {
+                    replication.conclude().await;
+                }
+            }
         }
     }
     candidacy.release().await
 }
 
-/// Syncs until `stop`, then finishes what has begun, within bounds.
-async fn sync_until(assembly: &Assembly, stop: &CancellationToken) {
-    let running = Arc::clone(&assembly.controller).run(stop.clone());
-    tokio::select! {
+/// Learns what was before, syncs until `stop`, then finishes what has begun, within bounds. Whether all of it has ended.
+async fn sync_until(
+    assembly: &Assembly,
+    past: Option<Past>,
+    inheritance: Inheritance,
+    stop: &CancellationToken,
+) -> bool {
+    let controller = &assembly.controller;
+    let checkpoint = match past.map(|past| stop.run_until_cancelled(past.begin(controller, inheritance))) {
+        None => None,
+        // On the heap: it is long over while the syncs run.
+        Some(begun) => match Box::pin(begun).await {
+            Some(checkpoint) => checkpoint,
+            // What was not learned, the next leader has to.
+            None => return false,
+        },
+    };
+    let running = Arc::clone(controller).run(stop.clone());
+    let in_order = tokio::select! {
         biased;
-        () = running => {}
+        () = running => true,
         () = async { stop.cancelled().await; tokio::time::sleep(DRAIN).await } => {
             tracing::warn!("syncs that have begun did not end within {DRAIN:?}; they are abandoned");
+            false
         }
-    }
-    if timeout(FLUSH, assembly.controller.events.flush()).await.is_err() {
+    };
+    let flush = timeout(FLUSH, controller.events.flush());
+    let finish = timeout(FLUSH, async {
+        if let Some(checkpoint) = checkpoint {
+            checkpoint.finish(in_order).await;
+        }
+    });
+    let (flushed, finished) = futures::future::join(flush, finish).await;
+    if flushed.is_err() {
         tracing::warn!("not all events could be sent within {FLUSH:?}");
     }
+    if finished.is_err() {
+        tracing::warn!(
+            "the checkpoint of histories could not be written within {FLUSH:?}; it lacks the last seconds"
+        );
+    }
+    in_order
 }
 
 /// A number that no other process has, as far as time and names tell.

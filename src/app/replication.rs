@@ -70,6 +70,11 @@ impl Replication {
         self.source.leads();
     }
 
+    /// This process does not lead any more: whoever still asks is not kept waiting.
+    pub(super) fn lost(&self) {
+        self.source.lost();
+    }
+
     /// All syncs have ended. Waits until others have copied the last of them, for a moment.
     pub(super) async fn conclude(&self) {
         if timeout(HAND_OVER, self.source.conclude()).await.is_err() {

@@ -66,7 +66,7 @@ pub static FLAGS: &[Flag] = &[
         Kind::Int,
         "256",
         Group::Metrics,
-        "How many of them may go to one API.",
+        "How many of them may go to one API; never as many as half of all, so that two that hang leave places to the third.",
     ),
     own(
         "health-address",
@@ -88,6 +88,13 @@ pub static FLAGS: &[Flag] = &[
         "40",
         Group::Operation,
         "How many of its last decisions are recorded for each HPA and served at /decisions; 0 records none.",
+    ),
+    own(
+        "history-checkpoint",
+        Kind::Bool,
+        "false",
+        Group::Operation,
+        "Keep what is remembered of HPAs in ConfigMaps beside the Lease, so that a restart of all replicas loses nothing.",
     ),
     own(
         "version",

@@ -12,6 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use autoscaling::history::{Added, Changes, Direction, History, ScaleEvent};
 use autoscaling::spec::Behavior;
 use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
+
+/// A clock that is off by more was set, not corrected.
+const SET: SignedDuration = SignedDuration::from_secs(1);
 
 /// The histories of all HPAs.
 #[derive(Debug, Default)]
@@ -28,6 +32,18 @@ struct Inner {
     by_change: BTreeMap<u64, Arc<str>>,
     /// The last number that was given.
     last: u64,
+    /// The time of day when it was read first, or was set since, and the time that nobody can set.
+    anchor: Option<(Timestamp, Instant)>,
+    /// By how much the time of day was set in all.
+    set: SignedDuration,
+}
+
+/// When a sync decides, and by which setting of the clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment {
+    /// The time of day.
+    pub at: Timestamp,
+    set: SignedDuration,
 }
 
 #[derive(Debug, Default)]
@@ -94,8 +110,40 @@ impl Histories {
         });
     }
 
-    /// Commits what a sync added.
-    pub fn commit(&self, uid: &Arc<str>, changes: &Changes) {
+    /// Commits what a sync added that decided at this moment.
+    pub fn commit(&self, uid: &Arc<str>, changes: &Changes, moment: Moment) {
+        let set = self.lock().set.saturating_sub(moment.set);
+        if set.is_zero() {
+            self.add(uid, changes);
+        } else {
+            // The clock was set while the sync was under way.
+            let mut changes = changes.clone();
+            changes.shift(set);
+            self.add(uid, &changes);
+        }
+    }
+
+    /// What the time of day says now. If it has been set since it was read last, by more than a running clock is ever
+    /// corrected, all that is remembered moves along: windows and periods last as long as they last.
+    pub fn moment(&self, at: Timestamp) -> Moment {
+        let now = Instant::now();
+        let mut inner = self.lock();
+        let inner = &mut *inner;
+        let (day, steady) = *inner.anchor.get_or_insert((at, now));
+        let passed = SignedDuration::try_from(now.duration_since(steady)).unwrap_or(SignedDuration::MAX);
+        let by = at.duration_since(day).saturating_sub(passed);
+        if by.abs() > SET {
+            tracing::warn!(%by, "the clock was set; what is remembered stays as old as it is");
+            inner.anchor = Some((at, now));
+            inner.set = inner.set.saturating_add(by);
+            for entry in inner.by_uid.values_mut() {
+                Arc::make_mut(&mut entry.history).shift(by);
+            }
+        }
+        Moment { at, set: inner.set }
+    }
+
+    fn add(&self, uid: &Arc<str>, changes: &Changes) {
         if *changes != Changes::default() {
             self.change(uid, |history| {
                 history.commit(changes);
@@ -127,12 +175,19 @@ impl Histories {
         });
     }
 
-    /// Takes over what another process knew of an HPA. Rescales that the watch has shown here and that are missing
-    /// there stay.
+    /// Takes over what another process knew of an HPA. What is known here and missing there stays: rescales that the
+    /// watch has shown, and what is in doubt.
     pub fn inherit(&self, uid: &Arc<str>, mut known: History) {
         self.change(uid, |history| {
             add_missing(&mut known, Direction::Up, &history.scale_ups);
             add_missing(&mut known, Direction::Down, &history.scale_downs);
+            known.unknown_up = known.unknown_up.max(history.unknown_up);
+            known.unknown_down = known.unknown_down.max(history.unknown_down);
+            known.unsettled = known.unsettled.or(history.unsettled);
+            known.inherited |= history.inherited;
+            if known.recommendations.is_empty() {
+                known.recommendations = std::mem::take(&mut history.recommendations);
+            }
             *history = known;
             true
         });
@@ -273,6 +328,8 @@ mod tests {
     use autoscaling::history::Recommendation;
     use autoscaling::spec::{PolicyKind, ScalingPolicy, ScalingRules};
 
+    use std::time::Duration;
+
     use super::*;
 
     fn at(text: &str) -> Timestamp {
@@ -309,16 +366,37 @@ mod tests {
         ScaleEvent { earliest: Some(at(time)), ..event(&format!("{time}.999999999"), change) }
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_is_set_leaves_everything_as_old_as_it_is() {
+        let (histories, uid) = (Histories::new(), Arc::from("a"));
+        let before = histories.moment(at("01:00"));
+        histories.commit(&uid, &recommends(3), before);
+        tokio::time::advance(Duration::from_secs(30)).await;
+        let back = histories.moment(at("01:30") - SignedDuration::from_hours(1));
+        let age = |moment: Moment| moment.at.duration_since(histories.get("a").recommendations[0].at);
+        assert_eq!(age(back), SignedDuration::from_secs(30));
+        // A sync that began before.
+        histories.commit(&uid, &recommends(4), before);
+        assert_eq!(histories.get("a").recommendations[1].at, histories.get("a").recommendations[0].at);
+        tokio::time::advance(Duration::from_secs(30)).await;
+        let ahead = histories.moment(at("02:00") + SignedDuration::from_hours(5));
+        assert_eq!(age(ahead), SignedDuration::from_mins(1));
+        // What a clock is corrected by while it runs moves nothing.
+        let kept = histories.get("a");
+        histories.moment(ahead.at + SignedDuration::from_millis(900));
+        assert_eq!(histories.get("a"), kept);
+    }
+
     #[test]
     fn a_copy_is_told_what_changed_since_and_nothing_twice() {
         let histories = Histories::of_epoch(7);
         let all: Vec<Arc<str>> = ["a", "b", "c"].map(Arc::from).into();
         for uid in &all {
-            histories.commit(uid, &recommends(1));
+            histories.add(uid, &recommends(1));
         }
         let first = histories.changed_since(None, 10);
         assert_eq!((uids(&first), first.anew, first.more), (vec!["a", "b", "c"], true, false));
-        histories.commit(&all[1], &recommends(2));
+        histories.add(&all[1], &recommends(2));
         let next = histories.changed_since(Some(first.upto), 10);
         assert_eq!((uids(&next), next.anew), (vec!["b"], false));
         assert_eq!(next.histories[0].1.recommendations.len(), 2);
@@ -330,7 +408,7 @@ mod tests {
     #[test]
     fn a_copy_of_another_process_begins_anew() {
         let histories = Histories::of_epoch(7);
-        histories.commit(&"a".into(), &recommends(1));
+        histories.add(&"a".into(), &recommends(1));
         let revision = histories.revision();
         assert!(histories.changed_since(Some(Revision { epoch: 8, ..revision }), 10).anew);
         assert!(histories.changed_since(Some(Revision { change: 2, ..revision }), 10).anew);
@@ -341,7 +419,7 @@ mod tests {
     fn many_changes_come_in_parts() {
         let histories = Histories::of_epoch(7);
         for number in 0..5 {
-            histories.commit(&format!("hpa-{number}").into(), &recommends(1));
+            histories.add(&format!("hpa-{number}").into(), &recommends(1));
         }
         let (mut since, mut seen) = (None, Vec::new());
         loop {
@@ -360,7 +438,7 @@ mod tests {
     #[test]
     fn what_is_forgotten_leaves_nothing() {
         let histories = Histories::of_epoch(7);
-        histories.commit(&"a".into(), &recommends(1));
+        histories.add(&"a".into(), &recommends(1));
         histories.forget("a");
         assert!(histories.is_empty());
         assert!(histories.changed_since(None, 10).histories.is_empty());

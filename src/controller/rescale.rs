@@ -1,7 +1,8 @@
 //! The write of a Scale: by PUT with the version that was read, again on conflict.
 //!
 //! A write whose answer was lost may have been applied. It is never sent again: the Scale is read back, and what it says
-//! counts. If that leaves it open, the write has failed as far as anybody is told.
+//! counts. If that leaves it open, for it may still arrive, the write has failed as far as anybody is told, and the next sync
+//! settles what is remembered of it.
 
 use std::time::Duration;
 
@@ -60,12 +61,19 @@ async fn read_back(scales: &Scales, key: &Key, sent: &Target, lost: &ApiError) -
             tracing::info!(hpa = %key, error = %lost, "the answer to a write of the scale was lost, but it was applied");
             WriteOutcome::Done
         }
-        Ok(_) => failed(key, lost),
+        // Whatever became of the one that was written to.
+        Ok(found) if found.uid != sent.object.uid => failed(key, lost),
+        Ok(_) => unknown(key, lost),
         Err(error) => {
             tracing::debug!(hpa = %key, %error, "what became of the write cannot be read");
-            failed(key, lost)
+            unknown(key, lost)
         }
     }
+}
+
+fn unknown(key: &Key, error: &ApiError) -> WriteOutcome {
+    tracing::warn!(hpa = %key, %error, "nobody knows whether the scale was written");
+    WriteOutcome::Unknown(error.to_string())
 }
 
 fn failed(key: &Key, error: &ApiError) -> WriteOutcome {

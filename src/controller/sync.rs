@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::beside::{Before, Compared};
 use super::gather::{Gathered, gather};
+use super::histories::Moment;
 use super::observe::Concluded;
 use super::permit::WorkerPermit;
 use super::rescale::Target;
@@ -61,9 +62,10 @@ impl Controller {
             (Some(scale), _) if plan.reads_metrics() => self.pods.select(&key.namespace, &scale.selector),
             _ => Vec::new(),
         };
+        let moment = self.histories.moment(self.clock.now());
+        let (decided, at) = (Instant::now(), moment.at);
         let history = self.histories.get(&record.uid);
         let mut answers = Answers { metrics: gathered.answers, pods: &pods };
-        let at = self.clock.now();
         self.count_ages(&answers, at);
         let mut decision = decide(&hpa, &plan, &answers, &history, &self.settings, at);
         if let (Some(beside), Some(scale)) = (&self.beside, plan.scale())
@@ -73,7 +75,8 @@ impl Controller {
             decision = decide(&hpa, &plan, &answers, &history, &self.settings, at);
         }
         let outcome = self.rescale(key, &decision, target).await;
-        let concluded_at = self.clock.now();
+        // By the same setting of the clock as the decision.
+        let concluded_at = at.checked_add(decided.elapsed()).unwrap_or(at);
         let mut conclusion = conclude(&hpa, decision, &outcome, &self.settings, concluded_at);
         if let Some(before) = &before {
             before.remember(&record.spec, &mut conclusion.changes);
@@ -89,7 +92,7 @@ impl Controller {
             let (scale, before) = (plan.scale(), before.as_ref());
             beside.compared(&Compared { sync: &concluded, scale, history: &history, before });
         }
-        self.finish(&record, &conclusion, &outcome).await;
+        self.finish(&concluded, moment).await;
         if !self.is_there(&record) {
             // It went meanwhile: what was remembered after that would stay for good.
             self.forget(&record.key, &record.uid);
@@ -186,13 +189,14 @@ impl Controller {
     }
 
     /// Sends events and status, and commits the history, unless the HPA went or was replaced meanwhile.
-    async fn finish(&self, record: &HpaRecord, conclusion: &Conclusion, outcome: &WriteOutcome) {
+    async fn finish(&self, sync: &Concluded<'_>, moment: Moment) {
+        let Concluded { hpa: record, conclusion, outcome, .. } = *sync;
         // Writing may have been allowed since: a status must not tell of a rescale that was withheld.
         if *outcome != WriteOutcome::Withheld {
             self.tell(record, conclusion).await;
         }
         if self.is_there(record) {
-            self.histories.commit(&record.uid, &conclusion.changes);
+            self.histories.commit(&record.uid, &conclusion.changes, moment);
             // A sync that came to no count, or could not write it, leaves the series as it is, as the reference does.
             let decided = conclusion.explanation.desired.is_some();
             if let (Some(desired), true) = (conclusion.desired, decided && !failed(outcome)) {

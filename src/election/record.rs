@@ -83,15 +83,12 @@ impl Lease {
             *annotations = Value::Object(Map::new());
         }
         if let Value::Object(annotations) = annotations {
-            match peer {
-                Some(Peer { address, certificate }) => {
-                    annotations.insert(SERVING_ADDRESS.to_owned(), address.to_string().into());
-                    annotations.insert(SERVING_CERTIFICATE.to_owned(), certificate.to_string().into());
-                }
-                None => {
-                    annotations.remove(SERVING_ADDRESS);
-                    annotations.remove(SERVING_CERTIFICATE);
-                }
+            if let Some(Peer { address, certificate }) = peer {
+                annotations.insert(SERVING_ADDRESS.to_owned(), address.to_string().into());
+                annotations.insert(SERVING_CERTIFICATE.to_owned(), certificate.to_string().into());
+            } else {
+                annotations.remove(SERVING_ADDRESS);
+                annotations.remove(SERVING_CERTIFICATE);
             }
             if annotations.is_empty() {
                 metadata.remove("annotations");

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::{Permission, Subject};
 use crate::api::call::Call;
-use crate::api::client::Clients;
+use crate::api::client::{Client, Clients};
 use crate::api::error::ApiError;
 
 /// How many reviews are asked for at once.
@@ -36,10 +36,10 @@ pub struct Missing {
 impl fmt::Display for Missing {
     /// `not allowed to update horizontalpodautoscalers.autoscaling/status in the whole cluster`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Permission { namespace, name, .. } = &self.permission;
+        let Permission { namespace, names, .. } = &self.permission;
         write!(f, "not allowed to {} {}", self.verbs.join(", "), self.permission.full_resource())?;
-        if let Some(name) = name {
-            write!(f, " {name}")?;
+        if !names.is_empty() {
+            write!(f, " {}", names.join(", "))?;
         }
         match namespace {
             Some(namespace) => write!(f, " in namespace {namespace}"),
@@ -138,7 +138,18 @@ pub async fn check(clients: &Clients, needed: &[Permission], known: &[Missing]) 
 async fn missing_verbs(clients: &Clients, permission: &Permission) -> Result<Vec<&'static str>, ApiError> {
     let mut missing = Vec::new();
     for verb in permission.verbs {
-        if !allowed(clients, permission, verb).await? {
+        let names = permission.names.iter().map(String::as_str);
+        // One question about all of them if it names none.
+        let names: Vec<_> = names.chain(permission.names.is_empty().then_some("")).collect();
+        let mut are_allowed = true;
+        let client = match permission.subject {
+            Subject::Controller => &clients.watch,
+            Subject::Credentials => &clients.reviews,
+        };
+        for name in names {
+            are_allowed = are_allowed && allowed(client, permission, name, verb).await?;
+        }
+        if !are_allowed {
             missing.push(*verb);
         }
     }
@@ -157,11 +168,12 @@ struct Status {
 }
 
 /// One SelfSubjectAccessReview, which everybody may make, as the one whose permission it is.
-async fn allowed(clients: &Clients, permission: &Permission, verb: &str) -> Result<bool, ApiError> {
-    let client = match permission.subject {
-        Subject::Controller => &clients.watch,
-        Subject::Credentials => &clients.reviews,
-    };
+pub(crate) async fn allowed(
+    client: &Client,
+    permission: &Permission,
+    name: &str,
+    verb: &str,
+) -> Result<bool, ApiError> {
     let review = json!({
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
@@ -171,7 +183,7 @@ async fn allowed(clients: &Clients, permission: &Permission, verb: &str) -> Resu
             "subresource": permission.subresource,
             "verb": verb,
             "namespace": permission.namespace.as_deref().unwrap_or_default(),
-            "name": permission.name.as_deref().unwrap_or_default(),
+            "name": name,
         }},
     });
     let path = ["apis", "authorization.k8s.io", "v1", "selfsubjectaccessreviews"];

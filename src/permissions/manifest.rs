@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use super::{ACCOUNT_NAME, ACCOUNT_NAMESPACE, Permission, Subject};
+use super::{ACCOUNT_NAME, ACCOUNT_NAMESPACE, Permission, Role, Subject};
 
 /// Whom the bindings name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,13 +48,14 @@ pub fn manifest(needed: &[Permission], account: &Account, namespaced: bool) -> S
             "# What is bound to the user can be left out: built-in roles of Kubernetes allow it to this one.\n",
         );
     }
-    let mut roles: BTreeMap<(Subject, Option<&str>), Vec<&Permission>> = BTreeMap::new();
+    let mut roles: BTreeMap<(Subject, Role, Option<&str>), Vec<&Permission>> = BTreeMap::new();
     for permission in needed {
-        roles.entry((permission.subject, permission.namespace.as_deref())).or_default().push(permission);
+        let Permission { subject, role, namespace, .. } = permission;
+        roles.entry((*subject, *role, namespace.as_deref())).or_default().push(permission);
     }
     if namespaced {
         let left_out: BTreeSet<_> =
-            roles.keys().copied().filter(|(_, namespace)| namespace.is_none()).collect();
+            roles.keys().copied().filter(|(_, _, namespace)| namespace.is_none()).collect();
         for permission in left_out.iter().filter_map(|key| roles.remove(key)).flatten() {
             let _ = write!(
                 text,
@@ -66,25 +67,45 @@ pub fn manifest(needed: &[Permission], account: &Account, namespaced: bool) -> S
             );
         }
     }
-    for ((subject, namespace), rules) in roles {
-        role(&mut text, subject, namespace, &rules, account);
+    for ((subject, purpose, namespace), rules) in roles {
+        if purpose == Role::History {
+            config_maps(&mut text, &rules);
+        }
+        let name = match (subject, purpose) {
+            (Subject::Credentials, _) => format!("{}-credentials", account.roles),
+            (_, Role::History) => format!("{}-history", account.roles),
+            (_, Role::Own) => account.roles.clone(),
+        };
+        role(&mut text, &name, (subject, namespace), &rules, account);
     }
     text
+}
+
+/// The ConfigMaps that these rules are about, with nothing in them: applied again, they keep what they hold.
+fn config_maps(text: &mut String, rules: &[&Permission]) {
+    text.push_str(
+        "# To create them is not allowed to the controller: who may create one ConfigMap may create any.\n",
+    );
+    for rule in rules {
+        for name in &rule.names {
+            let _ =
+                write!(text, "---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {}\n", scalar(name));
+            if let Some(namespace) = &rule.namespace {
+                let _ = writeln!(text, "  namespace: {namespace}");
+            }
+        }
+    }
 }
 
 /// A role and its binding. Writing to a String cannot fail.
 fn role(
     text: &mut String,
-    subject: Subject,
-    namespace: Option<&str>,
+    name: &str,
+    (subject, namespace): (Subject, Option<&str>),
     rules: &[&Permission],
     account: &Account,
 ) {
     let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
-    let name = match subject {
-        Subject::Controller => account.roles.clone(),
-        Subject::Credentials => format!("{}-credentials", account.roles),
-    };
     let head = |text: &mut String, kind: &str| {
         let _ = write!(
             text,
@@ -105,8 +126,9 @@ fn role(
             scalar(&rule.group),
             scalar(&resource)
         );
-        if let Some(name) = &rule.name {
-            let _ = writeln!(text, "    resourceNames: [{}]", scalar(name));
+        if !rule.names.is_empty() {
+            let names: Vec<_> = rule.names.iter().map(|name| scalar(name)).collect();
+            let _ = writeln!(text, "    resourceNames: [{}]", names.join(", "));
         }
         let _ = writeln!(text, "    verbs: [{}]", rule.verbs.join(", "));
     }

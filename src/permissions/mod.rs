@@ -27,10 +27,12 @@ pub struct Permission {
     pub verbs: &'static [&'static str],
     /// Where; `None`: everywhere, or the resource has no namespace.
     pub namespace: Option<String>,
-    /// The one object it is about; `None`: all.
-    pub name: Option<String>,
+    /// The objects it is about; empty: all.
+    pub names: Vec<String>,
     /// Who needs it.
     pub subject: Subject,
+    /// The role that it is granted with.
+    pub role: Role,
     /// What for.
     pub why: &'static str,
     /// What does not work without it.
@@ -46,6 +48,15 @@ pub enum Subject {
     Controller,
     /// With `--use-service-account-credentials`, what is still done with the credentials given: Lease, reviews, tokens.
     Credentials,
+}
+
+/// The role of a permission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// The one that every controller needs in that place.
+    Own,
+    /// What `--history-checkpoint` adds.
+    History,
 }
 
 /// The ServiceAccount of `--use-service-account-credentials`: kube-controller-manager's name for this controller, which
@@ -66,6 +77,7 @@ pub fn needed(config: &Config) -> Vec<Permission> {
             }
         }
     }
+    needed.extend(of_the_checkpoint(config));
     let mut rest = of_the_lease(config);
     rest.extend(of_the_server(config));
     if config.service_account_credentials {
@@ -86,8 +98,9 @@ fn row(group: &str, resource: &str, verbs: &'static [&'static str]) -> Permissio
         subresource: "",
         verbs,
         namespace: None,
-        name: None,
+        names: Vec::new(),
         subject: Subject::Controller,
+        role: Role::Own,
         why: "",
         without: "",
         essential: false,
@@ -138,13 +151,26 @@ fn of_the_controller(config: &Config) -> Vec<Permission> {
         },
     ]);
     if writes {
-        rows.push(Permission {
-            why: "to tell of scaling and of trouble in events",
-            without: "kubectl describe hpa shows no events",
-            ..row("", "events", &["create", "patch"])
-        });
+        rows.extend([
+            Permission {
+                why: "to tell of scaling and of trouble in events",
+                without: "kubectl describe hpa shows no events",
+                ..row("", "events", &["create", "patch"])
+            },
+            rescales_told(),
+        ]);
     }
     rows
+}
+
+/// To read events of rescales; everywhere.
+pub(crate) fn rescales_told() -> Permission {
+    Permission {
+        why: "to learn from events, when leading begins, what was scaled before",
+        without: "an HPA whose history is lost is not scaled until the longest period of its policies after its last \
+                  rescale",
+        ..row("", "events", &["list"])
+    }
 }
 
 fn of_the_targets(config: &Config) -> Vec<Permission> {
@@ -170,6 +196,20 @@ fn of_the_targets(config: &Config) -> Vec<Permission> {
     }
 }
 
+/// The ConfigMaps are shipped, empty: a role that may create them could create any other one of that namespace, too.
+fn of_the_checkpoint(config: &Config) -> Vec<Permission> {
+    let place = config.history_checkpoint.as_ref().filter(|_| !config.dry_run);
+    let row = place.map(|place| Permission {
+        namespace: Some(place.namespace.clone()),
+        names: place.names().collect(),
+        role: Role::History,
+        why: "to keep what is remembered of HPAs over a restart of all replicas",
+        without: "a restart of all replicas forgets recommendations, and knows rescales by status and events only",
+        ..row("", "configmaps", &["get", "update"])
+    });
+    row.into_iter().collect()
+}
+
 /// In a dry run there is no election: it would write the Lease.
 fn of_the_lease(config: &Config) -> Vec<Permission> {
     let Some(election) = config.election.as_ref().filter(|_| !config.dry_run) else {
@@ -177,7 +217,7 @@ fn of_the_lease(config: &Config) -> Vec<Permission> {
     };
     let lease = |verbs, name: Option<&String>, why| Permission {
         namespace: Some(election.namespace.clone()),
-        name: name.cloned(),
+        names: name.cloned().into_iter().collect(),
         why,
         without: "this replica never leads, so it never acts",
         essential: true,
@@ -210,7 +250,7 @@ fn of_the_server(config: &Config) -> Vec<Permission> {
         if !authentication.skip_lookup && !has_files {
             rows.push(Permission {
                 namespace: Some("kube-system".to_owned()),
-                name: Some("extension-apiserver-authentication".to_owned()),
+                names: vec!["extension-apiserver-authentication".to_owned()],
                 why: "to know whose client certificates are good",
                 without: "requests for /metrics and /decisions that show a client certificate get no answer but 401",
                 ..row("", "configmaps", &["get"])
@@ -230,7 +270,7 @@ fn of_the_server(config: &Config) -> Vec<Permission> {
 fn of_the_tokens(config: &Config) -> Vec<Permission> {
     let mut rows = vec![Permission {
         subresource: "token",
-        name: Some(ACCOUNT_NAME.to_owned()),
+        names: vec![ACCOUNT_NAME.to_owned()],
         why: "to ask for the tokens to act with",
         without: "no HPA is acted on",
         essential: true,

@@ -469,4 +469,31 @@ mod tests {
             assert!(error.contains(said), "{error}");
         }
     }
+
+    #[test]
+    fn what_is_in_doubt_passes_and_is_absent_where_nothing_is() {
+        let at = Timestamp::UNIX_EPOCH;
+        let plain = history::History {
+            scale_ups: vec![history::ScaleEvent::new(at, 2)],
+            ..history::History::default()
+        };
+        let json = serde_json::to_value(History::from(plain.clone())).unwrap();
+        let expected = serde_json::json!({
+            "recommendations": [],
+            "scaleUps": [{"at": "1970-01-01T00:00:00Z", "change": 2}],
+            "scaleDowns": [],
+        });
+        assert_eq!(json, expected);
+        let mut doubted = history::History {
+            unknown_up: Some(at),
+            unknown_down: Some(at),
+            unsettled: Some(Unsettled { at, from: 2, to: 3 }),
+            inherited: true,
+            ..plain
+        };
+        doubted.scale_ups.push(history::ScaleEvent { at, change: 1, earliest: Some(Timestamp::MIN) });
+        let json = serde_json::to_value(History::from(doubted.clone())).unwrap();
+        let read: History = serde_json::from_value(json).unwrap();
+        assert_eq!(history::History::from(read), doubted);
+    }
 }

@@ -48,6 +48,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 pub use self::access::Access;
+use self::access::Denial;
 pub use self::component::Component;
 use self::connections::{Activity, IDLE};
 pub use self::error::ServeError;
@@ -166,16 +167,20 @@ struct Guard {
 
 impl Guard {
     /// The refusal, if somebody may not see what is asked for.
-    async fn refuses(&self, request: &Request<Incoming>) -> Option<Response<Full<Bytes>>> {
+    async fn refuses(
+        &self,
+        endpoints: &Endpoints,
+        request: &Request<Incoming>,
+    ) -> Option<Response<Full<Bytes>>> {
         if self.access.open_paths().contain(request.uri().path()) {
             return None;
         }
         let allowed = async {
             let user = self.access.user(&self.certificates, request.headers()).await?;
-            match pages::action(request.method(), request.uri()) {
-                Some(action) => self.access.allow(&user, &action).await,
-                None => Ok(()),
+            for action in endpoints.actions(request.method(), request.uri()) {
+                self.access.allow(&user, &action).await?;
             }
+            Ok::<_, Denial>(())
         };
         match allowed.await {
             Ok(()) => {
@@ -207,7 +212,7 @@ async fn serve_with(
         let (endpoints, guard) = (&endpoints, &guard);
         async move {
             let refusal = match guard {
-                Some(guard) => guard.refuses(&request).await,
+                Some(guard) => guard.refuses(endpoints, &request).await,
                 None => None,
             };
             Ok::<_, Infallible>(match refusal {

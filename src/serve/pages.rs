@@ -1,6 +1,6 @@
 //! The pages: which one a path names, what somebody must be allowed to do to see it, and what it says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -59,12 +59,22 @@ pub struct Endpoints {
     json: BTreeMap<&'static str, JsonPage>,
     /// What is behind [`HISTORY`]; `None`: it is not served.
     history: Option<HeldPage>,
+    /// The namespaces of which the histories are; `None`: all.
+    watched: Option<BTreeSet<String>>,
 }
 
 impl Endpoints {
     /// Health, metrics and decisions.
     pub fn new(health: Health, metrics: Metrics, decisions: Option<Decisions>) -> Self {
-        Self { health, metrics, decisions, component: None, json: BTreeMap::new(), history: None }
+        Self {
+            health,
+            metrics,
+            decisions,
+            component: None,
+            json: BTreeMap::new(),
+            history: None,
+            watched: None,
+        }
     }
 
     /// With what the program says of itself.
@@ -84,11 +94,25 @@ impl Endpoints {
 }
 
 impl Endpoints {
-    /// With the histories of this process. To see them, one must be allowed to list all HPAs.
+    /// With the histories of this process. To see them, one must be allowed to list all HPAs, or those of all namespaces
+    /// that are watched.
     #[must_use]
-    pub fn with_history(mut self, page: HeldPage) -> Self {
+    pub fn with_history(mut self, page: HeldPage, watched: Option<BTreeSet<String>>) -> Self {
         self.history = Some(page);
+        self.watched = watched;
         self
+    }
+
+    /// What one must be allowed to do for an answer, all of it. Nothing: it is nothing, and this is said to everybody who
+    /// is known.
+    pub(super) fn actions(&self, method: &Method, uri: &http::Uri) -> Vec<Action> {
+        match (Page::of(uri.path()), &self.watched) {
+            (Some(Page::History), Some(watched)) => {
+                let list = |namespace: &String| of_hpas("list", namespace, "");
+                watched.iter().map(list).collect()
+            }
+            _ => action(method, uri).into_iter().collect(),
+        }
     }
 }
 
@@ -154,14 +178,20 @@ pub(super) fn action(method: &Method, uri: &http::Uri) -> Option<Action> {
             return Some(Action::NonResourceAttributes { path: path.to_owned(), verb });
         }
     };
-    Some(Action::ResourceAttributes(ResourceAction {
-        verb: if asked.name().is_some() { "get" } else { "list" },
+    let verb = if asked.name().is_some() { "get" } else { "list" };
+    Some(of_hpas(verb, asked.namespace().unwrap_or_default(), asked.name().unwrap_or_default()))
+}
+
+/// To do something with HPAs.
+fn of_hpas(verb: &'static str, namespace: &str, name: &str) -> Action {
+    Action::ResourceAttributes(ResourceAction {
+        verb,
         group: "autoscaling",
         version: "v2",
         resource: "horizontalpodautoscalers",
-        namespace: asked.namespace().unwrap_or_default().to_owned(),
-        name: asked.name().unwrap_or_default().to_owned(),
-    }))
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    })
 }
 
 /// What the client wants to read; several headers are one list.

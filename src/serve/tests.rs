@@ -147,4 +147,5 @@ fn what_is_compared_of_all_hpas_is_for_who_may_list_them_all() {
     assert_eq!((of.verb, of.resource), ("list", "horizontalpodautoscalers"));
     assert_eq!((of.namespace.as_str(), of.name.as_str()), ("", ""));
     assert!(matches!(action("/parityx"), Some(Action::NonResourceAttributes { .. })));
+    assert_eq!(action("/history?wait=1s"), action("/parity"));
 }

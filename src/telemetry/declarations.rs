@@ -313,6 +313,33 @@ pub(super) const HISTORY_AGE: Declaration = gauge(
     "How long ago this standby's copy of the leader's histories was complete. Standby only.",
 );
 
+// What is remembered
+
+pub(super) const RESTORED: Declaration = gauge(
+    "concertina_history_restored_hpas",
+    &["source"],
+    "HPAs whose history this leader got before its first sync, by source.",
+    "HPAs of which the leader knew the past before its first sync, by where from: `checkpoint` (exactly), `crash` (a checkpoint that may lack the last seconds), `status` (status and events).",
+);
+pub(super) const CHECKPOINT_WRITES: Declaration = counter(
+    "concertina_checkpoint_writes_total",
+    &["result"],
+    "Writes of ConfigMaps of the checkpoint, by result.",
+    "Writes of ConfigMaps of the checkpoint: `written`, `conflict` (tried again at once), `failed`.",
+);
+pub(super) const CHECKPOINT_BYTES: Declaration = gauge(
+    "concertina_checkpoint_bytes",
+    &[],
+    "Size of the checkpoint as written last, in bytes.",
+    "Size of the whole checkpoint as written last.",
+);
+pub(super) const CHECKPOINT_LEFT_OUT: Declaration = gauge(
+    "concertina_checkpoint_left_out_hpas",
+    &[],
+    "HPAs whose history did not fit into the checkpoint.",
+    "HPAs that did not fit into the checkpoint; a restart of all replicas rebuilds their history from status and events.",
+);
+
 // The process
 
 pub(super) const BUILD: Declaration = gauge(
@@ -400,6 +427,10 @@ pub const GROUPS: &[Group] = &[
     Group {
         title: "Leading, taking over, shadowing",
         metrics: &[&LEADER, &TAKEOVER, &FOREIGN_WRITES, &SHADOW, &HISTORY_PULLS, &HISTORY_AGE],
+    },
+    Group {
+        title: "What is remembered",
+        metrics: &[&RESTORED, &CHECKPOINT_WRITES, &CHECKPOINT_BYTES, &CHECKPOINT_LEFT_OUT],
     },
     Group {
         title: "The process",

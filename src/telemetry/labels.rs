@@ -88,6 +88,11 @@ pub(super) struct ByRestart {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct BySource {
+    pub(super) source: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct ByState {
     pub(super) state: &'static str,
 }

@@ -22,7 +22,7 @@ use super::declarations::{self as declared, Declaration};
 use super::histogram::{Buckets, Histogram};
 use super::labels::{
     ByAnswer, ByApi, ByBuild, ByComputation, ByGroupResource, ByHost, ByHpa, ByName, ByOutcome, ByReason,
-    ByRequest, ByResource, ByRestart, ByResult, ByState, Code, Host, Resource,
+    ByRequest, ByResource, ByRestart, ByResult, BySource, ByState, Code, Host, Resource,
 };
 pub use super::negotiation::Format;
 use super::{exposition, process};
@@ -74,6 +74,10 @@ struct Inner {
     takeover: Family<ByState, Gauge>,
     foreign_writes: Counter,
     shadow: Family<ByOutcome, Counter>,
+    restored: Family<BySource, Gauge>,
+    checkpoint_writes: Family<ByOutcome, Counter>,
+    checkpoint_bytes: Gauge,
+    checkpoint_left_out: Gauge,
     history_pulls: Family<ByOutcome, Counter>,
     history_age: Family<ByName, Float>,
 }
@@ -136,7 +140,7 @@ impl Metrics {
         for api in [Api::Resource, Api::Custom, Api::External] {
             // Shown from the beginning, so that an alert sees the first failure as a change.
             inner.metrics_api_down.get_or_create(&by_api(api)).set(0);
-            inner.spared_queries.get_or_create(&by_api(api)).inc_by(0);
+            inner.spared_queries.get_or_create_owned(&by_api(api));
         }
         Self(Arc::new(inner))
     }
@@ -285,6 +289,22 @@ impl Metrics {
         self.0.shadow.get_or_create(&ByOutcome { result }).inc();
     }
 
+    /// Of how many HPAs the leader knew the past before its first sync, from this source: one of a fixed few.
+    pub fn restored(&self, source: &'static str, hpas: usize) {
+        self.0.restored.get_or_create(&BySource { source }).set(level(hpas));
+    }
+
+    /// A ConfigMap of the checkpoint was written, or could not be. `result`: one of a fixed few.
+    pub fn checkpoint_write(&self, result: &'static str) {
+        self.0.checkpoint_writes.get_or_create(&ByOutcome { result }).inc();
+    }
+
+    /// How large the checkpoint is, and how many HPAs did not fit into it.
+    pub fn checkpoint(&self, bytes: usize, left_out: usize) {
+        self.0.checkpoint_bytes.set(level(bytes));
+        self.0.checkpoint_left_out.set(level(left_out));
+    }
+
     /// A standby asked the leader for its histories.
     pub fn history_pulled(&self, result: Pull) {
         self.0.history_pulls.get_or_create(&ByOutcome { result: result.as_str() }).inc();
@@ -388,6 +408,10 @@ impl Inner {
             takeover: add(to, &declared::TAKEOVER, Family::default()),
             foreign_writes: add(to, &declared::FOREIGN_WRITES, Counter::default()),
             shadow: add(to, &declared::SHADOW, Family::default()),
+            restored: add(to, &declared::RESTORED, Family::default()),
+            checkpoint_writes: add(to, &declared::CHECKPOINT_WRITES, Family::default()),
+            checkpoint_bytes: add(to, &declared::CHECKPOINT_BYTES, Gauge::default()),
+            checkpoint_left_out: add(to, &declared::CHECKPOINT_LEFT_OUT, Gauge::default()),
             history_pulls: add(to, &declared::HISTORY_PULLS, Family::default()),
             history_age: add(to, &declared::HISTORY_AGE, Family::default()),
         }

@@ -57,7 +57,7 @@ async fn course(end: End, at: f64) -> Vec<(i64, f64)> {
     let standby = start(&stage, "b");
     let mut counts = vec![(4, 0.0)];
     let mut ended = None;
-    while stage.now() < Duration::from_secs(2400) {
+    while stage.now() < Duration::from_mins(40) {
         let now = stage.now().as_secs_f64();
         stage.external("queue", if (60.0..800.0).contains(&now) { "90" } else { "20" });
         if now >= at
@@ -77,7 +77,7 @@ async fn course(end: End, at: f64) -> Vec<(i64, f64)> {
         if counts.last().is_none_or(|(last, _)| *last != count) {
             counts.push((count, now));
         }
-        stage.pass(0.5).await;
+        stage.pass(1.0).await;
     }
     if let Some(ended) = ended {
         ended.await.unwrap();
@@ -112,13 +112,16 @@ async fn whoever_takes_over_decides_as_if_nothing_had_happened() {
     let values = |counts: &[(i64, f64)]| counts.iter().map(|(count, _)| *count).collect::<Vec<_>>();
     assert_eq!(values(&undisturbed), [4, 6, 8, 9, 8, 7, 6, 5, 4]);
     // While it waits for its rate, while it waits for its window, and between two steps down.
-    for at in [90.0, 200.0, 790.0, 900.0, 1250.0] {
+    for at in [90.0, 810.0, 1250.0] {
         for (end, gap) in [(End::InOrder, 2.0), (End::CutOff, 17.0)] {
             let disturbed = course(end, at).await;
             keeps_rates(&disturbed).unwrap();
             assert_eq!(values(&disturbed), values(&undisturbed), "{end:?} at {at}: {disturbed:?}");
             for ((_, one), (_, other)) in undisturbed.iter().zip(&disturbed) {
-                assert!((one - other).abs() <= SYNC + gap, "{end:?} at {at}: {undisturbed:?}, {disturbed:?}");
+                assert!(
+                    (one - other).abs() <= SYNC + gap + 1.0,
+                    "{end:?} at {at}: {undisturbed:?}, {disturbed:?}"
+                );
             }
         }
     }
@@ -169,7 +172,7 @@ async fn a_rescale_that_nobody_could_copy_any_more_still_counts_against_the_rate
     let syncs = stage.syncs("web").len();
     stage.until("b leads", 20.0, |stage| stage.syncs("web").len() > syncs).await;
     stage.until("b scales", 600.0, |stage| stage.replicas("web") > 6).await;
-    let waited = (stage.now() - rescaled).as_secs_f64();
+    let waited = stage.now().saturating_sub(rescaled).as_secs_f64();
     assert_eq!(stage.replicas("web"), 8);
     assert!((PERIOD..=PERIOD + SYNC + 2.0).contains(&waited), "{waited}");
     dies.await.unwrap();

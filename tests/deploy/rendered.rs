@@ -29,6 +29,12 @@ pub(crate) const VARIANTS: &[Variant] = &[
         values: &["controlPlane=true"],
     },
     Variant {
+        folder: "overlays/history-checkpoint",
+        release: "concertina",
+        namespace: "kube-system",
+        values: &["historyCheckpoint=true"],
+    },
+    Variant {
         folder: "overlays/shadow",
         release: "concertina-shadow",
         namespace: "kube-system",

@@ -22,10 +22,10 @@ use crate::stage::{self, Autoscaler, DECISION_FLAGS, Stage};
 use crate::world::{APP, World};
 
 /// The accounts of the replicas are in a namespace of their own, which the audit log keeps.
-const ACCOUNTS: &str = "replicas";
+pub(crate) const ACCOUNTS: &str = "replicas";
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/concertina";
 /// A Lease that runs out, one sync, and what a busy machine adds.
-const CRASH: Duration = Duration::from_secs(25);
+pub(crate) const CRASH: Duration = Duration::from_secs(25);
 /// How many HPAs keep the leader writing.
 const HPAS: usize = 4;
 
@@ -211,7 +211,12 @@ impl Replicas {
     }
 
     /// Waits until this replica writes; how long after `since` that was.
-    async fn acts(&mut self, stage: &Stage, name: &str, since: Option<Timestamp>) -> Outcome<Duration> {
+    pub(crate) async fn acts(
+        &mut self,
+        stage: &Stage,
+        name: &str,
+        since: Option<Timestamp>,
+    ) -> Outcome<Duration> {
         let since = since.unwrap_or(Timestamp::UNIX_EPOCH);
         let what = format!("replica {name} acts");
         let written = eventually(CRASH, &what, async || {

@@ -10,6 +10,7 @@ use concertina::cli::Config;
 use concertina::cli::config::Serving;
 use concertina::clock::{SharedClock, SystemClock};
 use concertina::embedded::{Cluster, FaultAction, FaultRule, Reviews};
+use concertina::history::replica::link::Fingerprint;
 use concertina::serve::{Access, Component, Endpoints, Health, Server};
 use concertina::telemetry::metrics::Metrics;
 use rcgen::{
@@ -34,6 +35,8 @@ pub(crate) const SOON: Duration = Duration::from_secs(10);
 pub(crate) struct Rig {
     pub(crate) cluster: Cluster,
     pub(crate) address: SocketAddr,
+    /// What it shows.
+    pub(crate) certificate: Fingerprint,
     stop: CancellationToken,
     running: JoinHandle<()>,
 }
@@ -46,6 +49,15 @@ impl Rig {
 
     /// The same, with what the flags say and what the cluster holds.
     pub(crate) fn with(alter: impl FnOnce(&mut Serving), fill: impl FnOnce(&Cluster)) -> Self {
+        Self::serving(alter, fill, |endpoints| endpoints)
+    }
+
+    /// The same with further pages.
+    pub(crate) fn serving(
+        alter: impl FnOnce(&mut Serving),
+        fill: impl FnOnce(&Cluster),
+        pages: impl FnOnce(Endpoints) -> Endpoints,
+    ) -> Self {
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
         let mut config = Config::default();
         config.serving.port = free.port();
@@ -61,9 +73,11 @@ impl Rig {
         let address = server.secure_address().unwrap();
         let endpoints = Endpoints::new(Health::new(), Metrics::new(), None)
             .with_component(Component::new(&config, clock));
+        let endpoints = pages(endpoints);
+        let certificate = server.certificate()().unwrap();
         let stop = CancellationToken::new();
         let running = tokio::spawn(server.run(endpoints, access, stop.clone()));
-        Self { cluster, address, stop, running }
+        Self { cluster, address, certificate, stop, running }
     }
 
     pub(crate) fn reviews(&self) -> Reviews {

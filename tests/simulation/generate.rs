@@ -12,13 +12,13 @@ use crate::plan::{
 const SECOND: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_secs(15);
 
-/// The plan of a seed.
-pub(crate) fn generate(seed: u64) -> Plan {
+/// The plan of a seed; these faults are drawn more often than others.
+pub(crate) fn generate(seed: u64, favoured: &[FaultKind]) -> Plan {
     let scene = scene(seed);
     let mut dice = Dice::apart(seed, 2);
     let quiet = SECOND * u32::try_from(dice.between(120, 330)).unwrap();
     let actions = actions(&scene, seed, quiet);
-    let faults = faults(&scene, seed, quiet);
+    let faults = faults(&scene, seed, quiet, favoured);
     let closing = closing(&scene, seed, quiet);
     let longest = scene.hpas.iter().map(HpaPlan::longest).max().unwrap_or_default().max(scene.downscale);
     let end = quiet + longest + PERIOD * 4 + SECOND * 45;
@@ -33,6 +33,7 @@ fn scene(seed: u64) -> Scene {
     Scene {
         processes,
         election: processes > 1 || dice.percent(50),
+        checkpoint: dice.percent(30),
         hpas: (0..count).map(|_| hpa(&mut dice, crowd)).collect(),
         tolerance: dice.pick(&[0.1, 0.1, 0.0]),
         downscale: SECOND * dice.pick(&[0, 30, 60, 120, 300]),
@@ -164,12 +165,13 @@ fn edit(dice: &mut Dice) -> Value {
     }
 }
 
-fn faults(scene: &Scene, seed: u64, quiet: Duration) -> Vec<Fault> {
+fn faults(scene: &Scene, seed: u64, quiet: Duration, favoured: &[FaultKind]) -> Vec<Fault> {
     let mut dice = Dice::apart(seed, 4);
     let count = dice.pick(&[0, 1, 2, 2, 2, 3, 4, 6]);
     let mut faults: Vec<Fault> = Vec::new();
     for _ in 0..count {
-        let kind = dice.pick(FaultKind::ALL);
+        let favours = !favoured.is_empty() && dice.percent(60);
+        let kind = dice.pick(if favours { favoured } else { FaultKind::ALL });
         // Pairs strike at about the same time.
         let at = match faults.last() {
             Some(last) if dice.percent(70) => time(&mut dice, last.at, last.until.min(quiet - SECOND)),
@@ -239,7 +241,7 @@ fn class(kind: FaultKind, dice: &mut Dice) -> Class {
 fn amount(kind: FaultKind, dice: &mut Dice) -> u64 {
     match kind {
         FaultKind::MetricsSlow => dice.between(2_000, 60_000),
-        FaultKind::Slow | FaultKind::WatchLate => dice.between(100, 20_000),
+        FaultKind::Slow | FaultKind::WatchLate | FaultKind::PeerSlow => dice.between(100, 20_000),
         // Less than an hour back, or an hour ahead.
         FaultKind::ClockJump => dice.pick(&[0, 3_590, 3_610, 7_200]),
         FaultKind::ClockDrift => dice.pick(&[0, 45_000, 55_000, 100_000]),

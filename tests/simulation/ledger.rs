@@ -55,6 +55,7 @@ impl Subject {
             ("get", [.., name, "scale"]) => (Class::ScaleGet, named(name)),
             (_, [.., name, "scale"]) => (Class::ScalePut, named(name)),
             (_, [.., "horizontalpodautoscalers", name, "status"]) => (Class::StatusPut, named(name)),
+            ("get", [.., "horizontalpodautoscalers", name]) => (Class::HpaGet, named(name)),
             ("get", [.., "leases", _]) => (Class::LeaseGet, None),
             (_, [.., "leases"] | [.., "leases", _]) => (Class::LeaseWrite, None),
             ("create" | "patch" | "update", [.., "events"] | [.., "events", _]) => (Class::Event, None),

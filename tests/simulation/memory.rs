@@ -70,7 +70,7 @@ impl Memory {
         sync: &Concluded<'_>,
         plan: &SyncPlan,
         history: &History,
-        witness: &Witness,
+        (run, witness): (&Run, &Witness),
     ) -> Finding {
         let mut state = self.state.lock().unwrap();
         let state = &mut *state;
@@ -80,8 +80,10 @@ impl Memory {
             .entry(Arc::clone(&sync.hpa.uid))
             .or_insert_with(|| Ideal { history: History::default(), by: witness.by });
         if ideal.by != witness.by {
-            // Nothing is handed over yet.
-            *ideal = Ideal { history: history.clone(), by: witness.by };
+            if !run.hands_over(ideal.by, sync.hpa) {
+                ideal.history = history.clone();
+            }
+            ideal.by = witness.by;
         }
         let hpa = Hpa {
             namespace: &sync.hpa.key.namespace,
@@ -138,8 +140,11 @@ impl Observer for Witness {
 
     fn weighed(&self, sync: &Concluded<'_>, plan: &SyncPlan, history: &History) {
         if let Some(run) = self.run.upgrade() {
-            let finding = run.memory.decides_alike(sync, plan, history, self);
-            run.report(finding);
+            // What a process makes of it that nobody hears any more does not count.
+            if !run.is_dead(self.by.0, self.by.1) {
+                let finding = run.memory.decides_alike(sync, plan, history, (&run, self));
+                run.report(finding);
+            }
         }
     }
 }

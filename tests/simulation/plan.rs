@@ -28,6 +28,8 @@ pub(crate) struct Scene {
     pub(crate) processes: usize,
     /// With one process alone there may be none.
     pub(crate) election: bool,
+    /// `--history-checkpoint`
+    pub(crate) checkpoint: bool,
     pub(crate) hpas: Vec<HpaPlan>,
     pub(crate) tolerance: f64,
     /// `--horizontal-pod-autoscaler-downscale-stabilization`.
@@ -184,6 +186,8 @@ fault_kinds! {
     ClockDrift: "clock drifts",
     LeaseDeleted: "Lease deleted",
     LeaseStolen: "Lease stolen",
+    PeerDown: "replicas cannot reach each other",
+    PeerSlow: "replicas reach each other slowly",
 }
 
 /// What a request is about.
@@ -192,6 +196,7 @@ pub(crate) enum Class {
     ScaleGet,
     ScalePut,
     StatusPut,
+    HpaGet,
     Event,
     LeaseGet,
     LeaseWrite,
@@ -201,6 +206,8 @@ pub(crate) enum Class {
     ListHpas,
     ListPods,
     Discovery,
+    /// Another replica.
+    Peer,
     Other,
 }
 

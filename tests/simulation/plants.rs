@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::ledger::Subject;
-use crate::plan::{Class, Scene};
+use crate::plan::{Class, FaultKind, Scene};
 use crate::way::Way;
 
 macro_rules! plants {
@@ -61,6 +61,8 @@ plants! {
     StaleScale: "stale-scale",
     /// What is remembered ages by an hour every few minutes.
     Forgetful: "forgetful",
+    /// Whoever leads next learns nothing of what was.
+    HistoryLost: "history-lost",
     /// A metrics answer that broke off counts as far as it came.
     HalfIsWhole: "half-is-whole",
 }
@@ -68,6 +70,23 @@ plants! {
 impl Plant {
     pub(crate) fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|plant| plant.name() == name)
+    }
+
+    /// The faults under which it shows.
+    pub(crate) fn favours(self) -> &'static [FaultKind] {
+        use FaultKind as K;
+        match self {
+            Self::BlindRetry => &[K::ResetBefore, K::ResetAfter],
+            Self::LateWrite => &[K::Partition, K::Storm],
+            Self::ErrorsAreZero | Self::OneStopsAll => &[K::MetricsDown],
+            Self::StatusOverConflict => &[K::WatchLate, K::WatchSilent],
+            Self::NoRelist => &[K::WatchGone, K::WatchHole],
+            Self::WatchFromNow => &[K::WatchCut],
+            Self::RequestStorm => &[K::Storm, K::Partition],
+            Self::HalfIsWhole => &[K::MetricsCut],
+            Self::HistoryLost => &[K::Restart, K::CrashBefore, K::CrashAfter],
+            _ => &[],
+        }
     }
 
     /// Does to a request what the bug would.
@@ -84,14 +103,15 @@ impl Plant {
             (Self::LateWrite, Class::ScalePut) => {
                 // It goes out, whatever becomes of the request.
                 let late = async move {
-                    sleep(Duration::from_secs(9)).await;
+                    sleep(Duration::from_secs(13)).await;
                     way.far(exchange, server).await
                 };
                 tokio::spawn(late).await.unwrap_or(Answer::Broken)
             }
             (Self::OverflowWraps, Class::ScalePut) => {
-                let wrapped =
-                    with_replicas(exchange, |replicas| if replicas < 10 { replicas } else { 1 << 31 });
+                let wrapped = with_replicas(exchange, |replicas| {
+                    if replicas < 7 { replicas } else { replicas + i64::from(i32::MIN) }
+                });
                 way.far(wrapped, server).await
             }
             (Self::RatesIgnored, Class::ScalePut) => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use concertina::api::client::{ClientOptions, Clients};
 use concertina::app::{AppError, Surroundings, client_options, run_with};
 use concertina::cli::Config;
-use concertina::cli::config::{Election, Serving, TakeOver};
+use concertina::cli::config::{Election, HistoryCheckpoint, Serving, TakeOver};
 use concertina::clock::SharedClock;
 use concertina::telemetry::metrics::Metrics;
 use hyper_util::rt::TokioIo;
@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::OwnClock;
 use crate::plants::Plant;
 use crate::run::{Life, Run};
+use crate::tie::Tie;
 use crate::way::Way;
 
 /// A process and what outlives its lives.
@@ -46,7 +47,12 @@ impl Process {
     pub(crate) fn start(&mut self, run: &Arc<Run>) {
         self.lives += 1;
         self.starts = None;
-        let life = Life { number: self.lives, stop: CancellationToken::new(), cut: CancellationToken::new() };
+        let life = Life {
+            number: self.lives,
+            began: run.now(),
+            stop: CancellationToken::new(),
+            cut: CancellationToken::new(),
+        };
         run.tell(format!("process {} starts, life {}", self.number, self.lives));
         run.judge.lock().unwrap().born(self.number, self.lives, run.now());
         run.born(self.number, life.clone());
@@ -62,15 +68,15 @@ impl Process {
             bug: Mutex::default(),
         };
         let clients = clients(run, way, &options);
+        let tie = Tie { run: Arc::clone(run), process: self.number, link: run.network.join(&life.cut) };
         let clock: SharedClock = Arc::clone(&self.clock) as _;
         let witness = run.memory.witness(run, self.number, self.lives, Arc::clone(&clock));
         let surroundings = Surroundings {
-            link: None,
+            link: Some(Arc::new(tie)),
             server: "http://embedded/".to_owned(),
             clock,
             identity: format!("p{}.{}", self.number, self.lives),
             observers: vec![witness],
-            link: None,
         };
         let running = async move { run_with(&config, &clients, surroundings, telemetry, life.stop).await };
         self.running = Some(tokio::spawn(running));
@@ -80,11 +86,11 @@ impl Process {
     pub(crate) async fn look(&mut self, run: &Run, pause: Duration) -> Option<String> {
         let running = self.running.take_if(|running| running.is_finished())?;
         let ended = running.await;
+        run.ended(self.number, self.lives, matches!(ended, Ok(Ok(()))));
         if let Some(life) = run.life(self.number) {
             life.cut.cancel();
         }
         self.starts = Some(run.now() + pause);
-        run.judge.lock().unwrap().ended(run.now());
         match ended {
             Ok(Ok(())) => None,
             Ok(Err(error)) => {
@@ -103,6 +109,7 @@ fn config(run: &Run) -> Config {
         takeover: TakeOver::Off,
         election: scene.election.then(Election::default),
         decisions_per_hpa: 1,
+        history_checkpoint: scene.checkpoint.then(HistoryCheckpoint::default),
         ..Config::default()
     };
     config.settings.tolerance = if run.plant == Some(Plant::ToleranceOff) { 0.25 } else { scene.tolerance };

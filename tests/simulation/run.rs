@@ -6,6 +6,7 @@ use std::time::Duration;
 use concertina::clock::{SharedClock, VirtualClock};
 use concertina::embedded::workload::Workloads;
 use concertina::embedded::{Answer, BareScale, Cluster, ScalePath};
+use concertina::store::HpaRecord;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -13,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::judge::Judge;
 use crate::ledger::Entry;
 use crate::memory::Memory;
+use crate::network::Network;
 use crate::plan::{Class, Plan, Scene};
 use crate::plants::Plant;
 use crate::readings::Readings;
@@ -39,6 +41,11 @@ pub(crate) struct Run {
     pub(crate) memory: Memory,
     /// The life that each process leads.
     lives: Mutex<Vec<Option<Life>>>,
+    /// Lives that have ended.
+    ends: Mutex<Vec<End>>,
+    /// Until when something stands in the way of handing over.
+    unfair_until: Mutex<Duration>,
+    pub(crate) network: Network,
     /// Cancelled with the first violation.
     pub(crate) over: CancellationToken,
     story: Mutex<Vec<(Duration, String)>>,
@@ -48,11 +55,25 @@ pub(crate) struct Run {
 #[derive(Debug, Clone)]
 pub(crate) struct Life {
     pub(crate) number: u32,
+    pub(crate) began: Duration,
     /// Asks the process to end.
     pub(crate) stop: CancellationToken,
     /// Takes its network away, which to all others is its death.
     pub(crate) cut: CancellationToken,
 }
+
+/// The end of a life.
+#[derive(Debug, Clone, Copy)]
+struct End {
+    life: (usize, u32),
+    at: Duration,
+    in_order: bool,
+}
+
+/// How long a standby must have been there to have copied everything.
+const COPIED: Duration = Duration::from_secs(20);
+/// What was changed so shortly before a crash may be missing.
+const LAST: Duration = Duration::from_secs(2);
 
 /// An invariant that does not hold.
 #[derive(Debug, Clone)]
@@ -73,7 +94,7 @@ impl Run {
         cluster.set_metrics(Arc::clone(&readings) as _);
         let processes = plan.scene.processes;
         Arc::new(Self {
-            judge: Mutex::new(Judge::new(&plan.scene)),
+            judge: Mutex::new(Judge::new(&plan)),
             memory: Memory::new(&plan.scene),
             plan,
             plant,
@@ -86,6 +107,9 @@ impl Run {
             weather_changed: watch::Sender::new(0),
             ledger: Mutex::default(),
             lives: Mutex::new(vec![None; processes]),
+            ends: Mutex::default(),
+            unfair_until: Mutex::default(),
+            network: Network::default(),
             over: CancellationToken::new(),
             story: Mutex::default(),
         })
@@ -124,10 +148,49 @@ impl Run {
     pub(crate) fn crash(&self, process: usize, life: u32) {
         if let Some(life) = self.life(process).filter(|now| now.number == life && !now.cut.is_cancelled()) {
             self.tell(format!("process {process} dies"));
-            self.judge.lock().unwrap().ended(self.now());
+            self.ended(process, life.number, false);
             life.cut.cancel();
             life.stop.cancel();
         }
+    }
+
+    /// A life has ended, in order or not; only the first word counts.
+    pub(crate) fn ended(&self, process: usize, life: u32, in_order: bool) {
+        let at = self.now();
+        self.judge.lock().unwrap().ended(at);
+        let mut ends = self.ends.lock().unwrap();
+        if ends.iter().all(|end| end.life != (process, life)) {
+            ends.push(End { life: (process, life), at, in_order });
+        }
+    }
+
+    /// Something stands in the way of handing over, until then and for a while after.
+    pub(crate) fn is_unfair_until(&self, until: Duration) {
+        let mut unfair = self.unfair_until.lock().unwrap();
+        *unfair = (*unfair).max(until + COPIED);
+    }
+
+    /// Whether everything that a life remembered of an HPA must have come to the next: another process stood by for long
+    /// enough, nothing stood in the way, and if it crashed, not within the last moment.
+    pub(crate) fn hands_over(&self, from: (usize, u32), hpa: &HpaRecord) -> bool {
+        let ends = self.ends.lock().unwrap();
+        let Some(end) = ends.iter().find(|end| end.life == from) else { return false };
+        let was_there = |process: usize| {
+            process != from.0
+                && self
+                    .life(process)
+                    .is_some_and(|life| life.began + COPIED <= end.at && !self.is_dead(process, life.number))
+        };
+        let has_standby = (0..self.plan.scene.processes).any(was_there);
+        let is_fair = *self.unfair_until.lock().unwrap() <= end.at;
+        let name = hpa.key.name.strip_prefix('h').and_then(|number| number.parse().ok());
+        let ledger = self.ledger.lock().unwrap();
+        let recent = |entry: &Entry| {
+            (entry.process, entry.life) == from
+                && entry.hpa == name
+                && entry.answered.unwrap_or(Duration::MAX).max(entry.sent) + LAST > end.at
+        };
+        has_standby && is_fair && (end.in_order || !ledger.iter().rev().take(2_000).any(recent))
     }
 
     // --- evidence
@@ -148,7 +211,7 @@ impl Run {
         let entry = &mut ledger[number];
         (entry.applied, entry.before, entry.code) = (Some(now), before, answer.code());
         if let Answer::Whole(whole) = answer
-            && matches!(entry.class, Class::ScaleGet | Class::StatusPut)
+            && matches!(entry.class, Class::ScaleGet | Class::StatusPut | Class::HpaGet)
         {
             entry.shown = versions(&whole.body).next().unwrap_or_default().to_owned();
         }

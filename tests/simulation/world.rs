@@ -9,6 +9,7 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use crate::gaps;
 use crate::judge::Finding;
 use crate::plan::{Act, Action, Fault, FaultKind, HpaPlan, Kept, Plan, Poison, Scene};
 use crate::plants::Plant;
@@ -180,6 +181,11 @@ fn take(run: &Arc<Run>, processes: &mut [Process], step: Step<'_>) {
 
 fn begin(run: &Arc<Run>, processes: &mut [Process], number: usize, fault: &Fault) {
     run.judge.lock().unwrap().begins(fault, run.now());
+    match fault.kind {
+        FaultKind::Restart | FaultKind::CrashBefore | FaultKind::CrashAfter => {}
+        FaultKind::ClockJump if !gaps::STANDS_JUMPS => run.is_unfair_until(run.plan.end),
+        _ => run.is_unfair_until(fault.until),
+    }
     run.weather.lock().unwrap().begin(number, fault);
     let struck = || run.weather.lock().unwrap().count(number);
     let process = fault.process.unwrap_or(0);

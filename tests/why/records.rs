@@ -1,5 +1,8 @@
 //! `--from`: the story of a controller's own record.
 
+use std::sync::Arc;
+
+use autoscaling::history::History;
 use concertina::api::client::{ClientOptions, Clients};
 use concertina::commands::why::{self, Found, Way, WhyError};
 use concertina::serve::{Endpoints, Health, serve_connection};
@@ -61,6 +64,21 @@ async fn the_last_decision_is_told_with_the_controllers_own_history_and_flags() 
     assert!(history.iter().filter(|entry| entry["type"] == "recommendation").count() >= 5);
     let (_, text) = ask(&rig, &["web"]).await;
     assert!(text.contains("still holds 8"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rescale_of_which_the_controller_does_not_know_the_size_is_told() {
+    let rig = rig();
+    rig.pass(31.0).await;
+    let uid: Arc<str> = rig.hpa("web")["metadata"]["uid"].as_str().unwrap().into();
+    let (histories, at) = (&rig.assembly.controller.histories, rig.clock.now());
+    let doubted = History { unknown_up: Some(at), unknown_down: Some(at), ..histories.get(&uid) };
+    histories.seed(&uid, doubted);
+    let (_, text) = ask(&rig, &["web", "-o", "json"]).await;
+    let told: Value = serde_json::from_str(&text).unwrap();
+    let history = told["history"].as_array().unwrap();
+    let unknown: Vec<_> = history.iter().filter(|entry| entry["type"] == "unknownRescale").collect();
+    assert_eq!(unknown, [&json!({"type": "unknownRescale", "at": at, "origin": "record"})]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -25,6 +25,8 @@ mod rates;
 mod rounding;
 #[path = "exhaustive/saturation.rs"]
 mod saturation;
+#[path = "exhaustive/several.rs"]
+mod several;
 #[path = "exhaustive/stabilization.rs"]
 mod stabilization;
 #[path = "exhaustive/workload.rs"]

@@ -31,6 +31,9 @@ const SPREAD: f64 = 0.1;
 /// The wait after a renewal that failed, and the shortest time between two tokens of which the server refuses the first.
 const PAUSE: Duration = Duration::from_secs(10);
 
+/// The wait after an attempt that failed while there is no token to go on with: every request asks for one.
+const RETRY: Duration = Duration::from_secs(1);
+
 /// Why there is no token.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("no token for ServiceAccount {account} (--use-service-account-credentials): {error}")]
@@ -111,6 +114,9 @@ impl Account {
                 Ok(token)
             }
             None => {
+                if let Some(error) = self.just_failed(now) {
+                    return Err(CredentialError::Account(error));
+                }
                 // Whoever asks may give up; the next one shall find what was begun.
                 let renewed = tokio::spawn(Arc::clone(self).renew(attempts)).await;
                 renewed
@@ -131,6 +137,11 @@ impl Account {
 
     fn is_pausing(&self, now: Instant) -> bool {
         self.state().failed.as_ref().is_some_and(|(at, _)| now < *at + PAUSE)
+    }
+
+    /// Why there is no token, as the server has just said.
+    fn just_failed(&self, now: Instant) -> Option<AccountError> {
+        self.state().failed.as_ref().filter(|(at, _)| now < *at + RETRY).map(|(_, error)| error.clone())
     }
 
     /// Asks for a token, unless somebody has since that many attempts: then that result counts, even if it is an error.

@@ -8,6 +8,7 @@ mod text;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::error::{MAX_MESSAGE, cut};
 pub use hpas::{HpaObject, hpa};
 pub use pods::{WireContainer, WirePod, pod};
 pub(in crate::api) use text::Pairs;
@@ -22,9 +23,9 @@ pub struct DecodeError {
 }
 
 impl DecodeError {
-    /// With this text.
+    /// With this text, or as much of it as an error may say.
     pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into() }
+        Self { message: cut(message.into(), MAX_MESSAGE) }
     }
 }
 

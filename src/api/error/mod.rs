@@ -16,6 +16,18 @@ use super::gate::Refusal;
 /// How much of a text answer goes into an error text, in bytes; client-go's limit.
 pub(super) const MAX_ERROR_TEXT: usize = 2048;
 
+/// The longest text of an error that a server gives, in bytes: it becomes part of conditions and events, and is kept in
+/// several places. Go's client has no bound here; nobody writes so much on purpose.
+pub(super) const MAX_MESSAGE: usize = 16 << 10;
+/// The longest reason, in bytes.
+const MAX_REASON: usize = 256;
+
+/// Cuts a text from outside off.
+pub(super) fn cut(mut text: String, limit: usize) -> String {
+    text.truncate(text.floor_char_boundary(limit));
+    text
+}
+
 /// Why a request has no usable answer. `Display` is the text that Go's client would print.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ApiError {
@@ -300,18 +312,18 @@ impl Status {
                 .causes
                 .into_iter()
                 .flatten()
-                .map(|cause| cause.reason)
+                .map(|cause| cut(cause.reason, MAX_REASON))
                 .find(|reason| !reason.is_empty());
         }
         let message = if self.message.is_empty() {
             // What apimachinery prints for a Status without a message.
             format!("the server responded with the status code {code} but did not return more information")
         } else {
-            self.message
+            cut(self.message, MAX_MESSAGE)
         };
         ApiError::Status {
             code: if self.code == 0 { code } else { self.code },
-            reason: self.reason,
+            reason: cut(self.reason, MAX_REASON),
             message,
             retry_after: retry_after.or(from_body),
             cause,

@@ -142,3 +142,12 @@ fn the_same_trouble_at_another_address_is_the_same_trouble() {
     assert!(status(403, "Forbidden", "x").same_trouble(&status(403, "Forbidden", "x")));
     assert!(!status(403, "Forbidden", "x").same_trouble(&status(403, "Forbidden", "y")));
 }
+
+#[test]
+fn texts_of_a_server_are_cut_off_at_a_character() {
+    let error = status(403, &"r".repeat(1 << 20), &"ü".repeat(1 << 20));
+    let ApiError::Status { reason, message, .. } = &error else { panic!("{error}") };
+    assert_eq!((reason.len(), message.len()), (256, 16 << 10));
+    let odd = DecodeError::new(format!("x{}", "ü".repeat(1 << 20)));
+    assert_eq!(odd.message.len(), (16 << 10) - 1);
+}

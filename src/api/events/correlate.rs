@@ -1,8 +1,10 @@
 //! Event correlation as client-go does it: similar events are combined, equal ones counted, floods dropped.
 //!
-//! Pure: the time is an argument. The order is client-go's: aggregate, count, then drop.
+//! Pure: the time is an argument. The order is client-go's: aggregate, count, then drop. Of messages digests are kept,
+//! so that what is remembered does not depend on their length.
 
 use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +29,7 @@ const REFILL: f64 = 300.0;
 #[derive(Debug)]
 pub struct Correlator {
     similar: Lru<GroupKey, Similar>,
-    counts: Lru<(GroupKey, Option<String>), Counted>,
+    counts: Lru<(GroupKey, Option<Digest>), Counted>,
     buckets: Lru<(ObjectKey, EventKind), Bucket>,
 }
 
@@ -73,9 +75,22 @@ struct GroupKey {
     reason: &'static str,
 }
 
+/// Stands for a message. Two that share one would be taken for the same event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Digest(u64);
+
+impl Digest {
+    fn of(message: &str) -> Self {
+        // Fixed keys: equal runs correlate alike.
+        let mut hasher = DefaultHasher::new();
+        message.hash(&mut hasher);
+        Self(hasher.finish())
+    }
+}
+
 #[derive(Debug)]
 struct Similar {
-    messages: BTreeSet<String>,
+    messages: BTreeSet<Digest>,
     last: Timestamp,
 }
 
@@ -119,13 +134,14 @@ impl Correlator {
         if seconds_between(similar.last, now) > SIMILAR_FOR.as_secs_f64() {
             similar.messages.clear();
         }
-        similar.messages.insert(intent.message.clone());
+        let digest = Digest::of(&intent.message);
+        similar.messages.insert(digest);
         similar.last = now;
         let (identity, message) = if similar.messages.len() < MAX_SIMILAR {
-            (Some(intent.message.clone()), intent.message.clone())
+            (Some(digest), intent.message.clone())
         } else {
             // client-go forgets an arbitrary message of the set; the newest lets the others go on being counted.
-            similar.messages.remove(&intent.message);
+            similar.messages.remove(&digest);
             (None, format!("(combined from similar events): {}", intent.message))
         };
 

@@ -1,7 +1,7 @@
 //! The queue of events and the task that sends them, in order, one at a time.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use autoscaling::event::EventIntent;
@@ -17,6 +17,9 @@ use crate::api::client::Client;
 use crate::api::error::ApiError;
 use crate::api::gate::{Gate, Refusal};
 use crate::clock::SharedClock;
+
+/// What the messages of the events that wait may take together, in bytes; further events are dropped.
+const MAX_WAITING: usize = 16 << 20;
 
 /// How events are sent.
 #[derive(Debug, Clone)]
@@ -68,6 +71,8 @@ struct Counters {
     overflow: AtomicU64,
     failed: AtomicU64,
     refused: AtomicU64,
+    /// What waits, in bytes of messages.
+    waiting: AtomicUsize,
 }
 
 /// Takes events; never blocks. Cheap to clone.
@@ -102,8 +107,11 @@ impl Recorder {
 
     /// Records an event that happens now.
     pub fn record(&self, target: EventTarget, intent: EventIntent) {
+        let size = intent.message.len();
         let event = Message::Event { target, intent, at: self.clock.now() };
-        if self.queue.try_send(event).is_err() {
+        let waiting = self.counters.waiting.fetch_add(size, Ordering::Relaxed);
+        if waiting.saturating_add(size) > MAX_WAITING || self.queue.try_send(event).is_err() {
+            self.counters.waiting.fetch_sub(size, Ordering::Relaxed);
             self.counters.overflow.fetch_add(1, Ordering::Relaxed);
             tracing::debug!("the queue of events is full: one is dropped");
         }
@@ -147,7 +155,10 @@ impl Sender {
                     // Whoever asked may have gone.
                     let _ = done.send(());
                 }
-                Message::Event { target, intent, at } => self.event(&target, &intent, at).await,
+                Message::Event { target, intent, at } => {
+                    self.counters.waiting.fetch_sub(intent.message.len(), Ordering::Relaxed);
+                    self.event(&target, &intent, at).await;
+                }
             }
         }
     }

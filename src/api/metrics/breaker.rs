@@ -6,8 +6,8 @@
 //! attempt. A query without such an error is asked as ever. Any answer, even one that says no, closes the circuit.
 //!
 //! Two rules keep the delay after a recovery below one period and starve nobody. A query that meets an attempt under way
-//! waits for it, for a second at most, and goes on if the API has answered. And an error holds for a minute: queries that
-//! come in lockstep behind one that goes on failing are asked then.
+//! waits for it, for a second at most, and goes on if the API has answered. And an error holds for a minute after it came:
+//! queries that come in lockstep behind one that goes on failing are asked then.
 //!
 //! Remembered is only what failed since the last answer.
 
@@ -24,7 +24,7 @@ use crate::api::lru::Lru;
 const FAILURES: u32 = 5;
 /// Between the beginnings of two attempts while it is open; so long others wait for one.
 const PROBE: Duration = Duration::from_secs(1);
-/// How long the error of a query stands for an answer.
+/// How long the error of a query stands for an answer, from when it came.
 const HOLDS: Duration = Duration::from_mins(1);
 /// Errors remembered. A query whose error had to go is asked again.
 const KEPT: usize = 16_384;
@@ -60,7 +60,7 @@ struct Circuit {
     attempts: u64,
     /// The last attempt: when it began, and whether it is under way.
     last: Option<(Instant, bool)>,
-    /// What failed since the last answer: when it was asked, and why.
+    /// What failed since the last answer: when that was known, and why.
     errors: Lru<Query, (Instant, QueryError)>,
 }
 
@@ -75,8 +75,8 @@ impl Circuit {
 
     /// What stands for the answer to a query, while the circuit is open.
     fn known(&self, query: &Query, now: Instant) -> Option<&QueryError> {
-        let (asked, error) = self.errors.get(query).filter(|_| self.is_open())?;
-        (now < *asked + HOLDS).then_some(error)
+        let (since, error) = self.errors.get(query).filter(|_| self.is_open())?;
+        (now < *since + HOLDS).then_some(error)
     }
 
     fn turn(&mut self, query: &Query, now: Instant) -> Turn {
@@ -102,13 +102,13 @@ impl Circuit {
     }
 
     /// A query that was asked at `asked` failed, and with it the API. Whether that opened the circuit.
-    fn failed(&mut self, query: &Query, asked: Instant, error: &QueryError) -> bool {
+    fn failed(&mut self, query: &Query, asked: Instant, now: Instant, error: &QueryError) -> bool {
         if self.answered.is_some_and(|answered| asked < answered) {
             return false;
         }
         self.failures = self.failures.saturating_add(1);
         if error.message.len() <= MAX_TEXT {
-            self.errors.insert(query, (asked, error.clone()));
+            self.errors.insert(query, (now, error.clone()));
         }
         self.failures == FAILURES
     }
@@ -226,7 +226,9 @@ impl Attempt<'_> {
         let mut circuit = self.breaker.lock();
         match ending {
             Ending::Answered => circuit.answered(Instant::now()).then_some(Change::Closed),
-            Ending::Failed(error) => circuit.failed(self.query, self.asked, error).then_some(Change::Opened),
+            Ending::Failed(error) => {
+                circuit.failed(self.query, self.asked, Instant::now(), error).then_some(Change::Opened)
+            }
             Ending::Unknown => None,
         }
     }
@@ -283,7 +285,7 @@ mod tests {
                 panic!("{name} was not asked")
             };
             self.circuit.ended(number);
-            self.circuit.failed(&query(name), now, &error(&format!("{name} at {millis}")))
+            self.circuit.failed(&query(name), now, now, &error(&format!("{name} at {millis}")))
         }
     }
 
@@ -322,7 +324,7 @@ mod tests {
         let mut steps = Steps::new();
         steps.circuit.answered(steps.at(10));
         for _ in 0..10 {
-            assert!(!steps.circuit.failed(&query("a"), steps.at(9), &error("late")));
+            assert!(!steps.circuit.failed(&query("a"), steps.at(9), steps.at(40), &error("late")));
         }
         assert!(!steps.circuit.is_open());
         assert_eq!(steps.circuit.errors.len(), 0);
@@ -374,7 +376,7 @@ mod tests {
         assert!(steps.ask("f", 1).is_some());
         assert_eq!(steps.ask("a", 1), None);
         let long = error(&"x".repeat(MAX_TEXT + 1));
-        steps.circuit.failed(&query("g"), steps.at(1), &long);
+        steps.circuit.failed(&query("g"), steps.at(1), steps.at(1), &long);
         assert_eq!(steps.ask("g", 2), None);
     }
 

@@ -5,8 +5,6 @@ use std::time::Duration;
 use autoscaling::query::{Answer, CustomValue};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokio::sync::Mutex;
-use tokio::time::Instant;
 
 use super::wire::LastTime;
 use super::{FetchError, Inner, wire};
@@ -14,6 +12,7 @@ use crate::api::call::Call;
 use crate::api::client::Client;
 use crate::api::decode::{DecodeError, Text};
 use crate::api::error::ApiError;
+use crate::api::fresh::Fresh;
 use crate::api::mapper;
 
 const GROUP: &str = "custom.metrics.k8s.io";
@@ -26,30 +25,25 @@ pub(super) const KIND: &str = "MetricValueList";
 pub(super) struct Versions {
     discovery: Client,
     life: Duration,
-    known: Mutex<Option<(Instant, Option<&'static str>)>>,
+    known: Fresh<Option<&'static str>, ApiError>,
 }
 
 impl Versions {
     pub(super) fn new(discovery: Client, life: Duration) -> Self {
-        Self { discovery, life, known: Mutex::default() }
+        Self { discovery, life, known: Fresh::default() }
     }
 
     /// The first version of the group that we speak; `None` if the group has none. Others who ask meanwhile wait.
     async fn choose(&self) -> Result<Option<&'static str>, ApiError> {
-        let mut known = self.known.lock().await;
-        if let Some((at, version)) = *known
-            && at.elapsed() < self.life
-        {
-            return Ok(version);
-        }
-        let offered = mapper::versions(&self.discovery, GROUP).await?;
-        let version = offered.iter().find_map(|offered| match offered.as_str() {
-            "v1beta2" => Some("v1beta2"),
-            "v1beta1" => Some("v1beta1"),
-            _ => None,
-        });
-        *known = Some((Instant::now(), version));
-        Ok(version)
+        let find = async || {
+            let offered = mapper::versions(&self.discovery, GROUP).await?;
+            Ok(offered.iter().find_map(|offered| match offered.as_str() {
+                "v1beta2" => Some("v1beta2"),
+                "v1beta1" => Some("v1beta1"),
+                _ => None,
+            }))
+        };
+        self.known.get(self.life, find).await.map_err(|failed| failed.error)
     }
 }
 

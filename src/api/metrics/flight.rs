@@ -1,6 +1,7 @@
 //! Single flight: equal queries that are under way at the same time are one request.
 
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use autoscaling::query::{Answer, Query, QueryError};
@@ -35,7 +36,11 @@ impl Flights {
         let flight = async move {
             // Moved in whole, so that it also runs when the flight is abandoned.
             let _landing = landing;
-            request.await
+            // A panic would reach everybody who joined, and those who join while they are still being told.
+            AssertUnwindSafe(request).catch_unwind().await.unwrap_or_else(|_| {
+                tracing::error!("the request for a metric panicked; those who asked are told of an error");
+                Err(QueryError { message: "the request panicked".into() })
+            })
         }
         .boxed()
         .shared();
@@ -95,6 +100,23 @@ mod tests {
         assert_eq!(count.load(Ordering::Relaxed), 2);
         flights.join(query("q"), begin(&count)).await.unwrap();
         assert_eq!(count.load(Ordering::Relaxed), 3);
+        assert!(flights.under_way.lock().unwrap().by_query.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_is_an_error_for_those_who_joined_and_nothing_to_those_who_come_later() {
+        let (flights, count) = (Flights::default(), Arc::new(AtomicU32::new(0)));
+        let panics = || {
+            async {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                panic!("this request panics")
+            }
+            .boxed()
+        };
+        let (a, b) = (flights.join(query("q"), panics), flights.join(query("q"), panics));
+        let (a, b) = futures::join!(a, b);
+        assert!(a.is_err() && a == b);
+        assert!(flights.join(query("q"), begin(&count)).await.is_ok());
         assert!(flights.under_way.lock().unwrap().by_query.is_empty());
     }
 

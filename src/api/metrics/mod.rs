@@ -41,7 +41,7 @@ pub struct MetricsOptions {
     pub timeout: Duration,
     /// `--max-metrics-response`: the largest answer, in bytes.
     pub max_response: usize,
-    /// Requests under way per API.
+    /// Requests under way per API, but less than half of those in all.
     pub per_api: usize,
     /// Requests under way in all.
     pub total: usize,
@@ -102,9 +102,12 @@ struct Source {
 impl ApiMetrics {
     /// The metrics APIs, asked through these clients.
     pub fn new(clients: &Clients, mapper: Arc<Mapper>, options: MetricsOptions) -> Self {
+        let total = options.total.clamp(1, Semaphore::MAX_PERMITS);
+        // Two APIs that hang together must leave a place to the third.
+        let per_api = options.per_api.min((total - 1) / 2).max(1);
         let source = |client: &Client| Source {
             client: client.clone(),
-            permits: Semaphore::new(options.per_api.clamp(1, Semaphore::MAX_PERMITS)),
+            permits: Semaphore::new(per_api),
             breaker: Breaker::new(),
         };
         let inner = Inner {
@@ -113,7 +116,7 @@ impl ApiMetrics {
             external: source(&clients.external_metrics),
             versions: custom::Versions::new(clients.discovery.clone(), options.version_life),
             mapper,
-            total: Semaphore::new(options.total.clamp(1, Semaphore::MAX_PERMITS)),
+            total: Semaphore::new(total),
             options,
         };
         Self { inner: Arc::new(inner), flights: Flights::default() }

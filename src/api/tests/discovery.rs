@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
+use autoscaling::query::Query;
+use tokio::time::Instant;
+
 use super::*;
 use crate::api::mapper::{MapError, Mapper};
+use crate::api::metrics::{ApiMetrics, Metrics, MetricsOptions};
 use crate::embedded::{FaultAction, FaultRule};
 
 #[tokio::test(start_paused = true)]
@@ -67,4 +71,68 @@ async fn a_failed_refresh_leaves_what_was_known() {
     assert!(mapper.mappings("apps", "Deployment").await.is_ok());
     let error = mapper.mappings("batch", "Job").await.unwrap_err();
     assert_eq!(error.to_string(), "the server is currently unable to handle the request");
+}
+
+#[tokio::test(start_paused = true)]
+async fn discovery_that_hangs_keeps_everybody_waiting_once_and_not_one_after_the_other() {
+    let cluster = cluster();
+    let clients = clients(&cluster);
+    let timeout = ClientOptions::default().request_timeout;
+    let mapper = Arc::new(Mapper::new(clients.discovery.clone()));
+    cluster.faults().add(FaultRule::new(FaultAction::Silence));
+    let start = Instant::now();
+    let asked = (0..20).map(|_| mapper.mappings("apps", "Deployment"));
+    assert!(futures::future::join_all(asked).await.iter().all(Result::is_err));
+    assert_eq!((start.elapsed(), cluster.requests().len()), (timeout, 1));
+
+    let metrics = ApiMetrics::new(&clients, mapper, MetricsOptions::default());
+    let query = |n: u32| Query::Pods {
+        namespace: "shop".into(),
+        metric: format!("m{n}").into(),
+        selector: "".into(),
+        metric_selector: "".into(),
+    };
+    let start = Instant::now();
+    let asked = (0..20).map(|n| metrics.fetch(query(n)));
+    assert!(futures::future::join_all(asked).await.iter().all(Result::is_err));
+    assert_eq!((start.elapsed(), cluster.requests().len()), (timeout, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refresh_that_hangs_holds_up_nobody_but_who_makes_it() {
+    let cluster = cluster();
+    let mapper = Mapper::new(clients(&cluster).discovery);
+    mapper.mappings("apps", "Deployment").await.unwrap();
+    cluster.faults().add(FaultRule::new(FaultAction::Silence));
+    tokio::time::advance(Duration::from_secs(31)).await;
+    let start = Instant::now();
+    let look = || async {
+        let found = mapper.mappings("apps", "Deployment").await;
+        (found.is_ok(), start.elapsed())
+    };
+    let (refresh, other) = futures::join!(look(), look());
+    assert_eq!(other, (true, Duration::ZERO));
+    assert_eq!(refresh, (true, ClientOptions::default().request_timeout));
+    assert_eq!(look().await, refresh, "a pause after a refresh that failed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn groups_that_anybody_may_name_are_bounded_and_forgotten_groups_are_asked_again() {
+    let cluster = cluster();
+    let mapper = Mapper::new(clients(&cluster).discovery);
+    for n in 0..1100 {
+        assert!(mapper.mappings(&format!("g{n}.example.org"), "K").await.is_err());
+        tokio::time::advance(Duration::from_millis(1)).await;
+    }
+    assert_eq!(mapper.known_groups(), 1024);
+    let before = cluster.requests().len();
+    assert!(mapper.mappings("g0.example.org", "K").await.is_err());
+    assert_eq!(cluster.requests().len(), before + 1);
+    let long = "x".repeat(254);
+    let error = mapper.mappings(&long, "K").await.unwrap_err();
+    assert_eq!(error.to_string(), format!("no matches for kind \"K\" in group \"{long}\""));
+    assert_eq!(cluster.requests().len(), before + 1, "no group has such a name");
+    tokio::time::advance(Duration::from_mins(10)).await;
+    mapper.mappings("apps", "Deployment").await.unwrap();
+    assert_eq!(mapper.known_groups(), 1);
 }

@@ -165,3 +165,18 @@ async fn an_object_that_floods_is_silenced() {
     assert_eq!(recorder.stats(), EventStats { sent: 25, spam: 15, ..EventStats::default() });
     assert_eq!(events(&cluster)[0]["count"], 25);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_is_bounded_by_its_size_too() {
+    let cluster = cluster();
+    let recorder = recorder(&cluster);
+    let long = "x".repeat(1 << 20);
+    for n in 0..40 {
+        recorder.record(EventTarget { name: format!("web-{n}").into(), ..target() }, intent(&long));
+    }
+    assert_eq!(recorder.stats().overflow, 24, "16 MiB wait");
+    recorder.flush().await;
+    recorder.record(target(), intent(&long));
+    recorder.flush().await;
+    assert_eq!(recorder.stats(), EventStats { sent: 17, overflow: 24, ..EventStats::default() });
+}

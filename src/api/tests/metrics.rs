@@ -265,28 +265,37 @@ async fn equal_queries_at_one_time_are_one_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_api_takes_no_place_from_another() {
-    let cluster = cluster();
-    let options = MetricsOptions { per_api: 2, total: 4, ..MetricsOptions::default() };
-    let metrics = metrics(&cluster, pod_metrics(&json!([])), options);
-    cluster.faults().add(FaultRule::new(FaultAction::Silence).path_prefix("/apis/external.metrics.k8s.io"));
-    let stuck: Vec<_> = (0..10)
-        .map(|n| {
+async fn two_dead_apis_take_no_place_from_the_third() {
+    for (per_api, total, places) in [(2, 5, 2), (256, 7, 3), (256, 3, 1)] {
+        let cluster = cluster();
+        let options = MetricsOptions { per_api, total, ..MetricsOptions::default() };
+        let metrics = metrics(&cluster, pod_metrics(&json!([])), options);
+        for dead in ["/apis/external.metrics.k8s.io", "/apis/custom.metrics.k8s.io/v1beta2"] {
+            cluster.faults().add(FaultRule::new(FaultAction::Silence).path_prefix(dead));
+        }
+        let ask = |query| {
             let metrics = metrics.clone();
-            let query = Query::External {
-                namespace: "shop".into(),
-                metric: format!("m{n}").into(),
-                selector: "".into(),
-            };
             tokio::spawn(async move { metrics.fetch(query).await })
-        })
-        .collect();
-    tokio::time::sleep(Duration::from_millis(1)).await;
-    let start = Instant::now();
-    metrics.fetch(resource()).await.unwrap();
-    assert_eq!(start.elapsed(), Duration::ZERO);
-    assert_eq!(cluster.requests().count(|request| request.path.contains("external")), 2);
-    for waiting in stuck {
-        assert!(waiting.await.unwrap().is_err());
+        };
+        let external = |n: u32| Query::External {
+            namespace: "shop".into(),
+            metric: format!("m{n}").into(),
+            selector: "".into(),
+        };
+        let mut stuck: Vec<_> = (0..10).map(|n| ask(external(n))).collect();
+        stuck.extend((0..10).map(|n| ask(object("", "Namespace", &format!("n{n}")))));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let start = Instant::now();
+        metrics.fetch(resource()).await.unwrap();
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        let under_way = |api: &str| {
+            let prefix = format!("/apis/{api}.metrics.k8s.io/");
+            let asks = |path: &str| path.starts_with(&prefix) && path.contains("/namespaces/");
+            cluster.requests().count(|request| asks(&request.path))
+        };
+        assert_eq!((under_way("external"), under_way("custom")), (places, places), "{per_api} of {total}");
+        for waiting in stuck {
+            assert!(waiting.await.unwrap().is_err());
+        }
     }
 }

@@ -4,6 +4,7 @@
 
 mod discovery;
 mod events;
+mod hostile;
 mod metrics;
 mod requests;
 mod watches;

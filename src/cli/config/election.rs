@@ -6,6 +6,7 @@ use super::reader::Reader;
 use crate::cli::flags::FlagError;
 use crate::cli::values::Value;
 use crate::election::{Timing, TimingError};
+use crate::history::checkpoint::MOST_SHARDS;
 
 /// The name of the Lease, unless another is asked for.
 const LEASE: &str = "concertina";
@@ -53,8 +54,7 @@ impl Election {
             };
             read.invalid(flag, error.to_string())
         })?;
-        let namespace =
-            read.text("leader-elect-resource-namespace").unwrap_or_else(|| "kube-system".to_owned());
+        let namespace = namespace(read);
         let name = match read.text("leader-elect-resource-name") {
             None => LEASE.to_owned(),
             Some(name) if name == FOREIGN_LEASE => {
@@ -68,6 +68,41 @@ impl Election {
         };
         Ok(Some(Self { namespace, name, timing }))
     }
+}
+
+/// Where `--history-checkpoint` keeps histories: beside the Lease, also where nobody is elected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HistoryCheckpoint {
+    /// `--leader-elect-resource-namespace`.
+    pub namespace: String,
+    /// What the names of the ConfigMaps begin with: that of the Lease, so that two that do not share a Lease do not
+    /// share these either.
+    pub name: String,
+}
+
+impl Default for HistoryCheckpoint {
+    fn default() -> Self {
+        Self { namespace: "kube-system".to_owned(), name: LEASE.to_owned() }
+    }
+}
+
+impl HistoryCheckpoint {
+    /// What the flags ask for.
+    pub(super) fn read(read: &Reader<'_>) -> Result<Option<Self>, FlagError> {
+        let wanted = read.checked("history-checkpoint", |value| Ok(*value == Value::Bool(true)))?;
+        let name = read.text("leader-elect-resource-name").filter(|name| name != FOREIGN_LEASE);
+        let name = name.unwrap_or_else(|| LEASE.to_owned());
+        Ok(wanted.then(|| Self { namespace: namespace(read), name }))
+    }
+
+    /// The names of all its ConfigMaps: `concertina-history-0` and so on.
+    pub fn names(&self) -> impl Iterator<Item = String> {
+        (0..MOST_SHARDS).map(|number| format!("{}-history-{number}", self.name))
+    }
+}
+
+fn namespace(read: &Reader<'_>) -> String {
+    read.text("leader-elect-resource-namespace").unwrap_or_else(|| "kube-system".to_owned())
 }
 
 /// What to do about another controller that acts on the same HPAs.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use autoscaling::quantity::Quantity;
 use autoscaling::settings::Settings;
 
-pub use self::election::{Election, TakeOver};
+pub use self::election::{Election, HistoryCheckpoint, TakeOver};
 pub use self::identity::{GroupResource, ScaleTargets};
 use self::reader::{Reader, WRONG_TYPE};
 pub use self::serving::{
@@ -70,6 +70,8 @@ pub struct Config {
     pub serving: Serving,
     /// `--decisions-per-hpa`: how many decisions of each HPA are recorded; none if 0.
     pub decisions_per_hpa: usize,
+    /// `--history-checkpoint`: where histories are kept over a restart of all replicas; none: nowhere.
+    pub history_checkpoint: Option<HistoryCheckpoint>,
     /// `--logging-format` and `-v`.
     pub logging: LogOptions,
     /// What the operator should know about flags that were given and have no effect; to be logged once.
@@ -107,6 +109,7 @@ impl Default for Config {
             max_concurrent_metric_requests_per_api: 256,
             serving: Serving::default(),
             decisions_per_hpa: 40,
+            history_checkpoint: None,
             logging: LogOptions::default(),
             warnings: Vec::new(),
         }
@@ -213,6 +216,7 @@ impl Config {
                     .ok_or_else(|| format!("must be 0 to {MOST_DECISIONS}")),
                 _ => Err(WRONG_TYPE.to_owned()),
             })?,
+            history_checkpoint: HistoryCheckpoint::read(&read)?,
             logging: logging(&read)?,
             warnings,
         })

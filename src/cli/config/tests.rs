@@ -134,6 +134,21 @@ fn our_own_flags_are_read() {
 }
 
 #[test]
+fn a_checkpoint_lies_beside_the_lease_and_is_named_after_it() {
+    let names = |words: &[&str]| {
+        let place = read(words).unwrap().history_checkpoint?;
+        Some(format!("{}/{}", place.namespace, place.names().next()?))
+    };
+    assert_eq!(names(&[]), None);
+    assert_eq!(names(&["--history-checkpoint"]).unwrap(), "kube-system/concertina-history-0");
+    let elsewhere = ["--leader-elect-resource-namespace=scaling", "--leader-elect-resource-name=hpa"];
+    let flags = [&elsewhere[..], &["--history-checkpoint", "--leader-elect=false"]].concat();
+    assert_eq!(names(&flags).unwrap(), "scaling/hpa-history-0");
+    let foreign = ["--leader-elect-resource-name=kube-controller-manager", "--history-checkpoint"];
+    assert_eq!(names(&foreign).unwrap(), "kube-system/concertina-history-0");
+}
+
+#[test]
 fn a_command_line_of_kubeadm_starts_with_a_warning_for_each_reason() {
     let config = read(&[
         "--allocate-node-cidrs=true",

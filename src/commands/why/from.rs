@@ -263,7 +263,10 @@ pub(super) fn past(record: &DecisionList) -> Past {
         let scaled = *action != ActionTaken::None;
         scaled.then(|| remembered(*last_at, Memory::Rescale { from: *from, to: *to }))
     });
-    let mut entries: Vec<_> = recommendations.chain(rescales).collect();
+    let mut unknown: Vec<_> = [history.unknown_up, history.unknown_down].into_iter().flatten().collect();
+    unknown.dedup();
+    let unknown = unknown.into_iter().map(|at| remembered(at, Memory::UnknownRescale));
+    let mut entries: Vec<_> = recommendations.chain(rescales).chain(unknown).collect();
     entries.sort_by_key(|entry| entry.at);
     Past { history, entries, complete: true }
 }

@@ -390,7 +390,7 @@ mod tests {
             .iter()
             .filter_map(|entry| match entry.what {
                 Memory::Rescale { from, to } => Some((from, to)),
-                Memory::Recommendation { .. } => None,
+                Memory::Recommendation { .. } | Memory::UnknownRescale => None,
             })
             .collect();
         assert_eq!(rescales, [(None, 4), (Some(4), 8), (Some(8), 5)]);

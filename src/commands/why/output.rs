@@ -157,6 +157,7 @@ struct Entry<'a> {
 enum What {
     Recommendation { replicas: i32 },
     Rescale { from: Option<i32>, to: i32 },
+    UnknownRescale {},
 }
 
 #[derive(Debug, Serialize)]
@@ -313,6 +314,7 @@ fn history(situation: &Situation) -> Vec<Entry<'_>> {
         let what = match entry.what {
             Memory::Recommendation { replicas } => What::Recommendation { replicas },
             Memory::Rescale { from, to } => What::Rescale { from, to },
+            Memory::UnknownRescale => What::UnknownRescale {},
         };
         Entry { at: entry.at, earliest: entry.earliest, what, origin, reason }
     });

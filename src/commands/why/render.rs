@@ -186,6 +186,7 @@ fn remembered(entry: &Remembered, situation: &Situation, zone: &Zone) -> String 
         Memory::Recommendation { replicas } => format!("{replicas} wanted"),
         Memory::Rescale { from: Some(from), to } => format!("{from} → {to}"),
         Memory::Rescale { from: None, to } => format!("scaled to {to}"),
+        Memory::UnknownRescale => "scaled, how far is not known".to_owned(),
     };
     let at = zone.time(entry.at, situation.at);
     let when = match entry.earliest {

@@ -277,6 +277,9 @@ pub enum Memory {
         /// To how many.
         to: i32,
     },
+    /// The target was scaled, which way and how far the controller does not know: it counts as all that the policies of
+    /// both directions allow.
+    UnknownRescale,
 }
 
 /// How something of the past is known.

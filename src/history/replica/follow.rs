@@ -54,6 +54,8 @@ pub struct Follower {
     /// When the copy was as new as the leader's histories.
     copied: Arc<Mutex<Option<Instant>>>,
     failures: u32,
+    /// Whether it was said that its histories are copied, and nothing else since.
+    told: bool,
     swept: Instant,
 }
 
@@ -85,7 +87,15 @@ impl Follower {
             let copied = *seen.lock().unwrap_or_else(PoisonError::into_inner);
             copied.map(|at| at.elapsed())
         });
-        Self { parts, copy: Copy::default(), of: None, copied, failures: 0, swept: Instant::now() }
+        Self {
+            parts,
+            copy: Copy::default(),
+            of: None,
+            copied,
+            failures: 0,
+            told: false,
+            swept: Instant::now(),
+        }
     }
 
     /// Copies until it is dropped.
@@ -95,6 +105,7 @@ impl Follower {
             if self.of.as_ref().is_none_or(|of| of.term != leader.term || of.identity != leader.identity) {
                 self.copy.another_leads();
                 self.failures = 0;
+                self.told = false;
             }
             self.of = Some(leader.clone());
             let mut standing = self.parts.standing.clone();
@@ -124,6 +135,12 @@ impl Follower {
             "histories of the leader before"
         );
         inheritance
+    }
+
+    /// How many histories are copied.
+    #[cfg(all(test, feature = "tools"))]
+    pub(super) fn len(&self) -> usize {
+        self.copy.len()
     }
 
     /// Waits for a leader that can be asked.
@@ -177,12 +194,9 @@ impl Follower {
         };
         self.copy.take(part, leader.term);
         self.parts.telemetry.history_pulled(Pull::Ok);
-        if self.failures >= TOLD {
-            tracing::info!(
-                leader = leader.identity,
-                histories = self.copy.len(),
-                "the leader's histories are copied again"
-            );
+        if pulled == Pulled::All && !std::mem::replace(&mut self.told, true) {
+            let histories = self.copy.len();
+            tracing::info!(leader = leader.identity, histories, "the leader's histories are copied");
         }
         self.failures = 0;
         Ok(pulled)
@@ -192,9 +206,10 @@ impl Follower {
         self.failures = self.failures.saturating_add(1);
         self.parts.telemetry.history_pulled(error.kind());
         if self.failures == TOLD {
+            self.told = false;
             tracing::warn!(
                 %error,
-                "the leader's histories cannot be copied: if it ends now, its last recommendations are not known here"
+                "the leader's histories cannot be copied: what comes after the last copy is not known here"
             );
         } else {
             tracing::debug!(%error, "the leader's histories cannot be copied");

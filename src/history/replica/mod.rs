@@ -9,6 +9,8 @@ mod copy;
 mod follow;
 pub mod link;
 mod page;
+#[cfg(all(test, feature = "tools"))]
+mod tests;
 mod wire;
 
 pub use self::copy::Inheritance;

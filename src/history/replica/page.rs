@@ -73,6 +73,11 @@ impl Source {
         self.phase.send_replace(Phase::Leads);
     }
 
+    /// This process leads no more, and its histories are nobody's business.
+    pub fn lost(&self) {
+        self.phase.send_replace(Phase::StandsBy);
+    }
+
     /// No sync is under way and none begins any more: what is answered from now on is final. Waits until those who have
     /// asked lately have it.
     pub async fn conclude(&self) {
@@ -105,19 +110,22 @@ impl Source {
     async fn answer(&self, query: &Query) -> Reply {
         let mut phase = self.phase.subscribe();
         if *phase.borrow() == Phase::StandsBy {
-            let message = "this replica does not lead: the Lease tells which one does".to_owned();
-            return Reply::json(Answer::failure(StatusCode::SERVICE_UNAVAILABLE, message));
+            return stands_by();
         }
         self.asked(query);
         let revision = self.controller.histories.revision();
         let is_known =
             query.since.is_some_and(|since| since.epoch == revision.epoch && since.change <= revision.change);
         if is_known {
-            let concluded = phase.wait_for(|phase| *phase == Phase::Concluded);
-            let _ = timeout(query.wait.min(LONGEST), concluded).await;
+            let ended = phase.wait_for(|phase| *phase != Phase::Leads);
+            let _ = timeout(query.wait.min(LONGEST), ended).await;
         }
         // Looked at first: what is taken after the last sync is complete.
-        let is_concluded = *self.phase.borrow() == Phase::Concluded;
+        let phase = *self.phase.borrow();
+        if phase == Phase::StandsBy {
+            return stands_by();
+        }
+        let is_concluded = phase == Phase::Concluded;
         let mut writer = Writer::new();
         let mut changed = self.controller.histories.changed_since(query.since, AT_ONCE);
         loop {
@@ -161,6 +169,11 @@ impl Source {
     fn standbys(&self) -> MutexGuard<'_, BTreeMap<String, Standby>> {
         self.standbys.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn stands_by() -> Reply {
+    let message = "this replica does not lead: the Lease tells which one does".to_owned();
+    Reply::json(Answer::failure(StatusCode::SERVICE_UNAVAILABLE, message))
 }
 
 impl Standby {

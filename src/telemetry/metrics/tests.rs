@@ -34,6 +34,11 @@ fn busy() -> Metrics {
     metrics.takeover(TakeOverState::Observing);
     metrics.foreign_write();
     metrics.shadow_decision("same");
+    metrics.history_pulled(Pull::Ok);
+    metrics.history_age("concertina", || Some(Duration::from_secs(1)));
+    metrics.restored("checkpoint", 6);
+    metrics.checkpoint_write("written");
+    metrics.checkpoint(4096, 1);
     metrics
 }
 
@@ -200,8 +205,12 @@ fn our_own_series_read_like_this() {
     metrics.request(&scale(), &HOST.into(), None);
     let text = metrics.render();
     let expected = [
+        "concertina_checkpoint_bytes 4096\n",
+        "concertina_checkpoint_left_out_hpas 1\n",
+        "concertina_checkpoint_writes_total{result=\"written\"} 1\n",
         "concertina_clock_skew_seconds -2.5\n",
         "concertina_events_dropped_total{reason=\"spam\"} 4\n",
+        "concertina_history_restored_hpas{source=\"checkpoint\"} 6\n",
         "concertina_metrics_age_seconds_bucket{api=\"metrics.k8s.io\",le=\"15\"} 0\n",
         "concertina_metrics_age_seconds_bucket{api=\"metrics.k8s.io\",le=\"20\"} 1\n",
         "concertina_requests_total{code=\"200\",resource=\"deployments/scale\",verb=\"get\"} 1\n",

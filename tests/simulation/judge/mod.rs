@@ -13,7 +13,7 @@ use self::standing::Standing;
 use self::watched::Watched;
 use crate::gaps;
 use crate::ledger::Entry;
-use crate::plan::{Class, Fault, FaultKind, Scene};
+use crate::plan::{Class, Fault, FaultKind, Plan};
 use crate::run::Violation;
 
 /// A leader that could not renew for so long writes nothing any more.
@@ -45,12 +45,22 @@ pub(crate) struct Judge {
     rates_doubtful_until: Duration,
     /// Until when every sync may be late.
     disturbed_until: Duration,
+    /// When nothing goes wrong any more.
+    quiet: Duration,
+    /// Who wrote the Lease last.
+    leads: Option<(usize, u32)>,
+    /// Until when two may lead at once, the Lease having been tampered with.
+    leaders_doubtful_until: Duration,
     pub(crate) violations: Vec<Violation>,
 }
 
 impl Judge {
-    pub(crate) fn new(scene: &Scene) -> Self {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        let scene = &plan.scene;
         Self {
+            quiet: plan.quiet,
+            leads: None,
+            leaders_doubtful_until: Duration::ZERO,
             hpas: scene.hpas.iter().map(|_| Watched::default()).collect(),
             processes: (0..scene.processes).map(|_| Standing::new(0, scene.hpas.len())).collect(),
             has_election: scene.election,
@@ -85,7 +95,10 @@ impl Judge {
         match fault.kind {
             K::ClockDrift => late(&mut self.rates_doubtful_until, LONGEST),
             K::ClockJump if !gaps::STANDS_JUMPS => late(&mut self.rates_doubtful_until, Duration::MAX / 4),
-            K::LeaseDeleted | K::LeaseStolen => late(&mut self.rates_doubtful_until, LONGEST),
+            K::LeaseDeleted | K::LeaseStolen => {
+                late(&mut self.rates_doubtful_until, LONGEST);
+                late(&mut self.leaders_doubtful_until, RENEW_DEADLINE + PERIOD);
+            }
             _ => {}
         }
         let of_views = [
@@ -139,6 +152,8 @@ impl Judge {
     pub(crate) fn sent(&mut self, entry: &Entry) -> Finding {
         let finding = self
             .no_write_after_the_fence(entry)
+            .or_else(|| self.one_writes_at_a_time(entry))
+            .or_else(|| Self::replicas_fit_a_count(entry))
             .or_else(|| self.requests_are_bounded(entry))
             .or_else(|| self.nothing_is_done_for_what_is_gone(entry))
             .or_else(|| self.a_status_is_written_over_what_was_seen(entry));
@@ -161,6 +176,9 @@ impl Judge {
         if let (Some(hpa), Class::ScalePut, true) = (entry.hpa, entry.class, entry.is_done()) {
             self.hpas[hpa].rescaled(entry, now);
         }
+        if entry.class == Class::LeaseWrite && entry.is_done() {
+            self.leads = Some((entry.process, entry.life));
+        }
         finding
     }
 
@@ -175,7 +193,7 @@ impl Judge {
     }
 
     pub(crate) fn second(&mut self, now: Duration) -> Finding {
-        self.syncs_are_on_time(now)
+        self.syncs_are_on_time(now).or_else(|| self.all_is_synced_again(now))
     }
 
     /// HPAs that have been gone for so long that nothing of them may be left.
@@ -232,7 +250,7 @@ impl Judge {
     fn rates_hold(&mut self, entry: &Entry, now: Duration) -> Finding {
         let (hpa, to) = rescale(entry)?;
         let from = entry.before?;
-        if now < self.rates_doubtful_until || self.standing(entry)?.scales[hpa].conflicted {
+        if now < self.rates_doubtful_until || self.standing(entry)?.scales[hpa].again {
             return None;
         }
         let rescales = self.hpas[hpa].counted((entry.process, entry.life));
@@ -264,6 +282,21 @@ impl Judge {
             }
             None => Some(("no write after the fence", format!("{entry}; this process does not lead"))),
         }
+    }
+
+    /// 5. Only the one writes who wrote the Lease last.
+    fn one_writes_at_a_time(&self, entry: &Entry) -> Finding {
+        let leads = self.leads.filter(|leads| *leads != (entry.process, entry.life))?;
+        let is_doubtful = !entry.writes() || entry.sent < self.leaders_doubtful_until;
+        (!is_doubtful)
+            .then(|| ("one writes at a time", format!("{entry}; the Lease was written by {leads:?} last")))
+    }
+
+    /// 1. A count that no server takes is not even sent.
+    fn replicas_fit_a_count(entry: &Entry) -> Finding {
+        let replicas = entry.replicas.filter(|_| entry.class == Class::ScalePut)?;
+        let fits = (0..=i64::from(i32::MAX)).contains(&replicas);
+        (!fits).then(|| ("replicas are within bounds", entry.to_string()))
     }
 
     /// 5. One decision leads to one successful write of a Scale at most: before another the Scale is read again.
@@ -307,6 +340,15 @@ impl Judge {
             |hpa: &Watched| now > hpa.disturbed_until.max(hpa.synced) + PERIOD + LATE && hpa.is_due();
         let late = self.hpas.iter().position(is_late)?;
         Some(("syncs are on time", format!("h{late} was synced at {:?} last", self.hpas[late].synced)))
+    }
+
+    /// 6. Two periods after the last fault every HPA was synced again.
+    fn all_is_synced_again(&self, now: Duration) -> Finding {
+        if now < self.quiet + PERIOD * 2 + LATE || now > self.quiet + PERIOD * 3 {
+            return None;
+        }
+        let late = self.hpas.iter().position(|hpa| hpa.is_due() && hpa.synced < self.quiet)?;
+        Some(("all is synced again", format!("h{late} was synced at {:?} last", self.hpas[late].synced)))
     }
 
     /// 8. No process sends more requests in a period than its HPAs need, and a bounded number of repetitions.

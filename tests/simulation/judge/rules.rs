@@ -142,3 +142,43 @@ impl Policy {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn rules(policies: &Value) -> Rules {
+        let direction = json!({"policies": policies, "selectPolicy": "Max"});
+        Rules::of(&json!({"spec": {
+            "minReplicas": 2, "maxReplicas": 20, "behavior": {"scaleUp": direction, "scaleDown": direction},
+        }}))
+    }
+
+    fn rescale(second: u64, change: i64) -> Rescale {
+        Rescale { at: Duration::from_secs(second), change, known: true, by: (0, 1) }
+    }
+
+    #[test]
+    fn a_policy_counts_from_the_replicas_at_the_beginning_of_its_period() {
+        let rules = rules(&json!([{"type": "Pods", "value": 4, "periodSeconds": 60}]));
+        let at = Duration::from_secs(100);
+        assert_eq!(rules.limit(8, 20, &[], at), 12);
+        assert_eq!(rules.limit(8, 20, &[rescale(50, 3)], at), 9);
+        assert_eq!(rules.limit(8, 20, &[rescale(40, 3)], at), 12);
+        assert_eq!(rules.limit(8, 2, &[rescale(50, -3)], at), 7);
+        // Where it went both ways within a moment, the kinder reading counts.
+        assert_eq!(rules.limit(8, 20, &[rescale(38, -3)], at), 15);
+    }
+
+    #[test]
+    fn without_behavior_a_count_doubles_at_most() {
+        let rules = Rules::of(&json!({"spec": {"maxReplicas": 20}}));
+        assert_eq!(
+            (rules.limit(5, 20, &[], Duration::ZERO), rules.limit(1, 20, &[], Duration::ZERO)),
+            (10, 4)
+        );
+        assert!(rules.admits(1) && !rules.admits(0) && !rules.admits(21) && rules.restores(30, 20));
+    }
+}

@@ -26,8 +26,10 @@ pub(super) struct Read {
     pub(super) version: String,
     /// Writes that were applied since.
     pub(super) written: u32,
-    /// Whether a write was refused since the sync began.
-    pub(super) conflicted: bool,
+    /// Whether a write was refused just now.
+    conflicted: bool,
+    /// Whether it was read again because a write was refused.
+    pub(super) again: bool,
     /// By question: whether it was answered.
     metrics: BTreeMap<String, bool>,
 }
@@ -76,16 +78,16 @@ impl Standing {
                     read.version.push_str(&entry.shown);
                     read.written = 0;
                 }
-                if !read.conflicted {
+                read.again = std::mem::take(&mut read.conflicted);
+                if !read.again {
                     read.metrics.clear();
                 }
-                read.conflicted = false;
             }
             (Class::ScalePut, Some(hpa)) => self.scales[hpa].conflicted = entry.code == Some(409),
             (Class::Metrics, Some(hpa)) => {
                 self.scales[hpa].metrics.insert(entry.path.clone(), is_whole);
             }
-            (Class::StatusPut, _) if is_whole => {
+            (Class::StatusPut | Class::HpaGet, _) if is_whole => {
                 self.versions.insert(entry.shown.clone());
             }
             _ => {}

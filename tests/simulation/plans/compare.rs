@@ -6,6 +6,8 @@
 //! Left out, since time or a death decides it by right:
 //! - times: `lastTransitionTime`, `lastScaleTime`, those of events, and how often an event was counted;
 //! - events and `lastScaleTime` of the sync in which the process died: what it had not sent yet nobody knows any more;
+//! - the condition `ScaledToZero`, if that sync rescaled: as in the reference only a rescale writes it, so it stays as it was;
+//! - `FailedUpdateStatus` for a conflict: it tells that a change of the HPA met a sync;
 //! - the texts of `SuccessfulRescale` where only the last count is compared.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,17 +81,19 @@ pub(crate) fn differences(
     };
     let dies = matches!(fault, Fault::DiesBefore(_) | Fault::DiesAfter(_));
     let in_hand = |at: Duration| dies && at.abs_diff(struck) <= IN_HAND;
-    let rescue = expected.writes.iter().any(|write| in_hand(write.at));
+    let rescaled_then = expected.writes.iter().any(|write| in_hand(write.at));
     let (one, other) = (expected.outcome, got.outcome);
     note("counts", format!("{:?}", one.counts), format!("{:?}", other.counts));
     let keys = |outcome: &Outcome| format!("{:?}", outcome.statuses.keys().collect::<Vec<_>>());
     note("HPAs", keys(one), keys(other));
     for (key, (status, scaled)) in &one.statuses {
         if let Some((got, got_scaled)) = other.statuses.get(key) {
-            for (path, one, other) in parts("", status, got) {
+            let (status, got) =
+                if rescaled_then { (settled(status), settled(got)) } else { (status.clone(), got.clone()) };
+            for (path, one, other) in parts("", &status, &got) {
                 note(&format!("status of {key}: {path}"), one, other);
             }
-            if !rescue {
+            if !rescaled_then {
                 let what = format!("whether {key} has a lastScaleTime");
                 note(&what, scaled.to_string(), got_scaled.to_string());
             }
@@ -98,7 +102,11 @@ pub(crate) fn differences(
     if scenario.counts == Counts::All {
         note("counts written", steps(expected.writes), steps(got.writes));
     }
-    let loose = |told: &Told| scenario.counts == Counts::Last && told[2] == "SuccessfulRescale";
+    let loose = |[_, _, reason, message]: &Told| match reason.as_str() {
+        "SuccessfulRescale" => scenario.counts == Counts::Last,
+        "FailedUpdateStatus" => message.contains("the object has been modified"),
+        _ => false,
+    };
     for (told, at) in &one.events {
         if !other.events.contains_key(told) && !loose(told) && !in_hand(since_start(at)) {
             note("event", format!("{told:?}"), "none".to_owned());
@@ -110,6 +118,15 @@ pub(crate) fn differences(
         }
     }
     found
+}
+
+/// A status without what only a rescale tells.
+fn settled(status: &Value) -> Value {
+    let mut status = status.clone();
+    if let Some(conditions) = status["conditions"].as_array_mut() {
+        conditions.retain(|condition| condition["type"] != "ScaledToZero");
+    }
+    status
 }
 
 /// Where two values part: path and both texts.
@@ -128,6 +145,16 @@ fn parts(path: &str, one: &Value, other: &Value) -> Vec<(String, String, String)
         _ if one == other => Vec::new(),
         _ => vec![(path.to_owned(), one.to_string(), other.to_string())],
     }
+}
+
+/// Whether a target that was scaled to 0 when the process died is still there, and its HPA takes it for paused.
+pub(crate) fn stays_paused(expected: &Run<'_>, got: &Run<'_>, fault: Fault, struck: Duration) -> bool {
+    let dies = matches!(fault, Fault::DiesBefore(_) | Fault::DiesAfter(_));
+    let in_hand = |write: &&Write| write.to == 0 && write.at.abs_diff(struck) <= IN_HAND;
+    dies && expected.writes.iter().filter(in_hand).any(|write| {
+        let stays = got.outcome.counts.get(&write.path) == Some(&0);
+        stays && expected.outcome.counts.get(&write.path) != Some(&0)
+    })
 }
 
 /// The counts that were written, by target, in order.

@@ -7,6 +7,9 @@
 
 mod catalog;
 mod compare;
+#[path = "../../support/network.rs"]
+#[allow(dead_code, reason = "other tests use the rest of it")]
+mod network;
 mod plant;
 mod play;
 mod rates;
@@ -18,7 +21,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::time::Duration;
 
-use self::compare::{Run, differences};
+use self::compare::{Run, differences, stays_paused};
 use self::plant::Plant;
 use self::play::{Played, play};
 use self::scenario::Scenario;
@@ -32,7 +35,7 @@ const LATE: Duration = Duration::from_secs(1);
 const VERY_LATE: Duration = Duration::from_secs(20);
 /// Of so many plans one is tried unless told otherwise.
 const EVERY: usize = if cfg!(debug_assertions) { 50 } else { 1 };
-/// How many divergences are printed in full.
+/// How many divergences are printed in full; of the others only where they are.
 const SHOWN: usize = 12;
 
 /// A scenario as it goes without a fault, and what can go wrong in it.
@@ -76,8 +79,8 @@ impl Base {
         }
     }
 
-    /// Plays a plan; what diverges.
-    fn check(&self, fault: Fault, plant: Option<Plant>) -> Vec<String> {
+    /// Plays a plan.
+    fn check(&self, fault: Fault, plant: Option<Plant>) -> Verdict {
         let got = play(&self.scenario, Some(fault), plant, Duration::ZERO);
         let (_, place) = self.place(fault);
         let place_again = match fault {
@@ -85,14 +88,27 @@ impl Base {
             Fault::Lost(event) | Fault::Late(event, _) => got.log.events.get(event),
         };
         if place_again != Some(place) {
-            return vec![format!("not the same run: {place_again:?}")];
+            return Verdict::Differs(vec![format!("not the same run: {place_again:?}")]);
         }
         let expected = Run { outcome: &self.played.outcome, writes: &self.played.log.writes };
         let run = Run { outcome: &got.outcome, writes: &got.log.writes };
+        if stays_paused(&expected, &run, fault, place.at) {
+            return Verdict::StaysPaused;
+        }
         let mut found = differences(&self.scenario, &expected, &run, fault, place.at);
         found.extend(rates::broken(&got.log.writes));
-        found
+        if found.is_empty() { Verdict::Same } else { Verdict::Differs(found) }
     }
+}
+
+/// How a plan ended.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Same,
+    /// The process died between the write of 0 replicas and the status that says that this controller did it. As in the
+    /// reference, whoever comes next takes the target for one that somebody has paused, and leaves it.
+    StaysPaused,
+    Differs(Vec<String>),
 }
 
 fn bases(wanted: &str) -> Vec<Base> {
@@ -125,7 +141,7 @@ fn no_death_and_no_event_lost_or_late_changes_where_a_scenario_ends() {
     assert!(!bases.is_empty(), "no scenario begins with {wanted:?}");
     let mut number = 0_usize;
     let mut tried: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut found = Vec::new();
+    let (mut found, mut paused) = (Vec::new(), 0);
     for base in &bases {
         for (kind, fault) in base.plans() {
             number += 1;
@@ -133,8 +149,9 @@ fn no_death_and_no_event_lost_or_late_changes_where_a_scenario_ends() {
                 continue;
             }
             *tried.entry(kind).or_default() += 1;
-            let differences = base.check(fault, None);
-            if !differences.is_empty() {
+            let verdict = base.check(fault, None);
+            paused += usize::from(verdict == Verdict::StaysPaused);
+            if let Verdict::Differs(differences) = verdict {
                 let (what, place) = base.place(fault);
                 let at = place.at.as_secs_f64();
                 found.push(format!(
@@ -147,13 +164,14 @@ fn no_death_and_no_event_lost_or_late_changes_where_a_scenario_ends() {
             }
         }
     }
-    for divergence in found.iter().take(SHOWN) {
-        println!("{divergence}\n");
+    for (number, divergence) in found.iter().enumerate() {
+        let length = if number < SHOWN { usize::MAX } else { 1 };
+        println!("{}\n", divergence.lines().take(length).collect::<Vec<_>>().join("\n"));
     }
     let kinds: Vec<String> = tried.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
     // Past the test runner, which would keep it to itself when all is well.
     let summary = format!(
-        "plans: {} scenarios, {} of {number} plans ({}), {} divergences, {:.1} s\n",
+        "plans: {} scenarios, {} of {number} plans ({}), {} divergences, {paused} of the reference (stays paused), {:.1} s\n",
         bases.len(),
         tried.values().sum::<usize>(),
         kinds.join(", "),
@@ -161,7 +179,7 @@ fn no_death_and_no_event_lost_or_late_changes_where_a_scenario_ends() {
         began.elapsed().as_secs_f64(),
     );
     std::io::stdout().write_all(summary.as_bytes()).unwrap();
-    assert!(found.is_empty(), "{} divergences, the first {SHOWN} above", found.len());
+    assert!(found.is_empty(), "{} divergences, told above", found.len());
 }
 
 #[test]
@@ -172,7 +190,30 @@ fn planted_bugs_are_found() {
         let base = Base::of(catalog::all().into_iter().find(|scenario| scenario.name == name).unwrap());
         let unharmed = play(&base.scenario, None, Some(plant), Duration::ZERO);
         assert_eq!(unharmed.outcome, base.played.outcome, "{plant:?} shows without a fault");
-        let found = base.plans().into_iter().find(|(_, fault)| !base.check(*fault, Some(plant)).is_empty());
+        let found =
+            base.plans().into_iter().find(|(_, fault)| base.check(*fault, Some(plant)) != Verdict::Same);
         assert!(found.is_some(), "no plan finds {plant:?}");
     }
+}
+
+#[test]
+fn a_target_at_zero_stays_there_if_the_status_that_tells_why_was_lost_as_in_the_reference() {
+    let base = Base::of(catalog::all().into_iter().find(|scenario| scenario.name == "to-zero").unwrap());
+    let plans = base.plans();
+    let (mut written, mut paused) = (None, Vec::new());
+    for (number, call) in base.played.log.calls.iter().enumerate() {
+        if written.is_none() && call.text.contains(" update ") && call.text.contains("/web/scale") {
+            written = Some(number);
+        }
+    }
+    let written = written.unwrap();
+    for (_, fault) in plans {
+        let near =
+            matches!(fault, Fault::DiesBefore(call) | Fault::DiesAfter(call) if call.abs_diff(written) < 4);
+        if near && base.check(fault, None) == Verdict::StaysPaused {
+            paused.push(fault);
+        }
+    }
+    assert_eq!(paused.first(), Some(&Fault::DiesAfter(written)), "{paused:?}");
+    assert!(matches!(paused.last(), Some(Fault::DiesBefore(status)) if *status > written), "{paused:?}");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use concertina::api::client::{ClientOptions, Clients};
 use concertina::app::{Surroundings, client_options, run_with};
 use concertina::cli::Config;
-use concertina::cli::config::{Election, Serving};
+use concertina::cli::config::{Election, HistoryCheckpoint, Serving};
 use concertina::clock::{SharedClock, VirtualClock};
 use concertina::telemetry::metrics::Metrics;
 use hyper_util::rt::TokioIo;
@@ -20,6 +20,8 @@ use super::scenario::{Change, Scenario};
 use super::way::{Fault, Ground, Log, Way};
 use super::world::{EPOCH, World};
 
+/// So much later than their round seconds steps come: between the syncs, which are at round seconds.
+const ASIDE: Duration = Duration::from_millis(2500);
 /// How long a new process takes to be there.
 const RESTART: Duration = Duration::from_secs(2);
 /// Until another replica leads: the Lease runs out, and is tried for again.
@@ -74,6 +76,7 @@ async fn direct(
     mut healing: Healing<'_>,
     longer: Duration,
 ) {
+    sleep(ASIDE).await;
     for step in &scenario.steps {
         sleep(Duration::from_secs(step.after)).await;
         if !step.abrupt {
@@ -151,6 +154,7 @@ fn config(scenario: &Scenario) -> Config {
         serving: Serving { port: 0, ..Serving::default() },
         election: (scenario.replicas > 1).then(Election::default),
         takeover: scenario.takeover,
+        history_checkpoint: scenario.checkpoint.then(HistoryCheckpoint::default),
         ..Config::default()
     };
     config.settings.downscale_stabilization = Duration::from_secs(scenario.window);
@@ -199,7 +203,7 @@ async fn live(way: Arc<Way>, clock: &SharedClock, config: Config, stop: Cancella
         clock: Arc::clone(clock),
         identity: way.process.clone(),
         observers: Vec::new(),
-        link: None,
+        link: Some(way.ground.network.join(&way.dead)),
     };
     let stopped = stop.clone();
     let running =

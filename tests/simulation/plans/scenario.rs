@@ -14,12 +14,13 @@ pub(crate) struct Scenario {
     /// `--horizontal-pod-autoscaler-downscale-stabilization`, in seconds.
     pub(crate) window: u64,
     pub(crate) takeover: TakeOver,
+    /// `--history-checkpoint`.
+    pub(crate) checkpoint: bool,
     /// What there is before the controller starts.
     pub(crate) begin: Vec<Change>,
     pub(crate) steps: Vec<Step>,
     /// Seconds after the last step.
     pub(crate) rest: u64,
-    /// Which counts a target passes through depends on when a step meets a window, so only the last one is compared.
     pub(crate) counts: Counts,
 }
 
@@ -28,7 +29,7 @@ pub(crate) struct Scenario {
 pub(crate) enum Counts {
     /// Every count that was ever written, in order.
     All,
-    /// The last one: a step meets a window or a period that a fault moves.
+    /// The last one: a step meets a window or a period that a fault moves, or the order of the first syncs decides.
     Last,
 }
 

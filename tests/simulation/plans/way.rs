@@ -14,6 +14,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::network::Network;
 use super::plant::{self, Plant};
 use super::world::{HPAS, World};
 
@@ -65,6 +66,8 @@ pub(crate) struct Log {
 pub(crate) struct Ground {
     pub(crate) world: World,
     pub(crate) plant: Option<Plant>,
+    /// Between the replicas.
+    pub(crate) network: Network,
     fault: Option<Fault>,
     began: Instant,
     log: Mutex<Log>,
@@ -72,7 +75,14 @@ pub(crate) struct Ground {
 
 impl Ground {
     pub(crate) fn new(world: World, fault: Option<Fault>, plant: Option<Plant>) -> Self {
-        Self { world, plant, fault, began: Instant::now(), log: Mutex::default() }
+        Self {
+            world,
+            plant,
+            network: Network::default(),
+            fault,
+            began: Instant::now(),
+            log: Mutex::default(),
+        }
     }
 
     pub(crate) fn log(&self) -> MutexGuard<'_, Log> {

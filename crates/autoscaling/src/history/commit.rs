@@ -56,6 +56,26 @@ impl Changes {
         Self { scale_event: Some(scale_event(behavior, from, to, at)), ..Self::default() }
     }
 
+    /// The same after the time of day was set by this much, forwards or back.
+    pub fn shift(&mut self, by: SignedDuration) {
+        if let Some(initial) = &mut self.initial {
+            initial.at = moved(initial.at, by);
+        }
+        if let Some(added) = &mut self.recommendation {
+            added.entry.at = moved(added.entry.at, by);
+            added.outdated_before = moved(added.outdated_before, by);
+        }
+        if let Some((_, added)) = &mut self.scale_event {
+            added.shift(by);
+        }
+        if let Some(unsettled) = &mut self.unsettled {
+            unsettled.at = moved(unsettled.at, by);
+        }
+        if let Some(found) = &mut self.found {
+            found.shift(by);
+        }
+    }
+
     /// When the sync was that these are of.
     fn now(&self) -> Option<Timestamp> {
         let recommendation = self.recommendation.map(|added| added.entry.at);
@@ -80,6 +100,20 @@ pub(crate) fn scale_event(
     let longest = rules.policies.iter().map(|policy| policy.period_seconds).max().unwrap_or(0).max(0);
     let outdated_before = ago(at, SignedDuration::from_secs(longest.into()));
     (direction, Added { entry: ScaleEvent::new(at, change), outdated_before })
+}
+
+impl Added<ScaleEvent> {
+    pub(super) fn shift(&mut self, by: SignedDuration) {
+        self.entry.shift(by);
+        self.outdated_before = moved(self.outdated_before, by);
+    }
+}
+
+impl ScaleEvent {
+    fn shift(&mut self, by: SignedDuration) {
+        self.at = moved(self.at, by);
+        self.earliest = self.earliest.map(|at| moved(at, by));
+    }
 }
 
 impl History {
@@ -110,12 +144,34 @@ impl History {
         }
     }
 
+    /// The same after the time of day was set by this much, forwards or back: what is remembered is as old as before.
+    /// The reference measures such ages by a clock that nobody can set.
+    pub fn shift(&mut self, by: SignedDuration) {
+        for recommendation in &mut self.recommendations {
+            recommendation.at = moved(recommendation.at, by);
+        }
+        for event in self.scale_ups.iter_mut().chain(&mut self.scale_downs) {
+            event.shift(by);
+        }
+        for at in [&mut self.unknown_up, &mut self.unknown_down].into_iter().flatten() {
+            *at = moved(*at, by);
+        }
+        if let Some(unsettled) = &mut self.unsettled {
+            unsettled.at = moved(unsettled.at, by);
+        }
+    }
+
     /// Remembers a scale event.
     pub(super) fn remember(&mut self, direction: Direction, added: Added<ScaleEvent>) {
         let events = self.events_mut(direction);
         added.store(events);
         bounds::scale_events(events, added.entry.at, added.outdated_before);
     }
+}
+
+/// A time moved by a duration; the first or last time there is if that is out of range.
+pub(super) fn moved(at: Timestamp, by: SignedDuration) -> Timestamp {
+    at.checked_add(by).unwrap_or(if by.is_negative() { Timestamp::MIN } else { Timestamp::MAX })
 }
 
 impl<T: Dated + Copy> Added<T> {

@@ -3,9 +3,10 @@
 //! Recommendations leave no trace, so they begin anew. Of rescales the status tells when the last one was, and events tell
 //! sizes. But events get lost (the API server or its event store was away, the sender's limit of 25 in a row was reached,
 //! a process ended before it sent them, of equal ones only the first and the last are dated), and a size alone does not
-//! tell what it was changed from. So events are believed only as far back from the last rescale as no other one fits
-//! between two of them; with the one before that, the size is not known any more, and it counts as all that the policies
-//! allow. Where not even the last one is told as the status has it, that one does.
+//! tell what it was changed from. Between two events of a sync and the next there is no room for another; so they are
+//! believed as far back from the last rescale as each is a sync from the one before. The first of them is the oldest whose
+//! size is known, but not by how much it changed: it counts as all that the policies allow. Where not even the last
+//! rescale is told as the status has it, that one does.
 
 use std::time::Duration;
 
@@ -31,8 +32,9 @@ impl History {
     /// What is known of an HPA's past by its status and by the events of its rescales, in any order. Of an event that
     /// stands for several, the first and the last count.
     ///
-    /// `apart` is how far two rescales are apart at least: the period between two syncs, if it is certain that nobody has
-    /// synced the HPA more often. With zero, no event is believed.
+    /// `apart` is how far two rescales are apart at least: the period between two syncs. A spec that changes is synced out
+    /// of turn, and a period later again; that is why two events must be one period apart, not just less than two. With
+    /// zero, no event is believed.
     #[must_use]
     pub fn rebuilt(status: &Status, rescales: &[Rescaled], apart: Duration, now: Timestamp) -> Self {
         let mut history = Self::default().inherit();
@@ -90,10 +92,9 @@ impl Apart {
         near && event.to == desired && self.0 > AFTER_EVENT * 2
     }
 
-    /// Whether the older is certainly the last one before the newer: too far from it to be one told twice, too near for
-    /// another in between.
+    /// Whether the older is certainly the last one before the newer: they are one sync apart, as far as their times tell.
     fn neighbours(self, older: Rescaled, newer: Rescaled) -> bool {
         let most = newer.at.duration_since(older.at).saturating_add(AFTER_EVENT);
-        older.to != newer.to && most >= self.0 && most < self.0.saturating_mul(2)
+        older.to != newer.to && most >= self.0 && most <= self.0.saturating_add(AFTER_EVENT * 2)
     }
 }

@@ -4,7 +4,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::commit::{Added, scale_event};
+use super::commit::{Added, moved, scale_event};
 use super::{Direction, History, ScaleEvent, Unsettled, after};
 use crate::condition::whole_seconds;
 use crate::plan::Hpa;
@@ -21,6 +21,19 @@ pub struct Found {
     pub scale_events: Vec<(Direction, Added<ScaleEvent>)>,
     /// When a rescale was of which neither size nor direction is known.
     pub unknown: Option<Timestamp>,
+}
+
+impl Found {
+    /// The same after the time of day was set by this much.
+    pub(super) fn shift(&mut self, by: SignedDuration) {
+        if let Some(settled) = &mut self.settled {
+            settled.at = moved(settled.at, by);
+        }
+        for (_, added) in &mut self.scale_events {
+            added.shift(by);
+        }
+        self.unknown = self.unknown.map(|at| moved(at, by));
+    }
 }
 
 impl History {

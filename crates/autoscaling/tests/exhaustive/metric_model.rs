@@ -63,13 +63,16 @@ pub(crate) struct Asked {
     pub(crate) stays: bool,
 }
 
+/// What the pods request, by place.
+pub(crate) type Requests = [i64; 12];
+
 /// What a metric is held against.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Target {
     /// An average per pod in milli-units.
     Average(i64),
     /// Percent of what the pods request; a pod in place `n` requests the `n`-th amount.
-    Percent(i64, [i64; 4]),
+    Percent(i64, Requests),
 }
 
 /// Everything that a per-pod metric depends on.

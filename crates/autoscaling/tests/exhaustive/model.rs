@@ -82,7 +82,7 @@ impl Policy {
 }
 
 /// The counts between which the reference's limit of a direction lies: exact, and with float64's one pod more.
-/// `counts_at` tells the count at the start of a period of so many nanoseconds.
+/// `start_of` tells the count at the start of a period of so many nanoseconds.
 pub(crate) fn rate_limit(
     current: i64,
     up: bool,
@@ -90,14 +90,30 @@ pub(crate) fn rate_limit(
     policies: &[Policy],
     start_of: impl Fn(i64) -> i64,
 ) -> (i64, i64) {
+    rate_limit_in_doubt(current, up, select, policies, |period| Some(start_of(period)))
+}
+
+/// The same where it may not be known what happened within a period: such a policy allows nothing.
+pub(crate) fn rate_limit_in_doubt(
+    current: i64,
+    up: bool,
+    select: Select,
+    policies: &[Policy],
+    start_of: impl Fn(i64) -> Option<i64>,
+) -> (i64, i64) {
     if select == Select::Disabled {
         return (current, current);
     }
     let largest = (select == Select::Max) == up;
     let mut limits: Option<(i64, i64)> = None;
     for &policy in policies {
-        let (exact, slack) = allowed(policy, start_of(policy.period_nanos()), up);
-        let loose = if up { exact + slack } else { exact - slack };
+        let (exact, loose) = match start_of(policy.period_nanos()) {
+            None => (current, current),
+            Some(start) => {
+                let (exact, slack) = allowed(policy, start, up);
+                (exact, if up { exact + slack } else { exact - slack })
+            }
+        };
         limits = Some(match limits {
             None => (exact, loose),
             Some((e, l)) if largest => (e.max(exact), l.max(loose)),

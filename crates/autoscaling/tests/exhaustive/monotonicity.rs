@@ -18,7 +18,7 @@ use autoscaling::quantity::{Format, Quantity};
 use autoscaling::query::Answer;
 use autoscaling::spec::{MetricSource, ResourceTarget, ValueTarget};
 
-use crate::metric_model::{Asked, Band, PerPod, PodState, Target, of_all, of_each};
+use crate::metric_model::{Asked, Band, PerPod, PodState, Requests, Target, of_all, of_each};
 use crate::workload::{
     WHOLE, Workload, external_metric, external_value, for_each_in_parallel, pending, pod_values, pods_metric,
     resource_metric, running, usages,
@@ -290,7 +290,8 @@ fn a_higher_average_asks_for_fewer_only_where_ready_and_current_pods_differ() {
 
 #[test]
 fn a_higher_utilization_asks_for_fewer_only_where_ready_and_current_pods_differ() {
-    let requests = [10, 25, 1, 10];
+    let mut requests = Requests::default();
+    requests[..4].copy_from_slice(&[10, 25, 1, 10]);
     let targets: &[Target] = if WHOLE {
         &[Target::Percent(20, requests), Target::Percent(60, requests), Target::Percent(130, requests)]
     } else {

@@ -88,9 +88,9 @@ fn cases() -> Vec<Case> {
         changes.extend([-1, 0, 1].map(|off| started - READINESS_DELAY + off));
     }
     // Around each change: the window after it, and a nanosecond off.
-    let mut sampled: Vec<i64> = vec![0, 3 * INITIALIZATION];
+    let mut measured: Vec<i64> = vec![0, 3 * INITIALIZATION];
     for changed in [WINDOW, INITIALIZATION - READINESS_DELAY] {
-        sampled.extend([-1, 0, 1].map(|off| changed - WINDOW + off));
+        measured.extend([-1, 0, 1].map(|off| changed - WINDOW + off));
     }
     let some = |ages: &[i64]| -> Vec<Option<i64>> {
         std::iter::once(None).chain(ages.iter().copied().map(Some)).collect()
@@ -101,7 +101,7 @@ fn cases() -> Vec<Case> {
     }
     let mut samples = vec![None];
     for window in if WHOLE { vec![0, WINDOW] } else { vec![WINDOW] } {
-        samples.extend(some(&sampled).into_iter().map(|sampled| Some((sampled, window))));
+        samples.extend(some(&measured).into_iter().map(|sampled| Some((sampled, window))));
     }
     let mut cases = Vec::new();
     for phase in phases {

@@ -1,12 +1,15 @@
 //! Rate policies: what they allow for every short history, and that following them never exceeds them.
 
+use std::time::Duration;
+
 use autoscaling::condition::Limit;
 use autoscaling::history::{Direction, History, ScaleEvent};
 use autoscaling::spec::{Behavior, PolicyKind, ScalingPolicy, ScalingRules, SelectPolicy};
+use autoscaling::status::Status;
 use autoscaling::{WriteOutcome, conclude};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::{Policy, Rescaled, Select, rate_limit, start_of};
+use crate::model::{Policy, Rescaled, Select, rate_limit, rate_limit_in_doubt, start_of};
 use crate::workload::{
     NOW, SECOND, WHOLE, Workload, aged, asking_for, count_after, for_each_in_parallel, multisets, sequences,
 };
@@ -77,7 +80,7 @@ fn history(rescaled: &[Rescaled]) -> History {
     let events = |direction: i64| {
         let of_direction = rescaled.iter().filter(|(_, change)| change.signum() == direction);
         of_direction
-            .map(|&(age, change)| ScaleEvent { at: aged(age), change: i32::try_from(change.abs()).unwrap() })
+            .map(|&(age, change)| ScaleEvent::new(aged(age), i32::try_from(change.abs()).unwrap()))
             .collect()
     };
     History { scale_ups: events(1), scale_downs: events(-1), ..History::default() }
@@ -167,6 +170,58 @@ fn a_direction_may_move_as_far_as_its_policies_allow_and_no_farther() {
     println!("{cases} decisions");
 }
 
+#[test]
+fn a_rescale_of_unknown_size_uses_up_the_policies_that_reach_it_and_no_others() {
+    let rules = all_rules();
+    let ages = [-1, 0, 60 * SECOND - 1, 60 * SECOND, 120 * SECOND - 1, 120 * SECOND, 1800 * SECOND];
+    let mut doubts = vec![None];
+    doubts.extend(ages.map(Some));
+    let events: Vec<Rescaled> =
+        ages[..6].iter().flat_map(|&age| [(age, 3), (age, -3)]).filter(|(age, _)| *age >= 0).collect();
+    let histories = multisets(events.len(), if WHOLE { 2 } else { 1 });
+    let cases = for_each_in_parallel(&histories, |places| {
+        let rescaled: Vec<Rescaled> = places.iter().map(|&place| events[place]).collect();
+        let mut history = history(&rescaled);
+        let current = 10;
+        let mut cases = 0;
+        for rules in &rules {
+            let workload = Workload::asked_directly(1, 1000, current).with_behavior(behavior(rules, rules));
+            for &unknown_up in &doubts {
+                for &unknown_down in &doubts {
+                    (history.unknown_up, history.unknown_down) =
+                        (unknown_up.map(aged), unknown_down.map(aged));
+                    for (desired, unknown) in [(1000, unknown_up), (1, unknown_down)] {
+                        cases += 1;
+                        let decision = workload.decide(asking_for(desired), &history, NOW);
+                        let start = |period| {
+                            let reaches = unknown.is_some_and(|age| age < period);
+                            (!reaches).then(|| start_of(current.into(), &rescaled, period))
+                        };
+                        let (exact, loose) = rate_limit_in_doubt(
+                            current.into(),
+                            desired > 10,
+                            rules.select,
+                            &rules.policies,
+                            start,
+                        );
+                        let within = |limit: i64| limit.clamp(1, 1000);
+                        let count = i64::from(count_after(&decision));
+                        let told = count == within(exact) || count == within(loose);
+                        assert!(told, "{count}, not {exact}: {rules:?} {rescaled:?} {unknown:?}");
+                        let limit = decision.explanation().limit.clone().unwrap();
+                        for (told, policy) in limit.policies.iter().zip(&rules.policies) {
+                            let reaching = unknown.filter(|age| *age < policy.period_nanos());
+                            assert_eq!(told.unknown_rescale, reaching.map(aged), "{rules:?} {unknown:?}");
+                        }
+                    }
+                }
+            }
+        }
+        cases
+    });
+    println!("{cases} decisions");
+}
+
 /// A workload that follows its limiter, and the whole truth of what became of it.
 #[derive(Clone)]
 struct Followed {
@@ -174,11 +229,32 @@ struct Followed {
     nanos: i64,
     /// Every count with the time since which it stands, in nanoseconds.
     log: Vec<(i64, i64)>,
+    /// Whether all that happened is remembered.
+    whole: bool,
+    /// As it was last written.
+    status: Status,
+}
+
+/// What becomes of the history before a sync.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Before {
+    /// It is kept.
+    Nothing,
+    /// Another process goes on with all of it.
+    HandOver,
+    /// Another process goes on with what the status tells.
+    Restart,
 }
 
 impl Followed {
     fn new(count: i64) -> Self {
-        Self { history: History::default(), nanos: 0, log: vec![(i64::MIN, count)] }
+        Self {
+            history: History::default(),
+            nanos: 0,
+            log: vec![(i64::MIN, count)],
+            whole: true,
+            status: Status::default(),
+        }
     }
 
     fn count(&self) -> i64 {
@@ -190,18 +266,37 @@ impl Followed {
         self.log.iter().rev().find(|(since, _)| *since <= nanos).unwrap().1
     }
 
+    /// What another process makes of the past before the next sync, which is so many nanoseconds later.
+    fn pass_on(&mut self, before: Before, gap: i64) {
+        let now = aged(-self.nanos - gap);
+        match before {
+            Before::Nothing => {}
+            Before::HandOver => {
+                let bytes = self.history.encode();
+                self.history = History::decode(&bytes).unwrap().inherit();
+            }
+            Before::Restart => {
+                self.history = History::rebuilt(&self.status, &[], Duration::ZERO, now);
+                self.whole = false;
+            }
+        }
+    }
+
     /// One sync, so many nanoseconds later, that wants so many replicas; what it may at most do is checked.
     fn sync(&mut self, up: &Rules, down: &Rules, workload: &mut Workload, gap: i64, wanted: i64) {
         self.nanos += gap;
         let before = self.count();
         workload.current = i32::try_from(before).unwrap();
         let now = aged(-self.nanos);
+        workload.status.clone_from(&self.status);
         let decision = workload.decide(asking_for(wanted), &self.history, now);
         let after = i64::from(count_after(&decision));
         let settings = &workload.settings;
-        let conclusion =
-            conclude(&workload.hpa(), decision, &WriteOutcome::Done, &self.history, settings, now);
+        let conclusion = conclude(&workload.hpa(), decision, &WriteOutcome::Done, settings, now);
         self.history.commit(&conclusion.changes);
+        if let Some(status) = conclusion.status {
+            self.status = status;
+        }
 
         let rules = if wanted > before { up } else { down };
         let start = |period| self.count_at(self.nanos - period);
@@ -215,7 +310,7 @@ impl Followed {
         // Where nothing was forgotten, the policies are used to the full. A direction forgets what is older than its own
         // longest period, which may be shorter than a period of the other direction.
         let longest = |rules: &Rules| rules.policies.iter().map(|policy| policy.period_nanos()).max();
-        if longest(up) == longest(down) {
+        if self.whole && longest(up) == longest(down) {
             let full = |limit: i64| if wanted > before { wanted.min(limit) } else { wanted.max(limit) };
             assert!(after == full(exact) || after == full(loose), "{}", case());
         }
@@ -285,19 +380,23 @@ fn follow(
     (up, down): &(Rules, Rules),
     workload: &mut Workload,
     wants: &[i64],
+    befores: &[Before],
     left: usize,
 ) -> u64 {
     let mut cases = 0;
     for gap in gaps() {
         for &wanted in wants {
-            let mut next = from.clone();
-            next.sync(up, down, workload, gap, wanted);
-            cases += 1;
-            if wants.len() == 1 {
-                next.check_sums(wanted > from.log[0].1, if wanted > from.log[0].1 { up } else { down });
-            }
-            if left > 1 {
-                cases += follow(&next, &(up.clone(), down.clone()), workload, wants, left - 1);
+            for &before in befores {
+                let mut next = from.clone();
+                next.pass_on(before, gap);
+                next.sync(up, down, workload, gap, wanted);
+                cases += 1;
+                if wants.len() == 1 {
+                    next.check_sums(wanted > from.log[0].1, if wanted > from.log[0].1 { up } else { down });
+                }
+                if left > 1 {
+                    cases += follow(&next, &(up.clone(), down.clone()), workload, wants, befores, left - 1);
+                }
             }
         }
     }
@@ -316,7 +415,24 @@ fn whoever_follows_the_policies_never_exceeds_them_in_any_window() {
     }
     let cases = for_each_in_parallel(&plays, |(pair, wants, count)| {
         let mut workload = Workload::asked_directly(1, 1000, 1).with_behavior(behavior(&pair.0, &pair.1));
-        follow(&Followed::new(*count), pair, &mut workload, wants, steps)
+        follow(&Followed::new(*count), pair, &mut workload, wants, &[Before::Nothing], steps)
+    });
+    println!("{cases} syncs");
+}
+
+#[test]
+fn neither_a_hand_over_nor_a_restart_exceeds_the_policies() {
+    let steps = if WHOLE { 4 } else { 2 };
+    let mut plays = Vec::new();
+    for pair in pairs() {
+        for wants in [vec![1, 1000], vec![1000], vec![1]] {
+            plays.push((pair.clone(), wants));
+        }
+    }
+    let befores = [Before::Nothing, Before::HandOver, Before::Restart];
+    let cases = for_each_in_parallel(&plays, |(pair, wants)| {
+        let mut workload = Workload::asked_directly(1, 1000, 1).with_behavior(behavior(&pair.0, &pair.1));
+        follow(&Followed::new(10), pair, &mut workload, wants, &befores, steps)
     });
     println!("{cases} syncs");
 }

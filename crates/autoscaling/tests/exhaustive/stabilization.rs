@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use autoscaling::history::{History, Recommendation};
+use autoscaling::explanation::Held;
+use autoscaling::history::{Changes, History, Recommendation};
 use autoscaling::spec::{Behavior, PolicyKind, ScalingPolicy, ScalingRules, SelectPolicy};
+use autoscaling::{Decision, WriteOutcome, conclude};
+use jiff::{SignedDuration, Timestamp};
 
 use crate::model::{Recommended, envelope, highest_of_window};
 use crate::workload::{
@@ -66,6 +69,31 @@ fn newest(recommended: &[Recommended], holds: impl Fn(Recommended) -> bool) -> O
     newest
 }
 
+/// The recommendations that a window holds, oldest first, each with the times at which it leaves the windows; of those of
+/// one time the lowest first.
+fn held(
+    recommended: &[Recommended],
+    up_nanos: Option<i64>,
+    in_down: impl Fn(i64) -> bool,
+    down: i64,
+) -> Vec<Held> {
+    let leaves = |age: i64, seconds: i64| -> Timestamp {
+        aged(age).checked_add(SignedDuration::from_secs(seconds)).unwrap()
+    };
+    let mut held: Vec<Held> = recommended
+        .iter()
+        .map(|&(age, replicas)| Held {
+            at: aged(age),
+            replicas,
+            leaves_up: up_nanos.filter(|nanos| age < *nanos).map(|nanos| leaves(age, nanos / SECOND)),
+            leaves_down: in_down(age).then(|| leaves(age, down)),
+        })
+        .filter(|held| held.leaves_up.is_some() || held.leaves_down.is_some())
+        .collect();
+    held.sort_by_key(|held| (held.at, held.replicas));
+    held
+}
+
 /// Rates that never come in: any number of pods, in both directions.
 fn unlimited(up_window: Option<i32>, down_window: Option<i32>) -> Behavior {
     let rules = |window| ScalingRules {
@@ -116,13 +144,15 @@ fn check_with_behavior(
                 });
                 assert_eq!(step.held_by, held_by, "{}", case());
                 assert_eq!(held_by.is_some(), expected != proposal, "{}", case());
+                let held = held(&counted, Some(up_seconds * SECOND), in_down, down_seconds);
+                assert_eq!(step.recommendations, held, "{}", case());
 
                 let outdated = |place: usize| {
                     let (age, _) = recommended[place];
                     age > up_seconds * SECOND && age > down_seconds * SECOND
                 };
                 let mut after = before.clone();
-                after.commit(&conclusion(&workload, decision, &before));
+                after.commit(&conclusion(&workload, decision));
                 let expected = remembered(&before, outdated, current, proposal);
                 assert_eq!(after.recommendations, expected, "{}", case());
             }
@@ -157,9 +187,11 @@ fn check_without_behavior(window: Duration, counts: &[i32], around: &[i32], most
                     expected > proposal && age <= nanos && replicas >= expected
                 });
                 assert_eq!(step.held_by, held_by, "{}", case());
+                let held = held(&counted, None, |age| age <= nanos, nanos / SECOND);
+                assert_eq!(step.recommendations, held, "{}", case());
 
                 let mut after = before.clone();
-                after.commit(&conclusion(&workload, decision, &before));
+                after.commit(&conclusion(&workload, decision));
                 let expected = remembered(&before, |place| recommended[place].0 > nanos, current, proposal);
                 assert_eq!(after.recommendations, expected, "{}", case());
             }
@@ -168,13 +200,8 @@ fn check_without_behavior(window: Duration, counts: &[i32], around: &[i32], most
     })
 }
 
-fn conclusion(
-    workload: &Workload,
-    decision: autoscaling::Decision,
-    history: &History,
-) -> autoscaling::history::Changes {
-    let outcome = autoscaling::WriteOutcome::Done;
-    autoscaling::conclude(&workload.hpa(), decision, &outcome, history, &workload.settings, NOW).changes
+fn conclusion(workload: &Workload, decision: Decision) -> Changes {
+    conclude(&workload.hpa(), decision, &WriteOutcome::Done, &workload.settings, NOW).changes
 }
 
 /// Which histories: those of up to so many entries, in every order or in one.

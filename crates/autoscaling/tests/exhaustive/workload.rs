@@ -9,7 +9,7 @@ use autoscaling::pod::{
     ConditionStatus, ContainerRequests, Phase, Pod, PodRequests, ReadyCondition, ResourceList,
 };
 use autoscaling::quantity::{Format, Quantity};
-use autoscaling::query::{Answer, ContainerUsage, CustomValue, ExternalValue, PodUsage};
+use autoscaling::query::{Answer, ContainerUsage, CustomValue, ExternalValue, PodUsage, QueryError};
 use autoscaling::settings::Settings;
 use autoscaling::spec::{Behavior, MetricSource, ResourceTarget, Spec, ValueTarget};
 use autoscaling::status::{Condition, MetricIdentifier, Status};
@@ -81,10 +81,20 @@ impl Workload {
     }
 
     pub(crate) fn decide(&self, answer: Answer, history: &History, now: Timestamp) -> Decision {
+        self.decide_all(vec![Some(Ok(answer))], history, now)
+    }
+
+    /// Decides with an answer, an error or nothing for each metric.
+    pub(crate) fn decide_all(
+        &self,
+        answers: Vec<Option<Result<Answer, QueryError>>>,
+        history: &History,
+        now: Timestamp,
+    ) -> Decision {
         let scale =
             Scale { replicas: self.current, status_replicas: self.status_replicas, ..SELECTED.clone() };
         let plan = plan(&self.hpa(), Ok(scale), |_| Overlap::None, &self.settings);
-        let answers = Answers { metrics: vec![Some(Ok(answer))], pods: &self.pods };
+        let answers = Answers { metrics: answers, pods: &self.pods };
         decide(&self.hpa(), &plan, &answers, history, &self.settings, now)
     }
 

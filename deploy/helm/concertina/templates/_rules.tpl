@@ -30,5 +30,8 @@
 - apiGroups: [""]
   resources: [events]
   verbs: [create, patch]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [list]
 {{- end }}
 {{- end }}

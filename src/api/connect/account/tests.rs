@@ -97,7 +97,24 @@ async fn while_renewals_fail_the_old_token_is_used_until_it_expires() {
     let error = rig.token().await.unwrap_err();
     assert!(error.starts_with("no token for ServiceAccount kube-system/hpa"), "{error}");
     rig.give("two", 3600);
+    pass(1).await;
     assert_eq!(rig.token().await.unwrap(), "Bearer two");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_token_one_is_asked_for_once_a_second_however_many_requests_want_one() {
+    let rig = rig();
+    rig.fail(500, "InternalError");
+    for second in 1..=5 {
+        for _ in 0..100 {
+            let error = rig.token().await.unwrap_err();
+            assert!(error.starts_with("no token for ServiceAccount kube-system/hpa"), "{error}");
+        }
+        assert_eq!(rig.asked(), second);
+        pass(1).await;
+    }
+    rig.give("one", 3600);
+    assert_eq!(rig.token().await.unwrap(), "Bearer one");
 }
 
 #[tokio::test(start_paused = true)]
@@ -138,6 +155,7 @@ async fn in_a_dry_run_tokens_are_given_and_no_account_is_made() {
     let error = rig.token().await.unwrap_err();
     assert!(error.ends_with("not written: dry run"), "{error}");
     rig.give("one", 3600);
+    pass(1).await;
     assert_eq!(rig.token().await.unwrap(), "Bearer one");
 }
 

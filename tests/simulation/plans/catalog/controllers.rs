@@ -38,6 +38,24 @@ pub(super) fn all() -> Vec<Scenario> {
             70,
         )),
         Scenario {
+            checkpoint: true,
+            ..scenario(
+                "checkpoint",
+                "the only replica is replaced in mid-period and mid-window, and keeps a checkpoint",
+                begin(json!({
+                    "scaleUp": {"policies": [{"type": "Pods", "value": 3, "periodSeconds": 60}]},
+                    "scaleDown": {"stabilizationWindowSeconds": 45},
+                })),
+                vec![
+                    after(20, [queue(80)]),
+                    after(30, [Change::End(0)]),
+                    after(70, [queue(30)]),
+                    after(20, [Change::End(0)]),
+                ],
+                90,
+            )
+        },
+        Scenario {
             takeover: TakeOver::Wait,
             ..scenario(
                 "looks-first",

@@ -29,6 +29,7 @@ fn scenario(
         replicas: 1,
         window: 30,
         takeover: TakeOver::Off,
+        checkpoint: false,
         begin,
         steps,
         rest,

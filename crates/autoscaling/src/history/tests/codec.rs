@@ -97,6 +97,12 @@ fn what_is_wrong_with_bytes_is_told() {
     assert_eq!(told(&[1, 0, 1, 0, 0x80, 0x80, 0x80, 0x80, 0x10]), "a history with a count out of range");
     let far = [&[1, 0, 1][..], &[0xff; 17], &[0x7f, 0]].concat();
     assert_eq!(told(&far), "a history with a time out of range");
+    // A scale event that is not known to be later than long before the first time there is.
+    for most in [0x7f, 3] {
+        let before = vec![0xff; if most == 3 { 18 } else { 17 }];
+        let event = [&[1, 0, 0, 1, 0, 1][..], &before, &[most, 0]].concat();
+        assert_eq!(told(&event), "a history with a time out of range");
+    }
 }
 
 /// Syncs 15 s apart, give or take a few milliseconds, of an HPA that moves now and then; with behavior, which keeps the

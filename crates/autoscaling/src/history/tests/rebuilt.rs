@@ -66,12 +66,14 @@ fn back_to_the_longest_period_events_may_tell_everything() {
 
 #[test]
 fn where_another_rescale_fits_between_two_events_the_newer_is_of_unknown_size() {
-    let history = History::rebuilt(&scaled(58, 9), &rescaled(&[(30, 4), (58, 9)]), APART, at(100));
+    let history = History::rebuilt(&scaled(48, 9), &rescaled(&[(30, 4), (48, 9)]), APART, at(100));
     assert!(history.scale_ups.is_empty());
-    assert!(unknown(&history) >= Some(at(58)));
-    // One second less is too short for two periods.
-    let history = History::rebuilt(&scaled(57, 9), &rescaled(&[(30, 4), (57, 9)]), APART, at(100));
-    assert_eq!(history.scale_ups.len(), 1);
+    assert!(unknown(&history) >= Some(at(48)));
+    for second in [43, 47] {
+        let events = rescaled(&[(30, 4), (second, 9)]);
+        let history = History::rebuilt(&scaled(second, 9), &events, APART, at(100));
+        assert_eq!(history.scale_ups.len(), 1, "as far apart as two syncs may seem to be");
+    }
 }
 
 #[test]
@@ -87,7 +89,10 @@ fn events_that_contradict_the_status_or_each_other_are_not_believed() {
     assert!(all_unknown(&scaled(30, 4), &events, APART), "the status does not tell the newest");
     assert!(all_unknown(&scaled(45, 9), &rescaled(&[(32, 9), (45, 9)]), APART), "from 9 to 9");
     assert!(all_unknown(&scaled(45, 9), &rescaled(&[(45, 8), (45, 9)]), APART), "which was first?");
-    assert!(all_unknown(&scaled(45, 9), &rescaled(&[(40, 8), (45, 9)]), APART), "nearer than two syncs");
+    assert!(
+        all_unknown(&scaled(45, 9), &rescaled(&[(40, 8), (45, 9)]), APART),
+        "nearer than one sync to the next"
+    );
     assert!(all_unknown(&scaled(45, 9), &events, Duration::ZERO), "nobody knows how near syncs can be");
 }
 

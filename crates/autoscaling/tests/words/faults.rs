@@ -1,0 +1,247 @@
+//! What a sync says when something it needs is wrong.
+
+use std::sync::Arc;
+
+use autoscaling::explanation::Course;
+use autoscaling::history::History;
+use autoscaling::query::{Answer, QueryError};
+use autoscaling::selector::{LabelSelector, LabelSelectorRequirement, Selector};
+use autoscaling::settings::{Settings, Version};
+use autoscaling::spec::{MetricSource, Spec};
+use autoscaling::{
+    Answers, Decision, ErrorLabel, Overlap, Scale, ScaleFailure, Verdict, WriteOutcome, conclude, decide,
+    plan, target_group,
+};
+
+use crate::workload::{NOW, Workload, asking_for, pod_values, running};
+
+fn with_metric(json: &str) -> Workload {
+    let spec: Spec = serde_json::from_str(&format!(r#"{{"maxReplicas":9,"metrics":[{json}]}}"#)).unwrap();
+    let mut workload = Workload::asked_directly(1, 9, 3);
+    workload.spec.metrics = spec.metrics;
+    workload.with_pods(vec![running("web-1", "cpu", 500)])
+}
+
+/// The text of the only event of a decision, and the reason.
+fn told(workload: &Workload, reply: Option<Result<Answer, QueryError>>) -> (String, String) {
+    let decision = workload.decide_all(vec![reply], &History::default(), NOW);
+    let verdict = decision.verdict().clone();
+    let settings = &workload.settings;
+    let outcome = WriteOutcome::NotNeeded;
+    let conclusion = conclude(&workload.hpa(), decision, &outcome, settings, NOW);
+    let [event] = &conclusion.events[..] else { panic!("{:?}", conclusion.events) };
+    let Verdict::NoCount(last) = verdict else { panic!("{verdict:?}") };
+    (format!("{}: {}", event.reason, event.message), last)
+}
+
+const SOURCES: [(&str, &str, &str); 6] = [
+    (
+        r#"{"type":"Resource","resource":{"name":"cpu","target":{"averageUtilization":80}}}"#,
+        "FailedGetResourceMetric: failed to get cpu utilization: unable to get metrics for resource cpu: ",
+        "failed to get cpu resource metric value: ",
+    ),
+    (
+        r#"{"type":"ContainerResource","containerResource":{"name":"cpu","container":"app","target":{"averageValue":"1"}}}"#,
+        "FailedGetContainerResourceMetric: failed to get cpu usage: unable to get metrics for resource cpu: ",
+        "failed to get app container metric value: ",
+    ),
+    (
+        r#"{"type":"Pods","pods":{"metric":{"name":"hits"},"target":{"averageValue":"1"}}}"#,
+        "FailedGetPodsMetric: unable to get metric hits: ",
+        "failed to get pods metric value: ",
+    ),
+    (
+        r#"{"type":"Object","object":{"metric":{"name":"hits"},"describedObject":{"kind":"Ingress","name":"main"},"target":{"type":"Value","value":"1"}}}"#,
+        "FailedGetObjectMetric: unable to get metric hits on Ingress shop/main: unable to fetch metrics from custom \
+         metrics API: ",
+        "failed to get object metric value: ",
+    ),
+    (
+        r#"{"type":"External","external":{"metric":{"name":"queue"},"target":{"value":"1"}}}"#,
+        "FailedGetExternalMetric: unable to get external metric shop/queue/nil: ",
+        "failed to get queue external metric value: failed to get external metric queue: ",
+    ),
+    (
+        r#"{"type":"External","external":{"metric":{"name":"queue"},"target":{"averageValue":"1"}}}"#,
+        "FailedGetExternalMetric: unable to get external metric shop/queue/nil: ",
+        "failed to get queue external metric value: failed to get queue external metric: ",
+    ),
+];
+
+#[test]
+fn an_answer_of_another_kind_fails_the_metric_and_nothing_else() {
+    for (source, event, prefix) in SOURCES {
+        let workload = with_metric(source);
+        let other = match workload.spec.metrics[0] {
+            MetricSource::Resource { .. } | MetricSource::ContainerResource { .. } => asking_for(1),
+            _ => Answer::Resource([].into()),
+        };
+        let (told, last) = told(&workload, Some(Ok(other)));
+        assert_eq!(told, format!("{event}the answer is of another kind than the question"));
+        let message = told.split_once(": ").unwrap().1;
+        assert_eq!(last, format!("invalid metrics (1 invalid out of 1), first error is: {prefix}{message}"));
+    }
+}
+
+#[test]
+fn a_metric_that_was_not_read_fails() {
+    for (source, event, _) in SOURCES {
+        let (told, _) = told(&with_metric(source), None);
+        assert!(told.starts_with(event), "{told}");
+        assert!(told.ends_with("the metric was not read"), "{told}");
+    }
+}
+
+#[test]
+fn a_metric_selector_that_cannot_be_taken_is_the_whole_error() {
+    let selector = r#""selector":{"matchExpressions":[{"key":"queue","operator":"Near"}]}"#;
+    for (kind, field, target, reason) in [
+        ("Pods", "pods", r#"{"averageValue":"1"}"#, "FailedGetPodsMetric"),
+        ("Object", "object", r#"{"type":"Value","value":"1"}"#, "FailedGetObjectMetric"),
+        ("External", "external", r#"{"value":"1"}"#, "FailedGetExternalMetric"),
+    ] {
+        let source = format!(
+            r#"{{"type":"{kind}","{field}":{{"metric":{{"name":"hits",{selector}}},"target":{target}}}}}"#
+        );
+        let (told, _) = told(&with_metric(&source), None);
+        assert_eq!(told, format!("{reason}: \"Near\" is not a valid label selector operator"));
+    }
+}
+
+#[test]
+fn an_empty_answer_fails_the_metric() {
+    for (source, event, _) in SOURCES {
+        let workload = with_metric(source);
+        let (empty, says) = match workload.spec.metrics[0] {
+            MetricSource::Resource { .. } | MetricSource::ContainerResource { .. } => {
+                (Answer::Resource([].into()), "no metrics returned from resource metrics API")
+            }
+            MetricSource::Pods { .. } => (pod_values([]), "no metrics returned from custom metrics API"),
+            MetricSource::Object { .. } => (
+                pod_values([]),
+                "the custom metrics API server returned 0 results when we asked for exactly one",
+            ),
+            _ => (Answer::External([].into()), "no metrics returned from external metrics API"),
+        };
+        assert_eq!(told(&workload, Some(Ok(empty))).0, format!("{event}{says}"));
+    }
+}
+
+#[test]
+fn an_hpa_without_metrics_has_no_count() {
+    let mut workload = Workload::asked_directly(1, 9, 3);
+    workload.spec.metrics = Box::default();
+    let decision = workload.decide_all(Vec::new(), &History::default(), NOW);
+    let message = "invalid metrics (0 invalid out of 0), first error is: <nil>";
+    assert_eq!(decision.verdict(), &Verdict::NoCount(message.to_owned()));
+    assert_eq!(decision.explanation().sentence(NOW), "stays at 3: it has no metrics");
+}
+
+fn decided(scale: Result<Scale, ScaleFailure>, overlap: Overlap, settings: &Settings) -> Decision {
+    let workload = Workload::asked_directly(1, 9, 3);
+    let plan = plan(&workload.hpa(), scale, |_| overlap, settings);
+    assert_eq!(plan.queries().count(), usize::from(plan.reads_metrics()));
+    decide(&workload.hpa(), &plan, &Answers::default(), &History::default(), settings, NOW)
+}
+
+#[test]
+fn what_stands_in_the_way_of_metrics_is_told() {
+    let settings = Settings::default();
+    let scale = |selector: &str| Ok(Scale::new(3, 3, selector).unwrap());
+    let deleted = decided(scale("app=web"), Overlap::Deleted, &settings);
+    let message = "HPA shop/web was deleted during reconciliation";
+    assert_eq!(deleted.verdict(), &Verdict::NoCount(message.to_owned()));
+    assert_eq!(deleted.explanation().course, Course::Deleted);
+    assert_eq!(deleted.explanation().limiting_step(), None);
+
+    let several = vec!["shop/api".to_owned(), "shop/web".to_owned(), "shop/z".to_owned()];
+    let ambiguous = |version| {
+        let settings = Settings::of(version);
+        let decision = decided(scale("app=web"), Overlap::Shared(several.clone()), &settings);
+        let Verdict::NoCount(message) = decision.verdict() else { panic!("{:?}", decision.verdict()) };
+        assert_eq!(decision.explanation().course, Course::Ambiguous);
+        message.clone()
+    };
+    assert_eq!(
+        ambiguous(Version::V1_36),
+        "pods by selector app=web are controlled by multiple HPAs: [shop/api shop/web shop/z]"
+    );
+    assert_eq!(
+        ambiguous(Version::V1_37),
+        "pods by selector app=web are controlled by more than one HPA (e.g. [shop/api shop/web])"
+    );
+
+    let unselected = decided(scale(""), Overlap::None, &settings);
+    assert_eq!(unselected.verdict(), &Verdict::NoCount("selector is required".to_owned()));
+    assert_eq!(unselected.explanation().course, Course::NoSelector);
+
+    for (is_spec, label) in [(true, ErrorLabel::Spec), (false, ErrorLabel::Internal)] {
+        let failure = ScaleFailure { message: "no such thing".to_owned(), is_spec };
+        let decision = decided(Err(failure), Overlap::None, &settings);
+        assert_eq!(decision.verdict(), &Verdict::NoScale);
+        assert_eq!(decision.explanation().course, Course::NoScale);
+        assert!(decision.metrics().is_empty() && decision.computations().is_empty());
+        let workload = Workload::asked_directly(1, 9, 3);
+        let hpa = workload.hpa();
+        let concluded = conclude(&hpa, decision, &WriteOutcome::NotNeeded, &settings, NOW);
+        assert_eq!((concluded.error, concluded.desired), (label, None));
+    }
+}
+
+#[test]
+fn a_scales_selector_that_cannot_be_taken_is_told_with_what_it_came_from() {
+    let error = Scale::new(3, 3, "a!=b").unwrap_err();
+    assert_eq!(
+        error,
+        "received an object from a /scale endpoint which was not convertible to autoscaling Scale: failed to parse \
+         target selector: \"!=\" is not a valid label selector operator"
+    );
+}
+
+#[test]
+fn the_group_of_a_target_is_what_stands_before_the_only_slash() {
+    let group = |version: &str| {
+        let json = format!(r#"{{"apiVersion":"{version}","kind":"K","name":"n"}}"#);
+        let target = serde_json::from_str(&json).unwrap();
+        target_group(&target).map(str::to_owned).map_err(|error| error.to_string())
+    };
+    assert_eq!(group("v1"), Ok(String::new()));
+    assert_eq!(group("apps/v1"), Ok("apps".to_owned()));
+    assert_eq!(group("a/b/c"), Err("unexpected GroupVersion string: a/b/c".to_owned()));
+}
+
+#[test]
+fn a_pod_level_request_that_names_nothing_fails_the_metric() {
+    let cpu = r#"{"type":"Resource","resource":{"name":"cpu","target":{"averageUtilization":80}}}"#;
+    let mut workload = with_metric(cpu);
+    let mut pod = running("web-1", "disk", 500);
+    let mut requests = (*pod.requests).clone();
+    requests.pod_level = autoscaling::pod::ResourceList::new([("memory".into(), "1Gi".parse().unwrap())]);
+    pod.requests = Arc::new(requests);
+    workload.pods = vec![Arc::new(pod)];
+    let answer = crate::workload::usages("cpu", [("web-1".into(), 100)]);
+    assert_eq!(
+        told(&workload, Some(Ok(answer))).0,
+        "FailedGetResourceMetric: failed to get cpu utilization: missing pod-level request for cpu in Pod web-1"
+    );
+}
+
+#[test]
+fn a_label_value_may_not_be_longer_than_63_bytes() {
+    let long = "x".repeat(64);
+    let error = Selector::parse(&format!("app={long}")).unwrap_err().to_string();
+    assert!(error.contains("must be no more than 63 bytes"), "{error}");
+    assert!(Selector::parse(&format!("app={}", &long[1..])).is_ok());
+}
+
+#[test]
+fn values_where_none_may_be_are_listed_as_json_lists_them() {
+    let requirement = LabelSelectorRequirement {
+        key: "app".to_owned(),
+        operator: "Exists".to_owned(),
+        values: Some(vec!["\"\\\u{8}\u{c}\n\r\t<é".to_owned(), "web".to_owned()]),
+    };
+    let selector = LabelSelector { match_expressions: Some(vec![requirement]), ..LabelSelector::default() };
+    let error = Selector::from_label_selector(Some(&selector)).unwrap_err().to_string();
+    assert!(error.contains(r#"["\"\\\b\f\n\r\t\u003cé","web"]"#), "{error}");
+}

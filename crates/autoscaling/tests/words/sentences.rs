@@ -1,0 +1,274 @@
+//! A decision told in one sentence, and the step that limited it in one word.
+
+use autoscaling::condition::Limit;
+use autoscaling::explanation::{
+    Course, Explanation, LimitStep, LimitingStep, Measure, MetricExplanation, MetricReading, PodGroup,
+    PodVerdict, ProposalReason, StabilizationStep, Subject, milli,
+};
+use autoscaling::history::Recommendation;
+use autoscaling::settings::Settings;
+use autoscaling::spec::ValueTarget;
+use jiff::Timestamp;
+
+use crate::workload::{NOW, Workload, external_metric, external_value};
+
+fn reading(why: ProposalReason, value: i32, proposal: i32) -> MetricReading {
+    MetricReading {
+        subject: Subject { kind: "Resource".into(), name: "cpu".into(), ..Subject::default() },
+        name: "cpu".into(),
+        target: Measure::Percent(80),
+        value: Measure::Percent(value),
+        total: None,
+        ratio: f64::from(value) / 80.0,
+        lowest_tolerated: 0.9,
+        highest_tolerated: 1.1,
+        pods: Vec::new(),
+        unlisted: Vec::new(),
+        strangers: None,
+        ready_pods: None,
+        corrected: None,
+        why,
+        proposal,
+    }
+}
+
+fn decided(reading: MetricReading, current: i32, desired: i32) -> Explanation {
+    Explanation {
+        current,
+        status_replicas: current,
+        min: 1,
+        max: 10,
+        proposal: Some(reading.proposal),
+        metrics: vec![MetricExplanation::Valid(reading)],
+        winner: Some(0),
+        desired: Some(desired),
+        ..Explanation::default()
+    }
+}
+
+fn limited(explanation: Explanation, before: i32, after: i32, limit: Limit) -> Explanation {
+    let step = LimitStep {
+        before,
+        after,
+        limit,
+        direction: None,
+        select: None,
+        policies: Vec::new(),
+        rate_allows: None,
+    };
+    Explanation { limit: Some(step), ..explanation }
+}
+
+#[test]
+fn each_limiting_step_is_one_word() {
+    use LimitingStep::{
+        Failure, Maximum, Minimum, MissingPods, ScaleDownPolicy, ScaleDownWindow, ScaleUpPolicy,
+        ScaleUpWindow, Tolerance,
+    };
+    let steps = [
+        Failure,
+        Tolerance,
+        MissingPods,
+        ScaleUpWindow,
+        ScaleDownWindow,
+        ScaleUpPolicy,
+        ScaleDownPolicy,
+        Maximum,
+        Minimum,
+    ];
+    assert_eq!(
+        steps.map(LimitingStep::as_str),
+        [
+            "failure",
+            "tolerance",
+            "missingPods",
+            "scaleUpWindow",
+            "scaleDownWindow",
+            "scaleUpPolicy",
+            "scaleDownPolicy",
+            "maximum",
+            "minimum"
+        ]
+    );
+}
+
+#[test]
+fn each_course_has_its_sentence_and_its_step() {
+    let of = |course, failure: Option<&str>| {
+        let explanation = Explanation {
+            course,
+            current: 4,
+            min: 5,
+            max: 3,
+            failure: failure.map(Into::into),
+            ..Explanation::default()
+        };
+        (explanation.sentence(NOW), explanation.limiting_step())
+    };
+    let expected = |sentence: &str, step| (sentence.to_owned(), step);
+    assert_eq!(
+        of(Course::NoScale, Some("gone")),
+        expected("does nothing: the target's scale cannot be read: gone", Some(LimitingStep::Failure))
+    );
+    assert_eq!(
+        of(Course::NoScale, None),
+        expected(
+            "does nothing: the target's scale cannot be read: no reason is known",
+            Some(LimitingStep::Failure)
+        )
+    );
+    assert_eq!(
+        of(Course::Disabled, None),
+        expected("stays at 0: somebody set the target to 0, which switches autoscaling off", None)
+    );
+    assert_eq!(
+        of(Course::AboveMax, None),
+        expected("goes from 4 to 3: maxReplicas is 3", Some(LimitingStep::Maximum))
+    );
+    assert_eq!(
+        of(Course::BelowMin, None),
+        expected("goes from 4 to 5: minReplicas is 5", Some(LimitingStep::Minimum))
+    );
+    assert_eq!(
+        of(Course::Ambiguous, Some("two HPAs")),
+        expected("stays at 4: two HPAs", Some(LimitingStep::Failure))
+    );
+    assert_eq!(of(Course::Deleted, None), expected("was deleted while the sync ran", None));
+    assert_eq!(
+        of(Course::Metrics, None),
+        expected("stays at 4: it has no metrics", Some(LimitingStep::Failure))
+    );
+}
+
+#[test]
+fn missing_pods_that_hold_a_count_are_told() {
+    let within = decided(reading(ProposalReason::CorrectedWithinTolerance, 100, 4), 4, 4);
+    assert_eq!(
+        within.sentence(NOW),
+        "stays at 4: cpu is at 100 %, but within tolerance of its target of 80 % once missing and unready pods are \
+         filled in"
+    );
+    assert_eq!(within.limiting_step(), Some(LimitingStep::MissingPods));
+    for why in [ProposalReason::DirectionReversed, ProposalReason::CountReversed] {
+        let reversed = decided(reading(why, 100, 4), 4, 4);
+        assert_eq!(
+            reversed.sentence(NOW),
+            "stays at 4: cpu is at 100 % of its target of 80 %, but points the other way once missing and unready \
+             pods are filled in"
+        );
+        assert_eq!(reversed.limiting_step(), Some(LimitingStep::MissingPods));
+    }
+}
+
+#[test]
+fn a_count_that_follows_freely_has_no_limiting_step() {
+    for why in [
+        ProposalReason::Ratio,
+        ProposalReason::CorrectedRatio,
+        ProposalReason::PerPod,
+        ProposalReason::FromZero,
+    ] {
+        let explanation = decided(reading(why, 40, 2), 4, 2);
+        assert_eq!(explanation.limiting_step(), None, "{why:?}");
+        assert_eq!(explanation.sentence(NOW), "goes from 4 to 2: cpu is at 40 %, below its target of 80 %");
+    }
+}
+
+#[test]
+fn a_value_at_its_target_is_told_so() {
+    let explanation = decided(reading(ProposalReason::WithinTolerance, 80, 4), 4, 4);
+    assert_eq!(explanation.sentence(NOW), "stays at 4: cpu is at its target of 80 %");
+}
+
+#[test]
+fn bounds_and_rates_name_their_step() {
+    let free = || decided(reading(ProposalReason::Ratio, 200, 10), 4, 8);
+    let doubled = limited(free(), 10, 8, Limit::ScaleUpRate);
+    assert_eq!(
+        doubled.sentence(NOW),
+        "goes from 4 to 8: cpu asks for 10, but without a behavior one sync at most doubles the count, to 8"
+    );
+    assert_eq!(doubled.limiting_step(), Some(LimitingStep::ScaleUpPolicy));
+    for (limit, step) in [
+        (Limit::ScaleDownRate, Some(LimitingStep::ScaleDownPolicy)),
+        (Limit::Maximum, Some(LimitingStep::Maximum)),
+        (Limit::Minimum, Some(LimitingStep::Minimum)),
+        (Limit::WithinRange, None),
+    ] {
+        assert_eq!(limited(free(), 10, 8, limit).limiting_step(), step, "{limit:?}");
+    }
+    let lifted =
+        Explanation { lifted_to_min: Some(2), ..decided(reading(ProposalReason::FromZero, 40, 1), 0, 2) };
+    assert_eq!(lifted.limiting_step(), Some(LimitingStep::Minimum));
+    assert_eq!(lifted.sentence(NOW), "goes from 0 to 2: cpu asks for 1, but minReplicas is 2");
+}
+
+#[test]
+fn a_window_names_its_direction() {
+    let stabilized = |before, after| {
+        let step = StabilizationStep {
+            before,
+            after,
+            up_window_seconds: Some(60),
+            down_window_seconds: 300,
+            held_by: Some(Recommendation { at: Timestamp::UNIX_EPOCH, replicas: after }),
+            recommendations: Vec::new(),
+        };
+        let explanation = decided(reading(ProposalReason::Ratio, 90, before), 5, after);
+        Explanation { stabilization: Some(step), ..explanation }.limiting_step()
+    };
+    assert_eq!(stabilized(3, 5), Some(LimitingStep::ScaleDownWindow));
+    assert_eq!(stabilized(8, 5), Some(LimitingStep::ScaleUpWindow));
+}
+
+#[test]
+fn memory_has_every_binary_unit() {
+    let memory = Subject { kind: "Resource".into(), name: "memory".into(), ..Subject::default() };
+    let kibi = 1024 * 1000;
+    assert_eq!(milli(512_000, &memory), "512");
+    assert_eq!(milli(kibi - 1000, &memory), "1023");
+    assert_eq!(milli(kibi, &memory), "1 Ki");
+    assert_eq!(milli(3 * kibi * 1024 * 1024 * 1024 / 2, &memory), "1.5 Ti");
+}
+
+#[test]
+fn a_ratio_that_is_no_number_is_null_in_json() {
+    let workload = Workload::new(external_metric(ValueTarget::Value("0".parse().unwrap())), 1, 9, 3);
+    let decision = workload.decide(external_value(0), &autoscaling::history::History::default(), NOW);
+    assert!(decision.explanation().metrics[0].reading().is_none(), "without pods it fails");
+    let mut nan = reading(ProposalReason::Ratio, 0, 0);
+    nan.ratio = f64::NAN;
+    let json = serde_json::to_value(&nan).unwrap();
+    assert!(json["ratio"].is_null());
+    let back: MetricReading = serde_json::from_value(json).unwrap();
+    assert!(!back.ratio.is_finite());
+    assert_eq!(Settings::default().tolerance, 0.1);
+}
+
+#[test]
+fn a_condensed_reading_counts_the_pods_that_it_no_longer_lists() {
+    let pod = |name: &str, group| PodVerdict { name: name.into(), group, sample: None, request: None };
+    let mut many = reading(ProposalReason::Ratio, 90, 5);
+    many.pods = (0..5).map(|place| pod(&format!("web-{place}"), PodGroup::Ready)).collect();
+    many.pods.push(pod("web-5", PodGroup::Missing));
+    let mut explanation = decided(many, 5, 5);
+    explanation.stabilization = Some(StabilizationStep {
+        before: 5,
+        after: 5,
+        up_window_seconds: None,
+        down_window_seconds: 300,
+        held_by: None,
+        recommendations: vec![autoscaling::explanation::Held {
+            at: NOW,
+            replicas: 5,
+            leaves_up: None,
+            leaves_down: Some(NOW),
+        }],
+    });
+    let condensed = explanation.condensed(0);
+    assert!(condensed.stabilization.unwrap().recommendations.is_empty());
+    let reading = condensed.metrics[0].reading().unwrap();
+    assert!(reading.pods.is_empty());
+    assert_eq!(reading.count(|group| group == PodGroup::Ready), 5);
+    assert_eq!(reading.count(|group| group == PodGroup::Missing), 1);
+}

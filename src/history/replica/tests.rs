@@ -1,0 +1,385 @@
+//! A standby against leaders of all kinds, in virtual time.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use autoscaling::history::{History, ScaleEvent};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use super::copy::Inheritance;
+use super::follow::{Follower, Parts};
+use super::link::{Fingerprint, Link, LinkError, Peer, Served};
+use super::wire::Writer;
+use crate::api::client::{ClientOptions, Clients};
+use crate::app;
+use crate::cli::Config;
+use crate::clock::{SharedClock, VirtualClock};
+use crate::controller::{Changed, Controller, Revision};
+use crate::election::{Holder, Standing};
+use crate::embedded::Cluster;
+use crate::store::{HpaRecord, Key};
+use crate::telemetry::metrics::Metrics;
+
+/// What a leader does when it is asked.
+enum Does {
+    Answers(Vec<u8>),
+    Fails,
+    /// Never answers.
+    Hangs,
+}
+
+/// Leaders that do one thing after the other, and the last one for ever.
+#[derive(Default)]
+struct Leaders {
+    does: Mutex<VecDeque<Does>>,
+    asked: Mutex<Vec<(Duration, String)>>,
+    began: Option<Instant>,
+}
+
+impl std::fmt::Debug for Leaders {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Leaders")
+    }
+}
+
+impl Link for Leaders {
+    fn serves(&self, _: Served) {}
+
+    fn here(&self) -> Option<Peer> {
+        None
+    }
+
+    fn ask<'a>(&'a self, peer: &'a Peer, path: &'a str) -> BoxFuture<'a, Result<Bytes, LinkError>> {
+        let at = self.began.unwrap().elapsed();
+        self.asked.lock().unwrap().push((at, path.to_owned()));
+        let mut does = self.does.lock().unwrap();
+        let next = if does.len() > 1 { does.pop_front() } else { None };
+        let result = match next.as_ref().unwrap_or(&does[0]) {
+            Does::Answers(bytes) => Some(Ok(bytes.clone().into())),
+            Does::Fails => {
+                Some(Err(LinkError::Unreachable { peer: peer.address, reason: "gone".to_owned() }))
+            }
+            Does::Hangs => None,
+        };
+        Box::pin(async move {
+            match result {
+                Some(result) => result,
+                None => std::future::pending().await,
+            }
+        })
+    }
+}
+
+/// A standby that knows the HPA `known`.
+struct Rig {
+    leaders: Arc<Leaders>,
+    standing: watch::Sender<Standing>,
+    controller: Arc<Controller>,
+    telemetry: Metrics,
+    follower: Follower,
+}
+
+fn leads(identity: &str, term: i32) -> Standing {
+    let peer = Peer { address: "10.0.0.1:1".parse().unwrap(), certificate: Fingerprint::of(b"") };
+    Standing::Follows(Some(Holder { identity: identity.to_owned(), term, peer: Some(peer) }))
+}
+
+fn rig(does: impl IntoIterator<Item = Does>) -> Rig {
+    let clock: SharedClock = Arc::new(VirtualClock::starting_at(Timestamp::UNIX_EPOCH));
+    let cluster = Cluster::new(Arc::clone(&clock));
+    let clients = Clients::over(cluster.connector(), &ClientOptions::default()).unwrap();
+    let telemetry = Metrics::new();
+    let config = Config::default();
+    let parts = app::Parts {
+        clients: &clients,
+        config: &config,
+        clock,
+        telemetry: telemetry.clone(),
+        observers: Vec::new(),
+        seed: 1,
+    };
+    let controller = parts.controller();
+    controller.hpas.begin(None);
+    controller.hpas.apply(known());
+    controller.hpas.finish(None);
+    let leaders = Arc::new(Leaders {
+        does: Mutex::new(does.into_iter().collect()),
+        asked: Mutex::default(),
+        began: Some(Instant::now()),
+    });
+    let (standing, seen) = watch::channel(leads("a", 3));
+    let follower = Follower::new(Parts {
+        link: Arc::clone(&leaders) as _,
+        identity: "b_1".to_owned(),
+        standing: seen,
+        controller: Arc::clone(&controller),
+        telemetry: telemetry.clone(),
+        lease: "concertina".into(),
+    });
+    Rig { leaders, standing, controller, telemetry, follower }
+}
+
+fn known() -> HpaRecord {
+    let object = crate::api::decode::hpa(
+        json!({
+            "metadata": {"namespace": "shop", "name": "web", "uid": "known", "resourceVersion": "1"},
+            "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "maxReplicas": 3},
+        })
+        .to_string()
+        .as_bytes(),
+    )
+    .unwrap();
+    HpaRecord {
+        key: Key::new("shop", "web"),
+        uid: "known".into(),
+        generation: object.generation,
+        resource_version: object.resource_version,
+        metadata: object.metadata,
+        spec_raw: object.spec_raw,
+        spec: Arc::new(object.spec),
+        status: Arc::new(object.status),
+        status_writers: Vec::new(),
+    }
+}
+
+fn history(change: i32) -> History {
+    History { scale_ups: vec![ScaleEvent::new(Timestamp::UNIX_EPOCH, change)], ..History::default() }
+}
+
+/// An answer with these histories.
+fn answer(histories: &[(&str, i32)], change: u64, anew: bool, more: bool, last: bool) -> Does {
+    let upto = Revision { epoch: 5, change };
+    let histories = histories.iter().map(|(uid, change)| (Arc::from(*uid), Arc::new(history(*change))));
+    let mut writer = Writer::new();
+    writer.add(&Changed { anew, upto, more, histories: histories.collect() });
+    Does::Answers(writer.finish(upto, more, last))
+}
+
+impl Rig {
+    async fn follow(&mut self, seconds: f64) {
+        let following = timeout(Duration::from_secs_f64(seconds), self.follower.run()).await;
+        assert!(following.is_err());
+    }
+
+    fn pulls(&self, result: &str) -> u64 {
+        let series = format!("concertina_history_pulls_total{{result=\"{result}\"}} ");
+        let text = self.telemetry.render();
+        text.lines().find_map(|line| line.strip_prefix(&series)).map_or(0, |count| count.parse().unwrap())
+    }
+
+    fn asked(&self) -> Vec<(f64, String)> {
+        let asked = self.leaders.asked.lock().unwrap();
+        asked.iter().map(|(at, path)| (at.as_secs_f64(), path.clone())).collect()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_asks_for_everything_first_and_then_for_what_is_new() {
+    let mut rig = rig([
+        answer(&[("known", 1)], 1, true, true, false),
+        answer(&[("gone", 2)], 2, false, false, false),
+        answer(&[("known", 3)], 3, false, false, false),
+    ]);
+    rig.follow(1.0).await;
+    let first = "/history?wait=900ms&standby=b%5F1";
+    let expected =
+        [(0.0, first.to_owned()), (0.0, format!("{first}&since=5.1")), (0.9, format!("{first}&since=5.2"))];
+    assert_eq!(rig.asked(), expected);
+    assert_eq!(rig.pulls("ok"), 3);
+    let Rig { follower, controller, .. } = rig;
+    assert_eq!(follower.adopt(4), Inheritance::CutOff);
+    assert_eq!(controller.histories.get("known"), history(3).inherit());
+    assert_eq!(controller.histories.len(), 1, "no HPA has the other UID");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_leader_hands_over_is_exact_for_whoever_leads_next_and_for_nobody_after() {
+    for (term, inheritance, expected) in
+        [(4, Inheritance::HandedOver, history(1)), (5, Inheritance::CutOff, history(1).inherit())]
+    {
+        let mut rig = rig([
+            answer(&[("known", 1)], 1, true, false, false),
+            answer(&[], 1, false, false, true),
+            answer(&[], 1, false, false, true),
+        ]);
+        rig.follow(2.0).await;
+        // Once more at once, to say that it has everything; then in peace.
+        let times: Vec<_> = rig.asked().into_iter().map(|(at, _)| at).collect();
+        assert_eq!(times, [0.0, 0.0, 0.0, 0.9, 1.8]);
+        let Rig { follower, controller, .. } = rig;
+        assert_eq!(follower.adopt(term), inheritance);
+        assert_eq!(controller.histories.get("known"), expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn leaders_that_fail_hang_or_answer_garbage_are_asked_ever_less_often_and_what_is_known_stays() {
+    for (does, result) in [
+        (Does::Fails, "unreachable"),
+        (Does::Hangs, "unreachable"),
+        (Does::Answers(b"garbage".to_vec()), "invalid"),
+    ] {
+        let mut rig = rig([answer(&[("known", 1)], 1, true, false, false), does]);
+        rig.follow(600.0).await;
+        let failed = rig.pulls(result);
+        assert!((25..=45).contains(&failed), "{failed} {result}");
+        let Rig { follower, controller, .. } = rig;
+        assert_eq!(follower.adopt(4), Inheritance::CutOff);
+        assert_eq!(controller.histories.get("known"), history(1).inherit());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_another_leader_everything_is_asked_for_and_an_unfinished_copy_hides_nothing() {
+    let mut rig = rig([
+        answer(&[("known", 1)], 7, true, false, false),
+        answer(&[], 7, false, false, false),
+        answer(&[("other", 2)], 1, true, true, false),
+        Does::Hangs,
+    ]);
+    rig.follow(0.5).await;
+    rig.standing.send_replace(leads("c", 4));
+    rig.follow(0.1).await;
+    let asked = rig.asked();
+    assert!(asked[1].1.ends_with("&since=5.7") && !asked[2].1.contains("since"), "{asked:?}");
+    let Rig { follower, controller, .. } = rig;
+    assert_eq!(follower.adopt(5), Inheritance::CutOff);
+    assert_eq!(controller.histories.get("known"), history(1).inherit());
+}
+
+#[tokio::test(start_paused = true)]
+async fn histories_of_hpas_that_nobody_knows_are_dropped_after_a_while() {
+    let mut rig = rig([
+        answer(&[("known", 1), ("new", 1)], 1, true, false, false),
+        answer(&[], 1, false, false, false),
+    ]);
+    rig.follow(45.0).await;
+    assert_eq!(rig.follower.len(), 2, "its HPA may still come");
+    rig.follow(75.0).await;
+    assert_eq!(rig.follower.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_nobody_leads_or_says_where_nobody_is_asked() {
+    let mut rig = rig([Does::Fails]);
+    let Standing::Follows(Some(holder)) = leads("a", 3) else { panic!() };
+    for standing in [Standing::Follows(None), Standing::Follows(Some(Holder { peer: None, ..holder }))] {
+        rig.standing.send_replace(standing);
+        rig.follow(10.0).await;
+    }
+    assert!(rig.asked().is_empty());
+    let Rig { follower, controller, .. } = rig;
+    assert_eq!(follower.adopt(4), Inheritance::Nothing);
+    assert!(controller.histories.is_empty());
+}
+
+/// The leader's side of a rig, and what it answers.
+async fn told(source: &Arc<super::Source>, query: &str) -> (u16, Vec<u8>) {
+    let reply = super::Source::page(Some(Arc::clone(source)))(Some(query)).await;
+    (reply.status.as_u16(), reply.body)
+}
+
+fn part(answer: &(u16, Vec<u8>)) -> super::wire::Part {
+    assert_eq!(answer.0, 200);
+    super::wire::Part::read(&answer.1).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_holds_back_what_is_no_news_and_answers_at_once_when_it_has_ended_in_order() {
+    let controller = rig([Does::Fails]).controller;
+    let source = super::Source::new(Arc::clone(&controller));
+    assert_eq!(told(&source, "").await.0, 503);
+    source.leads();
+    controller.histories.seed(&"known".into(), history(1));
+    let began = Instant::now();
+    let all = part(&told(&source, "wait=900ms").await);
+    assert_eq!((began.elapsed(), all.anew, all.last), (Duration::ZERO, true, false));
+
+    let since = format!("since={}&wait=900ms&standby=b", all.upto);
+    let asking = {
+        let (source, since) = (Arc::clone(&source), since.clone());
+        tokio::spawn(async move { told(&source, &since).await })
+    };
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    controller.histories.seed(&"new".into(), history(2));
+    let news = part(&asking.await.unwrap());
+    assert_eq!(began.elapsed(), Duration::from_millis(900));
+    assert_eq!((news.histories.len(), news.anew), (1, false));
+
+    let since = format!("since={}&wait=1h&standby=b", news.upto);
+    let asking = {
+        let (source, since) = (Arc::clone(&source), since.clone());
+        tokio::spawn(async move { told(&source, &since).await })
+    };
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let concluding = {
+        let source = Arc::clone(&source);
+        tokio::spawn(async move { source.conclude().await })
+    };
+    let last = part(&asking.await.unwrap());
+    assert_eq!((began.elapsed(), last.last), (Duration::from_millis(1000), true));
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!concluding.is_finished(), "nobody has said that it has everything");
+    told(&source, &since).await;
+    concluding.await.unwrap();
+    assert_eq!(began.elapsed(), Duration::from_millis(1100));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_waits_for_nobody_who_has_not_asked_lately_and_keeps_nobody_waiting_when_it_has_lost() {
+    let controller = rig([Does::Fails]).controller;
+    let source = super::Source::new(Arc::clone(&controller));
+    source.leads();
+    told(&source, "standby=b").await;
+    tokio::time::sleep(Duration::from_millis(3100)).await;
+    let began = Instant::now();
+    source.conclude().await;
+    assert_eq!(began.elapsed(), Duration::ZERO);
+
+    let source = super::Source::new(controller);
+    source.leads();
+    let upto = part(&told(&source, "").await).upto;
+    let asking = {
+        let source = Arc::clone(&source);
+        tokio::spawn(async move { told(&source, &format!("since={upto}&wait=5s")).await })
+    };
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    source.lost();
+    assert_eq!(asking.await.unwrap().0, 503);
+    assert_eq!(began.elapsed(), Duration::from_millis(100));
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_histories_come_in_parts_none_of_which_is_large() {
+    let controller = rig([Does::Fails]).controller;
+    let source = super::Source::new(Arc::clone(&controller));
+    source.leads();
+    let at = |second: i64| Timestamp::from_second(second * 3).unwrap();
+    let entries = (0..200).map(|second| ScaleEvent::new(at(second), i32::MAX));
+    let long = History { scale_ups: entries.collect(), ..History::default() };
+    for number in 0..10_000 {
+        controller.histories.seed(&format!("{number:036}").into(), long.clone());
+    }
+    let (mut query, mut count, mut parts) = (String::new(), 0, 0);
+    loop {
+        let answer = told(&source, &query).await;
+        assert!(answer.1.len() < 6 << 20, "{}", answer.1.len());
+        let part = part(&answer);
+        count += part.histories.len();
+        parts += 1;
+        query = format!("since={}", part.upto);
+        if !part.more {
+            break;
+        }
+    }
+    assert_eq!(count, 10_000);
+    assert!(parts > 1, "{parts}");
+}

@@ -1,0 +1,50 @@
+//! The way between replicas, with what can be wrong with it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use concertina::history::replica::link::{Link, LinkError, Peer, Served};
+use futures::future::BoxFuture;
+
+use crate::ledger::Subject;
+use crate::plan::{Class, FaultKind};
+use crate::plants::Plant;
+use crate::run::Run;
+
+/// How one process reaches the others.
+#[derive(Debug)]
+pub(crate) struct Tie {
+    pub(crate) run: Arc<Run>,
+    pub(crate) process: usize,
+    pub(crate) link: Arc<dyn Link>,
+}
+
+impl Link for Tie {
+    fn serves(&self, served: Served) {
+        self.link.serves(served);
+    }
+
+    fn here(&self) -> Option<Peer> {
+        self.link.here()
+    }
+
+    fn ask<'a>(&'a self, peer: &'a Peer, path: &'a str) -> BoxFuture<'a, Result<Bytes, LinkError>> {
+        let unreachable =
+            || LinkError::Unreachable { peer: peer.address, reason: "the line is dead".to_owned() };
+        let subject = Subject { class: Class::Peer, hpa: None };
+        let kinds = [FaultKind::PeerDown, FaultKind::PeerSlow];
+        Box::pin(async move {
+            if self.run.plant == Some(Plant::HistoryLost) {
+                return Err(unreachable());
+            }
+            let strike = self.run.weather.lock().unwrap().strikes(&kinds, self.process, subject);
+            match strike {
+                Some(strike) if strike.kind == FaultKind::PeerDown => return Err(unreachable()),
+                Some(strike) => tokio::time::sleep(Duration::from_millis(strike.amount)).await,
+                None => {}
+            }
+            self.link.ask(peer, path).await
+        })
+    }
+}

@@ -1,0 +1,240 @@
+//! A world in which nothing stays: targets, HPAs, pods, labels, metric names come and go. There are always equally many of
+//! each, with names of equal length, and none ever comes back. So whoever forgets what is gone holds always as much.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use concertina::clock::SharedClock;
+use concertina::embedded::metrics::StaticMetrics;
+use concertina::embedded::{BareScale, Cluster, ScalePath};
+use serde_json::{Value, json};
+
+pub(crate) const HPAS: &str = "autoscaling/horizontalpodautoscalers";
+/// How many HPAs there are.
+pub(crate) const SLOTS: usize = 24;
+/// Over how many namespaces.
+pub(crate) const NAMESPACES: usize = 4;
+/// Every round this many HPAs go with all that is theirs, and others come.
+pub(crate) const REPLACED: usize = 4;
+/// After so many rounds everything has been replaced and the load is where it was.
+pub(crate) const CYCLE: usize = 2 * SLOTS / REPLACED;
+/// Events older than this many rounds go, as the API server's do after an hour.
+const EVENTS_KEPT: usize = 10;
+
+/// A cluster in which things come and go, round by round.
+#[derive(Debug)]
+pub(crate) struct Churn {
+    pub(crate) cluster: Cluster,
+    clock: SharedClock,
+    metrics: Arc<StaticMetrics>,
+    round: usize,
+    /// Of each slot: which generation of application it is, and which of its pods.
+    slots: Vec<(usize, usize)>,
+    /// Names of events, by the round after which they came.
+    events: Vec<Vec<(String, String)>>,
+}
+
+impl Churn {
+    pub(crate) fn new(clock: SharedClock) -> Self {
+        let cluster = Cluster::new(Arc::clone(&clock));
+        let metrics = Arc::new(StaticMetrics::new());
+        cluster.set_metrics(Arc::clone(&metrics) as _);
+        cluster.requests().keep(0);
+        cluster.keep_history(200);
+        let mut churn =
+            Self { cluster, clock, metrics, round: 0, slots: vec![(0, 0); SLOTS], events: Vec::new() };
+        for slot in 0..SLOTS {
+            churn.come(slot);
+        }
+        churn.measure();
+        churn
+    }
+
+    /// Lets a round of changes happen.
+    pub(crate) fn turn(&mut self) {
+        self.round += 1;
+        let first = self.round * REPLACED;
+        for slot in (first..first + REPLACED).map(|slot| slot % SLOTS) {
+            self.go(slot);
+            self.slots[slot].0 += 1;
+            self.come(slot);
+        }
+        // Others get new pods with new labels, as by a rollout.
+        let half = first + SLOTS / 2;
+        for slot in (half..half + REPLACED).map(|slot| slot % SLOTS) {
+            let (count, app) = (self.count(slot), self.app(slot));
+            self.remove_pods(slot, &app);
+            self.slots[slot].1 += 1;
+            self.put_pods(slot, count);
+        }
+        for slot in 0..SLOTS {
+            self.follow(slot);
+        }
+        self.measure();
+        self.drop_events();
+    }
+
+    /// Everything goes.
+    pub(crate) fn end(&mut self) {
+        for slot in 0..SLOTS {
+            self.go(slot);
+        }
+        self.slots.clear();
+        self.measure();
+    }
+
+    pub(crate) fn pods(&self) -> usize {
+        self.cluster.count("pods")
+    }
+
+    fn come(&mut self, slot: usize) {
+        let (namespace, app) = (namespace(slot), self.app(slot));
+        let scale = BareScale { spec_replicas: 4, status_replicas: 4, selector: format!("app={app}") };
+        self.cluster.put_scale(&path(&namespace, &app), scale);
+        self.put_pods(slot, 4);
+        let hpa = json!({
+            "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
+            "metadata": {"namespace": namespace, "name": app, "labels": {"generation": self.generation(slot)}},
+            "spec": {
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": app},
+                "minReplicas": 1, "maxReplicas": 10,
+                "metrics": [
+                    {"type": "Resource", "resource": {
+                        "name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50},
+                    }},
+                    {"type": "External", "external": {
+                        "metric": {"name": format!("queue-{app}")},
+                        "target": {"type": "AverageValue", "averageValue": "10"},
+                    }},
+                ],
+                "behavior": {
+                    "scaleUp": {"policies": [{"type": "Pods", "value": 3, "periodSeconds": 60}]},
+                    "scaleDown": {"stabilizationWindowSeconds": 120},
+                },
+            },
+        });
+        self.cluster.create(hpa).unwrap_or_else(|status| panic!("{status:?}"));
+    }
+
+    fn go(&mut self, slot: usize) {
+        let (namespace, app) = (namespace(slot), self.app(slot));
+        self.cluster.delete(HPAS, &namespace, &app).unwrap();
+        self.cluster.remove_scale(&path(&namespace, &app));
+        self.remove_pods(slot, &app);
+    }
+
+    fn generation(&self, slot: usize) -> String {
+        format!("{:06}", self.slots[slot].0)
+    }
+
+    fn app(&self, slot: usize) -> String {
+        format!("app-{slot:02}-{}", self.generation(slot))
+    }
+
+    fn count(&self, slot: usize) -> usize {
+        let scale = self.cluster.scale(&path(&namespace(slot), &self.app(slot))).unwrap();
+        usize::try_from(scale.spec_replicas).unwrap()
+    }
+
+    /// Lets pods follow the count.
+    fn follow(&self, slot: usize) {
+        let (namespace, app) = (namespace(slot), self.app(slot));
+        let count = self.count(slot);
+        let has = self.cluster.select("pods", Some(&namespace), &format!("app={app}")).unwrap();
+        for pod in has.iter().skip(count) {
+            self.cluster.delete_now("pods", &namespace, pod["metadata"]["name"].as_str().unwrap()).unwrap();
+        }
+        if has.len() < count {
+            self.put_pods(slot, count);
+        }
+        let target = path(&namespace, &app);
+        let scale = self.cluster.scale(&target).unwrap();
+        self.cluster.put_scale(&target, BareScale { status_replicas: scale.spec_replicas, ..scale });
+    }
+
+    fn put_pods(&self, slot: usize, count: usize) {
+        let app = self.app(slot);
+        let template = format!("{:06}", self.slots[slot].1);
+        for index in 0..count {
+            self.cluster.put_raw(json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {
+                    "namespace": namespace(slot), "name": format!("{app}-{template}-{index:02}"),
+                    "labels": {"app": app, "pod-template-hash": template},
+                },
+                "spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "100m"}}}]},
+                "status": {
+                    "phase": "Running", "startTime": "2019-12-31T00:00:00Z",
+                    "conditions": [
+                        {"type": "Ready", "status": "True", "lastTransitionTime": "2019-12-31T00:01:00Z"},
+                    ],
+                },
+            }));
+        }
+    }
+
+    fn remove_pods(&self, slot: usize, app: &str) {
+        let namespace = namespace(slot);
+        for pod in self.cluster.select("pods", Some(&namespace), &format!("app={app}")).unwrap() {
+            self.cluster.delete_now("pods", &namespace, pod["metadata"]["name"].as_str().unwrap()).unwrap();
+        }
+    }
+
+    /// Load goes up and down, so that every HPA rescales now and then; one metric of each slot fails now and then.
+    fn measure(&self) {
+        let now = self.clock.now();
+        let mut usage = Vec::new();
+        let mut external: BTreeMap<String, Value> = BTreeMap::new();
+        for slot in 0..self.slots.len() {
+            let (namespace, app) = (namespace(slot), self.app(slot));
+            let phase = (self.round + slot) % CYCLE;
+            let load = [40, 60, 90, 60, 40, 20][phase * 6 / CYCLE];
+            let selector = format!("app={app}");
+            let pods = self.cluster.select("pods", Some(&namespace), &selector).unwrap();
+            for pod in &pods {
+                let cpu = load * 5 / pods.len();
+                usage.push(json!({
+                    "metadata": pod["metadata"], "timestamp": now, "window": "30s",
+                    "containers": [{"name": "app", "usage": {"cpu": format!("{cpu}m"), "memory": "1Mi"}}],
+                }));
+            }
+            let item = json!({
+                "metricName": format!("queue-{app}"), "metricLabels": {}, "timestamp": now,
+                "value": load.to_string(),
+            });
+            let fails = json!({"fault": {"code": 503, "reason": "ServiceUnavailable", "message": "later"}});
+            let answer = if phase == CYCLE / 2 { fails } else { json!({ "items": [item] }) };
+            external.insert(format!("queue-{app}"), answer);
+        }
+        self.metrics.set_resource(Some(json!({ "items": usage })));
+        self.metrics.set_external(json!(external));
+    }
+
+    fn drop_events(&mut self) {
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let now = self.cluster.list("events", None);
+        let known: Vec<&(String, String)> = self.events.iter().flatten().collect();
+        let name = |event: &Value| (text(&event["metadata"]["namespace"]), text(&event["metadata"]["name"]));
+        let new = now.iter().map(name).filter(|name| !known.contains(&name)).collect();
+        self.events.push(new);
+        if self.events.len() > EVENTS_KEPT {
+            for (namespace, name) in self.events.remove(0) {
+                self.cluster.delete_now("events", &namespace, &name).unwrap();
+            }
+        }
+    }
+}
+
+fn namespace(slot: usize) -> String {
+    format!("team-{}", slot % NAMESPACES)
+}
+
+fn path(namespace: &str, app: &str) -> ScalePath {
+    ScalePath {
+        group: "apps".to_owned(),
+        version: "v1".to_owned(),
+        resource: "deployments".to_owned(),
+        namespace: namespace.to_owned(),
+        name: app.to_owned(),
+    }
+}

@@ -1,0 +1,198 @@
+//! A day in virtual time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use concertina::app::{Assembly, Parts, Surroundings, client_options, run_with};
+use concertina::cli::Config;
+use concertina::cli::config::{Election, Serving, TakeOver};
+use concertina::clock::{SharedClock, VirtualClock};
+use concertina::controller::Observer;
+use concertina::record::Record;
+use concertina::telemetry::metrics::Metrics;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::churn::{CYCLE, Churn, NAMESPACES, SLOTS};
+use crate::network::Network;
+use crate::{HEAP, growth, link};
+
+/// Between two rounds of the churn.
+const ROUND: Duration = Duration::from_mins(1);
+const DAY: usize = 24 * 60;
+/// Until caches of a fixed size are full and every table has seen its largest.
+const WARM_UP: usize = 4 * 60;
+/// The goal.
+const ALLOWED_PERCENT: f64 = 1.0;
+
+/// What a controller holds, all of it counted.
+#[derive(Debug, PartialEq, Eq)]
+struct Sizes {
+    hpas: usize,
+    pods: usize,
+    namespaces: usize,
+    selectors: usize,
+    claims: usize,
+    histories: usize,
+    records: usize,
+    keys: usize,
+}
+
+fn sizes(assembly: &Assembly, record: &Record) -> Sizes {
+    let controller = &assembly.controller;
+    let pods = controller.pods.stats();
+    Sizes {
+        hpas: controller.hpas.len(),
+        pods: pods.pods,
+        namespaces: pods.namespaces,
+        selectors: pods.selectors,
+        claims: controller.overlap.len(),
+        histories: controller.histories.len(),
+        records: record.len(),
+        keys: controller.queue.len() + controller.queue.waiting(),
+    }
+}
+
+/// Series that name a namespace of the churn.
+fn series(telemetry: &Metrics) -> usize {
+    telemetry.render().lines().filter(|line| line.contains("team-")).count()
+}
+
+#[tokio::test(start_paused = true)]
+#[ignore = "a day takes a minute; run by .ci/run --long"]
+async fn a_day_of_comings_and_goings_leaves_nothing_behind() {
+    let clock: SharedClock = Arc::new(VirtualClock::starting_at("2030-01-01T00:00:00Z".parse().unwrap()));
+    let mut churn = Churn::new(Arc::clone(&clock));
+    let config = Config { takeover: TakeOver::Off, decisions_per_hpa: 0, ..Config::default() };
+    let telemetry = Metrics::new();
+    let clients = link::clients(&churn.cluster, &client_options(&config, &telemetry));
+    let record = Arc::new(Record::new(40));
+    let stop = CancellationToken::new();
+    let parts = Parts {
+        clients: &clients,
+        config: &config,
+        clock,
+        telemetry: telemetry.clone(),
+        observers: vec![Arc::clone(&record) as Arc<dyn Observer>],
+        seed: 0,
+    };
+    let assembly = Assembly::start(parts, &stop);
+    assembly.synced().await;
+    let running = tokio::spawn(Arc::clone(&assembly.controller).run(stop.clone()));
+    let living = |churn: &Churn| Sizes {
+        hpas: SLOTS,
+        pods: churn.pods(),
+        namespaces: NAMESPACES,
+        selectors: SLOTS,
+        claims: SLOTS,
+        histories: SLOTS,
+        records: SLOTS,
+        keys: SLOTS,
+    };
+
+    let mut heaps = Vec::new();
+    let mut series_at = Vec::new();
+    let mut strings_at = Vec::new();
+    let mut next = Instant::now();
+    for round in 1..=DAY {
+        churn.turn();
+        next += ROUND;
+        sleep_until(next).await;
+        assert_eq!(sizes(&assembly, &record), living(&churn), "after {round} rounds");
+        if round >= WARM_UP && round % CYCLE == 0 {
+            series_at.push(series(&telemetry));
+            strings_at.push(assembly.controller.pods.stats().strings);
+            heaps.push(HEAP.current_usage());
+        }
+    }
+    let (first, last) = (heaps[0] as f64, heaps[heaps.len() - 1] as f64);
+    let grown = growth(first, last);
+    println!(
+        "a day: {} HPAs came and went; heap of cluster and controller {:.0} kB after the warm-up, {:.0} kB at the end \
+         ({grown:+.2} %), {} series",
+        DAY * crate::churn::REPLACED,
+        first / 1e3,
+        last / 1e3,
+        series_at[0],
+    );
+    assert!(series_at.iter().all(|count| *count == series_at[0]), "{series_at:?}");
+    assert!(strings_at.iter().all(|count| *count == strings_at[0]), "{strings_at:?}");
+    assert!(grown < ALLOWED_PERCENT, "{heaps:?}");
+
+    churn.end();
+    sleep_until(next + ROUND).await;
+    let nothing =
+        Sizes { hpas: 0, pods: 0, namespaces: 0, selectors: 0, claims: 0, histories: 0, records: 0, keys: 0 };
+    assert_eq!(sizes(&assembly, &record), nothing);
+    assert_eq!(assembly.controller.pods.stats(), concertina::store::Stats::default());
+    assert_eq!(series(&telemetry), 0, "{}", telemetry.render());
+    stop.cancel();
+    running.await.unwrap();
+}
+
+/// Rounds between two fail-overs; each replica has gone and come back after four.
+const LED: usize = 15;
+
+#[tokio::test(start_paused = true)]
+#[ignore = "a day takes a minute; run by .ci/run --long"]
+async fn a_day_of_fail_overs_leaves_nothing_behind() {
+    let clock: SharedClock = Arc::new(VirtualClock::starting_at("2030-01-01T00:00:00Z".parse().unwrap()));
+    let mut churn = Churn::new(Arc::clone(&clock));
+    let network = Network::default();
+    let start = |churn: &Churn, number: usize| {
+        let config = Config {
+            serving: Serving { port: 0, ..Serving::default() },
+            takeover: TakeOver::Off,
+            election: Some(Election::default()),
+            ..Config::default()
+        };
+        let telemetry = Metrics::new();
+        let clients = link::clients(&churn.cluster, &client_options(&config, &telemetry));
+        let cable = CancellationToken::new();
+        let surroundings = Surroundings {
+            server: "http://embedded/".to_owned(),
+            clock: Arc::clone(&clock),
+            identity: format!("replica-{number:04}"),
+            observers: Vec::new(),
+            link: Some(network.join(&cable)),
+        };
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        let running =
+            tokio::spawn(async move { run_with(&config, &clients, surroundings, telemetry, stopped).await });
+        (stop, running, cable.drop_guard())
+    };
+    let mut replicas = vec![start(&churn, 0), start(&churn, 1)];
+    let mut heaps = Vec::new();
+    let mut next = Instant::now();
+    for round in 1..=DAY {
+        churn.turn();
+        next += ROUND;
+        sleep_until(next).await;
+        if round % LED == 0 {
+            // The older one has led since the last time.
+            let (stop, running, _cable) = replicas.remove(0);
+            stop.cancel();
+            running.await.unwrap().unwrap();
+            replicas.push(start(&churn, round));
+        }
+        // The same phase of churn and of fail-overs.
+        if round >= WARM_UP && round % (CYCLE * LED) == LED - 1 {
+            heaps.push(HEAP.current_usage());
+        }
+    }
+    let (first, last) = (heaps[0] as f64, heaps[heaps.len() - 1] as f64);
+    let grown = growth(first, last);
+    println!(
+        "a day with {} fail-overs: heap of cluster and two replicas {:.0} kB after the warm-up, {:.0} kB at the end \
+         ({grown:+.2} %)",
+        DAY / LED,
+        first / 1e3,
+        last / 1e3
+    );
+    assert!(grown < ALLOWED_PERCENT, "{heaps:?}");
+    for (stop, running, _cable) in replicas {
+        stop.cancel();
+        running.await.unwrap().unwrap();
+    }
+}
