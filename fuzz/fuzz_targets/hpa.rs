@@ -2,6 +2,7 @@
 
 #![no_main]
 
+mod once;
 mod plant;
 
 use autoscaling::status::Status;
@@ -21,7 +22,8 @@ fuzz_target!(|bytes: &[u8]| {
         return;
     };
     assert!(!hpa.name.is_empty());
-    let sent: Value = serde_json::from_slice(bytes).expect("an HPA is JSON");
+    // What nobody looks at may hold bytes that are no text, or half a code point.
+    let Ok(sent) = serde_json::from_slice::<Value>(bytes) else { return };
 
     // A sync of it, whatever it asks for.
     let status = {
@@ -63,21 +65,14 @@ fuzz_target!(|bytes: &[u8]| {
     );
     assert_eq!(std::str::from_utf8(&body), Ok(wanted.as_str()));
     let body: Value = serde_json::from_slice(&body).expect("what is sent is JSON");
-    // The reader of values takes the last of two equal keys; of the object itself none may stand twice.
-    let text = std::str::from_utf8(bytes).expect("JSON is UTF-8");
-    assert_eq!(
-        body["spec"],
-        sent.get("spec").filter(|spec| !spec.is_null()).cloned().unwrap_or_else(|| serde_json::json!({}))
-    );
-    if text.matches("managedFields").count()
-        == sent["metadata"]
-            .as_object()
-            .map_or(0, |metadata| usize::from(metadata.contains_key("managedFields")))
-    {
+    if once::every_key(bytes) {
+        let spec = sent.get("spec").filter(|spec| !spec.is_null());
+        assert_eq!(body["spec"], spec.cloned().unwrap_or_else(|| serde_json::json!({})));
         let mut metadata = sent["metadata"].clone();
         metadata.as_object_mut().expect("metadata is an object").remove("managedFields");
         assert_eq!(body["metadata"], metadata);
     }
+    let text = std::str::from_utf8(bytes).expect("JSON is UTF-8");
     let raw: &RawValue = &hpa.spec_raw;
     assert!(text.contains(raw.get()) || raw.get() == "{}", "the spec is as it was received");
 

@@ -5,6 +5,7 @@
 #![no_main]
 
 mod cuts;
+mod once;
 mod plant;
 
 use autoscaling::quantity::Quantity;
@@ -30,7 +31,7 @@ fuzz_target!(|input: &[u8]| {
     // A key that stands twice, or with an escape in it, means one thing or another.
     let escaped = bytes.contains(&b'\\');
     let Ok(list) = serde_json::from_slice::<Value>(bytes) else { return };
-    if escaped || doubled(bytes) {
+    if escaped || !once::every_key(bytes) {
         return;
     }
     match whole {
@@ -45,73 +46,6 @@ fuzz_target!(|input: &[u8]| {
 });
 
 type List = fn(&[&[u8]]) -> Result<Answer, ApiError>;
-
-/// Whether some key could stand twice: there are more quoted texts of that name than items can have.
-fn doubled(bytes: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(bytes);
-    // Objects are read by two readers that agree only where every key stands once in its object.
-    serde_json::from_str::<Once>(&text).is_err()
-}
-
-/// JSON in which no object has a key twice.
-struct Once;
-
-impl<'de> serde::Deserialize<'de> for Once {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(OnceVisitor)
-    }
-}
-
-struct OnceVisitor;
-
-impl<'de> serde::de::Visitor<'de> for OnceVisitor {
-    type Value = Once;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("JSON without a key that stands twice")
-    }
-
-    fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Once, A::Error> {
-        let mut keys = std::collections::BTreeSet::new();
-        while let Some((key, Once)) = map.next_entry::<String, Once>()? {
-            // `window` and `windowSeconds` are one field.
-            let key = if key == "windowSeconds" { "window".to_owned() } else { key };
-            if !keys.insert(key) {
-                return Err(serde::de::Error::custom("a key stands twice"));
-            }
-        }
-        Ok(Once)
-    }
-
-    fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut list: A) -> Result<Once, A::Error> {
-        while list.next_element::<Once>()?.is_some() {}
-        Ok(Once)
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<Once, E> {
-        Ok(Once)
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<Once, E> {
-        Ok(Once)
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<Once, E> {
-        Ok(Once)
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<Once, E> {
-        Ok(Once)
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<Once, E> {
-        Ok(Once)
-    }
-
-    fn visit_unit<E>(self) -> Result<Once, E> {
-        Ok(Once)
-    }
-}
 
 fn same(answer: &Answer, items: &[Value]) {
     match answer {

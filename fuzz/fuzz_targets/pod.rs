@@ -2,6 +2,7 @@
 
 #![no_main]
 
+mod once;
 mod plant;
 
 use autoscaling::pod::{ConditionStatus, Phase};
@@ -17,26 +18,18 @@ fuzz_target!(|bytes: &[u8]| {
         return;
     };
     assert!(!pod.name.is_empty());
-    let object: Value = serde_json::from_slice(bytes).expect("a pod is JSON");
-    let text = std::str::from_utf8(bytes).expect("JSON is UTF-8");
-    // Where a key stands twice the two readers may differ.
-    let once = |key: &str| text.matches(key).count() <= 1;
-    let told = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
-    if once("metadata") && once("\"name\"") && !text.contains('\\') {
-        assert_eq!(pod.name, told("/metadata/name"));
-    }
-    if text.contains('\\')
-        || ["metadata", "spec", "status\":{", "phase", "labels", "ontainers\""].iter().any(|key| !once(key))
-    {
+    // What nobody looks at may hold bytes that are no text, or half a code point.
+    let Ok(object) = serde_json::from_slice::<Value>(bytes) else { return };
+    if !once::every_key(bytes) {
         return;
     }
-    if once("namespace") && once("uid") && once("resourceVersion") {
-        assert_eq!(pod.namespace, told("/metadata/namespace"));
-        assert_eq!(pod.uid, told("/metadata/uid"));
-        assert_eq!(pod.resource_version, told("/metadata/resourceVersion"));
-    }
+    let told = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
+    assert_eq!(pod.name, told("/metadata/name"));
+    assert_eq!(pod.namespace, told("/metadata/namespace"));
+    assert_eq!(pod.uid, told("/metadata/uid"));
+    assert_eq!(pod.resource_version, told("/metadata/resourceVersion"));
     let mut phase = Phase::parse(told("/status/phase"));
-    if plant::planted("pod") && phase == Phase::Succeeded {
+    if plant::planted("pod") && pod.ready.is_some() && pod.containers.len() == 1 {
         phase = Phase::Failed;
     }
     assert_eq!(pod.phase, phase);
@@ -44,27 +37,18 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(pod.containers.len(), containers);
     let labels = object.pointer("/metadata/labels").and_then(Value::as_object);
     for (key, value) in labels.into_iter().flatten() {
-        let last = pod.labels.iter().rev().find(|(name, _)| name == key);
-        assert_eq!(last.map(|(_, value)| &**value), value.as_str());
+        let read = pod.labels.iter().find(|(name, _)| name == key);
+        assert_eq!(read.map(|(_, value)| &**value), value.as_str());
     }
     assert_eq!(pod.labels.is_empty(), labels.is_none_or(serde_json::Map::is_empty));
-    if once("deletionTimestamp") {
-        assert_eq!(
-            pod.terminating,
-            object.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null())
-        );
-    }
+    let deleted = object.pointer("/metadata/deletionTimestamp");
+    assert_eq!(pod.terminating, deleted.is_some_and(|time| !time.is_null()));
     let conditions =
         object.pointer("/status/conditions").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let ready = conditions.iter().find(|condition| condition["type"] == "Ready");
-    if once("conditions")
-        && text.matches("\"type\"").count() <= conditions.len()
-        && text.matches("\"status\"").count() <= conditions.len() + 1
-    {
-        assert_eq!(pod.ready.is_some(), ready.is_some());
-        if let (Some(read), Some(told)) = (pod.ready, ready) {
-            assert_eq!(read.status, ConditionStatus::parse(told["status"].as_str().unwrap_or_default()));
-        }
+    assert_eq!(pod.ready.is_some(), ready.is_some());
+    if let (Some(read), Some(told)) = (pod.ready, ready) {
+        assert_eq!(read.status, ConditionStatus::parse(told["status"].as_str().unwrap_or_default()));
     }
     for container in pod.containers.iter().chain(&pod.init_containers) {
         for (_, amount) in &container.requests {
