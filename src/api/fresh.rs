@@ -143,7 +143,7 @@ mod tests {
         let source = Source::new();
         let all = futures::future::join_all((0..5).map(|_| source.get(true))).await;
         assert!(all.iter().all(|value| *value == Ok(0)));
-        sleep(LIFE - Duration::from_millis(1)).await;
+        sleep(LIFE.saturating_sub(Duration::from_millis(1))).await;
         assert_eq!((source.get(true).await, source.fetches()), (Ok(0), 1));
         sleep(Duration::from_millis(1)).await;
         assert_eq!((source.get(true).await, source.fetches()), (Ok(1), 2));

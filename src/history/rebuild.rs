@@ -136,8 +136,8 @@ struct Told<'a> {
     first_timestamp: Option<Timestamp>,
     #[serde(default)]
     last_timestamp: Option<Timestamp>,
-    #[serde(default)]
-    event_time: Option<Timestamp>,
+    #[serde(default, rename = "eventTime")]
+    micro_time: Option<Timestamp>,
     #[serde(default)]
     count: Option<i64>,
     /// Only whether there is one counts.
@@ -161,7 +161,7 @@ impl Told<'_> {
     /// count is that of the last.
     fn rescales(&self) -> Option<Vec<(Timestamp, i32)>> {
         let to = new_size(&self.message)?;
-        let first = self.first_timestamp.or(self.event_time)?;
+        let first = self.first_timestamp.or(self.micro_time)?;
         let last = self.last_timestamp.unwrap_or(first);
         match self.count.unwrap_or(1) {
             _ if self.series.is_some() => None,
@@ -178,5 +178,6 @@ fn new_size(message: &str) -> Option<i32> {
     size.parse().ok().filter(|size| *size >= 0)
 }
 
-#[cfg(all(test, feature = "tools"))]
+#[cfg(test)]
+#[cfg(feature = "tools")]
 mod tests;

@@ -390,5 +390,6 @@ pub(super) fn read_entry(entry: &Entry, now: Timestamp) -> Result<History, Strin
     }
 }
 
-#[cfg(all(test, feature = "tools"))]
+#[cfg(test)]
+#[cfg(feature = "tools")]
 mod tests;
