@@ -126,12 +126,12 @@ fn a_checkpoint_adds_its_config_maps_and_a_role_for_them_alone() {
         );
     }
     let is_of_it = |object: &&Value| object["metadata"]["name"] == "concertina-history";
-    let role = of.iter().filter(is_of_it).find(|object| object["kind"] == "Role").unwrap();
-    assert_eq!(role["metadata"]["namespace"], "scaling");
+    let granted = of.iter().filter(is_of_it).find(|object| object["kind"] == "Role").unwrap();
+    assert_eq!(granted["metadata"]["namespace"], "scaling");
     let rule = json!([{
         "apiGroups": [""], "resources": ["configmaps"], "resourceNames": names, "verbs": ["get", "update"],
     }]);
-    assert_eq!(role["rules"], rule);
+    assert_eq!(granted["rules"], rule);
     let binding = of.iter().filter(is_of_it).find(|object| object["kind"] == "RoleBinding").unwrap();
     assert_eq!(binding["roleRef"]["name"], "concertina-history");
     let others = |flags: &[&str]| objects(flags).iter().filter(is_of_it).count();
