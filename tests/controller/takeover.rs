@@ -353,7 +353,7 @@ async fn a_conflict_of_a_status_write_makes_us_look_at_the_hpa() {
     let fault = concertina::embedded::FaultRule::new(concertina::embedded::FaultAction::Status(conflict));
     stage.cluster.faults().add(fault.verb("update").path_suffix("/a/status").times(1));
     move_for(&stage, 30).await;
-    // One by the sync whose write it was, one by take-over safety.
+    // Take-over safety looks who wrote; the sync itself looks what the watch has not shown.
     assert_eq!(reads(&stage), before + 2);
     assert_eq!(state(&process), "acting");
     process.end().await;
