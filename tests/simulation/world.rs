@@ -251,7 +251,7 @@ fn perform(run: &Arc<Run>, act: &Act) {
         }
         Action::Poison(poison) => {
             if let Some(mut object) = run.cluster.get(HPAS, "shop", &name) {
-                poison.put_into(&mut object["spec"]);
+                poison.put_into(number, &mut object["spec"]);
                 let generation = object["metadata"]["generation"].as_i64().unwrap_or(1);
                 object["metadata"]["generation"] = (generation + 1).into();
                 run.cluster.put_raw(object);
@@ -319,7 +319,7 @@ fn create_target(run: &Arc<Run>, number: usize, replicas: i64) {
 }
 
 impl Poison {
-    fn put_into(self, spec: &mut Value) {
+    fn put_into(self, hpa: usize, spec: &mut Value) {
         match self {
             Self::InvalidSelector => {
                 let selector = json!({"matchExpressions": [{"key": "a", "operator": "Sometimes"}]});
@@ -339,7 +339,7 @@ impl Poison {
             }
             Self::OddQuantity(text) => {
                 spec["metrics"] = json!([{"type": "External", "external": {
-                    "metric": {"name": "m0-0"}, "target": {"type": "AverageValue", "averageValue": text},
+                    "metric": {"name": Scene::metric(hpa, 0)}, "target": {"type": "AverageValue", "averageValue": text},
                 }}]);
             }
             Self::NoSource => spec["metrics"] = json!([{"type": "Pods"}]),
@@ -358,6 +358,12 @@ fn look(run: &Run) -> BTreeMap<usize, Value> {
             if let Some(fields) = status.as_object_mut() {
                 fields.remove("lastScaleTime");
                 fields.remove("observedGeneration");
+            }
+            if let Some(conditions) = status["conditions"].as_array_mut() {
+                // It comes with the first rescale, and nobody can tell later whether there was one.
+                conditions.retain(|condition| {
+                    condition["type"] != "ScaledToZero" || condition["status"] != "False"
+                });
             }
             for condition in status["conditions"].as_array_mut().into_iter().flatten() {
                 condition.as_object_mut().unwrap().remove("lastTransitionTime");

@@ -153,7 +153,7 @@ impl Judge {
         let finding = self
             .no_write_after_the_fence(entry)
             .or_else(|| self.one_writes_at_a_time(entry))
-            .or_else(|| Self::replicas_fit_a_count(entry))
+            .or_else(|| self.replicas_fit_a_count(entry))
             .or_else(|| self.requests_are_bounded(entry))
             .or_else(|| self.nothing_is_done_for_what_is_gone(entry))
             .or_else(|| self.a_status_is_written_over_what_was_seen(entry));
@@ -292,10 +292,12 @@ impl Judge {
             .then(|| ("one writes at a time", format!("{entry}; the Lease was written by {leads:?} last")))
     }
 
-    /// 1. A count that no server takes is not even sent.
-    fn replicas_fit_a_count(entry: &Entry) -> Finding {
+    /// 1. A count that no server takes is not even sent, but where an HPA has it as a bound that no server takes either.
+    fn replicas_fit_a_count(&self, entry: &Entry) -> Finding {
         let replicas = entry.replicas.filter(|_| entry.class == Class::ScalePut)?;
-        let fits = (0..=i64::from(i32::MAX)).contains(&replicas);
+        let is_bound = |rules: &Rules| replicas == rules.min || replicas == rules.max;
+        let asked_for = || self.recent(entry.hpa.unwrap_or(0), entry.sent).iter().any(is_bound);
+        let fits = (0..=i64::from(i32::MAX)).contains(&replicas) || asked_for();
         (!fits).then(|| ("replicas are within bounds", entry.to_string()))
     }
 
