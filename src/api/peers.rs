@@ -227,7 +227,6 @@ mod tests {
     use crate::api::client::ClientOptions;
     use crate::history::replica::link::Fingerprint;
 
-    #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
     fn here(server: &str, advertised: Option<&str>, bound: Option<&str>) -> Option<String> {
         let config = kube::Config::new(server.parse().unwrap());
         let clients = Clients::new(&config, &ClientOptions::default()).unwrap();

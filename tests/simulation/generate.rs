@@ -113,7 +113,7 @@ fn actions(scene: &Scene, seed: u64, quiet: Duration) -> Vec<Act> {
     let count = dice.between(2, 10 + scene.hpas.len() as u64);
     let mut actions = Vec::new();
     for _ in 0..count {
-        let at = time(&mut dice, SECOND * 5, quiet - SECOND);
+        let at = time(&mut dice, SECOND * 5, quiet.saturating_sub(SECOND));
         let hpa = dice.index(scene.hpas.len());
         let plan = &scene.hpas[hpa];
         let metric = dice.index(plan.metrics.len());
@@ -174,8 +174,10 @@ fn faults(scene: &Scene, seed: u64, quiet: Duration, favoured: &[FaultKind]) -> 
         let kind = dice.pick(if favours { favoured } else { FaultKind::ALL });
         // Pairs strike at about the same time.
         let at = match faults.last() {
-            Some(last) if dice.percent(70) => time(&mut dice, last.at, last.until.min(quiet - SECOND)),
-            _ => time(&mut dice, SECOND, quiet - SECOND),
+            Some(last) if dice.percent(70) => {
+                time(&mut dice, last.at, last.until.min(quiet.saturating_sub(SECOND)))
+            }
+            _ => time(&mut dice, SECOND, quiet.saturating_sub(SECOND)),
         };
         let until = (at + length(kind, &mut dice)).min(quiet);
         let process = dice.percent(60).then(|| dice.index(scene.processes));

@@ -107,7 +107,7 @@ impl Entry {
         if matches!(subject.class, Class::ScalePut | Class::StatusPut)
             && let Ok(body) = serde_json::from_slice::<Value>(&exchange.body)
         {
-            entry.version = body["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
+            body["metadata"]["resourceVersion"].as_str().unwrap_or_default().clone_into(&mut entry.version);
             entry.replicas = body["spec"]["replicas"].as_i64();
             if subject.class == Class::ScalePut {
                 // A count of zero is left out.

@@ -51,7 +51,6 @@ impl Memory {
     }
 
     pub(crate) fn witness(
-        &self,
         run: &Arc<Run>,
         process: usize,
         life: u32,
@@ -93,7 +92,7 @@ impl Memory {
             status: &sync.hpa.status,
         };
         let decision = decide(&hpa, plan, sync.answers, &ideal.history, &self.settings, sync.at);
-        if state.syncs % 8 == 0
+        if state.syncs.is_multiple_of(8)
             && let Some(finding) = self.grows(&hpa, plan, sync, &ideal.history, &decision)
         {
             return Some(finding);

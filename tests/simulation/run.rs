@@ -213,7 +213,7 @@ impl Run {
         if let Answer::Whole(whole) = answer
             && matches!(entry.class, Class::ScaleGet | Class::StatusPut | Class::HpaGet)
         {
-            entry.shown = versions(&whole.body).next().unwrap_or_default().to_owned();
+            versions(&whole.body).next().unwrap_or_default().clone_into(&mut entry.shown);
         }
         let entry = entry.clone();
         drop(ledger);

@@ -62,7 +62,7 @@ impl Tally {
         for (number, times) in struck {
             *self.faults.entry(plan.faults[*number].kind).or_default() += times;
         }
-        for (one, _) in struck {
+        for one in struck.keys() {
             for (other, _) in struck.range(one + 1..) {
                 let (one, other) = (&plan.faults[*one], &plan.faults[*other]);
                 if one.at <= other.until && other.at <= one.until {

@@ -34,7 +34,8 @@ pub(crate) struct Way {
 /// What a planted bug remembers in one life of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Bug {
-    stopped_by: Option<Option<usize>>,
+    /// The HPA whose panic stopped all others, once there was one.
+    stopped_by: Vec<Option<usize>>,
     scales: BTreeMap<Option<usize>, Whole>,
 }
 
@@ -62,11 +63,11 @@ impl Way {
 
     /// One HPA stops all others.
     pub(crate) fn stopped_by(&self, hpa: Option<usize>) {
-        self.bug.lock().unwrap().stopped_by = Some(hpa);
+        self.bug.lock().unwrap().stopped_by = vec![hpa];
     }
 
     pub(crate) fn is_stopped(&self, hpa: Option<usize>) -> bool {
-        self.bug.lock().unwrap().stopped_by.is_some_and(|by| by != hpa)
+        self.bug.lock().unwrap().stopped_by.iter().any(|by| *by != hpa)
     }
 
     /// A Scale as it was when it was read first.
@@ -110,7 +111,7 @@ impl Way {
             (subject.class == Class::ScalePut).then(|| subject.hpa.and_then(|hpa| self.run.replicas(hpa)));
         let answer = server.answer(exchange).await;
         self.run.applied(number, before.flatten(), &answer);
-        let (answer, intact) = self.after(subject, answer).await;
+        let (answer, intact) = self.after(subject, answer);
         self.travel(draw + 1).await;
         self.run.answered(number, answer.code(), intact);
         if let (Answer::Whole(whole), Class::ListHpas) = (&answer, subject.class) {
@@ -175,7 +176,7 @@ impl Way {
     }
 
     /// What happens to an answer on its way back, and whether it is still what the server meant.
-    async fn after(&self, subject: Subject, answer: Answer) -> (Answer, bool) {
+    fn after(&self, subject: Subject, answer: Answer) -> (Answer, bool) {
         use FaultKind as K;
         if self.struck(&[K::CrashAfter], subject).is_some() {
             self.run.crash(self.process, self.life);
@@ -214,8 +215,16 @@ impl Way {
     /// A watch, piece by piece.
     fn watch(self: Arc<Self>, subject: Subject, number: u64, pieces: Pieces) -> Pieces {
         let changes = self.run.weather_changed.subscribe();
-        let lines =
-            Lines { way: self, subject, pieces, number, seen: 0, lines: VecDeque::new(), changes, end: None };
+        let lines = Lines {
+            way: self,
+            subject,
+            pieces,
+            number,
+            seen: 0,
+            waiting: VecDeque::new(),
+            changes,
+            end: None,
+        };
         Box::pin(futures::stream::unfold(lines, |mut lines| async move {
             let piece = lines.next().await?;
             if let (Ok(piece), Class::WatchHpas) = (&piece, lines.subject.class) {
@@ -239,7 +248,7 @@ fn mangle(strike: &Strike, whole: Whole) -> Answer {
             };
         }
         FaultKind::MetricsKind => {
-            body = serde_json::json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "x"}})
+            body = serde_json::json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "x"}});
         }
         FaultKind::MetricsEmpty => {
             if let Some(items) = items {
@@ -277,7 +286,7 @@ struct Lines {
     pieces: Pieces,
     number: u64,
     seen: u64,
-    lines: VecDeque<Bytes>,
+    waiting: VecDeque<Bytes>,
     changes: watch::Receiver<u64>,
     /// What is lost from now on, and then the connection breaks, or ends with a 410.
     end: Option<(FaultKind, Instant)>,
@@ -303,7 +312,7 @@ impl Lines {
                 }
                 self.end = None;
                 self.pieces = Box::pin(futures::stream::empty());
-                self.lines.clear();
+                self.waiting.clear();
                 return Some(Ok(gone()));
             }
             if let Some(strike) = way.struck(&[K::WatchSilent, K::Partition], self.subject) {
@@ -320,18 +329,18 @@ impl Lines {
             }
             if way.struck(&[K::WatchGone], self.subject).is_some() {
                 self.pieces = Box::pin(futures::stream::empty());
-                self.lines.clear();
+                self.waiting.clear();
                 return Some(Ok(gone()));
             }
-            if !self.lines.is_empty() && way.run.is_fair() {
-                let lines: Vec<_> = self.lines.drain(..).collect();
+            if !self.waiting.is_empty() && way.run.is_fair() {
+                let lines: Vec<_> = self.waiting.drain(..).collect();
                 return Some(Ok(if let [line] = lines.as_slice() {
                     line.clone()
                 } else {
                     lines.concat().into()
                 }));
             }
-            if let Some(line) = self.lines.pop_front() {
+            if let Some(line) = self.waiting.pop_front() {
                 match way.struck(
                     &[K::WatchCut, K::WatchHole, K::WatchTwice, K::WatchReorder, K::WatchLate],
                     self.subject,
@@ -344,7 +353,7 @@ impl Lines {
                             return Some(Ok(line));
                         }
                         K::WatchReorder => {
-                            let Some(other) = self.lines.pop_front() else {
+                            let Some(other) = self.waiting.pop_front() else {
                                 return Some(Ok(line));
                             };
                             let differ =
@@ -373,7 +382,7 @@ impl Lines {
                     way.travel(self.number.wrapping_mul(7919).wrapping_add(self.seen)).await;
                     let mut rest = piece;
                     while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-                        self.lines.push_back(rest.split_to(end + 1));
+                        self.waiting.push_back(rest.split_to(end + 1));
                     }
                 }
             }

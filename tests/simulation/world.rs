@@ -131,7 +131,7 @@ async fn each_second(run: &Arc<Run>, processes: &mut [Process]) {
         }
     }
     for process in processes.iter_mut() {
-        if run.plant == Some(Plant::Forgetful) && now.as_secs() % 120 == 0 {
+        if run.plant == Some(Plant::Forgetful) && now.as_secs().is_multiple_of(120) {
             process.clock.jump(SignedDuration::from_hours(1));
         }
         let panicked = process.look(run, SECOND).await;
@@ -145,7 +145,7 @@ async fn each_second(run: &Arc<Run>, processes: &mut [Process]) {
         (judge.second(now), judge.forgotten(now))
     };
     run.report(violation);
-    if now.as_secs() % 15 == 0 && !gone.is_empty() {
+    if now.as_secs().is_multiple_of(15) && !gone.is_empty() {
         run.report(nothing_is_counted_for_what_is_gone(&gone, processes));
     }
 }

@@ -26,7 +26,7 @@ const PERIOD: Duration = Duration::from_secs(15);
 /// How late a sync may be that nothing stands in the way of.
 const LATE: Duration = Duration::from_secs(2);
 /// How long a fault, a start or a fail-over may keep syncs from being on time once it is over.
-const AFTERMATH: Duration = Duration::from_secs(60);
+const AFTERMATH: Duration = Duration::from_mins(1);
 /// The longest period of a policy, with some room.
 const LONGEST: Duration = Duration::from_secs(400);
 

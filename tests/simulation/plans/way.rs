@@ -14,9 +14,9 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::network::Network;
 use super::plant::{self, Plant};
 use super::world::{HPAS, World};
+use crate::network::Network;
 
 /// What goes wrong in a plan: one thing, at one place. Places are counted over all processes of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
