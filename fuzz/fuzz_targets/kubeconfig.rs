@@ -1,4 +1,5 @@
-//! Kubeconfig files: any text is a configuration or an error of one line that tells no secret of the file, soon.
+//! Kubeconfig files: any text is a configuration or an error of one line that tells no secret of the file. How long it
+//! takes and how much memory is bounded by `.ci/fuzz`.
 
 #![no_main]
 
@@ -6,22 +7,16 @@ mod plant;
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
 
 use concertina::api::kubeconfig::{self, KubeconfigError};
 use kube::config::Kubeconfig;
 use libfuzzer_sys::fuzz_target;
 use secrecy::ExposeSecret;
 
-/// Far more than the largest input takes.
-const SOON: Duration = Duration::from_secs(5);
-
 fuzz_target!(|input: &[u8]| {
     let path = file();
     std::fs::write(path, input).expect("a file in memory");
-    let begin = Instant::now();
     let read = kubeconfig::load(Some(path), None);
-    assert!(begin.elapsed() < SOON, "{:?} for {} bytes", begin.elapsed(), input.len());
     match read {
         Ok(config) => {
             assert!(matches!(config.cluster_url.scheme_str(), Some("http" | "https")));
