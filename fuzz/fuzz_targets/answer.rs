@@ -12,6 +12,7 @@ use concertina::api::error::ApiError;
 use concertina::api::fuzzing;
 use http::StatusCode;
 use libfuzzer_sys::fuzz_target;
+use serde::de::IgnoredAny;
 
 fuzz_target!(|input: &[u8]| {
     let Some(([high, low, write, kind], body)) = input.split_first_chunk() else { return };
@@ -32,7 +33,7 @@ fuzz_target!(|input: &[u8]| {
         assert_eq!(*retry_after, wait);
     }
     // What is no Status of a failure says nothing about the code.
-    if content_type.starts_with("text/") || serde_json::from_slice::<serde_json::Value>(body).is_err() {
+    if content_type.starts_with("text/") || serde_json::from_slice::<IgnoredAny>(body).is_err() {
         assert_eq!(*told, number);
         assert!(text.len() <= 20_000, "{} bytes", text.len());
     }
