@@ -26,7 +26,8 @@ const ROUND: Duration = Duration::from_secs(1);
 /// `--horizontal-pod-autoscaler-sync-period`.
 const PERIOD: Duration = Duration::from_secs(1);
 const WARM_UP: Duration = Duration::from_mins(3);
-const RUN: Duration = Duration::from_mins(10);
+/// From then to the end: ten minutes in all.
+const MEASURED: Duration = Duration::from_mins(7);
 /// The goal.
 const ALLOWED_PERCENT: f64 = 1.0;
 
@@ -83,11 +84,13 @@ async fn ten_minutes_over_tcp_take_no_more_and_more_memory() {
     let stop = CancellationToken::new();
     let (counted, stopped) = (telemetry.clone(), stop.clone());
     let running =
-        tokio::spawn(async move { run_with(&config, &clients, surroundings, counted, stopped).await });
+        tokio::spawn(
+            async move { Box::pin(run_with(&config, &clients, surroundings, counted, stopped)).await },
+        );
     sleep(WARM_UP).await;
     let before = highest(&telemetry).await;
     let syncs = value(&telemetry, "workqueue_work_duration_seconds_count");
-    sleep(RUN - WARM_UP - LOOK * 2).await;
+    sleep(MEASURED.saturating_sub(LOOK * 2)).await;
     let after = highest(&telemetry).await;
     let syncs = value(&telemetry, "workqueue_work_duration_seconds_count") - syncs;
     let grown = growth(before, after);
