@@ -159,8 +159,9 @@ async fn a_day_of_fail_overs_leaves_nothing_behind() {
         };
         let stop = CancellationToken::new();
         let stopped = stop.clone();
-        let running =
-            tokio::spawn(async move { run_with(&config, &clients, surroundings, telemetry, stopped).await });
+        let running = tokio::spawn(async move {
+            Box::pin(run_with(&config, &clients, surroundings, telemetry, stopped)).await
+        });
         (stop, running, cable.drop_guard())
     };
     let mut replicas = vec![start(&churn, 0), start(&churn, 1)];

@@ -134,6 +134,7 @@ fn no_death_and_no_event_lost_or_late_changes_where_a_scenario_ends() {
         None if asked.is_empty() => ("", EVERY),
         None => (asked.as_str(), 1),
     };
+    #[expect(clippy::disallowed_methods, reason = "how long the plans take is told in real time")]
     let began = std::time::Instant::now();
     let bases = bases(wanted);
     assert!(!bases.is_empty(), "no scenario begins with {wanted:?}");

@@ -209,7 +209,9 @@ async fn live(way: Arc<Way>, clock: &SharedClock, config: Config, stop: Cancella
     };
     let stopped = stop.clone();
     let running =
-        tokio::spawn(async move { run_with(&config, &clients, surroundings, telemetry, stopped).await });
+        tokio::spawn(
+            async move { Box::pin(run_with(&config, &clients, surroundings, telemetry, stopped)).await },
+        );
     tokio::select! {
         biased;
         () = way.dead.cancelled() => stop.cancel(),
