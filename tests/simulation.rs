@@ -13,8 +13,6 @@
 mod clock;
 #[path = "simulation/dice.rs"]
 mod dice;
-#[path = "simulation/gaps.rs"]
-mod gaps;
 #[path = "simulation/generate.rs"]
 mod generate;
 #[path = "simulation/growth.rs"]

@@ -111,7 +111,15 @@ fn sync(record: &Record, hpa: &HpaRecord, at: Timestamp, conclusion: &Conclusion
     let answers = Answers { metrics: Vec::new(), pods: &[] };
     let rescales = conclusion.action != Action::None;
     let outcome = if rescales { WriteOutcome::Done } else { WriteOutcome::NotNeeded };
-    record.concluded(&Concluded { hpa, at, answers: &answers, outcome: &outcome, conclusion });
+    record.concluded(&Concluded {
+        hpa,
+        at,
+        ended: at,
+        set: SignedDuration::ZERO,
+        answers: &answers,
+        outcome: &outcome,
+        conclusion,
+    });
 }
 
 fn hpa(index: usize) -> Result<HpaRecord, serde_json::Error> {

@@ -43,7 +43,8 @@ struct Inner {
 pub struct Moment {
     /// The time of day.
     pub at: Timestamp,
-    set: SignedDuration,
+    /// By how much the clock had been set before, in all.
+    pub set: SignedDuration,
 }
 
 #[derive(Debug, Default)]
@@ -136,8 +137,13 @@ impl Histories {
             tracing::warn!(%by, "the clock was set; what is remembered stays as old as it is");
             inner.anchor = Some((at, now));
             inner.set = inner.set.saturating_add(by);
-            for entry in inner.by_uid.values_mut() {
+            inner.by_change.clear();
+            for (uid, entry) in &mut inner.by_uid {
                 Arc::make_mut(&mut entry.history).shift(by);
+                // Whoever has a copy needs all of them again.
+                inner.last += 1;
+                entry.change = inner.last;
+                inner.by_change.insert(entry.change, Arc::clone(uid));
             }
         }
         Moment { at, set: inner.set }
@@ -381,9 +387,13 @@ mod tests {
         tokio::time::advance(Duration::from_secs(30)).await;
         let ahead = histories.moment(at("02:00") + SignedDuration::from_hours(5));
         assert_eq!(age(ahead), SignedDuration::from_mins(1));
+        // Who has a copy of it as it was gets it once more.
+        let copied = histories.revision();
+        let again = histories.moment(ahead.at - SignedDuration::from_hours(5));
+        assert_eq!(uids(&histories.changed_since(Some(copied), 9)), ["a"]);
         // What a clock is corrected by while it runs moves nothing.
         let kept = histories.get("a");
-        histories.moment(ahead.at + SignedDuration::from_millis(900));
+        histories.moment(again.at + SignedDuration::from_millis(900));
         assert_eq!(histories.get("a"), kept);
     }
 

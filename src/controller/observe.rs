@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use autoscaling::history::History;
 use autoscaling::{Answers, Conclusion, Plan, WriteOutcome};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::store::{HpaRecord, Key};
 
@@ -43,6 +43,10 @@ pub struct Concluded<'a> {
     pub hpa: &'a HpaRecord,
     /// When it was decided.
     pub at: Timestamp,
+    /// When it was concluded.
+    pub ended: Timestamp,
+    /// By how much the clock had been set until then, since the first sync of this process.
+    pub set: SignedDuration,
     /// What was read: metrics and pods.
     pub answers: &'a Answers<'a>,
     /// What became of the write.

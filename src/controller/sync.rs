@@ -76,14 +76,21 @@ impl Controller {
         }
         let outcome = self.rescale(key, &decision, target).await;
         // By the same setting of the clock as the decision.
-        let concluded_at = at.checked_add(decided.elapsed()).unwrap_or(at);
-        let mut conclusion = conclude(&hpa, decision, &outcome, &self.settings, concluded_at);
+        let ended = at.checked_add(decided.elapsed()).unwrap_or(at);
+        let mut conclusion = conclude(&hpa, decision, &outcome, &self.settings, ended);
         if let Some(before) = &before {
             before.remember(&record.spec, &mut conclusion.changes);
         }
         log(key, &conclusion, &outcome, at);
-        let concluded =
-            Concluded { hpa: &record, at, answers: &answers, outcome: &outcome, conclusion: &conclusion };
+        let concluded = Concluded {
+            hpa: &record,
+            at,
+            ended,
+            set: moment.set,
+            answers: &answers,
+            outcome: &outcome,
+            conclusion: &conclusion,
+        };
         for observer in &self.observers {
             observer.concluded(&concluded);
             observer.weighed(&concluded, &plan, &history);

@@ -124,6 +124,8 @@ impl Stage {
         self.record.concluded(&Concluded {
             hpa,
             at,
+            ended: at,
+            set: SignedDuration::ZERO,
             answers: &answers,
             outcome: &outcome,
             conclusion: &conclusion,

@@ -142,7 +142,7 @@ async fn a_status_write_whose_answer_was_lost_is_known_before_the_watch_tells() 
     let stage = stage();
     first_put(&stage, "status", FaultAction::CloseAfterApplying);
     let rig = Rig::with(stage, &guarded());
-    rig.cluster.faults().add(watches(FaultAction::WatchDelay(Duration::from_secs(3600))));
+    rig.cluster.faults().add(watches(FaultAction::WatchDelay(Duration::from_hours(1))));
     rig.external("queue", "70");
     rig.pass(16.0).await;
     assert_eq!(rig.count("update", "/web/status"), 2, "the next sync tells of its own");

@@ -218,7 +218,7 @@ async fn what_is_no_answer_or_has_no_end_is_given_up() {
 
 /// More than the largest answer, in chunks of 64 KiB.
 fn many_chunks(head: &[u8]) -> Vec<u8> {
-    let chunk = [head, &[b'x'; 0x10000][..], b"\r\n"].concat();
+    let chunk = [head, &vec![b'x'; 0x10000], b"\r\n"].concat();
     chunk.repeat(LARGEST / 0x10000 + 1)
 }
 

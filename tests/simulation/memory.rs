@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, Weak};
 use autoscaling::history::History;
 use autoscaling::settings::Settings;
 use autoscaling::{Conclusion, Decision, Hpa, Plan as SyncPlan, conclude, decide};
-use concertina::clock::SharedClock;
 use concertina::controller::{Concluded, Observer};
+use jiff::SignedDuration;
 
 use crate::growth::{Growth, count};
 use crate::judge::Finding;
@@ -33,6 +33,8 @@ struct Ideal {
     history: History,
     /// Process and life of the last sync.
     by: (usize, u32),
+    /// By how much its clock had been set then.
+    set: SignedDuration,
 }
 
 /// Tells the memory of the syncs of one life of a process.
@@ -40,7 +42,6 @@ struct Ideal {
 struct Witness {
     run: Weak<Run>,
     by: (usize, u32),
-    clock: SharedClock,
 }
 
 impl Memory {
@@ -50,13 +51,8 @@ impl Memory {
         Self { settings, state: Mutex::default() }
     }
 
-    pub(crate) fn witness(
-        run: &Arc<Run>,
-        process: usize,
-        life: u32,
-        clock: SharedClock,
-    ) -> Arc<dyn Observer> {
-        Arc::new(Witness { run: Arc::downgrade(run), by: (process, life), clock })
+    pub(crate) fn witness(run: &Arc<Run>, process: usize, life: u32) -> Arc<dyn Observer> {
+        Arc::new(Witness { run: Arc::downgrade(run), by: (process, life) })
     }
 
     pub(crate) fn syncs(&self) -> u64 {
@@ -74,16 +70,22 @@ impl Memory {
         let mut state = self.state.lock().unwrap();
         let state = &mut *state;
         state.syncs += 1;
-        let ideal = state
-            .histories
-            .entry(Arc::clone(&sync.hpa.uid))
-            .or_insert_with(|| Ideal { history: History::default(), by: witness.by });
+        let ideal = state.histories.entry(Arc::clone(&sync.hpa.uid)).or_insert_with(|| Ideal {
+            history: History::default(),
+            by: witness.by,
+            set: sync.set,
+        });
         if ideal.by != witness.by {
+            ideal.set = SignedDuration::ZERO;
             if !run.hands_over(ideal.by, sync.hpa) {
                 ideal.history = history.clone();
+                ideal.set = sync.set;
             }
             ideal.by = witness.by;
         }
+        // A clock that is set makes nothing older or younger.
+        ideal.history.shift(sync.set - ideal.set);
+        ideal.set = sync.set;
         let hpa = Hpa {
             namespace: &sync.hpa.key.namespace,
             name: &sync.hpa.key.name,
@@ -97,7 +99,7 @@ impl Memory {
         {
             return Some(finding);
         }
-        let again = conclude(&hpa, decision, sync.outcome, &self.settings, witness.clock.now());
+        let again = conclude(&hpa, decision, sync.outcome, &self.settings, sync.ended);
         ideal.history.commit(&again.changes);
         if told(sync.conclusion) == told(&again) {
             return None;

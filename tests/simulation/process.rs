@@ -70,7 +70,7 @@ impl Process {
         let clients = clients(run, way, &options);
         let tie = Tie { run: Arc::clone(run), process: self.number, link: run.network.join(&life.cut) };
         let clock: SharedClock = Arc::clone(&self.clock) as _;
-        let witness = crate::memory::Memory::witness(run, self.number, self.lives, Arc::clone(&clock));
+        let witness = crate::memory::Memory::witness(run, self.number, self.lives);
         let surroundings = Surroundings {
             link: Some(Arc::new(tie)),
             server: "http://embedded/".to_owned(),

@@ -17,8 +17,16 @@ pub(crate) struct Readings {
 #[derive(Debug, Default)]
 struct State {
     loads: BTreeMap<(usize, usize), Load>,
-    /// By HPA: the cluster's version that they are of, and the names of its running pods.
-    pods: BTreeMap<usize, (u64, Vec<String>)>,
+    /// By HPA: the cluster's version that they are of, and its running pods.
+    pods: BTreeMap<usize, (u64, Vec<Pod>)>,
+}
+
+/// A pod that runs.
+#[derive(Debug, Clone)]
+struct Pod {
+    name: String,
+    /// Only then it does any work.
+    is_ready: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -50,7 +58,7 @@ impl State {
         })
     }
 
-    fn pods(&mut self, cluster: &Cluster, hpa: usize) -> Vec<String> {
+    fn pods(&mut self, cluster: &Cluster, hpa: usize) -> Vec<Pod> {
         let version = cluster.resource_version();
         let (known, names) = self.pods.entry(hpa).or_default();
         if *known != version {
@@ -59,8 +67,15 @@ impl State {
             let runs = |pod: &&Value| {
                 pod["status"]["phase"] == "Running" && pod["metadata"]["deletionTimestamp"].is_null()
             };
-            let name = |pod: &Value| pod["metadata"]["name"].as_str().unwrap().to_owned();
-            *names = pods.iter().filter(runs).map(name).collect();
+            let pod = |pod: &Value| {
+                let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+                let mut ready = conditions.filter(|condition| condition["type"] == "Ready");
+                Pod {
+                    name: pod["metadata"]["name"].as_str().unwrap().to_owned(),
+                    is_ready: ready.any(|condition| condition["status"] == "True"),
+                }
+            };
+            *names = pods.iter().filter(runs).map(pod).collect();
             *known = version;
         }
         names.clone()
@@ -92,12 +107,15 @@ impl MetricsBackend for Readings {
             }
             (MetricsApi::Custom, [resource, object, metric]) => {
                 let Some((hpa, number)) = of_metric(metric) else { return MetricsReply::Absent };
-                let described =
-                    if resource == "pods" { state.pods(request.cluster, hpa) } else { vec![object.clone()] };
-                let (kind, shared) =
-                    if resource == "pods" { ("Pod", described.len()) } else { ("Service", 1) };
-                let items = described.iter().filter_map(|name| {
+                let (kind, described) = if resource == "pods" {
+                    ("Pod", state.pods(request.cluster, hpa))
+                } else {
+                    ("Service", vec![Pod { name: object.clone(), is_ready: true }])
+                };
+                let shared = described.iter().filter(|pod| pod.is_ready).count();
+                let items = described.iter().filter_map(|Pod { name, is_ready }| {
                     let value = state.value(hpa, number, 10_000, shared)?;
+                    let value = if *is_ready { value } else { "0".to_owned() };
                     let object =
                         json!({"kind": kind, "namespace": "shop", "name": name, "apiVersion": "v1"});
                     Some(if request.version == "v1beta1" {
@@ -112,8 +130,10 @@ impl MetricsBackend for Readings {
             (MetricsApi::Resource, [_]) => {
                 let Some(hpa) = of_selector(request.label_selector) else { return MetricsReply::Absent };
                 let pods = state.pods(request.cluster, hpa);
-                let cpu = state.value(hpa, 0, 50, pods.len()).unwrap_or_else(|| "0".to_owned());
-                let item = |name: &String| {
+                let ready = pods.iter().filter(|pod| pod.is_ready).count();
+                let busy = state.value(hpa, 0, 50, ready).unwrap_or_else(|| "0".to_owned());
+                let item = |Pod { name, is_ready }: &Pod| {
+                    let cpu = if *is_ready { busy.as_str() } else { "1m" };
                     json!({"metadata": {"namespace": "shop", "name": name}, "timestamp": now, "window": "15s",
                         "containers": [{"name": "app", "usage": {"cpu": cpu, "memory": "1Mi"}}]})
                 };

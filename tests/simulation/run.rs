@@ -188,7 +188,7 @@ impl Run {
         let recent = |entry: &Entry| {
             (entry.process, entry.life) == from
                 && entry.hpa == name
-                && entry.answered.unwrap_or(Duration::MAX).max(entry.sent) + LAST > end.at
+                && entry.answered.is_none_or(|at| at + LAST > end.at)
         };
         has_standby && is_fair && (end.in_order || !ledger.iter().rev().take(2_000).any(recent))
     }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::gaps;
-use crate::plan::{FaultKind, Kept, Plan};
+use crate::plan::{Kept, Plan};
 use crate::plants::Plant;
 use crate::run::Violation;
 use crate::world::{Outcome, play};
@@ -42,10 +41,6 @@ pub(crate) fn attempt(plan: &Arc<Plan>, kept: &Kept, plant: Option<Plant>) -> Tr
 
 /// 6. Once nothing goes wrong any more, all ends as if nothing ever had.
 fn ends_alike(plan: &Plan, outcome: &Outcome, fair: &Outcome) -> Option<Violation> {
-    let jumped = |number: &usize| plan.faults[*number].kind == FaultKind::ClockJump;
-    if !gaps::STANDS_JUMPS && outcome.struck.keys().any(jumped) {
-        return None;
-    }
     let (hpa, ended) = outcome.end.iter().find(|(hpa, ended)| fair.end.get(hpa) != Some(ended))?;
     let text = format!("h{hpa} ends as {ended}, without faults as {}", fair.end[hpa]);
     Some(Violation { at: plan.end, invariant: "ends as without faults", text })

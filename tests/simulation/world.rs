@@ -9,7 +9,6 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::gaps;
 use crate::judge::Finding;
 use crate::plan::{Act, Action, Fault, FaultKind, HpaPlan, Kept, Plan, Poison, Scene};
 use crate::plants::Plant;
@@ -183,7 +182,8 @@ fn begin(run: &Arc<Run>, processes: &mut [Process], number: usize, fault: &Fault
     run.judge.lock().unwrap().begins(fault, run.now());
     match fault.kind {
         FaultKind::Restart | FaultKind::CrashBefore | FaultKind::CrashAfter => {}
-        FaultKind::ClockJump if !gaps::STANDS_JUMPS => run.is_unfair_until(run.plan.end),
+        // From now on two clocks differ by what nobody can tell exactly.
+        FaultKind::ClockJump | FaultKind::ClockDrift => run.is_unfair_until(run.plan.end),
         _ => run.is_unfair_until(fault.until),
     }
     run.weather.lock().unwrap().begin(number, fault);
@@ -205,10 +205,10 @@ fn begin(run: &Arc<Run>, processes: &mut [Process], number: usize, fault: &Fault
             struck();
             processes[process].clock.drift(amount - 50_000);
         }
-        FaultKind::LeaseDeleted => {
-            if run.cluster.delete("coordination.k8s.io/leases", "kube-system", "concertina").is_ok() {
-                struck();
-            }
+        FaultKind::LeaseDeleted
+            if run.cluster.delete("coordination.k8s.io/leases", "kube-system", "concertina").is_ok() =>
+        {
+            struck();
         }
         FaultKind::LeaseStolen => {
             if let Some(mut lease) =

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use autoscaling::history::History;
+use jiff::SignedDuration;
 use tokio::time::Instant;
 
 use super::wire::Part;
@@ -33,6 +34,8 @@ pub(super) struct Copy {
     coming: Option<BTreeMap<Arc<str>, Kept>>,
     /// How far it goes.
     upto: Option<Revision>,
+    /// How far this process's clock is ahead of the leader's, if they differ.
+    ahead: SignedDuration,
     /// The term of the leader that said that nothing will follow.
     handed_over: Option<i32>,
 }
@@ -61,9 +64,10 @@ impl Copy {
         self.handed_over = None;
     }
 
-    /// Takes in what the leader of a term answered.
-    pub(super) fn take(&mut self, part: Part, term: i32) {
-        let Part { anew, more, last, upto, histories } = part;
+    /// Takes in what the leader of a term answered, whose clock differs by so much.
+    pub(super) fn take(&mut self, part: Part, term: i32, ahead: SignedDuration) {
+        let Part { anew, more, last, upto, histories, .. } = part;
+        self.ahead = ahead;
         if anew {
             self.coming = Some(BTreeMap::new());
         }
@@ -88,7 +92,7 @@ impl Copy {
 
     /// Gives the histories of the HPAs that this controller knows to it, which leads in this term now.
     pub(super) fn adopt(self, controller: &Controller, term: i32) -> Inheritance {
-        let Self { kept, coming, handed_over, .. } = self;
+        let Self { kept, coming, ahead, handed_over, .. } = self;
         // With each new holder the number of the term grows by one: nobody has led in between.
         let in_order = handed_over.is_some_and(|before| before.checked_add(1) == Some(term));
         let mut inheritance = if in_order { Inheritance::HandedOver } else { Inheritance::Nothing };
@@ -96,6 +100,11 @@ impl Copy {
         copied.extend(coming.into_iter().flatten());
         for uid in uids(controller) {
             let history = copied.remove(&uid).and_then(|kept| History::decode(&kept.bytes).ok());
+            // As old by this clock as by the leader's.
+            let history = history.map(|mut history| {
+                history.shift(ahead);
+                history
+            });
             match history {
                 Some(history) if in_order => controller.histories.seed(&uid, history),
                 Some(history) => {

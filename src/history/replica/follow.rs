@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -24,6 +25,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// After so many failures in a row it is told. The first may be the leader's end, or a new certificate.
 const TOLD: u32 = 2;
+/// Two clocks that differ by no more are taken for one.
+const IN_STEP: SignedDuration = SignedDuration::from_secs(1);
 /// How often it is looked for histories of HPAs that are gone.
 const SWEEP: Duration = Duration::from_secs(30);
 
@@ -183,7 +186,9 @@ impl Follower {
         let since = self.copy.upto().map_or_else(String::new, |upto| format!("&since={upto}"));
         let was_final = self.copy.is_final();
         let path = format!("{HISTORY}?wait={}ms&standby={standby}{since}", WAIT.as_millis());
+        let asked = self.parts.controller.clock.now();
         let answer = timeout(WAIT + WITHIN, self.parts.link.ask(&peer, &path)).await;
+        let answered = self.parts.controller.clock.now();
         let answer = answer.map_err(|_| PullError::TooLate(peer.address))??;
         let part = Part::read(&answer).map_err(|error| PullError::Answer { peer: peer.address, error })?;
         let pulled = match &part {
@@ -192,7 +197,8 @@ impl Follower {
             Part { last: true, .. } if !was_final => Pulled::Part,
             _ => Pulled::All,
         };
-        self.copy.take(part, leader.term);
+        let ahead = ahead(part.now, asked, answered);
+        self.copy.take(part, leader.term, ahead);
         self.parts.telemetry.history_pulled(Pull::Ok);
         if pulled == Pulled::All && !std::mem::replace(&mut self.told, true) {
             let histories = self.copy.len();
@@ -223,6 +229,13 @@ impl Follower {
             self.copy.sweep(&uids(&self.parts.controller), now);
         }
     }
+}
+
+/// How far this process's clock is ahead of that of a leader who had this time somewhere between question and answer.
+/// Nothing if they may be the same, as far as clocks that are kept in step ever are.
+fn ahead(leader: Timestamp, asked: Timestamp, answered: Timestamp) -> SignedDuration {
+    let (least, most) = (asked.duration_since(leader), answered.duration_since(leader));
+    if least <= IN_STEP && most >= -IN_STEP { SignedDuration::ZERO } else { most }
 }
 
 /// What came of a pull.

@@ -139,7 +139,7 @@ impl Source {
         Reply {
             status: StatusCode::OK,
             content_type: CONTENT_TYPE,
-            body: writer.finish(changed.upto, changed.more, last),
+            body: writer.finish(self.controller.clock.now(), changed.upto, changed.more, last),
         }
     }
 

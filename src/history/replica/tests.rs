@@ -9,7 +9,7 @@ use std::time::Duration;
 use autoscaling::history::{History, ScaleEvent};
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
@@ -42,6 +42,8 @@ struct Leaders {
     does: Mutex<VecDeque<Does>>,
     asked: Mutex<Vec<(Duration, String)>>,
     began: Option<Instant>,
+    /// How far their clock is behind the standby's.
+    behind: Mutex<SignedDuration>,
 }
 
 impl std::fmt::Debug for Leaders {
@@ -63,7 +65,14 @@ impl Link for Leaders {
         let mut does = self.does.lock().unwrap();
         let next = if does.len() > 1 { does.pop_front() } else { None };
         let result = match next.as_ref().unwrap_or(&does[0]) {
-            Does::Answers(bytes) => Some(Ok(bytes.clone().into())),
+            Does::Answers(prepared) => {
+                let mut bytes = prepared.clone();
+                let now = i64::try_from(at.as_nanos()).unwrap()
+                    - i64::try_from(self.behind.lock().unwrap().as_nanos()).unwrap();
+                // Behind the format, its version and the flags.
+                bytes[9..17].copy_from_slice(&now.to_be_bytes());
+                Some(Ok(bytes.into()))
+            }
             Does::Fails => {
                 Some(Err(LinkError::Unreachable { peer: peer.address, reason: "gone".to_owned() }))
             }
@@ -114,6 +123,7 @@ fn rig(does: impl IntoIterator<Item = Does>) -> Rig {
         does: Mutex::new(does.into_iter().collect()),
         asked: Mutex::default(),
         began: Some(Instant::now()),
+        behind: Mutex::default(),
     });
     let (standing, seen) = watch::channel(leads("a", 3));
     let follower = Follower::new(Parts {
@@ -160,7 +170,7 @@ fn answer(histories: &[(&str, i32)], change: u64, anew: bool, more: bool, last: 
     let histories = histories.iter().map(|(uid, change)| (Arc::from(*uid), Arc::new(history(*change))));
     let mut writer = Writer::new();
     writer.add(&Changed { anew, upto, more, histories: histories.collect() });
-    Does::Answers(writer.finish(upto, more, last))
+    Does::Answers(writer.finish(Timestamp::UNIX_EPOCH, upto, more, last))
 }
 
 impl Rig {
@@ -198,6 +208,20 @@ async fn a_standby_asks_for_everything_first_and_then_for_what_is_new() {
     assert_eq!(follower.adopt(4), Inheritance::CutOff);
     assert_eq!(controller.histories.get("known"), history(3).inherit());
     assert_eq!(controller.histories.len(), 1, "no HPA has the other UID");
+}
+
+#[tokio::test(start_paused = true)]
+async fn histories_of_a_leader_with_another_clock_are_as_old_as_there() {
+    for (hours, moved) in [(0, 0), (1, 3600), (-1, -3600)] {
+        let mut rig =
+            rig([answer(&[("known", 1)], 1, true, false, false), answer(&[], 1, false, false, false)]);
+        *rig.leaders.behind.lock().unwrap() = SignedDuration::from_hours(hours);
+        rig.follow(3.0).await;
+        let Rig { follower, controller, .. } = rig;
+        assert_eq!(follower.adopt(4), Inheritance::CutOff);
+        let at = controller.histories.get("known").scale_ups[0].at;
+        assert_eq!(at, Timestamp::from_second(moved).unwrap(), "{hours} hours behind");
+    }
 }
 
 #[tokio::test(start_paused = true)]

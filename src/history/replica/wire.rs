@@ -6,6 +6,7 @@
 //! |---|---|
 //! | 8 | `cchist`, 0, the version of the format |
 //! | 1 | flags: 1 the copy begins anew, 2 there is more to be asked for, 4 it is final: the leader syncs no more |
+//! | 8 | the time of day as the leader has it, in nanoseconds since 1970: the two clocks may differ |
 //! | 8 + 8 | the revision that the copy has with this: epoch and change |
 //! | 4 | how many histories follow |
 //! | 1 + n | for each: its UID |
@@ -14,6 +15,7 @@
 use std::sync::Arc;
 
 use autoscaling::history::{History, HistoryError};
+use jiff::Timestamp;
 
 use crate::controller::{Changed, Revision};
 
@@ -37,6 +39,8 @@ pub(super) struct Part {
     pub(super) more: bool,
     /// The leader syncs no more.
     pub(super) last: bool,
+    /// What time the leader had when it answered.
+    pub(super) now: Timestamp,
     /// How far the copy goes with it.
     pub(super) upto: Revision,
     /// Encoded histories, which can be read, by UID.
@@ -72,7 +76,7 @@ pub(super) struct Writer {
 
 /// Where the flags are, and the numbers behind them.
 const FLAGS: usize = MAGIC.len();
-const HEAD: usize = FLAGS + 1 + 8 + 8 + 4;
+const HEAD: usize = FLAGS + 1 + 8 + 8 + 8 + 4;
 
 impl Writer {
     /// An answer without histories.
@@ -103,13 +107,15 @@ impl Writer {
         }
     }
 
-    /// The whole, which brings a copy to this revision.
-    pub(super) fn finish(mut self, upto: Revision, more: bool, last: bool) -> Vec<u8> {
+    /// The whole, which brings a copy to this revision. `now`: when it is answered.
+    pub(super) fn finish(mut self, now: Timestamp, upto: Revision, more: bool, last: bool) -> Vec<u8> {
         let flag = |is: bool, flag: u8| if is { flag } else { 0 };
         let flags = [flag(self.anew, ANEW) | flag(more, MORE) | flag(last, FINAL)];
         let (epoch, change, count) =
             (upto.epoch.to_be_bytes(), upto.change.to_be_bytes(), self.count.to_be_bytes());
-        let head = flags.iter().chain(&epoch).chain(&change).chain(&count);
+        // Until the year 2262.
+        let now = i64::try_from(now.as_nanosecond()).unwrap_or(i64::MAX).to_be_bytes();
+        let head = flags.iter().chain(&now).chain(&epoch).chain(&change).chain(&count);
         for (place, byte) in self.bytes.iter_mut().skip(FLAGS).zip(head) {
             *place = *byte;
         }
@@ -123,6 +129,8 @@ impl Part {
         let rest = bytes.strip_prefix(&MAGIC).ok_or(PartError::Format)?;
         let mut rest = Reader(rest);
         let [flags] = rest.array()?;
+        let now = i64::from_be_bytes(rest.array()?);
+        let now = Timestamp::from_nanosecond(now.into()).map_err(|_| PartError::Format)?;
         let (epoch, change) = (u64::from_be_bytes(rest.array()?), u64::from_be_bytes(rest.array()?));
         let count = u32::from_be_bytes(rest.array()?);
         let mut histories = Vec::new();
@@ -141,7 +149,7 @@ impl Part {
         }
         let is = |flag| flags & flag != 0;
         let upto = Revision { epoch, change };
-        Ok(Self { anew: is(ANEW), more: is(MORE), last: is(FINAL), upto, histories })
+        Ok(Self { anew: is(ANEW), more: is(MORE), last: is(FINAL), now, upto, histories })
     }
 }
 
@@ -156,7 +164,7 @@ pub fn again(bytes: &[u8]) -> Result<Vec<u8>, String> {
     let histories = histories.collect::<Result<_, String>>()?;
     let mut writer = Writer::new();
     writer.add(&Changed { anew: part.anew, upto: part.upto, more: part.more, histories });
-    Ok(writer.finish(part.upto, part.more, part.last))
+    Ok(writer.finish(part.now, part.upto, part.more, part.last))
 }
 
 /// What is left to be read.
@@ -182,9 +190,10 @@ mod tests {
 
     use super::*;
 
+    const NOW: Timestamp = Timestamp::constant(1_893_456_000, 123_456_789);
+
     fn history(change: i32) -> History {
-        let at = "2030-01-01T00:00:00.123456789Z".parse().unwrap();
-        History { scale_ups: vec![ScaleEvent::new(at, change)], ..History::default() }
+        History { scale_ups: vec![ScaleEvent::new(NOW, change)], ..History::default() }
     }
 
     fn answer() -> Vec<u8> {
@@ -193,14 +202,14 @@ mod tests {
             [("one", 1), ("other", 2)].map(|(uid, change)| (Arc::from(uid), Arc::new(history(change))));
         let mut writer = Writer::new();
         writer.add(&Changed { anew: true, upto, more: false, histories: histories.into() });
-        writer.finish(upto, false, true)
+        writer.finish(NOW, upto, false, true)
     }
 
     #[test]
     fn an_answer_is_read_as_it_is_written() {
         let part = Part::read(&answer()).unwrap();
         assert_eq!((part.anew, part.more, part.last), (true, false, true));
-        assert_eq!(part.upto, Revision { epoch: u64::MAX, change: 9 });
+        assert_eq!((part.now, part.upto), (NOW, Revision { epoch: u64::MAX, change: 9 }));
         let read = part.histories.iter().map(|(uid, bytes)| (&**uid, History::decode(bytes).unwrap()));
         assert_eq!(read.collect::<Vec<_>>(), [("one", history(1)), ("other", history(2))]);
     }

@@ -11,7 +11,6 @@ use serde_json::Value;
 pub(crate) use self::rules::{Rescale, Rules};
 use self::standing::Standing;
 use self::watched::Watched;
-use crate::gaps;
 use crate::ledger::Entry;
 use crate::plan::{Class, Fault, FaultKind, Plan};
 use crate::run::Violation;
@@ -43,6 +42,8 @@ pub(crate) struct Judge {
     views_late_until: Duration,
     /// Until when rates are not judged: two lead at once, or clocks are wrong.
     rates_doubtful_until: Duration,
+    /// What one process wrote down is old or yet to come by the clock of the next.
+    clocks_differ: bool,
     /// Until when every sync may be late.
     disturbed_until: Duration,
     /// When nothing goes wrong any more.
@@ -66,6 +67,7 @@ impl Judge {
             has_election: scene.election,
             views_late_until: Duration::ZERO,
             rates_doubtful_until: Duration::ZERO,
+            clocks_differ: false,
             disturbed_until: AFTERMATH,
             violations: Vec::new(),
         }
@@ -81,6 +83,9 @@ impl Judge {
 
     /// A process ends, in whatever way.
     pub(crate) fn ended(&mut self, now: Duration) {
+        if self.clocks_differ {
+            self.rates_doubtful_until = self.rates_doubtful_until.max(now + LONGEST);
+        }
         self.disturbed_until = self.disturbed_until.max(now + AFTERMATH);
     }
 
@@ -93,8 +98,11 @@ impl Judge {
         use FaultKind as K;
         let late = |until: &mut Duration, by: Duration| *until = (*until).max(fault.until.max(now) + by);
         match fault.kind {
-            K::ClockDrift => late(&mut self.rates_doubtful_until, LONGEST),
-            K::ClockJump if !gaps::STANDS_JUMPS => late(&mut self.rates_doubtful_until, Duration::MAX / 4),
+            K::ClockDrift => {
+                self.clocks_differ = true;
+                late(&mut self.rates_doubtful_until, LONGEST);
+            }
+            K::ClockJump => self.clocks_differ = true,
             K::LeaseDeleted | K::LeaseStolen => {
                 late(&mut self.rates_doubtful_until, LONGEST);
                 late(&mut self.leaders_doubtful_until, RENEW_DEADLINE + PERIOD);
@@ -184,9 +192,6 @@ impl Judge {
 
     /// An answer reached its process.
     pub(crate) fn answered(&mut self, entry: &Entry) {
-        if let (Class::ScalePut, Some(hpa), true) = (entry.class, entry.hpa, entry.is_done()) {
-            self.hpas[hpa].is_known(entry);
-        }
         if let Some(standing) = self.standing(entry) {
             standing.answered(entry);
         }
@@ -253,7 +258,7 @@ impl Judge {
         if now < self.rates_doubtful_until || self.standing(entry)?.scales[hpa].again {
             return None;
         }
-        let rescales = self.hpas[hpa].counted((entry.process, entry.life));
+        let rescales = self.hpas[hpa].counted().to_vec();
         let recent = self.recent(hpa, now);
         let allowed = |rules: &Rules| {
             let limit = rules.limit(from, to, &rescales, now);

@@ -14,6 +14,8 @@ pub(crate) struct Rules {
     pub(crate) behavior: Option<[Pace; 2]>,
     /// How many different questions its metrics are.
     pub(crate) queries: usize,
+    /// How many metrics it has, each of which may be told of in an event.
+    pub(crate) metrics: usize,
     /// Whether its target can be looked for at all.
     pub(crate) has_target: bool,
 }
@@ -37,9 +39,6 @@ struct Policy {
 pub(crate) struct Rescale {
     pub(crate) at: Duration,
     pub(crate) change: i64,
-    /// Whether the process was told that it was done.
-    pub(crate) known: bool,
-    pub(crate) by: (usize, u32),
 }
 
 /// What a rescale may have been remembered late by.
@@ -65,6 +64,7 @@ impl Rules {
             max: spec["maxReplicas"].as_i64().unwrap_or(0),
             behavior,
             queries: queries.len(),
+            metrics: metrics.len(),
             has_target: spec["scaleTargetRef"]["apiVersion"] == "apps/v1",
         }
     }
@@ -157,7 +157,7 @@ mod tests {
     }
 
     fn rescale(second: u64, change: i64) -> Rescale {
-        Rescale { at: Duration::from_secs(second), change, known: true, by: (0, 1) }
+        Rescale { at: Duration::from_secs(second), change }
     }
 
     #[test]

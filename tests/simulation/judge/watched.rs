@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use super::{PERIOD, Rescale, Rules};
-use crate::gaps;
 use crate::ledger::Entry;
+
+/// The most events that are told of one object at once.
+const EVENTS: usize = 30;
 
 /// An HPA and its target.
 #[derive(Debug, Default)]
@@ -51,7 +53,7 @@ impl Watched {
 
     /// The most requests that one period of it takes, without repetitions.
     pub(super) fn requests(&self) -> usize {
-        self.now().map_or(0, |rules| 5 + rules.queries)
+        self.now().map_or(0, |rules| 5 + rules.queries + rules.metrics.min(EVENTS))
     }
 
     pub(super) fn rescaled(&mut self, entry: &Entry, now: Duration) {
@@ -59,23 +61,12 @@ impl Watched {
         let Some(rules) = self.now().cloned() else { return };
         rules.forget(&mut self.rescales, now);
         if rules.behavior.is_some() {
-            let by = (entry.process, entry.life);
-            self.rescales.push(Rescale { at: now, change: to - from, known: false, by });
+            self.rescales.push(Rescale { at: now, change: to - from });
         }
     }
 
-    /// The process was told that its rescale was done.
-    pub(super) fn is_known(&mut self, entry: &Entry) {
-        for rescale in &mut self.rescales {
-            rescale.known |= Some(rescale.at) == entry.applied && rescale.by == (entry.process, entry.life);
-        }
-    }
-
-    /// The rescales that have to be counted by a life of a process.
-    pub(super) fn counted(&self, by: (usize, u32)) -> Vec<Rescale> {
-        let counts = |rescale: &&Rescale| {
-            (gaps::SURVIVES_RESTARTS || rescale.by == by) && (gaps::READS_BACK || rescale.known)
-        };
-        self.rescales.iter().filter(counts).copied().collect()
+    /// The rescales that have to be counted, whoever made them.
+    pub(super) fn counted(&self) -> &[Rescale] {
+        &self.rescales
     }
 }

@@ -126,7 +126,6 @@ fn every_scenario_comes_to_rest_and_breaks_no_rule() {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "how long the plans take is real time")]
 fn no_death_and_no_event_lost_or_late_changes_where_a_scenario_ends() {
     let asked = std::env::var("CONCERTINA_PLANS").unwrap_or_default();
     let (wanted, every) = match asked.strip_prefix("every/") {
