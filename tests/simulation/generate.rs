@@ -21,7 +21,7 @@ pub(crate) fn generate(seed: u64, favoured: &[FaultKind]) -> Plan {
     let faults = faults(&scene, seed, quiet, favoured);
     let closing = closing(&scene, seed, quiet);
     let longest = scene.hpas.iter().map(HpaPlan::longest).max().unwrap_or_default().max(scene.downscale);
-    let end = quiet + longest + PERIOD * 4 + SECOND * 45;
+    let end = quiet + SETTLED + longest + PERIOD * 4 + SECOND * 45;
     Plan { seed, scene, actions, faults, closing, quiet, end }
 }
 
@@ -251,6 +251,9 @@ fn amount(kind: FaultKind, dice: &mut Dice) -> u64 {
     }
 }
 
+/// After so long every sync knows what was done at the beginning of the quiet.
+const SETTLED: Duration = Duration::from_secs(20);
+
 /// Brings everything to a state that has one outcome only: specs as they were, targets there, and loads that are exactly
 /// what one count is there for. A little less, and a pod that is not ready yet makes the rules waver between two counts
 /// where nothing is tolerated.
@@ -258,28 +261,34 @@ fn closing(scene: &Scene, seed: u64, quiet: Duration) -> Vec<Act> {
     let mut dice = Dice::apart(seed, 5);
     let mut acts = Vec::new();
     for (hpa, plan) in scene.hpas.iter().enumerate() {
-        let mut act = |what| acts.push(Act { at: quiet, hpa, what });
+        let mut act = |what, later| acts.push(Act { at: quiet + later, hpa, what });
         let replicas = i64::try_from(dice.between(1, 8)).unwrap();
-        act(Action::CreateTarget { replicas });
-        act(Action::CreateHpa);
-        act(Action::Restore);
+        act(Action::CreateTarget { replicas }, Duration::ZERO);
+        act(Action::CreateHpa, Duration::ZERO);
+        act(Action::Restore, Duration::ZERO);
         // One pod more or fewer must be more than what is tolerated.
         let most_tolerated = if plan.tolerates_much() { 3 } else { 8 };
         let mut most = 0;
         for metric in 0..plan.metrics.len() {
             let wanted = dice.between(1, most_tolerated) * 10;
             most = most.max(wanted);
-            act(Action::Load { metric, wanted });
+            act(Action::Load { metric, wanted }, Duration::ZERO);
         }
         // So near that few steps are left.
         let (low, high) = (plan.min.unwrap_or(1), plan.max);
         let wanted = i64::try_from(most.div_ceil(10)).unwrap().clamp(low, high);
-        act(Action::Manual { replicas: (wanted + dice.pick(&[-1, 0, 1])).clamp(low, high) });
+        // What may never go down does not begin above. Later, when nobody decides by what was before.
+        let more = dice.pick(if plan.never_goes_down() { &[-1, 0] } else { &[-1, 0, 1] });
+        act(Action::Manual { replicas: (wanted + more).clamp(low, high) }, SETTLED);
     }
     acts
 }
 
 impl HpaPlan {
+    fn never_goes_down(&self) -> bool {
+        self.behavior.as_ref().is_some_and(|behavior| behavior["scaleDown"]["selectPolicy"] == "Disabled")
+    }
+
     /// Whether its own tolerance is larger than those of the flag.
     fn tolerates_much(&self) -> bool {
         let rules = self.behavior.iter().flat_map(|behavior| [&behavior["scaleUp"], &behavior["scaleDown"]]);

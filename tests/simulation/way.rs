@@ -93,6 +93,12 @@ impl Way {
         }
     }
 
+    /// Waits, until all is well again at the latest.
+    async fn delay(&self, strike: &Strike) {
+        let over = self.run.sleep_until(strike.until);
+        let _ = tokio::time::timeout(Duration::from_millis(strike.amount), over).await;
+    }
+
     /// The far side: the network and the API server.
     pub(crate) async fn far(self: Arc<Self>, exchange: Exchange, server: Server) -> Answer {
         let subject = Subject::of(&exchange);
@@ -135,7 +141,7 @@ impl Way {
             return Some(Answer::Broken);
         }
         if let Some(strike) = self.struck(&[K::Slow], subject) {
-            sleep(Duration::from_millis(strike.amount)).await;
+            self.delay(&strike).await;
         }
         if subject.class == Class::Metrics {
             match self.struck(&[K::MetricsDown, K::MetricsSlow], subject) {
@@ -148,7 +154,7 @@ impl Way {
                         _ => Answer::text(404, "404 page not found\n"),
                     });
                 }
-                Some(strike) => sleep(Duration::from_millis(strike.amount)).await,
+                Some(strike) => self.delay(&strike).await,
                 None => {}
             }
         }

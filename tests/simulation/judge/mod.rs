@@ -38,6 +38,7 @@ pub(crate) struct Judge {
     hpas: Vec<Watched>,
     processes: Vec<Standing>,
     has_election: bool,
+    has_checkpoint: bool,
     /// Until when views may be old.
     views_late_until: Duration,
     /// Until when rates are not judged: two lead at once, or clocks are wrong.
@@ -65,6 +66,7 @@ impl Judge {
             hpas: scene.hpas.iter().map(|_| Watched::default()).collect(),
             processes: (0..scene.processes).map(|_| Standing::new(0, scene.hpas.len())).collect(),
             has_election: scene.election,
+            has_checkpoint: scene.checkpoint,
             views_late_until: Duration::ZERO,
             rates_doubtful_until: Duration::ZERO,
             clocks_differ: false,
@@ -363,7 +365,8 @@ impl Judge {
         let needed: usize = self.hpas.iter().map(Watched::requests).sum();
         let standing = self.standing(entry)?;
         let made = standing.in_a_period(entry.sent, PERIOD);
-        let most = 60 + 2 * needed;
+        // With a checkpoint, two for each of its parts and once more after a failure.
+        let most = 60 + 2 * needed + if self.has_checkpoint { 40 } else { 0 };
         (made > most)
             .then(|| ("requests are bounded", format!("{made} requests in a period, the last one {entry}")))
     }

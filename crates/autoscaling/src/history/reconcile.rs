@@ -61,13 +61,8 @@ impl History {
             let desired = hpa.status.desired_replicas;
             let written = *hpa.status != Status::default();
             if written && replicas != desired && i64::from(replicas) != seen.expected {
-                if seen.newer {
-                    found.unknown = Some(now);
-                } else {
-                    let (direction, mut added) = scale_event(behavior, desired, replicas, now);
-                    added.entry.earliest = Some(Timestamp::MIN);
-                    found.scale_events.push((direction, added));
-                }
+                // The process before may have scaled on top of what a person did: neither way nor size can be told.
+                found.unknown = Some(now);
             }
         }
         Some(found)
@@ -106,15 +101,11 @@ impl History {
             .map(|event| (Direction::Up, event))
             .chain(self.scale_downs.iter().map(|event| (Direction::Down, event)))
             .chain(found.scale_events.iter().map(|(direction, added)| (*direction, &added.entry)));
-        let mut seen = Seen {
-            last: self.unknown_up.max(self.unknown_down),
-            newer: false,
-            expected: status.desired_replicas.into(),
-        };
+        let mut seen =
+            Seen { last: self.unknown_up.max(self.unknown_down), expected: status.desired_replicas.into() };
         for (direction, event) in remembered {
             seen.last = seen.last.max(Some(event.at));
             if status.last_scale_time.is_none_or(|last| whole_seconds(event.earliest()) > last) {
-                seen.newer = true;
                 seen.expected += match direction {
                     Direction::Up => i64::from(event.change),
                     Direction::Down => -i64::from(event.change),
@@ -130,9 +121,7 @@ impl History {
 struct Seen {
     /// When the last one was.
     last: Option<Timestamp>,
-    /// Whether one is newer than the last one that the status tells.
-    newer: bool,
-    /// The count after those that are newer.
+    /// The count after those that are newer than the last one that the status tells.
     expected: i64,
 }
 

@@ -102,15 +102,15 @@ fn a_history_taken_over_that_nothing_contradicts_is_just_taken() {
 }
 
 #[test]
-fn a_count_that_the_last_process_did_not_tell_counts_as_its_rescale() {
+fn a_count_that_the_last_process_did_not_tell_may_be_its_rescale_in_either_direction() {
     let mut run = taken_over();
     run.replicas = 6;
     run.done(9, at(100));
     assert_eq!(run.replicas, 6, "somebody added a pod just now");
-    let added = ScaleEvent { at: at(100), change: 1, earliest: Some(Timestamp::MIN) };
-    assert_eq!(run.history.scale_ups, [ScaleEvent::new(at(50), 1), added]);
+    assert_eq!(run.history.scale_ups, [ScaleEvent::new(at(50), 1)]);
+    assert_eq!((run.history.unknown_up, run.history.unknown_down), (Some(at(100)), Some(at(100))));
     run.done(1, at(115));
-    assert_eq!(run.replicas, 5, "it gives scaling down nothing back");
+    assert_eq!(run.replicas, 6, "a person may have added two, and the last process taken one away");
 }
 
 #[test]
