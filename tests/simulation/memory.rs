@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use autoscaling::history::History;
 use autoscaling::settings::Settings;
+use autoscaling::spec::{MetricSource, ResourceTarget, ValueTarget};
 use autoscaling::{Conclusion, Decision, Hpa, Plan as SyncPlan, conclude, decide};
 use concertina::controller::{Concluded, Observer};
 use jiff::SignedDuration;
@@ -95,6 +96,7 @@ impl Memory {
         };
         let decision = decide(&hpa, plan, sync.answers, &ideal.history, &self.settings, sync.at);
         if state.syncs.is_multiple_of(8)
+            && !hpa.spec.metrics.iter().any(wants_less_than_nothing)
             && let Some(finding) = self.grows(&hpa, plan, sync, &ideal.history, &decision)
         {
             return Some(finding);
@@ -128,6 +130,25 @@ impl Memory {
         let text = format!("{}: {before} replicas, with {fewer:?} load {:?}", sync.hpa.key, grown(fewer));
         Some(("more load asks for no fewer replicas", text))
     }
+}
+
+/// Whether the target is negative, which no server lets in: more of such a metric is less load.
+fn wants_less_than_nothing(metric: &MetricSource) -> bool {
+    let target = match metric {
+        MetricSource::Resource { target: ResourceTarget::AverageValue(target), .. }
+        | MetricSource::ContainerResource { target: ResourceTarget::AverageValue(target), .. }
+        | MetricSource::Pods { average: target, .. }
+        | MetricSource::Object {
+            target: ValueTarget::Value(target) | ValueTarget::AverageValue(target),
+            ..
+        }
+        | MetricSource::External {
+            target: ValueTarget::Value(target) | ValueTarget::AverageValue(target),
+            ..
+        } => target,
+        _ => return false,
+    };
+    target.nanos() < 0
 }
 
 /// What a conclusion tells.

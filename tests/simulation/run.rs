@@ -1,5 +1,6 @@
 //! What all parts of one run share.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -43,6 +44,8 @@ pub(crate) struct Run {
     lives: Mutex<Vec<Option<Life>>>,
     /// Lives that have ended.
     ends: Mutex<Vec<End>>,
+    /// When somebody else changed what is behind an HPA last.
+    touched: Mutex<BTreeMap<usize, Duration>>,
     /// Until when something stands in the way of handing over.
     unfair_until: Mutex<Duration>,
     pub(crate) network: Network,
@@ -108,6 +111,7 @@ impl Run {
             ledger: Mutex::default(),
             lives: Mutex::new(vec![None; processes]),
             ends: Mutex::default(),
+            touched: Mutex::default(),
             unfair_until: Mutex::default(),
             network: Network::default(),
             over: CancellationToken::new(),
@@ -170,8 +174,14 @@ impl Run {
         *unfair = (*unfair).max(until + COPIED);
     }
 
+    /// Somebody else has changed an HPA or its target.
+    pub(crate) fn touches(&self, hpa: usize) {
+        self.touched.lock().unwrap().insert(hpa, self.now());
+    }
+
     /// Whether everything that a life remembered of an HPA must have come to the next: another process stood by for long
-    /// enough, nothing stood in the way, and if it crashed, not within the last moment.
+    /// enough, nothing stood in the way, and if it crashed, not within the last moment, and the status told the
+    /// count that somebody else gave the target: who was it?
     pub(crate) fn hands_over(&self, from: (usize, u32), hpa: &HpaRecord) -> bool {
         let ends = self.ends.lock().unwrap();
         let Some(end) = ends.iter().find(|end| end.life == from) else { return false };
@@ -185,12 +195,16 @@ impl Run {
         let is_fair = *self.unfair_until.lock().unwrap() <= end.at;
         let name = hpa.key.name.strip_prefix('h').and_then(|number| number.parse().ok());
         let ledger = self.ledger.lock().unwrap();
-        let recent = |entry: &Entry| {
-            (entry.process, entry.life) == from
-                && entry.hpa == name
-                && entry.answered.is_none_or(|at| at + LAST > end.at)
+        let own = || {
+            let own = |entry: &&Entry| (entry.process, entry.life) == from && entry.hpa == name;
+            ledger.iter().rev().take(2_000).filter(own)
         };
-        has_standby && is_fair && (end.in_order || !ledger.iter().rev().take(2_000).any(recent))
+        let recent = |entry: &Entry| entry.answered.is_none_or(|at| at + LAST > end.at);
+        let touched = name.and_then(|hpa| self.touched.lock().unwrap().get(&hpa).copied());
+        let is_told = touched.is_none_or(|touched| {
+            own().any(|entry| entry.class == Class::StatusPut && entry.is_done() && entry.sent > touched)
+        });
+        has_standby && is_fair && (end.in_order || (is_told && !own().any(recent)))
     }
 
     // --- evidence

@@ -276,6 +276,9 @@ fn perform(run: &Arc<Run>, act: &Act) {
             }
         }
     }
+    if !matches!(act.what, Action::Load { .. } | Action::Odd { .. }) {
+        run.touches(number);
+    }
     let object = run.cluster.get(HPAS, "shop", &name);
     run.judge.lock().unwrap().seen(number, object.as_ref(), run.now());
 }

@@ -234,6 +234,8 @@ impl Checkpoint {
 
     /// Writes what has changed; with `ended` everything, with the mark.
     async fn save(&mut self, histories: &Histories, ended: bool) -> Result<(), ApiError> {
+        // Whatever became of the clock, what is written is as old as it was.
+        histories.moment(self.clock.now());
         let revision = histories.revision();
         if !ended && self.saved == Some(revision) {
             return Ok(());
