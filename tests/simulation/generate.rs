@@ -16,12 +16,12 @@ const PERIOD: Duration = Duration::from_secs(15);
 pub(crate) fn generate(seed: u64, favoured: &[FaultKind]) -> Plan {
     let scene = scene(seed);
     let mut dice = Dice::apart(seed, 2);
-    let quiet = SECOND * u32::try_from(dice.between(90, 240)).unwrap();
+    let quiet = SECOND * u32::try_from(dice.between(60, 180)).unwrap();
     let actions = actions(&scene, seed, quiet);
     let faults = faults(&scene, seed, quiet, favoured);
     let closing = closing(&scene, seed, quiet);
     let longest = scene.hpas.iter().map(HpaPlan::longest).max().unwrap_or_default().max(scene.downscale);
-    let end = quiet + SETTLED + longest + PERIOD * 4 + SECOND * 45;
+    let end = quiet + SETTLED + longest + PERIOD * 4;
     Plan { seed, scene, actions, faults, closing, quiet, end }
 }
 
@@ -36,7 +36,7 @@ fn scene(seed: u64) -> Scene {
         checkpoint: dice.percent(30),
         hpas: (0..count).map(|_| hpa(&mut dice, crowd)).collect(),
         tolerance: dice.pick(&[0.1, 0.1, 0.0]),
-        downscale: SECOND * dice.pick(&[0, 15, 30, 60, 90]),
+        downscale: SECOND * dice.pick(&[0, 15, 30, 60]),
         latency: dice.pick(&[0, 5, 20, 200]),
     }
 }
@@ -76,7 +76,7 @@ fn behavior(dice: &mut Dice) -> Value {
     let mut rules = |slow: bool| {
         let mut rules = json!({});
         if dice.percent(60) {
-            rules["stabilizationWindowSeconds"] = dice.pick(&[0, 0, 15, 30, 60, 90]).into();
+            rules["stabilizationWindowSeconds"] = dice.pick(&[0, 0, 15, 30, 45, 60]).into();
         }
         if dice.percent(60) {
             let count = dice.pick(&[1, 1, 2]);
@@ -85,7 +85,7 @@ fn behavior(dice: &mut Dice) -> Value {
                     let kind = dice.pick(&["Pods", "Pods", "Percent"]);
                     let value =
                         if kind == "Pods" { dice.between(1, 4) } else { dice.pick(&[10, 50, 100, 200]) };
-                    json!({"type": kind, "value": value, "periodSeconds": dice.pick(&[15, 30, 45, 60, 90])})
+                    json!({"type": kind, "value": value, "periodSeconds": dice.pick(&[15, 30, 45, 60])})
                 })
                 .collect();
             rules["policies"] = policies.into();
@@ -167,11 +167,13 @@ fn edit(dice: &mut Dice) -> Value {
 
 fn faults(scene: &Scene, seed: u64, quiet: Duration, favoured: &[FaultKind]) -> Vec<Fault> {
     let mut dice = Dice::apart(seed, 4);
-    let count = dice.pick(&[1, 2, 2, 2, 3, 3, 4, 6]);
+    let count: usize = dice.pick(&[1, 2, 2, 2, 3, 3, 4, 6]);
+    let pair = favoured.is_empty().then(|| pair(seed)).filter(|_| dice.percent(50));
     let mut faults: Vec<Fault> = Vec::new();
-    for _ in 0..count {
+    for number in 0..count {
         let favours = !favoured.is_empty() && dice.percent(60);
-        let kind = dice.pick(if favours { favoured } else { FaultKind::ALL });
+        let drawn = dice.pick(if favours { favoured } else { FaultKind::ALL });
+        let kind = pair.and_then(|pair| pair.get(number).copied()).unwrap_or(drawn);
         // Pairs strike at about the same time.
         let at = match faults.last() {
             Some(last) if dice.percent(70) => {
@@ -193,6 +195,16 @@ fn faults(scene: &Scene, seed: u64, quiet: Duration, favoured: &[FaultKind]) -> 
         });
     }
     faults
+}
+
+/// Two faults, another pair for each seed until all have come.
+fn pair(seed: u64) -> [FaultKind; 2] {
+    let kinds = FaultKind::ALL;
+    let pairs = kinds.len() * (kinds.len() + 1) / 2;
+    let pairs_before = |second: usize| second * (second + 1) / 2;
+    let number = seed as usize % pairs;
+    let second = (0..kinds.len()).rfind(|second| pairs_before(*second) <= number).unwrap_or(0);
+    [kinds[number - pairs_before(second)], kinds[second]]
 }
 
 fn length(kind: FaultKind, dice: &mut Dice) -> Duration {
@@ -302,7 +314,7 @@ impl HpaPlan {
             let policies = rules["policies"].as_array().into_iter().flatten();
             let periods = policies.filter_map(|policy| policy["periodSeconds"].as_u64());
             let window = rules["stabilizationWindowSeconds"].as_u64();
-            periods.map(|period| period * 2).chain(window).collect::<Vec<_>>()
+            periods.map(|period| period * 3).chain(window).collect::<Vec<_>>()
         });
         Duration::from_secs(seconds.max().unwrap_or(0))
     }

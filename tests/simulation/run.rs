@@ -176,7 +176,9 @@ impl Run {
 
     /// Somebody else has changed an HPA or its target.
     pub(crate) fn touches(&self, hpa: usize) {
-        self.touched.lock().unwrap().insert(hpa, self.now());
+        let now = self.now();
+        self.touched.lock().unwrap().insert(hpa, now);
+        self.judge.lock().unwrap().touched(hpa, now);
     }
 
     /// Whether everything that a life remembered of an HPA must have come to the next: another process stood by for long

@@ -90,8 +90,9 @@ impl Copy {
         }
     }
 
-    /// Gives the histories of the HPAs that this controller knows to it, which leads in this term now.
-    pub(super) fn adopt(self, controller: &Controller, term: i32) -> Inheritance {
+    /// Gives the histories of the HPAs that this controller knows to it, which leads in this term now. `set`: by how
+    /// much its clock has been set since it was compared with the leader's.
+    pub(super) fn adopt(self, controller: &Controller, term: i32, set: SignedDuration) -> Inheritance {
         let Self { kept, coming, ahead, handed_over, .. } = self;
         // With each new holder the number of the term grows by one: nobody has led in between.
         let in_order = handed_over.is_some_and(|before| before.checked_add(1) == Some(term));
@@ -102,7 +103,7 @@ impl Copy {
             let history = copied.remove(&uid).and_then(|kept| History::decode(&kept.bytes).ok());
             // As old by this clock as by the leader's.
             let history = history.map(|mut history| {
-                history.shift(ahead);
+                history.shift(ahead.saturating_add(set));
                 history
             });
             match history {

@@ -54,6 +54,8 @@ pub struct Follower {
     copy: Copy,
     /// Of whom the copy is.
     of: Option<Leader>,
+    /// What time it was by both clocks of this process when it was last compared with the leader's.
+    compared: Option<(Timestamp, Instant)>,
     /// When the copy was as new as the leader's histories.
     copied: Arc<Mutex<Option<Instant>>>,
     failures: u32,
@@ -94,6 +96,7 @@ impl Follower {
             parts,
             copy: Copy::default(),
             of: None,
+            compared: None,
             copied,
             failures: 0,
             told: false,
@@ -129,9 +132,14 @@ impl Follower {
 
     /// This replica leads in this term now: what was copied becomes its own.
     pub fn adopt(self, term: i32) -> Inheritance {
-        let Self { parts: Parts { controller, .. }, copy, copied, .. } = self;
+        let Self { parts: Parts { controller, .. }, copy, compared, copied, .. } = self;
         *copied.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        let inheritance = copy.adopt(&controller, term);
+        let set = compared.map_or(SignedDuration::ZERO, |(day, steady)| {
+            let passed = SignedDuration::try_from(steady.elapsed()).unwrap_or(SignedDuration::MAX);
+            let set = controller.clock.now().duration_since(day).saturating_sub(passed);
+            if set.abs() > IN_STEP { set } else { SignedDuration::ZERO }
+        });
+        let inheritance = copy.adopt(&controller, term, set);
         tracing::info!(
             ?inheritance,
             histories = controller.histories.len(),
@@ -197,6 +205,7 @@ impl Follower {
             Part { last: true, .. } if !was_final => Pulled::Part,
             _ => Pulled::All,
         };
+        self.compared = Some((answered, Instant::now()));
         let ahead = ahead(part.now, asked, answered);
         self.copy.take(part, leader.term, ahead);
         self.parts.telemetry.history_pulled(Pull::Ok);

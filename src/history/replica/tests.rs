@@ -21,7 +21,7 @@ use super::wire::Writer;
 use crate::api::client::{ClientOptions, Clients};
 use crate::app;
 use crate::cli::Config;
-use crate::clock::{SharedClock, VirtualClock};
+use crate::clock::{Clock, SharedClock, VirtualClock};
 use crate::controller::{Changed, Controller, Revision};
 use crate::election::{Holder, Standing};
 use crate::embedded::Cluster;
@@ -70,7 +70,9 @@ impl Link for Leaders {
                 let now = i64::try_from(at.as_nanos()).unwrap()
                     - i64::try_from(self.behind.lock().unwrap().as_nanos()).unwrap();
                 // Behind the format, its version and the flags.
-                bytes[9..17].copy_from_slice(&now.to_be_bytes());
+                if let Some(place) = bytes.get_mut(9..17) {
+                    place.copy_from_slice(&now.to_be_bytes());
+                }
                 Some(Ok(bytes.into()))
             }
             Does::Fails => {
@@ -87,9 +89,20 @@ impl Link for Leaders {
     }
 }
 
+/// A clock that can be set.
+#[derive(Debug)]
+struct OwnClock(VirtualClock, Mutex<SignedDuration>);
+
+impl Clock for OwnClock {
+    fn now(&self) -> Timestamp {
+        self.0.now() + *self.1.lock().unwrap()
+    }
+}
+
 /// A standby that knows the HPA `known`.
 struct Rig {
     leaders: Arc<Leaders>,
+    clock: Arc<OwnClock>,
     standing: watch::Sender<Standing>,
     controller: Arc<Controller>,
     telemetry: Metrics,
@@ -102,7 +115,8 @@ fn leads(identity: &str, term: i32) -> Standing {
 }
 
 fn rig(does: impl IntoIterator<Item = Does>) -> Rig {
-    let clock: SharedClock = Arc::new(VirtualClock::starting_at(Timestamp::UNIX_EPOCH));
+    let own = Arc::new(OwnClock(VirtualClock::starting_at(Timestamp::UNIX_EPOCH), Mutex::default()));
+    let clock: SharedClock = Arc::clone(&own) as _;
     let cluster = Cluster::new(Arc::clone(&clock));
     let clients = Clients::over(cluster.connector(), &ClientOptions::default()).unwrap();
     let telemetry = Metrics::new();
@@ -134,7 +148,7 @@ fn rig(does: impl IntoIterator<Item = Does>) -> Rig {
         telemetry: telemetry.clone(),
         lease: "concertina".into(),
     });
-    Rig { leaders, standing, controller, telemetry, follower }
+    Rig { leaders, clock: own, standing, controller, telemetry, follower }
 }
 
 fn known() -> HpaRecord {
@@ -222,6 +236,16 @@ async fn histories_of_a_leader_with_another_clock_are_as_old_as_there() {
         let at = controller.histories.get("known").scale_ups[0].at;
         assert_eq!(at, Timestamp::from_second(moved).unwrap(), "{hours} hours behind");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_is_set_after_the_last_copy_makes_it_no_older() {
+    let mut rig = rig([answer(&[("known", 1)], 1, true, false, false), answer(&[], 1, false, false, false)]);
+    rig.follow(3.0).await;
+    let Rig { follower, controller, clock, .. } = rig;
+    *clock.1.lock().unwrap() = SignedDuration::from_mins(5);
+    assert_eq!(follower.adopt(4), Inheritance::CutOff);
+    assert_eq!(controller.histories.get("known").scale_ups[0].at, Timestamp::from_second(300).unwrap());
 }
 
 #[tokio::test(start_paused = true)]

@@ -89,6 +89,17 @@ impl Judge {
             self.rates_doubtful_until = self.rates_doubtful_until.max(now + LONGEST);
         }
         self.disturbed_until = self.disturbed_until.max(now + AFTERMATH);
+        // Who scaled in between, a person or the process? Nothing in the cluster tells.
+        for hpa in &mut self.hpas {
+            if hpa.touched.is_some_and(|touched| touched + PERIOD * 2 > now) {
+                hpa.rates_doubtful_until = now + LONGEST;
+            }
+        }
+    }
+
+    /// Somebody else changes what an HPA scales.
+    pub(crate) fn touched(&mut self, hpa: usize, now: Duration) {
+        self.hpas[hpa].touched = Some(now);
     }
 
     /// The HPA as it is now.
@@ -184,7 +195,8 @@ impl Judge {
             .or_else(|| self.nothing_goes_down_while_a_metric_is_missing(entry, now))
             .or_else(|| self.rates_hold(entry, now));
         if let (Some(hpa), Class::ScalePut, true) = (entry.hpa, entry.class, entry.is_done()) {
-            self.hpas[hpa].rescaled(entry, now);
+            let again = self.standing(entry).is_some_and(|standing| standing.scales[hpa].again);
+            self.hpas[hpa].rescaled(entry, again, now);
         }
         if entry.class == Class::LeaseWrite && entry.is_done() {
             self.leads = Some((entry.process, entry.life));
@@ -257,7 +269,9 @@ impl Judge {
     fn rates_hold(&mut self, entry: &Entry, now: Duration) -> Finding {
         let (hpa, to) = rescale(entry)?;
         let from = entry.before?;
-        if now < self.rates_doubtful_until || self.standing(entry)?.scales[hpa].again {
+        if now < self.rates_doubtful_until.max(self.hpas[hpa].rates_doubtful_until)
+            || self.standing(entry)?.scales[hpa].again
+        {
             return None;
         }
         let rescales = self.hpas[hpa].counted().to_vec();

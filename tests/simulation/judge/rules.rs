@@ -39,6 +39,8 @@ struct Policy {
 pub(crate) struct Rescale {
     pub(crate) at: Duration,
     pub(crate) change: i64,
+    /// It came before what the policies of the next one reached back to.
+    pub(crate) may_be_forgotten: bool,
 }
 
 /// What a rescale may have been remembered late by.
@@ -79,10 +81,11 @@ impl Rules {
         (from > self.max && to == self.max) || (from < self.min && to == self.min)
     }
 
-    /// The longest period of a policy.
-    fn longest(&self) -> Duration {
-        let paces = self.behavior.iter().flatten();
-        paces.flat_map(|pace| &pace.policies).map(|policy| policy.period).max().unwrap_or_default()
+    /// The longest period of a policy in a direction.
+    fn longest(&self, up: bool) -> Duration {
+        let paces = self.behavior.as_ref().map(|behavior| &behavior[usize::from(!up)]);
+        let policies = paces.into_iter().flat_map(|pace| &pace.policies);
+        policies.map(|policy| policy.period).max().unwrap_or_default()
     }
 
     /// How far a count may go from `from` at `now`, after these rescales, in the direction of `to`.
@@ -102,10 +105,13 @@ impl Rules {
         if up { limit.max(from) } else { limit.min(from) }
     }
 
-    /// Rescales that no policy reaches back to any more.
-    pub(crate) fn forget(&self, rescales: &mut Vec<Rescale>, now: Duration) {
-        let longest = self.longest();
-        rescales.retain(|rescale| rescale.at + longest + LATE > now);
+    /// With a rescale, those of the same direction that no policy reaches back to may be forgotten: policies that are
+    /// longer later do not find them again.
+    pub(crate) fn forget(&self, rescales: &mut [Rescale], up: bool, now: Duration) {
+        let longest = self.longest(up);
+        for rescale in rescales.iter_mut().filter(|rescale| (rescale.change > 0) == up) {
+            rescale.may_be_forgotten |= rescale.at + longest <= now;
+        }
     }
 }
 
@@ -128,12 +134,15 @@ impl Policy {
     /// a rescale still counted when the decision was made, it counts as is kinder.
     fn limit(&self, up: bool, from: i64, rescales: &[Rescale], now: Duration) -> i64 {
         let within = |slack: Duration| move |rescale: &&Rescale| rescale.at + self.period + slack > now;
-        let sum = |slack, sign: i64| -> i64 {
-            rescales.iter().filter(within(slack)).map(|rescale| (rescale.change * sign).max(0)).sum()
+        let changes = |up: bool, slack| -> i64 {
+            let known = rescales
+                .iter()
+                .filter(within(slack))
+                .filter(|rescale| slack == LATE || !rescale.may_be_forgotten);
+            known.filter(|rescale| (rescale.change > 0) == up).map(|rescale| rescale.change).sum()
         };
-        let (same, other) = (Duration::ZERO, LATE);
-        let start =
-            if up { from - sum(same, 1) + sum(other, -1) } else { from - sum(other, 1) + sum(same, -1) };
+        let slack = |same: bool| if same { Duration::ZERO } else { LATE };
+        let start = from - changes(true, slack(up)) - changes(false, slack(!up));
         match (self.percent, up) {
             (false, true) => start + self.value as i64,
             (false, false) => start - self.value as i64,
@@ -157,7 +166,7 @@ mod tests {
     }
 
     fn rescale(second: u64, change: i64) -> Rescale {
-        Rescale { at: Duration::from_secs(second), change }
+        Rescale { at: Duration::from_secs(second), change, may_be_forgotten: false }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{PERIOD, Rescale, Rules};
+use super::{LONG_LAG, PERIOD, Rescale, Rules};
 use crate::ledger::Entry;
 
 /// The most events that are told of one object at once.
@@ -16,6 +16,10 @@ pub(super) struct Watched {
     rescales: Vec<Rescale>,
     /// When it was synced last.
     pub(super) synced: Duration,
+    /// When somebody else gave its target a count.
+    pub(super) touched: Option<Duration>,
+    /// Until when its rates are not judged.
+    pub(super) rates_doubtful_until: Duration,
     /// Until when its own syncs may be late.
     pub(super) disturbed_until: Duration,
 }
@@ -56,12 +60,16 @@ impl Watched {
         self.now().map_or(0, |rules| 5 + rules.queries + rules.metrics.min(EVENTS))
     }
 
-    pub(super) fn rescaled(&mut self, entry: &Entry, now: Duration) {
+    /// A rescale took place. Written `again` after a conflict, it is remembered as it was decided, on another count.
+    pub(super) fn rescaled(&mut self, entry: &Entry, again: bool, now: Duration) {
         let (Some(from), Some(to)) = (entry.before, entry.replicas) else { return };
         let Some(rules) = self.now().cloned() else { return };
-        rules.forget(&mut self.rescales, now);
+        // What the process saw of the HPA may be old.
+        for rules in self.since(now.saturating_sub(LONG_LAG)) {
+            rules.forget(&mut self.rescales, to > from, now);
+        }
         if rules.behavior.is_some() {
-            self.rescales.push(Rescale { at: now, change: to - from });
+            self.rescales.push(Rescale { at: now, change: to - from, may_be_forgotten: again });
         }
     }
 

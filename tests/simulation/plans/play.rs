@@ -123,7 +123,7 @@ fn healing(scenario: &Scenario, fault: Option<Fault>) -> Duration {
     };
     let period = Config::default().sync_period;
     // A new process that looks for another controller first writes later.
-    let looks = if scenario.takeover == TakeOver::Wait { 4 * period } else { Duration::ZERO };
+    let looks = if scenario.takeover == TakeOver::Wait { 6 * period } else { Duration::ZERO };
     gone + looks + 3 * period + Duration::from_secs(longest(scenario))
 }
 

@@ -59,7 +59,10 @@ impl History {
         let mut events = Vec::new();
         while let Some(newer) = rescale.filter(|newer| newer.latest() > reached) {
             let at = newer.latest().min(last);
-            rescale = before.next().copied().filter(|older| apart.neighbours(*older, newer));
+            // A status of the sync of the last rescale tells what it was changed from: somebody else may have been there.
+            let from = status.current_replicas;
+            let agrees = |older: &Rescaled| !events.is_empty() || from == older.to || from == newer.to;
+            rescale = before.next().copied().filter(|older| apart.neighbours(*older, newer) && agrees(older));
             let Some(older) = rescale.filter(|_| events.len() < SCALE_EVENTS) else {
                 history.unknown_rescale(Some(at));
                 break;

@@ -7,7 +7,8 @@ use crate::condition::whole_seconds;
 const APART: Duration = Duration::from_secs(15);
 
 fn scaled(second: i64, desired_replicas: i32) -> Status {
-    Status { last_scale_time: Some(at(second)), desired_replicas, ..Status::default() }
+    let current_replicas = desired_replicas;
+    Status { last_scale_time: Some(at(second)), current_replicas, desired_replicas, ..Status::default() }
 }
 
 fn rescaled(points: &[(i64, i32)]) -> Vec<Rescaled> {
@@ -51,6 +52,17 @@ fn rescales_one_sync_after_another_are_known_but_for_the_first() {
     assert_eq!(history.scale_ups, [ScaleEvent { at: end, change: 5, earliest: Some(at(45)) }]);
     assert_eq!(history.scale_downs, [ScaleEvent { at: at(32), change: 2, earliest: Some(at(30)) }]);
     assert_eq!(unknown(&history), Some(at(17)));
+}
+
+#[test]
+fn a_rescale_from_a_count_that_no_event_tells_is_of_unknown_size() {
+    let events = rescaled(&[(30, 4), (45, 9)]);
+    for (current_replicas, known) in [(4, true), (9, true), (12, false)] {
+        let status = Status { current_replicas, ..scaled(45, 9) };
+        let history = History::rebuilt(&status, &events, APART, at(100));
+        assert_eq!(history.scale_ups.len(), usize::from(known), "from {current_replicas}");
+        assert!(unknown(&history).is_some());
+    }
 }
 
 #[test]
