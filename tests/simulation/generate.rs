@@ -16,7 +16,7 @@ const PERIOD: Duration = Duration::from_secs(15);
 pub(crate) fn generate(seed: u64, favoured: &[FaultKind]) -> Plan {
     let scene = scene(seed);
     let mut dice = Dice::apart(seed, 2);
-    let quiet = SECOND * u32::try_from(dice.between(120, 330)).unwrap();
+    let quiet = SECOND * u32::try_from(dice.between(90, 240)).unwrap();
     let actions = actions(&scene, seed, quiet);
     let faults = faults(&scene, seed, quiet, favoured);
     let closing = closing(&scene, seed, quiet);
@@ -28,15 +28,15 @@ pub(crate) fn generate(seed: u64, favoured: &[FaultKind]) -> Plan {
 fn scene(seed: u64) -> Scene {
     let mut dice = Dice::apart(seed, 1);
     let processes = dice.pick(&[1, 1, 2, 2, 2, 3]);
-    let crowd = dice.percent(2);
-    let count = if crowd { 20 } else { usize::try_from(dice.between(1, 5)).unwrap() };
+    let crowd = dice.percent(1);
+    let count = if crowd { 20 } else { dice.pick(&[1, 1, 2, 2, 3, 4]) };
     Scene {
         processes,
         election: processes > 1 || dice.percent(50),
         checkpoint: dice.percent(30),
         hpas: (0..count).map(|_| hpa(&mut dice, crowd)).collect(),
         tolerance: dice.pick(&[0.1, 0.1, 0.0]),
-        downscale: SECOND * dice.pick(&[0, 30, 60, 120, 180]),
+        downscale: SECOND * dice.pick(&[0, 15, 30, 60, 90]),
         latency: dice.pick(&[0, 5, 20, 200]),
     }
 }
@@ -76,7 +76,7 @@ fn behavior(dice: &mut Dice) -> Value {
     let mut rules = |slow: bool| {
         let mut rules = json!({});
         if dice.percent(60) {
-            rules["stabilizationWindowSeconds"] = dice.pick(&[0, 0, 15, 30, 60, 120]).into();
+            rules["stabilizationWindowSeconds"] = dice.pick(&[0, 0, 15, 30, 60, 90]).into();
         }
         if dice.percent(60) {
             let count = dice.pick(&[1, 1, 2]);
@@ -85,7 +85,7 @@ fn behavior(dice: &mut Dice) -> Value {
                     let kind = dice.pick(&["Pods", "Pods", "Percent"]);
                     let value =
                         if kind == "Pods" { dice.between(1, 4) } else { dice.pick(&[10, 50, 100, 200]) };
-                    json!({"type": kind, "value": value, "periodSeconds": dice.pick(&[15, 30, 60, 90, 120])})
+                    json!({"type": kind, "value": value, "periodSeconds": dice.pick(&[15, 30, 45, 60, 90])})
                 })
                 .collect();
             rules["policies"] = policies.into();
@@ -167,7 +167,7 @@ fn edit(dice: &mut Dice) -> Value {
 
 fn faults(scene: &Scene, seed: u64, quiet: Duration, favoured: &[FaultKind]) -> Vec<Fault> {
     let mut dice = Dice::apart(seed, 4);
-    let count = dice.pick(&[0, 1, 2, 2, 2, 3, 4, 6]);
+    let count = dice.pick(&[1, 2, 2, 2, 3, 3, 4, 6]);
     let mut faults: Vec<Fault> = Vec::new();
     for _ in 0..count {
         let favours = !favoured.is_empty() && dice.percent(60);

@@ -51,8 +51,9 @@ impl State {
     fn value(&self, hpa: usize, metric: usize, each: u64, shared_by: usize) -> Option<String> {
         Some(match self.loads.get(&(hpa, metric))? {
             Load::Wanted(tenths) => {
-                let nanos = tenths * each * 100_000 / u64::try_from(shared_by.max(1)).unwrap();
-                format!("{nanos}n")
+                // Rounded down: the rules round up, and where nothing is tolerated that is a pod more.
+                let millis = tenths * each / 10 / u64::try_from(shared_by.max(1)).unwrap();
+                format!("{millis}m")
             }
             Load::Odd(text) => (*text).to_owned(),
         })
