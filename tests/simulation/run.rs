@@ -171,7 +171,8 @@ impl Run {
     }
 
     /// Whether everything that a life remembered of an HPA must have come to the next: another process stood by for long
-    /// enough, nothing stood in the way, and if it crashed, not within the last moment.
+    /// enough, nothing stood in the way, and if it crashed, not within the last moment. Or it was alone, ended in order and
+    /// kept a checkpoint, which this next life was the first to read.
     pub(crate) fn hands_over(&self, from: (usize, u32), hpa: &HpaRecord) -> bool {
         let ends = self.ends.lock().unwrap();
         let Some(end) = ends.iter().find(|end| end.life == from) else { return false };
@@ -190,7 +191,14 @@ impl Run {
                 && entry.hpa == name
                 && entry.answered.is_none_or(|at| at + LAST > end.at)
         };
-        has_standby && is_fair && (end.in_order || !ledger.iter().rev().take(2_000).any(recent))
+        let is_recent = || ledger.iter().rev().take(2_000).any(recent);
+        let scene = &self.plan.scene;
+        let is_checkpointed = scene.checkpoint && scene.processes == 1 && end.in_order;
+        let is_next = || ends.iter().all(|other| other.at <= end.at);
+        is_fair
+            && ((has_standby && (end.in_order || !is_recent()))
+                // A rescale of the last second may be one that the checkpoint lacks.
+                || (is_checkpointed && is_next() && !is_recent()))
     }
 
     // --- evidence

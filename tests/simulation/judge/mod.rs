@@ -38,6 +38,8 @@ pub(crate) struct Judge {
     hpas: Vec<Watched>,
     processes: Vec<Standing>,
     has_election: bool,
+    /// There are ConfigMaps to be read and written.
+    has_checkpoint: bool,
     /// Until when views may be old.
     views_late_until: Duration,
     /// Until when rates are not judged: two lead at once, or clocks are wrong.
@@ -65,6 +67,7 @@ impl Judge {
             hpas: scene.hpas.iter().map(|_| Watched::default()).collect(),
             processes: (0..scene.processes).map(|_| Standing::new(0, scene.hpas.len())).collect(),
             has_election: scene.election,
+            has_checkpoint: scene.checkpoint,
             views_late_until: Duration::ZERO,
             rates_doubtful_until: Duration::ZERO,
             clocks_differ: false,
@@ -361,9 +364,10 @@ impl Judge {
     /// 8. No process sends more requests in a period than its HPAs need, and a bounded number of repetitions.
     fn requests_are_bounded(&mut self, entry: &Entry) -> Finding {
         let needed: usize = self.hpas.iter().map(Watched::requests).sum();
+        let maps = if self.has_checkpoint { 10 } else { 0 };
         let standing = self.standing(entry)?;
         let made = standing.in_a_period(entry.sent, PERIOD);
-        let most = 60 + 2 * needed;
+        let most = 60 + maps + 2 * needed;
         (made > most)
             .then(|| ("requests are bounded", format!("{made} requests in a period, the last one {entry}")))
     }
