@@ -44,6 +44,8 @@ mod process;
 mod repeatable;
 #[path = "controller/replication.rs"]
 mod replication;
+#[path = "controller/sabotage.rs"]
+mod sabotage;
 #[path = "controller/server.rs"]
 mod server;
 #[path = "controller/shadow.rs"]

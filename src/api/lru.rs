@@ -48,6 +48,16 @@ impl<K: Ord + Clone, V> Lru<K, V> {
         self.entries.insert(key.clone(), (self.uses, value));
     }
 
+    /// Forgets `first` and the keys after it in their order, as long as they belong to it.
+    pub(in crate::api) fn remove_from(&mut self, first: &K, belongs: impl Fn(&K) -> bool) {
+        let keys = self.entries.range(first..).map(|(key, _)| key).take_while(|key| belongs(key));
+        for key in keys.cloned().collect::<Vec<_>>() {
+            if let Some((used, _)) = self.entries.remove(&key) {
+                self.by_use.remove(&used);
+            }
+        }
+    }
+
     /// Forgets everything.
     pub(in crate::api) fn clear(&mut self) {
         self.entries.clear();
@@ -55,7 +65,6 @@ impl<K: Ord + Clone, V> Lru<K, V> {
     }
 
     /// How many keys have a value.
-    #[cfg(test)]
     pub(in crate::api) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -80,5 +89,18 @@ mod tests {
         assert_eq!((lru.get(&"a"), lru.get(&"b"), lru.get(&"d")), (Some(&1), None, Some(&4)));
         lru.clear();
         assert_eq!((lru.len(), lru.by_use.len()), (0, 0));
+    }
+
+    #[test]
+    fn keys_in_a_row_are_forgotten_together_and_leave_nothing() {
+        let mut lru = Lru::new(6);
+        for key in ["a", "b1", "b2", "b3", "c", "b"] {
+            lru.insert(&key, key.len());
+        }
+        lru.remove_from(&"b1", |key| key.starts_with('b'));
+        assert_eq!((lru.len(), lru.by_use.len()), (3, 3));
+        assert_eq!((lru.get(&"a"), lru.get(&"b"), lru.get(&"b2")), (Some(&1), Some(&1), None));
+        lru.remove_from(&"d", |_| true);
+        assert_eq!(lru.len(), 3);
     }
 }

@@ -7,6 +7,7 @@ use std::collections::btree_map::Entry as Place;
 use std::fmt;
 use std::ops::Bound;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use autoscaling::history::{Added, Changes, Direction, History, ScaleEvent};
@@ -22,6 +23,8 @@ const SET: SignedDuration = SignedDuration::from_secs(1);
 pub struct Histories {
     /// Numbers of changes mean something within one process only.
     epoch: u64,
+    /// It was asked what was before this process led.
+    has_past: AtomicBool,
     inner: Mutex<Inner>,
 }
 
@@ -94,13 +97,23 @@ impl Histories {
 
     /// No history yet. `epoch`: a number that tells this process from all others.
     pub fn of_epoch(epoch: u64) -> Self {
-        Self { epoch, inner: Mutex::default() }
+        Self { epoch, ..Self::default() }
     }
 
     /// A copy of one HPA's history; empty if there is none.
     pub fn get(&self, uid: &str) -> History {
         let kept = self.lock().by_uid.get(uid).map(|entry| Arc::clone(&entry.history));
         kept.map(|history| History::clone(&history)).unwrap_or_default()
+    }
+
+    /// It is asked now what was before: of HPAs that come later, nobody will ask any more.
+    pub fn begin_past(&self) {
+        self.has_past.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether [`Self::begin_past`] was called.
+    pub fn has_past(&self) -> bool {
+        self.has_past.load(Ordering::Relaxed)
     }
 
     /// Puts what is known of an HPA's past in the place of what was remembered.

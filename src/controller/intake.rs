@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use autoscaling::history::History;
+
 use super::Controller;
 use crate::api::decode::{HpaObject, WireContainer, WirePod};
 use crate::api::watch::{Deleted, Sink};
@@ -38,6 +40,9 @@ impl Controller {
             for observer in &self.observers {
                 observer.seen(old, &new);
             }
+            if matches!(change, Change::New | Change::Recreated { .. }) {
+                self.take_past(&new);
+            }
         }
         match change {
             Change::New | Change::SpecChanged => self.queue.add(key),
@@ -53,6 +58,15 @@ impl Controller {
             Change::StatusOnly | Change::Unchanged => {}
         }
         self.telemetry.hpas(self.hpas.len());
+    }
+
+    /// An HPA that is seen for the first time when this process leads already, and yet was scaled before: a list may have
+    /// lacked it. By how much is not known, so its rates count as used up at that time. One that is created has no past.
+    fn take_past(&self, new: &HpaRecord) {
+        if self.histories.has_past() && new.spec.behavior.is_some() && new.status.last_scale_time.is_some() {
+            let history = History::rebuilt(&new.status, &[], self.period, self.clock.now());
+            self.histories.inherit(&new.uid, history);
+        }
     }
 }
 

@@ -140,8 +140,9 @@ impl Controller {
     }
 
     /// Drops what is remembered of an HPA that is gone, or was replaced by another of its name.
-    fn forget(&self, key: &Key, uid: &str) {
+    fn forget(&self, key: &Key, uid: &Arc<str>) {
         self.histories.forget(uid);
+        self.events.forget(&key.namespace, &key.name, uid);
         for observer in &self.observers {
             observer.forgotten(key, uid);
         }

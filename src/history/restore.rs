@@ -1,7 +1,8 @@
 //! What a leader knows of the past before its first sync: from the checkpoint if there is one, else from status and events.
 //!
 //! Only for HPAs that this process remembers nothing of but what its watch has shown. It takes a few seconds at most;
-//! what is not known by then counts to the safe side.
+//! what is not known by then counts to the safe side. So does the past of an HPA that is seen only later: it has what its
+//! status tells (`controller::HpaIntake`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -42,6 +43,7 @@ pub async fn restore(
     inheritance: Inheritance,
 ) -> Restored {
     let mut restored = Restored::default();
+    controller.histories.begin_past();
     let mut hpas: Vec<_> = controller.hpas.all().into_values().collect();
     hpas.retain(|hpa| {
         inheritance != Inheritance::HandedOver

@@ -256,6 +256,26 @@ async fn an_hpa_that_was_recreated_has_no_past_and_its_former_history_goes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_hpa_that_is_seen_only_while_this_replica_leads_keeps_its_rates_and_a_new_one_is_free() {
+    let stage = stage();
+    let process = Process::start(&stage, "first", plain());
+    stage.until("it leads", 5.0, |stage| stage.replicas("web") == 4).await;
+    stage.target("late", 4);
+    stage.target("new", 4);
+    let mut late = careful("late");
+    late["status"] =
+        json!({"lastScaleTime": "2029-12-31T23:59:00Z", "currentReplicas": 4, "desiredReplicas": 4});
+    stage.cluster.put_raw(late);
+    stage.create(careful("new"));
+    stage.until("the new one scales at once", 2.0, |stage| stage.replicas("new") == 6).await;
+    stage.until("the late one is synced too", 30.0, |stage| stage.syncs("late").len() > 1).await;
+    stage.pass(230.0 - stage.now().as_secs_f64()).await;
+    assert_eq!(stage.replicas("late"), 4, "five minutes are not over");
+    stage.until("it scales again", 30.0, |stage| stage.replicas("late") == 6).await;
+    process.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_mark_is_believed_once_and_not_if_somebody_scaled_since() {
     let stage = ended().await;
     // It goes before the first sync, so a crash right after that does not leave it.

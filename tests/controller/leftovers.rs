@@ -79,6 +79,7 @@ fn remembered(rig: &Rig) -> Vec<(&'static str, usize)> {
         ("decisions", record),
         ("waiting", controller.queue.waiting()),
         ("series", shown),
+        ("events", controller.events.remembered()),
     ]
 }
 

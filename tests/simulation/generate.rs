@@ -8,13 +8,19 @@ use crate::dice::Dice;
 use crate::plan::{
     Act, Action, Class, Fault, FaultKind, HpaPlan, MetricKind, MetricPlan, Plan, Poison, Scene,
 };
+use crate::plants::Plant;
 
 const SECOND: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_secs(15);
 
-/// The plan of a seed; these faults are drawn more often than others.
-pub(crate) fn generate(seed: u64, favoured: &[FaultKind]) -> Plan {
-    let scene = scene(seed);
+/// The plan of a seed; a planted bug gets the world and the faults under which it can show.
+pub(crate) fn generate(seed: u64, plant: Option<Plant>) -> Plan {
+    let mut scene = scene(seed);
+    let mut favoured: &[_] = &[];
+    if let Some(plant) = plant {
+        plant.sets(&mut scene);
+        favoured = plant.favours();
+    }
     let mut dice = Dice::apart(seed, 2);
     let quiet = SECOND * u32::try_from(dice.between(60, 180)).unwrap();
     let actions = actions(&scene, seed, quiet);

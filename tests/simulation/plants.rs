@@ -65,6 +65,14 @@ plants! {
     HistoryLost: "history-lost",
     /// A metrics answer that broke off counts as far as it came.
     HalfIsWhole: "half-is-whole",
+    /// Nothing of the checkpoint is written.
+    CheckpointUnwritten: "checkpoint-unwritten",
+    /// Each process writes the checkpoint once and never again.
+    CheckpointStale: "checkpoint-stale",
+    /// Nothing of the checkpoint is read.
+    CheckpointUnread: "checkpoint-unread",
+    /// Neither status nor events tell of a rescale.
+    PastHidden: "past-hidden",
 }
 
 impl Plant {
@@ -84,15 +92,55 @@ impl Plant {
             Self::WatchFromNow => &[K::WatchCut],
             Self::RequestStorm => &[K::Storm, K::Partition],
             Self::HalfIsWhole => &[K::MetricsCut],
-            Self::HistoryLost => &[K::Restart, K::CrashBefore, K::CrashAfter],
+            Self::HistoryLost | Self::PastHidden => &[K::Restart, K::CrashBefore, K::CrashAfter],
+            Self::CheckpointUnwritten | Self::CheckpointStale | Self::CheckpointUnread => &[K::Restart],
             _ => &[],
+        }
+    }
+
+    /// What must be in the world for it to show.
+    pub(crate) fn sets(self, scene: &mut Scene) {
+        match self {
+            Self::CheckpointUnwritten | Self::CheckpointStale | Self::CheckpointUnread => {
+                (scene.processes, scene.checkpoint) = (1, true);
+            }
+            Self::PastHidden => (scene.processes, scene.checkpoint) = (1, false),
+            _ => {}
         }
     }
 
     /// Does to a request what the bug would.
     pub(crate) async fn on_the_way(self, way: Arc<Way>, exchange: Exchange, server: Server) -> Answer {
         let subject = Subject::of(&exchange);
+        let is_checkpoint = exchange.path.contains("/configmaps");
         match (self, subject.class) {
+            (Self::CheckpointUnwritten, _) if is_checkpoint && exchange.verb != "get" => accepted(&exchange),
+            (Self::CheckpointStale, _) if is_checkpoint && exchange.verb != "get" => {
+                if way.has_written() {
+                    accepted(&exchange)
+                } else {
+                    way.far(exchange, server).await
+                }
+            }
+            (Self::CheckpointUnread, _) if is_checkpoint && exchange.verb == "get" => {
+                altered(way.far(exchange, server).await, |map| {
+                    map.as_object_mut().and_then(|map| map.remove("binaryData"));
+                })
+            }
+            (Self::PastHidden, _) if exchange.verb == "list" && exchange.path.ends_with("/events") => {
+                altered(way.far(exchange, server).await, |list| list["items"] = json!([]))
+            }
+            (Self::PastHidden, Class::ListHpas | Class::HpaGet) => {
+                altered(way.far(exchange, server).await, hide_rescales)
+            }
+            (Self::PastHidden, Class::WatchHpas) => {
+                let hidden = |line: Bytes| {
+                    let Ok(mut event) = serde_json::from_slice::<Value>(&line) else { return Some(line) };
+                    hide_rescales(&mut event["object"]);
+                    Some(format!("{event}\n").into())
+                };
+                lines(way.far(exchange, server).await, hidden, false)
+            }
             (Self::BlindRetry, Class::ScalePut) => {
                 let first = Arc::clone(&way).far(exchange.clone(), server.clone()).await;
                 if !matches!(first, Answer::Broken) {
@@ -157,13 +205,11 @@ impl Plant {
                 way.far(over, server).await
             }
             (Self::NoRelist, Class::WatchHpas | Class::WatchPods) => {
-                lines(way.far(exchange, server).await, |line| !line.starts_with(b"{\"type\":\"ERROR\""), true)
+                lines(way.far(exchange, server).await, |line| without("ERROR", line), true)
             }
-            (Self::DeletedGoesOn, Class::WatchHpas) => lines(
-                way.far(exchange, server).await,
-                |line| !line.starts_with(b"{\"type\":\"DELETED\""),
-                false,
-            ),
+            (Self::DeletedGoesOn, Class::WatchHpas) => {
+                lines(way.far(exchange, server).await, |line| without("DELETED", line), false)
+            }
             (Self::WatchFromNow, Class::WatchHpas | Class::WatchPods)
                 if !exchange.query.contains("sendInitialEvents") =>
             {
@@ -258,8 +304,41 @@ fn with_body(exchange: Exchange, change: impl FnOnce(&mut Value)) -> Exchange {
     Exchange { body: body.to_string().into(), ..exchange }
 }
 
-/// A watch of which only some lines come; where one is left out, silence may follow.
-fn lines(answer: Answer, keep: fn(&[u8]) -> bool, then_silent: bool) -> Answer {
+/// A write that is answered and not done.
+fn accepted(exchange: &Exchange) -> Answer {
+    let mut object: Value = serde_json::from_slice(&exchange.body).unwrap_or_default();
+    object["metadata"]["resourceVersion"] = "1".into();
+    Answer::json(200, object.to_string())
+}
+
+/// An object as it does not stand in the cluster.
+fn altered(answer: Answer, alter: impl FnOnce(&mut Value)) -> Answer {
+    match answer {
+        Answer::Whole(whole) if whole.code == 200 => {
+            let Ok(mut body) = serde_json::from_slice(&whole.body) else { return Answer::Whole(whole) };
+            alter(&mut body);
+            Answer::json(200, body.to_string())
+        }
+        answer => answer,
+    }
+}
+
+/// Takes `lastScaleTime` from an HPA, or from all HPAs of a list.
+fn hide_rescales(object: &mut Value) {
+    if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
+        status.remove("lastScaleTime");
+    }
+    let items = object.get_mut("items").and_then(Value::as_array_mut);
+    items.into_iter().flatten().for_each(hide_rescales);
+}
+
+/// A line, unless it is an event of this type.
+fn without(kind: &str, line: Bytes) -> Option<Bytes> {
+    (!line.starts_with(format!("{{\"type\":\"{kind}\"").as_bytes())).then_some(line)
+}
+
+/// A watch of which some lines come; where one is left out, silence may follow.
+fn lines(answer: Answer, pass: fn(Bytes) -> Option<Bytes>, then_silent: bool) -> Answer {
     let Answer::Pieces(pieces) = answer else { return answer };
     let state = (pieces, VecDeque::<Bytes>::new(), false);
     let kept = futures::stream::unfold(state, move |(mut pieces, mut lines, mut silent)| async move {
@@ -268,7 +347,7 @@ fn lines(answer: Answer, keep: fn(&[u8]) -> bool, then_silent: bool) -> Answer {
                 std::future::pending::<()>().await;
             }
             if let Some(line) = lines.pop_front() {
-                if keep(&line) {
+                if let Some(line) = pass(line) {
                     return Some((Ok(line), (pieces, lines, silent)));
                 }
                 silent = then_silent;

@@ -182,8 +182,9 @@ impl Run {
     }
 
     /// Whether everything that a life remembered of an HPA must have come to the next: another process stood by for long
-    /// enough, nothing stood in the way, and if it crashed, not within the last moment, and the status told the
-    /// count that somebody else gave the target: who was it?
+    /// enough, nothing stood in the way, and if it crashed, not within the last moment, and the status told the count that
+    /// somebody else gave the target: who was it? Or it was alone, ended in order and kept a checkpoint, which this next
+    /// life was the first to read.
     pub(crate) fn hands_over(&self, from: (usize, u32), hpa: &HpaRecord) -> bool {
         let ends = self.ends.lock().unwrap();
         let Some(end) = ends.iter().find(|end| end.life == from) else { return false };
@@ -201,12 +202,20 @@ impl Run {
             let own = |entry: &&Entry| (entry.process, entry.life) == from && entry.hpa == name;
             ledger.iter().rev().take(2_000).filter(own)
         };
-        let recent = |entry: &Entry| entry.answered.is_none_or(|at| at + LAST > end.at);
+        let is_recent = || own().any(|entry| entry.answered.is_none_or(|at| at + LAST > end.at));
         let touched = name.and_then(|hpa| self.touched.lock().unwrap().get(&hpa).copied());
-        let is_told = touched.is_none_or(|touched| {
-            own().any(|entry| entry.class == Class::StatusPut && entry.is_done() && entry.sent > touched)
-        });
-        has_standby && is_fair && (end.in_order || (is_told && !own().any(recent)))
+        let is_told = || {
+            let tells =
+                |at| own().any(|entry| entry.class == Class::StatusPut && entry.is_done() && entry.sent > at);
+            touched.is_none_or(tells)
+        };
+        let scene = &self.plan.scene;
+        let is_checkpointed = scene.checkpoint && scene.processes == 1 && end.in_order;
+        let is_next = || ends.iter().all(|other| other.at <= end.at);
+        is_fair
+            && ((has_standby && (end.in_order || (is_told() && !is_recent())))
+                // A rescale of the last second may be one that the checkpoint lacks.
+                || (is_checkpointed && is_next() && !is_recent()))
     }
 
     // --- evidence

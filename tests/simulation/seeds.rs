@@ -107,7 +107,7 @@ pub(crate) fn run(seeds: &Range<u64>, plant: Option<Plant>) -> u64 {
                     if seed >= seeds.end {
                         return;
                     }
-                    let plan = Arc::new(generate(seed, plant.map_or(&[], Plant::favours)));
+                    let plan = Arc::new(generate(seed, plant));
                     let kept = kept(&plan);
                     let trial = attempt(&plan, &kept, plant);
                     let failed = tally.lock().unwrap().failures;
@@ -130,7 +130,7 @@ pub(crate) fn run(seeds: &Range<u64>, plant: Option<Plant>) -> u64 {
 /// The first of some seeds that finds a planted bug.
 pub(crate) fn finds(plant: Plant, seeds: Range<u64>) -> Option<(u64, &'static str)> {
     seeds.into_iter().find_map(|seed| {
-        let plan = Arc::new(generate(seed, plant.favours()));
+        let plan = Arc::new(generate(seed, Some(plant)));
         let trial = attempt(&plan, &Kept::all(&plan), Some(plant));
         trial.violation.map(|violation| (seed, violation.invariant))
     })

@@ -37,6 +37,7 @@ pub(crate) struct Bug {
     /// The HPA whose panic stopped all others, once there was one.
     stopped_by: Vec<Option<usize>>,
     scales: BTreeMap<Option<usize>, Whole>,
+    has_written: bool,
 }
 
 impl Link for Way {
@@ -68,6 +69,11 @@ impl Way {
 
     pub(crate) fn is_stopped(&self, hpa: Option<usize>) -> bool {
         self.bug.lock().unwrap().stopped_by.iter().any(|by| *by != hpa)
+    }
+
+    /// Whether it was asked before.
+    pub(crate) fn has_written(&self) -> bool {
+        std::mem::replace(&mut self.bug.lock().unwrap().has_written, true)
     }
 
     /// A Scale as it was when it was read first.

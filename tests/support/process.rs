@@ -8,7 +8,7 @@ use concertina::api::client::{ClientOptions, Clients};
 use concertina::app::{AppError, Surroundings, client_options, run_with};
 use concertina::cli::Config;
 use concertina::cli::config::Serving;
-use concertina::embedded::Cluster;
+use concertina::embedded::{Cluster, Link};
 use concertina::telemetry::metrics::Metrics;
 use hyper_util::rt::TokioIo;
 use tokio::io::{copy_bidirectional, duplex};
@@ -30,11 +30,21 @@ pub(crate) struct Process {
 impl Process {
     /// A process of this name among its like, of which nothing is served but to them.
     pub(crate) fn start(stage: &Stage, identity: &str, config: Config) -> Self {
+        Self::start_behind(stage, identity, config, None)
+    }
+
+    /// The same; whatever it asks of the cluster goes by this way, if there is one.
+    pub(crate) fn start_behind(
+        stage: &Stage,
+        identity: &str,
+        config: Config,
+        way: Option<Arc<dyn Link>>,
+    ) -> Self {
         let config = Config { serving: Serving { port: 0, ..Serving::default() }, ..config };
         let telemetry = Metrics::new();
         let (stop, network) = (CancellationToken::new(), CancellationToken::new());
         let options = client_options(&config, &telemetry);
-        let clients = clients_until(&stage.cluster, &options, &network);
+        let clients = clients_until(&stage.cluster, way, &options, &network);
         let link = stage.network.join(&network);
         let address = link.here().unwrap().address;
         let surroundings = Surroundings {
@@ -73,11 +83,20 @@ impl Process {
 }
 
 /// Clients of an embedded cluster until `cut`: then every connection breaks, and none can be made any more.
-fn clients_until(cluster: &Cluster, options: &ClientOptions, cut: &CancellationToken) -> Clients {
+fn clients_until(
+    cluster: &Cluster,
+    way: Option<Arc<dyn Link>>,
+    options: &ClientOptions,
+    cut: &CancellationToken,
+) -> Clients {
     let (server, cut) = (cluster.clone(), cut.clone());
     let connector = tower::service_fn(move |_: http::Uri| {
         let (near, mut far) = duplex(64 * 1024);
-        let (mut server, cut) = (server.dial(), cut.clone());
+        let server = match &way {
+            None => server.dial(),
+            Some(way) => server.dial_through(Arc::clone(way)),
+        };
+        let (mut server, cut) = (server, cut.clone());
         let answer = if cut.is_cancelled() {
             Err(std::io::ErrorKind::ConnectionRefused.into())
         } else {

@@ -15,7 +15,7 @@ use super::EventTarget;
 use crate::api::lru::Lru;
 
 /// Keys remembered by each of the three steps.
-const CACHE: usize = 4096;
+pub(super) const CACHE: usize = 4096;
 /// So many different messages of one reason become one event.
 const MAX_SIMILAR: usize = 10;
 /// Messages further apart than this are not similar.
@@ -61,10 +61,10 @@ pub struct Correlated {
 
 /// The object that an event is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct ObjectKey {
-    namespace: Arc<str>,
-    name: Arc<str>,
-    uid: Arc<str>,
+pub(super) struct ObjectKey {
+    pub(super) namespace: Arc<str>,
+    pub(super) name: Arc<str>,
+    pub(super) uid: Arc<str>,
 }
 
 /// Object, type, reason: events with equal ones are similar.
@@ -170,6 +170,21 @@ impl Correlator {
         }
         if new { Verdict::Create(event) } else { Verdict::Update(event) }
     }
+
+    /// Forgets an object, of which no event will come any more.
+    pub(super) fn forget(&mut self, object: &ObjectKey) {
+        // The least keys of the object.
+        let kind = EventKind::Normal;
+        let group = GroupKey { object: object.clone(), kind, reason: "" };
+        self.similar.remove_from(&group, |group| group.object == *object);
+        self.counts.remove_from(&(group, None), |(group, _)| group.object == *object);
+        self.buckets.remove_from(&(object.clone(), kind), |(of, _)| of == object);
+    }
+
+    /// How many entries the three steps have together.
+    pub(super) fn len(&self) -> usize {
+        self.similar.len() + self.counts.len() + self.buckets.len()
+    }
 }
 
 impl Bucket {
@@ -251,5 +266,47 @@ mod tests {
             }
         }
         assert!(rows > 500, "{rows} rows");
+    }
+
+    #[test]
+    fn an_object_that_is_forgotten_leaves_nothing_and_the_others_stay() {
+        let names = ["a", "b", "c"];
+        let target = |name: &str| EventTarget {
+            namespace: "shop".into(),
+            name: name.into(),
+            uid: name.into(),
+            resource_version: "".into(),
+        };
+        let mut correlator = Correlator::default();
+        let all = |correlator: &mut Correlator, name| {
+            let mut counts = Vec::new();
+            for (kind, reason) in [
+                (EventKind::Normal, "SuccessfulRescale"),
+                (EventKind::Warning, "FailedGetScale"),
+                (EventKind::Warning, "FailedGetResourceMetric"),
+            ] {
+                // The last ones are combined.
+                for n in 0..12 {
+                    let intent = EventIntent { kind, reason, message: n.to_string() };
+                    let now = Timestamp::from_second(1_700_000_000).unwrap();
+                    match correlator.correlate(&target(name), &intent, now, || name.to_owned()) {
+                        Verdict::Create(event) | Verdict::Update(event) => counts.push(event.count),
+                        Verdict::Drop => counts.push(0),
+                    }
+                }
+            }
+            counts
+        };
+        let first = names.map(|name| all(&mut correlator, name));
+        let full = correlator.len();
+        let object = |name: &str| ObjectKey { namespace: "shop".into(), name: name.into(), uid: name.into() };
+        correlator.forget(&object("b"));
+        assert_eq!(correlator.len(), full / 3 * 2);
+        assert_eq!(all(&mut correlator, "b"), first[1], "as if it were new");
+        assert_ne!(all(&mut correlator, "a"), first[0], "is remembered");
+        for name in names {
+            correlator.forget(&object(name));
+        }
+        assert_eq!(correlator.len(), 0);
     }
 }

@@ -11,6 +11,7 @@ use jiff::{Timestamp, Unit};
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 
+use super::correlate::{CACHE, ObjectKey};
 use super::{Correlated, Correlator, EventTarget, Verdict};
 use crate::api::call::Call;
 use crate::api::client::Client;
@@ -73,12 +74,16 @@ struct Counters {
     refused: AtomicU64,
     /// What waits, in bytes of messages.
     waiting: AtomicUsize,
+    /// Entries of the correlator.
+    remembered: AtomicUsize,
 }
 
 /// Takes events; never blocks. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Recorder {
     queue: mpsc::Sender<Message>,
+    /// Objects that are gone. Apart, so that many at once take no event's place.
+    gone: mpsc::Sender<ObjectKey>,
     clock: SharedClock,
     counters: Arc<Counters>,
 }
@@ -93,8 +98,10 @@ impl Recorder {
     /// A recorder, and the future that sends, which ends when the last recorder is gone and the queue is empty.
     pub fn new(client: Client, clock: SharedClock, options: EventOptions) -> (Self, BoxFuture<'static, ()>) {
         let (queue, messages) = mpsc::channel(options.queue.max(1));
+        // No more objects than these are remembered.
+        let (gone, forgotten) = mpsc::channel(CACHE);
         let counters = Arc::new(Counters::default());
-        let recorder = Self { queue, clock, counters: Arc::clone(&counters) };
+        let recorder = Self { queue, gone, clock, counters: Arc::clone(&counters) };
         let sender = Sender {
             client,
             options,
@@ -102,7 +109,7 @@ impl Recorder {
             correlator: Correlator::default(),
             last_name: Timestamp::MIN,
         };
-        (recorder, Box::pin(sender.run(messages)))
+        (recorder, Box::pin(sender.run(messages, forgotten)))
     }
 
     /// Records an event that happens now.
@@ -117,6 +124,13 @@ impl Recorder {
         }
     }
 
+    /// Forgets an object that is gone, once the events that wait are sent. One for which there is no room is forgotten when
+    /// others need its place.
+    pub fn forget(&self, namespace: &Arc<str>, name: &Arc<str>, uid: &Arc<str>) {
+        let [namespace, name, uid] = [namespace, name, uid].map(Arc::clone);
+        let _ = self.gone.try_send(ObjectKey { namespace, name, uid });
+    }
+
     /// Returns when everything that was recorded before is sent, or given up.
     pub async fn flush(&self) {
         let (done, waiting) = oneshot::channel();
@@ -124,6 +138,11 @@ impl Recorder {
             // An error means that the sender has ended: there is nothing to wait for.
             let _ = waiting.await;
         }
+    }
+
+    /// How many entries are remembered of objects, so that their next events can be correlated.
+    pub fn remembered(&self) -> usize {
+        self.counters.remembered.load(Ordering::Relaxed)
     }
 
     /// What became of the events so far.
@@ -148,19 +167,34 @@ struct Sender {
 }
 
 impl Sender {
-    async fn run(mut self, mut messages: mpsc::Receiver<Message>) {
-        while let Some(message) = messages.recv().await {
+    async fn run(mut self, mut messages: mpsc::Receiver<Message>, mut gone: mpsc::Receiver<ObjectKey>) {
+        loop {
+            let message = tokio::select! {
+                // What was recorded of an object before it went comes first.
+                biased;
+                message = messages.recv() => message,
+                Some(object) = gone.recv() => {
+                    self.correlator.forget(&object);
+                    self.count_remembered();
+                    continue;
+                }
+            };
             match message {
-                Message::Flush(done) => {
+                None => break,
+                Some(Message::Flush(done)) => {
                     // Whoever asked may have gone.
                     let _ = done.send(());
                 }
-                Message::Event { target, intent, at } => {
+                Some(Message::Event { target, intent, at }) => {
                     self.counters.waiting.fetch_sub(intent.message.len(), Ordering::Relaxed);
                     self.event(&target, &intent, at).await;
                 }
             }
         }
+    }
+
+    fn count_remembered(&self) {
+        self.counters.remembered.store(self.correlator.len(), Ordering::Relaxed);
     }
 
     async fn event(&mut self, target: &EventTarget, intent: &EventIntent, at: Timestamp) {
@@ -177,6 +211,7 @@ impl Sender {
             format!("{}.{:x}", target.name, last_name.as_nanosecond())
         };
         let verdict = self.correlator.correlate(target, intent, at, name);
+        self.count_remembered();
         let (new, event) = match &verdict {
             Verdict::Drop => {
                 self.counters.spam.fetch_add(1, Ordering::Relaxed);

@@ -167,6 +167,37 @@ async fn an_object_that_floods_is_silenced() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_object_that_is_gone_is_forgotten_behind_its_last_events_and_takes_no_place_of_others() {
+    let cluster = cluster();
+    let options = EventOptions { queue: 3, ..EventOptions::default() };
+    let (recorder, run) = Recorder::new(clients(&cluster).core, clock(), options);
+    tokio::spawn(run);
+    cluster.faults().add(FaultRule::new(FaultAction::Delay(Duration::from_secs(2))).times(1));
+    recorder.record(target(), intent("first"));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    // While the first is on its way, more go than there is room for events.
+    recorder.record(target(), intent("last"));
+    for _ in 0..50 {
+        recorder.forget(&target().namespace, &target().name, &target().uid);
+    }
+    let other = EventTarget { name: "other".into(), uid: "u-2".into(), ..target() };
+    recorder.record(other.clone(), intent("first"));
+    assert_eq!(recorder.remembered(), 3, "of the first");
+    recorder.flush().await;
+    tokio::task::yield_now().await;
+    assert_eq!(recorder.stats(), EventStats { sent: 3, ..EventStats::default() });
+    assert_eq!(recorder.remembered(), 3, "of the other");
+    recorder.forget(&other.namespace, &other.name, &other.uid);
+    tokio::task::yield_now().await;
+    assert_eq!(recorder.remembered(), 0);
+    // Whoever has the same name and UID after all is new.
+    recorder.record(target(), intent("last"));
+    recorder.flush().await;
+    assert_eq!(recorder.stats().sent, 4);
+    assert_eq!(events(&cluster).len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_waits_is_bounded_by_its_size_too() {
     let cluster = cluster();
     let recorder = recorder(&cluster);

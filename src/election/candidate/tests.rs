@@ -201,6 +201,54 @@ async fn a_leader_whose_lease_is_stolen_ends_and_one_whose_lease_is_deleted_make
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_that_was_taken_or_renewed_although_the_answer_was_lost_is_held_all_the_same() {
+    // Two in a row that hang take as long as a leader may go without a renewal.
+    for (lost, most) in [
+        (FaultAction::CloseAfterApplying, 3),
+        (FaultAction::SilenceAfterApplying, 1),
+        (FaultAction::Truncate(20), 3),
+    ] {
+        for (verb, times) in [("create", 1), ("update", 1), ("update", most)] {
+            let rig = Rig::new();
+            if verb == "create" {
+                rig.cluster.faults().add(FaultRule::new(lost.clone()).verb(verb).times(times));
+            }
+            let mut a = rig.start("a");
+            assert!(a.leads().await <= Duration::from_secs(10), "{lost:?} {verb}");
+            let b = rig.start("b");
+            pass(7).await;
+            if verb == "update" {
+                rig.cluster.faults().add(FaultRule::new(lost.clone()).verb(verb).times(times));
+            }
+            for _ in 0..600 {
+                sleep(Duration::from_millis(100)).await;
+                assert!(!a.task.is_finished() && a.gate.refusal().is_none(), "{lost:?} {verb} {times}");
+                assert!(b.gate.refusal().is_some(), "{lost:?} {verb} {times}");
+            }
+            assert_eq!((rig.holder().as_str(), &rig.lease()["spec"]["leaseTransitions"]), ("a", &json!(0)));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_all_of_whose_answers_are_lost_ends_long_before_another_leads() {
+    let rig = Rig::new();
+    let mut a = rig.start("a");
+    a.leads().await;
+    let mut b = rig.start("b");
+    pass(7).await;
+    for verb in ["update", "get", "watch"] {
+        let lost = FaultRule::new(FaultAction::CloseAfterApplying).verb(verb);
+        rig.cluster.faults().add(lost.user_agent("a"));
+    }
+    let ended = a.task.await.unwrap();
+    assert!(matches!(&ended, End::Lost(reason) if reason.contains("could not be renewed")), "{ended:?}");
+    assert!(a.gate.refusal().is_some());
+    // What it wrote last without knowing keeps the other one waiting.
+    assert!(b.leads().await > Duration::from_secs(5));
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_others_wrote_into_the_lease_stays() {
     let rig = Rig::new();
     let mut a = rig.start("a");

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -379,6 +380,62 @@ async fn a_leader_holds_back_what_is_no_news_and_answers_at_once_when_it_has_end
     told(&source, &since).await;
     concluding.await.unwrap();
     assert_eq!(began.elapsed(), Duration::from_millis(1100));
+}
+
+/// A line to a leader of this test. Once it is cut, what the leader answers is lost.
+#[derive(Debug)]
+struct Line {
+    source: Arc<super::Source>,
+    is_cut: AtomicBool,
+}
+
+impl Link for Line {
+    fn serves(&self, _: Served) {}
+
+    fn here(&self) -> Option<Peer> {
+        None
+    }
+
+    fn ask<'a>(&'a self, _: &'a Peer, path: &'a str) -> BoxFuture<'a, Result<Bytes, LinkError>> {
+        Box::pin(async move {
+            let (_, query) = path.split_once('?').unwrap();
+            let (code, body) = told(&self.source, query).await;
+            assert_eq!(code, 200);
+            if self.is_cut.load(Ordering::Relaxed) { std::future::pending().await } else { Ok(body.into()) }
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hand_over_that_times_out_is_none() {
+    for (is_cut, inheritance, expected) in
+        [(false, Inheritance::HandedOver, history(2)), (true, Inheritance::CutOff, history(1).inherit())]
+    {
+        let leader = rig([Does::Fails]).controller;
+        leader.histories.seed(&"known".into(), history(1));
+        let source = super::Source::new(Arc::clone(&leader));
+        source.leads();
+        let line = Arc::new(Line { source: Arc::clone(&source), is_cut: AtomicBool::new(false) });
+        let mut standby = rig([Does::Fails]);
+        standby.follower = Follower::new(Parts {
+            link: Arc::clone(&line) as _,
+            identity: "b".to_owned(),
+            standing: standby.standing.subscribe(),
+            controller: Arc::clone(&standby.controller),
+            telemetry: standby.telemetry.clone(),
+            lease: "concertina".into(),
+        });
+        standby.follow(5.0).await;
+        line.is_cut.store(is_cut, Ordering::Relaxed);
+        // The last sync.
+        leader.histories.seed(&"known".into(), history(2));
+        let ending = async { timeout(Duration::from_millis(1500), source.conclude()).await.is_err() };
+        let (timed_out, ()) = futures::future::join(ending, standby.follow(2.0)).await;
+        assert_eq!(timed_out, is_cut);
+        let Rig { follower, controller, .. } = standby;
+        assert_eq!(follower.adopt(4), inheritance);
+        assert_eq!(controller.histories.get("known"), expected);
+    }
 }
 
 #[tokio::test(start_paused = true)]

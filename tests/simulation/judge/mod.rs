@@ -38,6 +38,7 @@ pub(crate) struct Judge {
     hpas: Vec<Watched>,
     processes: Vec<Standing>,
     has_election: bool,
+    /// There are ConfigMaps to be read and written.
     has_checkpoint: bool,
     /// Until when views may be old.
     views_late_until: Duration,
