@@ -134,21 +134,17 @@ impl Memory {
 
 /// Whether the target is negative, which no server lets in: more of such a metric is less load.
 fn wants_less_than_nothing(metric: &MetricSource) -> bool {
-    let target = match metric {
-        MetricSource::Resource { target: ResourceTarget::AverageValue(target), .. }
-        | MetricSource::ContainerResource { target: ResourceTarget::AverageValue(target), .. }
-        | MetricSource::Pods { average: target, .. }
-        | MetricSource::Object {
-            target: ValueTarget::Value(target) | ValueTarget::AverageValue(target),
-            ..
+    use MetricSource as M;
+    match metric {
+        M::Resource { target: ResourceTarget::AverageValue(target), .. }
+        | M::ContainerResource { target: ResourceTarget::AverageValue(target), .. }
+        | M::Pods { average: target, .. }
+        | M::Object { target: ValueTarget::Value(target) | ValueTarget::AverageValue(target), .. }
+        | M::External { target: ValueTarget::Value(target) | ValueTarget::AverageValue(target), .. } => {
+            target.nanos() < 0
         }
-        | MetricSource::External {
-            target: ValueTarget::Value(target) | ValueTarget::AverageValue(target),
-            ..
-        } => target,
-        _ => return false,
-    };
-    target.nanos() < 0
+        _ => false,
+    }
 }
 
 /// What a conclusion tells.

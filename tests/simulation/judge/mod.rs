@@ -22,8 +22,8 @@ const LAG: Duration = Duration::from_secs(2);
 /// How long it may be behind while something is wrong with its watches: longer than any fault lasts.
 const LONG_LAG: Duration = Duration::from_secs(150);
 const PERIOD: Duration = Duration::from_secs(15);
-/// How late a sync may be that nothing stands in the way of.
-const LATE: Duration = Duration::from_secs(2);
+/// How late a sync may be that nothing stands in the way of: the one before takes its time, a few requests each way.
+const LATE: Duration = Duration::from_secs(4);
 /// How long a fault, a start or a fail-over may keep syncs from being on time once it is over.
 const AFTERMATH: Duration = Duration::from_mins(1);
 /// The longest period of a policy, with some room.
