@@ -59,7 +59,7 @@ use crate::plan::Kept;
 use crate::plants::Plant;
 
 /// So many seeds are tried for each planted bug.
-const SEARCHED: u64 = if cfg!(debug_assertions) { 60 } else { 600 };
+const SEARCHED: u64 = if cfg!(debug_assertions) { 200 } else { 1000 };
 
 /// The seeds of a run that names none.
 const SEEDS: std::ops::Range<u64> = 0..if cfg!(debug_assertions) { 100 } else { 3000 };

@@ -59,8 +59,8 @@ plants! {
     ToleranceOff: "tolerance-off",
     /// A Scale is remembered and written over what has come since.
     StaleScale: "stale-scale",
-    /// What is remembered ages by an hour every few minutes.
-    Forgetful: "forgetful",
+    /// A leader's clock is taken for an hour ahead of what it remembers.
+    ClockMisread: "clock-misread",
     /// Whoever leads next learns nothing of what was.
     HistoryLost: "history-lost",
     /// A metrics answer that broke off counts as far as it came.
@@ -92,7 +92,9 @@ impl Plant {
             Self::WatchFromNow => &[K::WatchCut],
             Self::RequestStorm => &[K::Storm, K::Partition],
             Self::HalfIsWhole => &[K::MetricsCut],
-            Self::HistoryLost | Self::PastHidden => &[K::Restart, K::CrashBefore, K::CrashAfter],
+            Self::HistoryLost | Self::PastHidden | Self::ClockMisread => {
+                &[K::Restart, K::CrashBefore, K::CrashAfter]
+            }
             Self::CheckpointUnwritten | Self::CheckpointStale | Self::CheckpointUnread => &[K::Restart],
             _ => &[],
         }
@@ -103,6 +105,9 @@ impl Plant {
         match self {
             Self::CheckpointUnwritten | Self::CheckpointStale | Self::CheckpointUnread => {
                 (scene.processes, scene.checkpoint) = (1, true);
+            }
+            Self::HistoryLost | Self::ClockMisread => {
+                (scene.processes, scene.election, scene.checkpoint) = (2, true, false);
             }
             Self::PastHidden => (scene.processes, scene.checkpoint) = (1, false),
             _ => {}

@@ -44,7 +44,20 @@ impl Link for Tie {
                 Some(strike) => tokio::time::sleep(Duration::from_millis(strike.amount)).await,
                 None => {}
             }
-            self.link.ask(peer, path).await
+            let answer = self.link.ask(peer, path).await?;
+            Ok(if self.run.plant == Some(Plant::ClockMisread) { misread(&answer) } else { answer })
         })
     }
+}
+
+/// The answer of a leader whose clock is an hour ahead of what it remembers.
+fn misread(answer: &Bytes) -> Bytes {
+    let mut bytes = answer.to_vec();
+    // Behind the name of the format and the flags.
+    if let Some(now) = bytes.get_mut(9..17) {
+        let hour = Duration::from_hours(1).as_nanos() as i64;
+        let ahead = i64::from_be_bytes(now.try_into().unwrap()) + hour;
+        now.copy_from_slice(&ahead.to_be_bytes());
+    }
+    bytes.into()
 }

@@ -130,9 +130,6 @@ async fn each_second(run: &Arc<Run>, processes: &mut [Process]) {
         }
     }
     for process in processes.iter_mut() {
-        if run.plant == Some(Plant::Forgetful) && now.as_secs().is_multiple_of(120) {
-            process.clock.jump(SignedDuration::from_hours(1));
-        }
         let panicked = process.look(run, SECOND).await;
         run.report(panicked.map(|text| ("no panic", text)));
         if process.starts.is_some_and(|at| at <= now) {

@@ -122,8 +122,9 @@ fn healing(scenario: &Scenario, fault: Option<Fault>) -> Duration {
         Some(Fault::Late(_, delay)) => delay,
     };
     let period = Config::default().sync_period;
-    // A new process that looks for another controller first writes later.
-    let looks = if scenario.takeover == TakeOver::Wait { 6 * period } else { Duration::ZERO };
+    // A new process that looks for another controller first writes later: what has not changed since it began proves only
+    // after twenty periods that nobody else cares.
+    let looks = if scenario.takeover == TakeOver::Wait { 22 * period } else { Duration::ZERO };
     gone + looks + 3 * period + Duration::from_secs(longest(scenario))
 }
 
