@@ -104,7 +104,16 @@ impl Plant {
             Self::CheckpointUnwritten | Self::CheckpointStale | Self::CheckpointUnread => {
                 (scene.processes, scene.checkpoint) = (1, true);
             }
-            Self::PastHidden => (scene.processes, scene.checkpoint) = (1, false),
+            Self::PastHidden => {
+                (scene.processes, scene.checkpoint) = (1, false);
+                let slow = json!({
+                    "stabilizationWindowSeconds": 0,
+                    "policies": [{"type": "Pods", "value": 1, "periodSeconds": 120}],
+                });
+                for hpa in &mut scene.hpas {
+                    hpa.behavior = Some(json!({"scaleUp": slow, "scaleDown": slow}));
+                }
+            }
             _ => {}
         }
     }
