@@ -81,7 +81,7 @@ impl Link for Way {
                         Answer::Pieces(pieces) => Answer::Pieces(Box::pin(pieces.map(|piece| {
                             let lines = piece?;
                             let lines = lines.split_inclusive(|byte| *byte == b'\n');
-                            Ok(lines.flat_map(|line| untimed(line)).collect::<Bytes>())
+                            Ok(lines.flat_map(untimed).collect::<Bytes>())
                         }))),
                         answer => altered(answer, hide),
                     }
