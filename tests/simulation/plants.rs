@@ -109,7 +109,16 @@ impl Plant {
             Self::HistoryLost | Self::ClockMisread => {
                 (scene.processes, scene.election, scene.checkpoint) = (2, true, false);
             }
-            Self::PastHidden => (scene.processes, scene.checkpoint) = (1, false),
+            Self::PastHidden => {
+                (scene.processes, scene.checkpoint) = (1, false);
+                let slow = json!({
+                    "stabilizationWindowSeconds": 0,
+                    "policies": [{"type": "Pods", "value": 1, "periodSeconds": 120}],
+                });
+                for hpa in &mut scene.hpas {
+                    hpa.behavior = Some(json!({"scaleUp": slow, "scaleDown": slow}));
+                }
+            }
             _ => {}
         }
     }
