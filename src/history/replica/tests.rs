@@ -342,6 +342,21 @@ fn part(answer: &(u16, Vec<u8>)) -> super::wire::Part {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_leader_whose_clock_is_set_hands_on_what_is_as_old_as_it_was() {
+    let Rig { controller, clock, .. } = rig([Does::Fails]);
+    let source = super::Source::new(Arc::clone(&controller));
+    source.leads();
+    controller.histories.moment(clock.now());
+    controller.histories.seed(&"known".into(), history(1));
+    let all = part(&told(&source, "").await);
+    *clock.1.lock().unwrap() = SignedDuration::from_hours(-1);
+    let query = format!("since={}", all.upto);
+    let again = part(&told(&source, &query).await);
+    let kept = History::decode(&again.histories[0].1).unwrap();
+    assert_eq!(again.now.duration_since(kept.scale_ups[0].at), all.now.duration_since(Timestamp::UNIX_EPOCH));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_leader_holds_back_what_is_no_news_and_answers_at_once_when_it_has_ended_in_order() {
     let controller = rig([Does::Fails]).controller;
     let source = super::Source::new(Arc::clone(&controller));
