@@ -1,0 +1,143 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+
+use crate::Failure;
+use crate::controller::{CommandLine, OWN};
+use crate::workload::Workload;
+
+/// One run in front of the embedded cluster.
+#[derive(Debug, Clone)]
+pub(crate) struct Simulated {
+    pub(crate) workload: Workload,
+    pub(crate) controller: CommandLine,
+    pub(crate) label: String,
+    pub(crate) period: Duration,
+    /// Periods before anything is measured, and those that are.
+    pub(crate) warm_up: u32,
+    pub(crate) periods: u32,
+    /// Where reports go.
+    pub(crate) folder: PathBuf,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub(crate) enum Task {
+    Simulated(Box<Simulated>),
+    /// The server's process: a workload as JSON, and where the kubeconfig goes.
+    Server(String, PathBuf),
+    /// Stored reports side by side.
+    Table(Vec<PathBuf>),
+    /// The same as an SVG.
+    Chart(Vec<PathBuf>),
+    /// One short run, as a test.
+    Smoke,
+}
+
+fn command() -> Command {
+    let number = |name: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_parser(value_parser!(usize)).help(help)
+    };
+    let text = |name: &'static str, help: &'static str| Arg::new(name).long(name).help(help);
+    let files = Arg::new("report").required(true).num_args(1..).value_parser(value_parser!(PathBuf));
+    let simulated = Command::new("simulated")
+        .about("Measures a controller in front of the embedded API server, over TCP and TLS")
+        .arg(text("workload", "W1 to W9, W5-slow, W5-distinct").default_value("W1"))
+        .arg(number("hpas", "HPAs, instead of the workload's"))
+        .arg(number("pods", "Pods of each HPA"))
+        .arg(number("namespaces", "Namespaces that they are spread over"))
+        .arg(number(
+            "probes",
+            "HPAs that are created, and as many whose spec is changed, while it is measured",
+        ))
+        .arg(
+            Arg::new("unchanged")
+                .long("unchanged")
+                .action(ArgAction::SetTrue)
+                .help("Metrics stay as they are, so that no status changes"),
+        )
+        .arg(text("period", "Seconds between two syncs of an HPA").default_value("15"))
+        .arg(text("warm-up", "Periods before measuring").default_value("2"))
+        .arg(text("periods", "Periods to measure").default_value("10"))
+        .arg(text("controller", "The controller's command line").default_value(OWN))
+        .arg(
+            Arg::new("flag")
+                .long("flag")
+                .action(ArgAction::Append)
+                .allow_hyphen_values(true)
+                .help("A word to add to it; may be given often"),
+        )
+        .arg(text("metrics", "Where its metrics are").default_value("http://{address}/metrics"))
+        .arg(text("label", "What the column is called"))
+        .arg(text("out", "The folder for reports").default_value("target/scale"));
+    Command::new("scale")
+        .about("What an HPA controller costs, and whether it is on time")
+        .arg(Arg::new("bench").long("bench").action(ArgAction::SetTrue).hide(true).global(true))
+        .subcommand(simulated)
+        .subcommand(Command::new("server").hide(true).args(["workload", "kubeconfig"].map(Arg::new)))
+        .subcommand(Command::new("table").about("Stored reports side by side").arg(files.clone()))
+        .subcommand(Command::new("chart").about("Stored reports as an SVG").arg(files))
+}
+
+/// Reads the command line; ends the process for help and for what is wrong with it.
+pub(crate) fn read() -> Result<Task, Failure> {
+    let matches = command().get_matches();
+    let texts = |matches: &ArgMatches, name: &str| {
+        matches.get_many::<PathBuf>(name).into_iter().flatten().cloned().collect::<Vec<_>>()
+    };
+    Ok(match matches.subcommand() {
+        Some(("simulated", matches)) => Task::Simulated(Box::new(simulated(matches)?)),
+        Some(("server", matches)) => {
+            let word = |name| matches.get_one::<String>(name).cloned().unwrap_or_default();
+            Task::Server(word("workload"), word("kubeconfig").into())
+        }
+        Some(("table", matches)) => Task::Table(texts(matches, "report")),
+        Some(("chart", matches)) => Task::Chart(texts(matches, "report")),
+        // `cargo bench` without a word: the first workload. `cargo test`: a short run.
+        _ if matches.get_flag("bench") => {
+            let words = ["scale", "simulated"];
+            let matches = command().get_matches_from(words);
+            let simulated_ = matches.subcommand_matches("simulated").ok_or("no subcommand")?;
+            Task::Simulated(Box::new(simulated(simulated_)?))
+        }
+        _ => Task::Smoke,
+    })
+}
+
+fn simulated(matches: &ArgMatches) -> Result<Simulated, Failure> {
+    let text = |name: &str| matches.get_one::<String>(name).map_or("", String::as_str);
+    let number = |name: &str, place: &mut usize| {
+        if let Some(number) = matches.get_one::<usize>(name) {
+            *place = *number;
+        }
+    };
+    let name = text("workload");
+    let mut workload = Workload::named(name).ok_or_else(|| format!("there is no workload {name:?}"))?;
+    number("hpas", &mut workload.hpas);
+    number("pods", &mut workload.pods);
+    number("namespaces", &mut workload.namespaces);
+    number("probes", &mut workload.probes);
+    workload.unchanged |= matches.get_flag("unchanged");
+    let flags: Vec<_> = matches.get_many::<String>("flag").into_iter().flatten().cloned().collect();
+    let label = match text("label") {
+        "" if flags.is_empty() => "default flags".to_owned(),
+        "" => flags.join(" "),
+        label => label.to_owned(),
+    };
+    Ok(Simulated {
+        workload,
+        controller: CommandLine {
+            template: text("controller").to_owned(),
+            flags,
+            metrics: text("metrics").to_owned(),
+        },
+        label,
+        period: Duration::try_from_secs_f64(text("period").parse()?)?,
+        warm_up: text("warm-up").parse()?,
+        periods: text("periods").parse()?,
+        folder: text("out").into(),
+    })
+}
