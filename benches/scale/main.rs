@@ -11,8 +11,6 @@
 //! Each run prints its table and stores it as text and JSON under `target/scale`. `cargo test --bench scale` makes one
 //! short run.
 
-#![cfg_attr(test, allow(dead_code, reason = "the harness is main"))]
-
 mod chart;
 mod controller;
 mod measure;

@@ -1,6 +1,7 @@
 //! Reports as one table, a column for each.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 
 use crate::measure::{Report, Spread};
 
@@ -19,14 +20,17 @@ pub(crate) fn render(reports: &[Report]) -> String {
         .collect();
     let mut out = String::new();
     for (place, (title, texts)) in lines.iter().enumerate() {
-        out.push_str(&format!("| {title:first$} |"));
+        // Writing to a string cannot fail, here and below.
+        let _ = write!(out, "| {title:first$} |");
         for (text, width) in texts.iter().zip(&widths) {
-            out.push_str(&format!(" {text:>width$} |"));
+            let _ = write!(out, " {text:>width$} |");
         }
         out.push('\n');
         if place == 0 {
-            out.push_str(&format!("|{}|", "-".repeat(first + 2)));
-            widths.iter().for_each(|width| out.push_str(&format!("{}:|", "-".repeat(width + 1))));
+            let _ = write!(out, "|{}|", "-".repeat(first + 2));
+            for width in &widths {
+                let _ = write!(out, "{}:|", "-".repeat(width + 1));
+            }
             out.push('\n');
         }
     }

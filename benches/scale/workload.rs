@@ -20,6 +20,7 @@ pub(crate) enum Kind {
 
 /// One workload, as the server gets it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a thing that happens or does not")]
 pub(crate) struct Workload {
     pub(crate) name: String,
     pub(crate) title: String,
