@@ -1,6 +1,7 @@
 //! How the scale bench makes figures of what a server saw.
 
 #![cfg(feature = "tools")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 #[path = "../benches/scale/measure.rs"]
 mod measure;
