@@ -2,36 +2,54 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use crate::Failure;
 use crate::observed::{Micros, now};
 use crate::process::Usage;
+use crate::scrape::Page;
+
+/// So long may a process take to end.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The program of this repository with what a run needs; all else is at its defaults.
-pub(crate) const OWN: &str = "{concertina} --kubeconfig={kubeconfig} --secure-port=0 --health-address={address} \
-                              --leader-elect=false --takeover=off --horizontal-pod-autoscaler-sync-period={period}";
-/// So long may an answer with metrics take, and the end of the process.
-const PATIENCE: Duration = Duration::from_secs(30);
+const OWN: &str = "{concertina} --kubeconfig={kubeconfig} --secure-port=0 --health-address=127.0.0.1:{port} \
+                   --leader-elect=false --takeover=off --horizontal-pod-autoscaler-sync-period={period}";
+const OWN_METRICS: &str = "http://127.0.0.1:{port}/metrics";
+
+/// kube-controller-manager with this controller alone, likewise. The embedded API server has no protobuf.
+const BUILT_IN: &str = "{built-in} --kubeconfig={kubeconfig} --controllers=horizontal-pod-autoscaler-controller \
+                        --secure-port={port} --bind-address=127.0.0.1 --cert-dir={folder} \
+                        --authentication-skip-lookup --authorization-always-allow-paths=/metrics \
+                        --kube-api-content-type=application/json --leader-elect=false \
+                        --horizontal-pod-autoscaler-sync-period={period}";
+const BUILT_IN_METRICS: &str = "https://127.0.0.1:{port}/metrics";
 
 /// How a controller is started.
 #[derive(Debug, Clone)]
 pub(crate) struct CommandLine {
-    /// With `{concertina}`, `{kubeconfig}`, `{address}` (loopback address and port for its metrics), `{port}` (that port)
-    /// and `{period}` to be filled in.
+    /// With places to fill in: `{kubeconfig}`; `{port}`, a free one, for its metrics; `{period}`; `{folder}` for whatever it
+    /// writes; `{concertina}`, the program of this repository; `{built-in}`, kube-controller-manager in the folder that
+    /// `KUBEBUILDER_ASSETS` names.
     pub(crate) template: String,
     /// Words that are added to it.
     pub(crate) flags: Vec<String>,
-    /// Where its metrics are, `{address}` being filled in; empty: nowhere.
+    /// Where its metrics are, `{port}` being filled in; empty: nowhere.
     pub(crate) metrics: String,
+}
+
+/// What is filled in.
+#[derive(Debug)]
+pub(crate) struct Places<'a> {
+    pub(crate) kubeconfig: &'a Path,
+    pub(crate) folder: &'a Path,
+    pub(crate) period: Duration,
 }
 
 /// A controller that runs; it ends with this.
@@ -39,32 +57,42 @@ pub(crate) struct CommandLine {
 pub(crate) struct Controller {
     child: Child,
     pid: u32,
-    metrics: Option<SocketAddr>,
-    path: String,
+    page: Option<Page>,
     /// When it was started.
     pub(crate) since: Micros,
-    /// How it was called.
+    /// How it was called, with nothing filled in.
     pub(crate) called: String,
 }
 
 impl CommandLine {
+    /// The program of this repository, with more words.
+    pub(crate) fn own(flags: Vec<String>) -> Self {
+        Self { template: OWN.to_owned(), flags, metrics: OWN_METRICS.to_owned() }
+    }
+
+    /// kube-controller-manager's, with more words.
+    pub(crate) fn built_in(flags: Vec<String>) -> Self {
+        Self { template: BUILT_IN.to_owned(), flags, metrics: BUILT_IN_METRICS.to_owned() }
+    }
+
     /// Starts the controller; what it prints goes to a file.
-    pub(crate) fn start(
-        &self,
-        kubeconfig: &Path,
-        period: Duration,
-        log: PathBuf,
-    ) -> Result<Controller, Failure> {
+    pub(crate) fn start(&self, places: &Places<'_>, log: &Path) -> Result<Controller, Failure> {
         // Free now: nobody else on the machine is likely to take it in the meantime.
-        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port().to_string();
+        let called: Vec<_> =
+            self.template.split_whitespace().chain(self.flags.iter().map(String::as_str)).collect();
         let mut words = Vec::new();
-        for word in self.template.split_whitespace().chain(self.flags.iter().map(String::as_str)) {
+        for word in &called {
             words.push(
                 word.replace("{concertina}", env!("CARGO_BIN_EXE_concertina"))
-                    .replace("{kubeconfig}", &kubeconfig.display().to_string())
-                    .replace("{address}", &address.to_string())
-                    .replace("{port}", &address.port().to_string())
-                    .replace("{period}", &format!("{}ms", period.as_millis())),
+                    .replace(
+                        "{built-in}",
+                        &if word.contains("{built-in}") { built_in()? } else { String::new() },
+                    )
+                    .replace("{kubeconfig}", &places.kubeconfig.display().to_string())
+                    .replace("{folder}", &places.folder.display().to_string())
+                    .replace("{port}", &port)
+                    .replace("{period}", &format!("{}ms", places.period.as_millis())),
             );
         }
         let (program, rest) = words.split_first().ok_or("the command line of the controller is empty")?;
@@ -78,15 +106,16 @@ impl CommandLine {
             .spawn()
             .map_err(|error| format!("cannot start {program}: {error}"))?;
         let pid = child.id().ok_or("the controller ended at once")?;
-        let metrics = self.metrics.replace("{address}", &address.to_string());
-        let (metrics, path) = match metrics.strip_prefix("http://").and_then(|rest| rest.split_once('/')) {
-            Some((address, path)) => (Some(address.parse()?), format!("/{path}")),
-            None => (None, String::new()),
-        };
-        let called = self.template.split_whitespace().chain(self.flags.iter().map(String::as_str));
-        let called = called.collect::<Vec<_>>().join(" ");
-        Ok(Controller { child, pid, metrics, path, since: now(), called })
+        let page = Page::at(&self.metrics.replace("{port}", &port))?;
+        Ok(Controller { child, pid, page, since: now(), called: called.join(" ") })
     }
+}
+
+fn built_in() -> Result<String, Failure> {
+    let folder = std::env::var_os("KUBEBUILDER_ASSETS").ok_or(
+        "KUBEBUILDER_ASSETS is not set; it is the folder with kube-controller-manager that tests/controlplane/build.sh makes",
+    )?;
+    Ok(PathBuf::from(folder).join("kube-controller-manager").display().to_string())
 }
 
 impl Controller {
@@ -95,17 +124,12 @@ impl Controller {
         Usage::of(self.pid).map_err(|error| format!("the controller has ended, see its log ({error})").into())
     }
 
-    /// Its own metrics, each with the sum of its series (those of buckets apart by `le`); empty if it shows none.
+    /// Its own metrics; empty if it shows none.
     pub(crate) async fn metrics(&self) -> Result<BTreeMap<String, f64>, Failure> {
-        let Some(address) = self.metrics else { return Ok(BTreeMap::new()) };
-        let mut text = String::new();
-        let asking = async {
-            let mut stream = TcpStream::connect(address).await?;
-            stream.write_all(format!("GET {} HTTP/1.0\r\n\r\n", self.path).as_bytes()).await?;
-            stream.read_to_string(&mut text).await
-        };
-        timeout(PATIENCE, asking).await??;
-        Ok(sums(&text))
+        match &self.page {
+            Some(page) => page.read().await,
+            None => Ok(BTreeMap::new()),
+        }
     }
 
     /// Kills it, as a node that fails does.
@@ -121,18 +145,4 @@ impl Controller {
         }
         Ok(())
     }
-}
-
-/// Sums of the series of each metric in a page; `NAME{le="1"}` is kept apart from other buckets.
-fn sums(page: &str) -> BTreeMap<String, f64> {
-    let mut sums = BTreeMap::new();
-    for line in page.lines().filter(|line| !line.starts_with('#')) {
-        let Some((series, value)) = line.rsplit_once(' ') else { continue };
-        let Ok(value) = value.parse::<f64>() else { continue };
-        let (name, labels) = series.split_once('{').unwrap_or((series, ""));
-        let bound = labels.split("le=\"").nth(1).and_then(|rest| rest.split('"').next());
-        let name = bound.map_or_else(|| name.to_owned(), |bound| format!("{name} {bound}"));
-        *sums.entry(name).or_insert(0.0) += value;
-    }
-    sums
 }

@@ -17,6 +17,7 @@ mod measure;
 mod observed;
 mod options;
 mod process;
+mod scrape;
 mod server;
 mod simulated;
 mod smoke;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use crate::Failure;
-use crate::controller::{CommandLine, OWN};
+use crate::controller::CommandLine;
 use crate::workload::Workload;
 
 /// One run in front of the embedded cluster.
@@ -62,7 +62,10 @@ fn command() -> Command {
         .arg(text("period", "Seconds between two syncs of an HPA").default_value("15"))
         .arg(text("warm-up", "Periods before measuring").default_value("2"))
         .arg(text("periods", "Periods to measure").default_value("10"))
-        .arg(text("controller", "The controller's command line").default_value(OWN))
+        .arg(Arg::new("built-in").long("built-in").action(ArgAction::SetTrue).help(
+            "Measure kube-controller-manager, from the folder KUBEBUILDER_ASSETS, instead of concertina",
+        ))
+        .arg(text("controller", "The command line of another controller, with places like {kubeconfig}"))
         .arg(
             Arg::new("flag")
                 .long("flag")
@@ -70,7 +73,7 @@ fn command() -> Command {
                 .allow_hyphen_values(true)
                 .help("A word to add to it; may be given often"),
         )
-        .arg(text("metrics", "Where its metrics are").default_value("http://{address}/metrics"))
+        .arg(text("metrics", "Where its metrics are, such as http://127.0.0.1:{port}/metrics"))
         .arg(text("label", "What the column is called"))
         .arg(text("out", "The folder for reports").default_value("target/scale"));
     Command::new("scale")
@@ -123,17 +126,25 @@ fn simulated(matches: &ArgMatches) -> Result<Simulated, Failure> {
     workload.unchanged |= matches.get_flag("unchanged");
     let flags: Vec<_> = matches.get_many::<String>("flag").into_iter().flatten().cloned().collect();
     let label = match text("label") {
-        "" if flags.is_empty() => "default flags".to_owned(),
-        "" => flags.join(" "),
+        "" => {
+            let program = if matches.get_flag("built-in") { "built-in" } else { "concertina" };
+            let flags = if flags.is_empty() { "default flags".to_owned() } else { flags.join(" ") };
+            format!("{program}, {flags}")
+        }
         label => label.to_owned(),
     };
+    let mut controller =
+        if matches.get_flag("built-in") { CommandLine::built_in(flags) } else { CommandLine::own(flags) };
+    if let Some(template) = matches.get_one::<String>("controller") {
+        controller.template.clone_from(template);
+        controller.metrics.clear();
+    }
+    if let Some(url) = matches.get_one::<String>("metrics") {
+        controller.metrics.clone_from(url);
+    }
     Ok(Simulated {
         workload,
-        controller: CommandLine {
-            template: text("controller").to_owned(),
-            flags,
-            metrics: text("metrics").to_owned(),
-        },
+        controller,
         label,
         period: Duration::try_from_secs_f64(text("period").parse()?)?,
         warm_up: text("warm-up").parse()?,

@@ -9,7 +9,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::Failure;
-use crate::controller::Controller;
+use crate::controller::{Controller, Places};
 use crate::measure::{Report, Run};
 use crate::observed::{Observed, now};
 use crate::options::Simulated;
@@ -117,7 +117,8 @@ pub(crate) async fn run(options: &Simulated) -> Result<Report, Failure> {
     let mut server = Server::start(workload, &kubeconfig).await?;
     let begin = Instant::now();
     eprintln!("the server is ready; the controller begins and prints to {}", log.display());
-    let mut controller = options.controller.start(&kubeconfig, *period, log.clone())?;
+    let places = Places { kubeconfig: &kubeconfig, folder: &place, period: *period };
+    let mut controller = options.controller.start(&places, &log)?;
     let (started, called) = (controller.since, controller.called.clone());
     sleep_until(begin + *period * options.warm_up).await;
 
@@ -133,7 +134,7 @@ pub(crate) async fn run(options: &Simulated) -> Result<Report, Failure> {
             watched.add(&controller, &first).await?;
             controller.kill().await?;
             restarted = Some(now());
-            controller = options.controller.start(&kubeconfig, *period, log.clone())?;
+            controller = options.controller.start(&places, &log)?;
             first = Moment::default();
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::controller::{CommandLine, OWN};
+use crate::controller::CommandLine;
 use crate::options::Simulated;
 use crate::workload::Workload;
 use crate::{Failure, chart, simulated, table};
@@ -14,11 +14,7 @@ pub(crate) async fn run() -> Result<(), Failure> {
     let folder = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("scale");
     let options = Simulated {
         workload,
-        controller: CommandLine {
-            template: OWN.to_owned(),
-            flags: Vec::new(),
-            metrics: "http://{address}/metrics".to_owned(),
-        },
+        controller: CommandLine::own(Vec::new()),
         label: "smoke".to_owned(),
         period: Duration::from_secs(1),
         warm_up: 3,
