@@ -45,7 +45,7 @@ fn command() -> Command {
     let files = Arg::new("report").required(true).num_args(1..).value_parser(value_parser!(PathBuf));
     let simulated = Command::new("simulated")
         .about("Measures a controller in front of the embedded API server, over TCP and TLS")
-        .arg(text("workload", "W1 to W9, W5-slow, W5-distinct").default_value("W1"))
+        .arg(text("workload", "W1 to W9, W5-slow, W5-distinct, W9-failover").default_value("W1"))
         .arg(number("hpas", "HPAs, instead of the workload's"))
         .arg(number("pods", "Pods of each HPA"))
         .arg(number("namespaces", "Namespaces that they are spread over"))

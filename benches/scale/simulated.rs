@@ -118,8 +118,18 @@ pub(crate) async fn run(options: &Simulated) -> Result<Report, Failure> {
     let begin = Instant::now();
     eprintln!("the server is ready; the controller begins and prints to {}", log.display());
     let places = Places { kubeconfig: &kubeconfig, folder: &place, period: *period };
-    let mut controller = options.controller.start(&places, &log)?;
+    let mut command = options.controller.clone();
+    if workload.standby {
+        command.flags.push("--leader-elect=true".to_owned());
+    }
+    let mut controller = command.start(&places, &log)?;
     let (started, called) = (controller.since, controller.called.clone());
+    let mut standby = None;
+    if workload.standby {
+        // Second, so that the first one leads.
+        sleep_until(begin + *period).await;
+        standby = Some(command.start(&places, &log)?);
+    }
     sleep_until(begin + *period * options.warm_up).await;
 
     let time = *period * options.periods;
@@ -134,7 +144,10 @@ pub(crate) async fn run(options: &Simulated) -> Result<Report, Failure> {
             watched.add(&controller, &first).await?;
             controller.kill().await?;
             restarted = Some(now());
-            controller = options.controller.start(&places, &log)?;
+            controller = match standby.take() {
+                Some(standby) => standby,
+                None => command.start(&places, &log)?,
+            };
             first = Moment::default();
         }
     }

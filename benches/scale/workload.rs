@@ -46,6 +46,8 @@ pub(crate) struct Workload {
     pub(crate) poisoned: bool,
     /// The controller is killed in the middle of the measured time and started again.
     pub(crate) restart: bool,
+    /// A second controller stands by and goes on instead, by leader election.
+    pub(crate) standby: bool,
     /// Metrics stay as they are, so that no status changes.
     pub(crate) unchanged: bool,
     /// HPAs that are created, and HPAs whose spec is changed, in the measured time; neither count for lateness.
@@ -70,6 +72,7 @@ impl Workload {
             step: false,
             poisoned: false,
             restart: false,
+            standby: false,
             unchanged: false,
             probes: 30,
         };
@@ -91,6 +94,9 @@ impl Workload {
             "W7" => ("100 pods replaced each second", Self { churn: 100, ..basis }),
             "W8" => ("metrics of one namespace hang", Self { poisoned: true, ..basis }),
             "W9" => ("restart after a step of load", Self { step: true, restart: true, ..basis }),
+            "W9-FAILOVER" => {
+                ("fail-over after a step of load", Self { step: true, restart: true, standby: true, ..basis })
+            }
             _ => return None,
         };
         Some(Self { title: title.to_owned(), ..workload })
