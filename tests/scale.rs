@@ -47,6 +47,7 @@ fn report(hpas: &[Seen], change: impl FnOnce(&mut Observed)) -> Report {
         restarted: None,
         observed: &observed,
         cpu: 0.008,
+        instructions: Some(2_000_000.0),
         resident: vec![30, 10, 20],
         last: Usage { cpu: 1.0, resident: 10, peak: 40 },
         own_syncs: None,
@@ -99,6 +100,7 @@ fn requests_are_counted_per_sync_whoever_made_them() {
     assert_eq!((report.requests_per_sync, report.requests.len()), (2.0, 1));
     assert_eq!((report.requests[0].received, report.burst), (200.0, 1.5));
     assert_eq!((report.controller_cpu, report.received_per_sync), (2.0, None));
+    assert_eq!(report.instructions_per_sync, Some(500_000.0));
     assert_eq!((report.resident, report.resident_peak), (20.0, 40.0));
 }
 

@@ -42,7 +42,14 @@ pub(crate) struct CommandLine {
     pub(crate) flags: Vec<String>,
     /// Where its metrics are, `{port}` being filled in; empty: nowhere.
     pub(crate) metrics: String,
+    /// Count the instructions of the process.
+    pub(crate) instructions: bool,
 }
+
+/// What goes before it to count its instructions: exact however busy the machine is, but many times slower. None are
+/// counted until [`Controller::count`].
+const COUNTED: &str =
+    "valgrind --tool=callgrind --instr-atstart=no --callgrind-out-file={folder}/callgrind.out";
 
 /// What is filled in.
 #[derive(Debug)]
@@ -67,12 +74,17 @@ pub(crate) struct Controller {
 impl CommandLine {
     /// The program of this repository, with more words.
     pub(crate) fn own(flags: Vec<String>) -> Self {
-        Self { template: OWN.to_owned(), flags, metrics: OWN_METRICS.to_owned() }
+        Self { template: OWN.to_owned(), flags, metrics: OWN_METRICS.to_owned(), instructions: false }
     }
 
     /// kube-controller-manager's, with more words.
     pub(crate) fn built_in(flags: Vec<String>) -> Self {
-        Self { template: BUILT_IN.to_owned(), flags, metrics: BUILT_IN_METRICS.to_owned() }
+        Self {
+            template: BUILT_IN.to_owned(),
+            flags,
+            metrics: BUILT_IN_METRICS.to_owned(),
+            instructions: false,
+        }
     }
 
     /// Starts the controller; what it prints goes to a file.
@@ -82,7 +94,8 @@ impl CommandLine {
         let called: Vec<_> =
             self.template.split_whitespace().chain(self.flags.iter().map(String::as_str)).collect();
         let mut words = Vec::new();
-        for word in &called {
+        let before = if self.instructions { COUNTED } else { "" };
+        for word in before.split_whitespace().chain(called.iter().copied()) {
             words.push(
                 word.replace("{concertina}", env!("CARGO_BIN_EXE_concertina"))
                     .replace(
@@ -132,6 +145,18 @@ impl Controller {
         }
     }
 
+    /// From now on its instructions are counted, or not any more.
+    pub(crate) async fn count(&self, on: bool) -> Result<(), Failure> {
+        let word = if on { "on" } else { "off" };
+        let status = Command::new("callgrind_control")
+            .args(["-i", word, &self.pid.to_string()])
+            .stdout(Stdio::null())
+            .status()
+            .await
+            .map_err(|error| format!("cannot start callgrind_control, which comes with valgrind: {error}"))?;
+        if status.success() { Ok(()) } else { Err(format!("callgrind_control -i {word}: {status}").into()) }
+    }
+
     /// Kills it, as a node that fails does.
     pub(crate) async fn kill(mut self) -> Result<(), Failure> {
         Ok(self.child.kill().await?)
@@ -145,4 +170,12 @@ impl Controller {
         }
         Ok(())
     }
+}
+
+/// How many instructions were counted, once the process has ended.
+pub(crate) fn instructions(folder: &Path) -> Result<f64, Failure> {
+    let path = folder.join("callgrind.out");
+    let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let totals = text.lines().find_map(|line| line.strip_prefix("totals: "));
+    Ok(totals.ok_or_else(|| format!("no totals in {}", path.display()))?.trim().parse()?)
 }

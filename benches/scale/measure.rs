@@ -22,6 +22,8 @@ pub(crate) struct Run<'a> {
     pub(crate) observed: &'a Observed,
     /// CPU seconds of the controller in the measured time.
     pub(crate) cpu: f64,
+    /// Its instructions in the measured time, outside the kernel, if they were counted.
+    pub(crate) instructions: Option<f64>,
     /// Its resident bytes, once a second in the measured time; at most over its life.
     pub(crate) resident: Vec<u64>,
     pub(crate) last: Usage,
@@ -79,6 +81,8 @@ pub(crate) struct Report {
     /// CPU seconds per 1,000 syncs.
     pub(crate) controller_cpu: f64,
     pub(crate) server_cpu: f64,
+    /// Instructions of the controller per sync, outside the kernel; other figures of such a run say nothing.
+    pub(crate) instructions_per_sync: Option<f64>,
     /// Bytes.
     pub(crate) resident: f64,
     pub(crate) resident_peak: f64,
@@ -152,6 +156,7 @@ impl Run<'_> {
             sent_per_sync: on_wire(self.observed.sent),
             controller_cpu: per_sync(self.cpu * 1_000.0),
             server_cpu: per_sync(self.observed.cpu * 1_000.0),
+            instructions_per_sync: self.instructions.map(per_sync),
             resident: percentile(&resident, 0.5),
             resident_peak: self.last.peak as f64,
             server_resident: self.observed.resident as f64,

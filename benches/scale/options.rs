@@ -74,6 +74,12 @@ fn command() -> Command {
                 .help("A word to add to it; may be given often"),
         )
         .arg(text("metrics", "Where its metrics are, such as http://127.0.0.1:{port}/metrics"))
+        .arg(
+            Arg::new("instructions")
+                .long("instructions")
+                .action(ArgAction::SetTrue)
+                .help("Count its instructions with valgrind: for few HPAs; no other figure counts then"),
+        )
         .arg(text("label", "What the column is called"))
         .arg(text("out", "The folder for reports").default_value("target/scale"));
     Command::new("scale")
@@ -142,6 +148,7 @@ fn simulated(matches: &ArgMatches) -> Result<Simulated, Failure> {
     if let Some(url) = matches.get_one::<String>("metrics") {
         controller.metrics.clone_from(url);
     }
+    controller.instructions = matches.get_flag("instructions");
     Ok(Simulated {
         workload,
         controller,

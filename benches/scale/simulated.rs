@@ -9,7 +9,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::Failure;
-use crate::controller::{Controller, Places};
+use crate::controller::{self, Controller, Places};
 use crate::measure::{Report, Run};
 use crate::observed::{Observed, now};
 use crate::options::Simulated;
@@ -134,6 +134,9 @@ pub(crate) async fn run(options: &Simulated) -> Result<Report, Failure> {
 
     let time = *period * options.periods;
     eprintln!("measuring for {} s", time.as_secs_f64());
+    if command.instructions {
+        controller.count(true).await?;
+    }
     let mut first = Moment::of(&controller).await?;
     server.measure(time).await?;
     let (measuring, mut watched, mut restarted) = (Instant::now(), Watched::default(), None);
@@ -153,7 +156,11 @@ pub(crate) async fn run(options: &Simulated) -> Result<Report, Failure> {
     }
     let observed = server.observed().await?;
     let last = watched.add(&controller, &first).await?;
+    if command.instructions {
+        controller.count(false).await?;
+    }
     controller.stop().await?;
+    let instructions = if command.instructions { Some(controller::instructions(&place)?) } else { None };
     // Nobody else needs it.
     let _ = std::fs::remove_file(&kubeconfig);
 
@@ -166,6 +173,7 @@ pub(crate) async fn run(options: &Simulated) -> Result<Report, Failure> {
         restarted,
         observed: &observed,
         cpu: watched.cpu,
+        instructions,
         resident: watched.resident,
         last,
         own_syncs: (watched.syncs > 0.0).then_some(watched.syncs),

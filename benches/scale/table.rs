@@ -78,6 +78,9 @@ fn lines(reports: &[Report]) -> Vec<Line> {
             format!("{} / {}", bytes(it.received_per_sync), bytes(it.sent_per_sync))
         }),
         line("controller: CPU s per 1,000 syncs", &|it| format!("{:.3}", it.controller_cpu)),
+        line("controller: instructions per sync", &|it| {
+            it.instructions_per_sync.map_or_else(none, |count| format!("{:.0} k", count / 1e3))
+        }),
         line("server: CPU s per 1,000 syncs", &|it| format!("{:.3}", it.server_cpu)),
         line("controller: resident, peak", &|it| megabytes(&[it.resident, it.resident_peak])),
         line("server: resident", &|it| megabytes(&[it.server_resident])),
