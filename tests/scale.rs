@@ -5,6 +5,8 @@
 
 #[path = "../benches/scale/measure.rs"]
 mod measure;
+#[path = "../benches/scale/median.rs"]
+mod median;
 #[path = "../benches/scale/observed.rs"]
 #[allow(dead_code, reason = "the bench uses the rest of it")]
 mod observed;
@@ -117,4 +119,27 @@ fn what_never_came_is_told() {
     let reaction = report.reaction.unwrap();
     assert_eq!((reaction.count, reaction.missing, reaction.p50, reaction.max), (2, 1, 1.0, 2.0));
     assert_eq!(report.creation, None);
+}
+
+#[test]
+fn of_several_runs_every_figure_is_the_median() {
+    let run = |count: u64, lateness: &[i64]| {
+        report(&[hpa(&[90, 105, 120, 135, 150]), hpa(lateness)], |observed| {
+            observed.requests = vec![Counted {
+                agent: "one".to_owned(),
+                verb: if count > 9 { "list" } else { "get" }.to_owned(),
+                resource: "pods".to_owned(),
+                count,
+                failed: 0,
+                received: 0,
+                sent: 0,
+            }];
+        })
+    };
+    let all = [run(8, &[95, 111]), run(80, &[95, 113]), run(4, &[95, 112])];
+    let median = median::of(&all).unwrap();
+    assert_eq!((median.runs, median.requests_per_sync), (3, all[0].requests_per_sync));
+    assert_eq!(median.requests.len(), 2);
+    assert_eq!((median.requests[0].verb.as_str(), median.requests[1].requests), ("get", 0.0));
+    assert_eq!(median.on_time, all[2].on_time);
 }

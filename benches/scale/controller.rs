@@ -44,12 +44,30 @@ pub(crate) struct CommandLine {
     pub(crate) metrics: String,
     /// Count the instructions of the process.
     pub(crate) instructions: bool,
+    /// Bind it to the second core, and the server to the first.
+    pub(crate) pin: bool,
 }
 
 /// What goes before it to count its instructions: exact however busy the machine is, but many times slower. None are
 /// counted until [`Controller::count`].
 const COUNTED: &str =
     "valgrind --tool=callgrind --instr-atstart=no --callgrind-out-file={folder}/callgrind.out";
+
+/// Which of two processes is bound to a core of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Core {
+    Server,
+    Controller,
+}
+
+/// What goes before a command line to bind it to its core.
+pub(crate) fn pinned(pin: bool, core: Core) -> &'static [&'static str] {
+    match (pin, core) {
+        (false, _) => &[],
+        (true, Core::Server) => &["taskset", "--cpu-list", "0"],
+        (true, Core::Controller) => &["taskset", "--cpu-list", "1"],
+    }
+}
 
 /// What is filled in.
 #[derive(Debug)]
@@ -74,7 +92,13 @@ pub(crate) struct Controller {
 impl CommandLine {
     /// The program of this repository, with more words.
     pub(crate) fn own(flags: Vec<String>) -> Self {
-        Self { template: OWN.to_owned(), flags, metrics: OWN_METRICS.to_owned(), instructions: false }
+        Self {
+            template: OWN.to_owned(),
+            flags,
+            metrics: OWN_METRICS.to_owned(),
+            instructions: false,
+            pin: false,
+        }
     }
 
     /// kube-controller-manager's, with more words.
@@ -84,6 +108,7 @@ impl CommandLine {
             flags,
             metrics: BUILT_IN_METRICS.to_owned(),
             instructions: false,
+            pin: false,
         }
     }
 
@@ -95,7 +120,8 @@ impl CommandLine {
             self.template.split_whitespace().chain(self.flags.iter().map(String::as_str)).collect();
         let mut words = Vec::new();
         let before = if self.instructions { COUNTED } else { "" };
-        for word in before.split_whitespace().chain(called.iter().copied()) {
+        let pinned = pinned(self.pin, Core::Controller);
+        for word in pinned.iter().copied().chain(before.split_whitespace()).chain(called.iter().copied()) {
             words.push(
                 word.replace("{concertina}", env!("CARGO_BIN_EXE_concertina"))
                     .replace(

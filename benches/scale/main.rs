@@ -14,9 +14,11 @@
 mod chart;
 mod controller;
 mod measure;
+mod median;
 mod observed;
 mod options;
 mod process;
+mod run;
 mod scrape;
 mod server;
 mod simulated;
@@ -39,8 +41,8 @@ fn main() -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match task {
         Task::Simulated(options) => {
-            let report = runtime.block_on(simulated::run(&options))?;
-            store(&report, &options.folder)
+            let reports = runtime.block_on(simulated::run(&options))?;
+            store(&median::of(&reports)?, &options.folder)
         }
         Task::Server(workload, kubeconfig) => {
             runtime.block_on(server::run(&serde_json::from_str(&workload)?, &kubeconfig))

@@ -55,7 +55,14 @@ pub(crate) struct PerSync {
     pub(crate) sent: f64,
 }
 
-/// All figures of a run, as they are stored.
+impl PerSync {
+    /// Whether it is about equal requests.
+    pub(crate) fn is_of(&self, other: &Self) -> bool {
+        (&self.verb, &self.resource) == (&other.verb, &other.resource)
+    }
+}
+
+/// All figures of a run, or the medians of several, as they are stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) label: String,
@@ -63,6 +70,8 @@ pub(crate) struct Report {
     /// `simulated`, or which real server.
     pub(crate) server: String,
     pub(crate) controller: String,
+    /// Of so many runs each figure is the median.
+    pub(crate) runs: usize,
     /// Seconds.
     pub(crate) period: f64,
     pub(crate) measured: f64,
@@ -143,6 +152,7 @@ impl Run<'_> {
             workload: self.workload.clone(),
             server: server.to_owned(),
             controller: self.controller,
+            runs: 1,
             period: self.period,
             measured,
             syncs,

@@ -9,9 +9,9 @@ use crate::Failure;
 use crate::controller::CommandLine;
 use crate::workload::Workload;
 
-/// One run in front of the embedded cluster.
+/// Runs in front of a server.
 #[derive(Debug, Clone)]
-pub(crate) struct Simulated {
+pub(crate) struct Options {
     pub(crate) workload: Workload,
     pub(crate) controller: CommandLine,
     pub(crate) label: String,
@@ -19,6 +19,8 @@ pub(crate) struct Simulated {
     /// Periods before anything is measured, and those that are.
     pub(crate) warm_up: u32,
     pub(crate) periods: u32,
+    /// How often all of it is done, for medians.
+    pub(crate) runs: u32,
     /// Where reports go.
     pub(crate) folder: PathBuf,
 }
@@ -26,7 +28,8 @@ pub(crate) struct Simulated {
 /// What is to be done.
 #[derive(Debug)]
 pub(crate) enum Task {
-    Simulated(Box<Simulated>),
+    /// In front of the embedded cluster.
+    Simulated(Box<Options>),
     /// The server's process: a workload as JSON, and where the kubeconfig goes.
     Server(String, PathBuf),
     /// Stored reports side by side.
@@ -62,6 +65,13 @@ fn command() -> Command {
         .arg(text("period", "Seconds between two syncs of an HPA").default_value("15"))
         .arg(text("warm-up", "Periods before measuring").default_value("2"))
         .arg(text("periods", "Periods to measure").default_value("10"))
+        .arg(text("runs", "Runs, of whose figures the medians are told").default_value("1"))
+        .arg(
+            Arg::new("pin")
+                .long("pin")
+                .action(ArgAction::SetTrue)
+                .help("Bind the server to the first core and the controller to the second"),
+        )
         .arg(Arg::new("built-in").long("built-in").action(ArgAction::SetTrue).help(
             "Measure kube-controller-manager, from the folder KUBEBUILDER_ASSETS, instead of concertina",
         ))
@@ -116,7 +126,7 @@ pub(crate) fn read() -> Result<Task, Failure> {
     })
 }
 
-fn simulated(matches: &ArgMatches) -> Result<Simulated, Failure> {
+fn simulated(matches: &ArgMatches) -> Result<Options, Failure> {
     let text = |name: &str| matches.get_one::<String>(name).map_or("", String::as_str);
     let number = |name: &str, place: &mut usize| {
         if let Some(number) = matches.get_one::<usize>(name) {
@@ -149,13 +159,15 @@ fn simulated(matches: &ArgMatches) -> Result<Simulated, Failure> {
         controller.metrics.clone_from(url);
     }
     controller.instructions = matches.get_flag("instructions");
-    Ok(Simulated {
+    controller.pin = matches.get_flag("pin");
+    Ok(Options {
         workload,
         controller,
         label,
         period: Duration::try_from_secs_f64(text("period").parse()?)?,
         warm_up: text("warm-up").parse()?,
         periods: text("periods").parse()?,
+        runs: text("runs").parse()?,
         folder: text("out").into(),
     })
 }

@@ -3,26 +3,27 @@
 use std::time::Duration;
 
 use crate::controller::CommandLine;
-use crate::options::Simulated;
+use crate::options::Options;
 use crate::workload::Workload;
-use crate::{Failure, chart, simulated, table};
+use crate::{Failure, chart, median, simulated, table};
 
 /// Runs a few HPAs for a few short periods and checks that nothing is missing from the report.
 pub(crate) async fn run() -> Result<(), Failure> {
     let basis = Workload::named("W9").ok_or("no workload W9")?;
     let workload = Workload { hpas: 20, pods: 3, namespaces: 2, probes: 2, churn: 10, ..basis };
     let folder = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("scale");
-    let options = Simulated {
+    let options = Options {
         workload,
         controller: CommandLine::own(Vec::new()),
         label: "smoke".to_owned(),
         period: Duration::from_secs(1),
         warm_up: 3,
         periods: 6,
+        runs: 1,
         folder,
     };
-    let report = simulated::run(&options).await?;
-    let reports = [report.clone()];
+    let reports = simulated::run(&options).await?;
+    let report = median::of(&reports)?;
     let text = table::render(&reports);
     println!("{text}");
     let mut missing = Vec::new();

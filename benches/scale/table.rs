@@ -48,6 +48,7 @@ fn lines(reports: &[Report]) -> Vec<Line> {
         }),
         line("server", &|it| it.server.clone()),
         line("period, measured", &|it| format!("{} s, {:.0} s", it.period, it.measured)),
+        line("runs", &|it| it.runs.to_string()),
         line("syncs", &|it| format!("{:.0}", it.syncs)),
         line("syncs of those due", &|it| percent(it.done)),
         line("syncs on time (≤ 1 s late)", &|it| percent(it.on_time)),
