@@ -31,7 +31,7 @@ const SECOND: i64 = 1_000_000;
 
 /// An HPA whose statuses arrived at these seconds.
 fn hpa(seconds: &[i64]) -> Seen {
-    Seen { statuses: seconds.iter().map(|second| second * SECOND).collect(), special: false }
+    Seen { statuses: seconds.iter().map(|second| second * SECOND).collect(), ..Seen::default() }
 }
 
 /// A minute from second 100 on, with a period of 15 s.
@@ -75,6 +75,13 @@ fn a_sync_that_never_comes_is_late_and_one_due_in_the_last_second_is_not_judged(
     let judged = report(&[hpa(&[100, 115, 130, 145]), hpa(&[114, 129, 144, 159])], |_| {});
     assert_eq!(judged.lateness.unwrap().count, 3 + 1 + 3);
     assert_eq!(report(&[hpa(&[])], |_| {}).on_time, 0.0);
+}
+
+#[test]
+fn what_the_server_lets_a_sync_wait_is_not_its_lateness() {
+    let slow = Seen { held_up: 2 * SECOND, ..hpa(&[92, 109, 126, 144]) };
+    let lateness = report(&[slow], |_| {}).lateness.unwrap();
+    assert_eq!((lateness.count, lateness.p50, lateness.max), (3, 0.0, 1.0));
 }
 
 #[test]

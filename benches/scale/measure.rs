@@ -181,22 +181,23 @@ impl Run<'_> {
 }
 
 /// How late each sync was that was due in the measured time, in seconds. A sync is due one period after the one before,
-/// the first one at the beginning. One that never came is as late as it was at the end; one that was due in the last second
+/// the first one at the beginning, and its status comes when it has waited as long as the server lets it. One that never came is as late as it was at the end; one that was due in the last second
 /// is not judged, as its second is not over.
 fn lateness(seen: &Seen, period: f64, begin: Micros, end: Micros) -> Vec<f64> {
     let mut late = Vec::new();
+    let held_up = seconds(seen.held_up);
     let first = seen.statuses.first().copied();
     if first.is_none_or(|first| first > begin) {
-        late.push(seconds(first.unwrap_or(end).min(end) - begin));
+        late.push((seconds(first.unwrap_or(end).min(end) - begin) - held_up).max(0.0));
     }
     let next = seen.statuses.iter().skip(1).map(|at| Some(*at)).chain([None]);
     for (at, next) in seen.statuses.iter().zip(next) {
         let due = seconds(*at - begin) + period;
-        if due < 0.0 || due > seconds(end - begin) - ON_TIME {
+        if due < 0.0 || due > seconds(end - begin) - ON_TIME - held_up {
             continue;
         }
         let came = seconds(next.unwrap_or(end).min(end) - begin);
-        late.push((came - due).max(0.0));
+        late.push((came - due - held_up).max(0.0));
     }
     late
 }

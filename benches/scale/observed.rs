@@ -62,6 +62,8 @@ pub(crate) struct Counted {
 pub(crate) struct Seen {
     /// When each of its statuses arrived: one for every sync that had something to say.
     pub(crate) statuses: Vec<Micros>,
+    /// So long the server lets every sync of it wait.
+    pub(crate) held_up: Micros,
     /// It is created or changed on the way, or its metrics hang: its syncs are no measure of lateness.
     pub(crate) special: bool,
 }

@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 /// Pods of each HPA of the large namespace of a skewed cluster.
 pub(crate) const FEW_PODS: usize = 3;
 
+/// The namespace for which metrics may hang.
+pub(crate) const POISONED: &str = "team-000";
+
 /// By what an HPA scales.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Kind {

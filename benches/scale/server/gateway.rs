@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 
 use crate::observed::{Awaited, Counted, Micros, Observed, Seen, now};
-use crate::workload::Workload;
+use crate::workload::{Kind, POISONED, Workload};
 use crate::world::World;
 
 /// Where the requests of all connections pass.
@@ -82,10 +82,13 @@ impl Gateway {
     pub(crate) fn new(workload: &Workload, world: Arc<World>) -> Self {
         let mut tally = Tally::default();
         let (all, probes) = world.keys();
-        let hangs = |key: &str| workload.poisoned && key.starts_with("team-000/");
-        for key in all {
+        let hangs = |key: &str| workload.poisoned && key.split('/').next() == Some(POISONED);
+        let slowness = Micros::try_from(workload.slowness.as_micros()).unwrap_or(Micros::MAX);
+        for (number, key) in all.into_iter().enumerate() {
             let special = hangs(&key);
-            tally.seen.hpas.insert(key, Seen { special, ..Seen::default() });
+            let is_slow = workload.kind == Kind::External && number < workload.hpas;
+            let held_up = if is_slow { slowness } else { 0 };
+            tally.seen.hpas.insert(key, Seen { held_up, special, ..Seen::default() });
         }
         for key in probes {
             tally.seen.hpas.insert(key, Seen { special: true, ..Seen::default() });
@@ -137,7 +140,7 @@ impl Gateway {
     fn hold_up(&self, subject: &Subject<'_>) -> Duration {
         match subject.group {
             "external.metrics.k8s.io" => self.workload.slowness,
-            "metrics.k8s.io" if self.workload.poisoned && subject.namespace == "team-000" => Duration::MAX,
+            "metrics.k8s.io" if self.workload.poisoned && subject.namespace == POISONED => Duration::MAX,
             _ => Duration::ZERO,
         }
     }

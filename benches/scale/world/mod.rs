@@ -14,7 +14,7 @@ use concertina::clock::{Clock as _, SystemClock};
 use concertina::embedded::Cluster;
 use serde_json::Value;
 
-use crate::workload::{FEW_PODS, Kind, Workload};
+use crate::workload::{FEW_PODS, Kind, POISONED, Workload};
 
 /// Apps, their pods, and who answers for their metrics.
 #[derive(Debug)]
@@ -69,6 +69,8 @@ impl World {
             let small = workload.namespaces.saturating_sub(1).max(1);
             let namespace = match number {
                 _ if is_in_large => 0,
+                // A probe is to be answered.
+                number if workload.poisoned && number >= all => 1 + number % small,
                 number if workload.skewed => 1 + number % small,
                 number => number % workload.namespaces.max(1),
             };
@@ -124,11 +126,12 @@ impl World {
         }
     }
 
-    /// Allows the HPA of an app one replica more, and says its generation then.
+    /// Allows the HPA of an app one replica more, and says its generation then; none of one whose metrics hang.
     pub(crate) fn change_spec(&self, cluster: &Cluster, number: usize) -> Option<i64> {
         let (namespace, name) = {
             let state = self.lock();
-            let app = state.apps.get(number)?;
+            let answers = |app: &&App| !(self.workload.poisoned && app.namespace == POISONED);
+            let app = state.apps.get(number).filter(answers)?;
             (app.namespace.clone(), app.name.clone())
         };
         let mut hpa = cluster.get("autoscaling/horizontalpodautoscalers", &namespace, &name)?;
