@@ -17,7 +17,7 @@ const INKS: [&str; 4] = ["#8a8f98", "#b9770e", "#2471a3", "#1e8449"];
 type Figure = (&'static str, &'static str, fn(&Report) -> Option<f64>);
 
 const FIGURES: [Figure; 8] = [
-    ("Syncs on time", "%", |it| Some(it.on_time * 100.0)),
+    ("Syncs on time", "%", |it| Some(it.on_time? * 100.0)),
     ("Lateness, 99 of 100", "s", |it| Some(it.lateness?.p99)),
     ("Requests per sync", "", |it| Some(it.requests_per_sync)),
     ("Bytes per sync, both ways", "kB", |it| Some((it.received_per_sync? + it.sent_per_sync?) / 1e3)),

@@ -78,8 +78,9 @@ pub(crate) struct Report {
     pub(crate) syncs: f64,
     /// Syncs that there were, of those that one per HPA and period would be.
     pub(crate) done: f64,
-    /// Of the syncs that were due in the measured time: those that began within a second.
-    pub(crate) on_time: f64,
+    /// Of the syncs that were due in the measured time: those that began within a second. Of syncs that have nothing to
+    /// write only the controller itself knows.
+    pub(crate) on_time: Option<f64>,
     pub(crate) lateness: Option<Spread>,
     pub(crate) own_on_time: Option<f64>,
     pub(crate) requests: Vec<PerSync>,
@@ -118,7 +119,9 @@ impl Run<'_> {
         // What the controller counts is exact; a sync that has no new status to write is seen by nobody else.
         let syncs = self.own_syncs.unwrap_or(statuses);
         let per_sync = |amount: f64| if syncs > 0.0 { amount / syncs } else { 0.0 };
-        let late: Vec<_> = ordinary.iter().flat_map(|seen| lateness(seen, self.period, begin, end)).collect();
+        let is_seen = !self.workload.unchanged;
+        let late = ordinary.iter().filter(|_| is_seen);
+        let late: Vec<_> = late.flat_map(|seen| lateness(seen, self.period, begin, end)).collect();
         let on_time =
             late.iter().filter(|late| **late <= ON_TIME).count() as f64 / (late.len() as f64).max(1.0);
         let mut requests: Vec<PerSync> = Vec::new();
@@ -156,8 +159,8 @@ impl Run<'_> {
             period: self.period,
             measured,
             syncs,
-            done: seen_of_ordinary / expected.max(1.0),
-            on_time,
+            done: if is_seen { seen_of_ordinary / expected.max(1.0) } else { syncs / expected.max(1.0) },
+            on_time: if is_seen { Some(on_time) } else { self.own_on_time },
             lateness: Spread::of(late, 0),
             own_on_time: self.own_on_time,
             requests,

@@ -51,7 +51,7 @@ fn lines(reports: &[Report]) -> Vec<Line> {
         line("runs", &|it| it.runs.to_string()),
         line("syncs", &|it| format!("{:.0}", it.syncs)),
         line("syncs of those due", &|it| percent(it.done)),
-        line("syncs on time (≤ 1 s late)", &|it| percent(it.on_time)),
+        line("syncs on time (≤ 1 s late)", &|it| it.on_time.map_or_else(none, percent)),
         line("the same by the controller's own account", &|it| it.own_on_time.map_or_else(none, percent)),
         line("lateness p50 / p99 / max", &|it| spread(it.lateness.as_ref())),
         line("requests per sync", &|it| format!("{:.3}", it.requests_per_sync)),
