@@ -87,7 +87,7 @@ use http::Uri;
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use serde_json::Value;
-use tokio::io::DuplexStream;
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tower::{Service, service_fn};
@@ -188,6 +188,16 @@ impl Cluster {
             let connection = server::serve_connection(self.clone(), None, stream);
             tokio::spawn(stop.clone().run_until_cancelled_owned(connection));
         }
+    }
+
+    /// Serves one connection that somebody else has accepted, such as over TLS, by way of a link if there is one, until
+    /// either side ends it.
+    pub async fn serve_stream(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        link: Option<Arc<dyn Link>>,
+    ) {
+        server::serve_connection(self.clone(), link, stream).await;
     }
 
     /// Creates an object, by the rules of a POST; a namespace that is missing is made first, which a POST would not.

@@ -1,0 +1,131 @@
+//! A controller's own metrics.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+
+use crate::Failure;
+
+/// So long may an answer take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Where a process on this machine shows its metrics.
+#[derive(Debug, Clone)]
+pub(crate) struct Page {
+    address: SocketAddr,
+    path: String,
+    secure: bool,
+}
+
+impl Page {
+    /// Reads `http[s]://ADDRESS/PATH`; none for an empty text.
+    pub(crate) fn at(url: &str) -> Result<Option<Self>, Failure> {
+        if url.is_empty() {
+            return Ok(None);
+        }
+        let wrong = || format!("{url:?} is not http://ADDRESS/PATH or https://ADDRESS/PATH");
+        let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
+        let (address, path) = rest.split_once('/').ok_or_else(wrong)?;
+        let secure = match scheme {
+            "https" => true,
+            "http" => false,
+            _ => return Err(wrong().into()),
+        };
+        Ok(Some(Self { address: address.parse()?, path: format!("/{path}"), secure }))
+    }
+
+    /// Each metric with the sum of its series, those of buckets apart by their bound: `NAME 1`.
+    pub(crate) async fn read(&self) -> Result<BTreeMap<String, f64>, Failure> {
+        let reading = async {
+            let stream = TcpStream::connect(self.address).await?;
+            if !self.secure {
+                return self.ask(stream).await;
+            }
+            let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+                .with_safe_default_protocol_versions()?
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(OwnProcess))
+                .with_no_client_auth();
+            let name = ServerName::IpAddress(self.address.ip().into());
+            self.ask(TlsConnector::from(Arc::new(config)).connect(name, stream).await?).await
+        };
+        Ok(sums(&timeout(PATIENCE, reading).await??))
+    }
+
+    async fn ask(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> Result<String, Failure> {
+        let request = format!("GET {} HTTP/1.0\r\nHost: {}\r\n\r\n", self.path, self.address);
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = Vec::new();
+        // A server that ends TLS by closing the connection has said everything by then.
+        let _ = stream.read_to_end(&mut answer).await;
+        let answer = String::from_utf8(answer)?;
+        let (head, page) = answer.split_once("\r\n\r\n").ok_or("the controller's metrics have no head")?;
+        if head.split_ascii_whitespace().nth(1) != Some("200") {
+            return Err(format!("the controller's metrics: {}", head.lines().next().unwrap_or("")).into());
+        }
+        Ok(page.to_owned())
+    }
+}
+
+fn sums(page: &str) -> BTreeMap<String, f64> {
+    let mut sums = BTreeMap::new();
+    for line in page.lines().filter(|line| !line.starts_with('#')) {
+        let Some((series, value)) = line.rsplit_once(' ') else { continue };
+        let Ok(value) = value.parse::<f64>() else { continue };
+        let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+        let bound = labels.split("le=\"").nth(1).and_then(|rest| rest.split('"').next());
+        let bound = bound.map(|bound| bound.strip_suffix(".0").unwrap_or(bound));
+        let name = bound.map_or_else(|| name.to_owned(), |bound| format!("{name} {bound}"));
+        *sums.entry(name).or_insert(0.0) += value;
+    }
+    sums
+}
+
+/// Takes any certificate: the process was started here, and nothing secret is said to it.
+#[derive(Debug)]
+struct OwnProcess;
+
+impl ServerCertVerifier for OwnProcess {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        default_provider().signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,291 @@
+//! The way of every request to the cluster: counted, held up where the workload says so, and followed by the world.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use concertina::embedded::{Answer, Exchange, Link, Server};
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use serde::Deserialize;
+
+use crate::observed::{Awaited, Counted, Micros, Observed, Seen, now};
+use crate::workload::{Kind, POISONED, Workload};
+use crate::world::World;
+
+/// Where the requests of all connections pass.
+#[derive(Debug)]
+pub(crate) struct Gateway {
+    workload: Workload,
+    world: Arc<World>,
+    tally: Mutex<Tally>,
+}
+
+/// What was seen.
+#[derive(Debug, Default)]
+struct Tally {
+    counts: BTreeMap<(String, &'static str, String), Counted>,
+    seconds: BTreeMap<Micros, u64>,
+    seen: Observed,
+    /// Changes of specs that no status knows yet: where in `spec_changes`, and which generation is awaited.
+    generations: BTreeMap<String, (usize, i64)>,
+}
+
+/// What a path is about.
+#[derive(Debug, Default)]
+struct Subject<'a> {
+    group: &'a str,
+    namespace: &'a str,
+    resource: &'a str,
+    name: &'a str,
+    subresource: &'a str,
+}
+
+impl<'a> Subject<'a> {
+    fn of(path: &'a str) -> Self {
+        let mut words = path.split('/').skip(1);
+        let group = match words.next() {
+            Some("apis") => words.next().unwrap_or(""),
+            Some("api") => "",
+            _ => return Self { resource: path, ..Self::default() },
+        };
+        let _version = words.next();
+        let rest: Vec<_> = words.collect();
+        let (namespace, rest) = match rest.as_slice() {
+            ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, rest),
+            rest => ("", rest),
+        };
+        let word = |place: usize| rest.get(place).copied().unwrap_or("");
+        Self { group, namespace, resource: word(0), name: word(1), subresource: word(2) }
+    }
+
+    /// `deployments.apps/scale`; of a metrics API its group alone, of discovery that it is that.
+    fn title(&self) -> String {
+        if self.resource.is_empty() {
+            return "discovery".to_owned();
+        }
+        if self.group.ends_with("metrics.k8s.io") {
+            return self.group.to_owned();
+        }
+        let mut title = self.resource.to_owned();
+        if !self.group.is_empty() {
+            title = format!("{title}.{}", self.group);
+        }
+        if !self.subresource.is_empty() {
+            title = format!("{title}/{}", self.subresource);
+        }
+        title
+    }
+}
+
+impl Gateway {
+    pub(crate) fn new(workload: &Workload, world: Arc<World>) -> Self {
+        let mut tally = Tally::default();
+        let (all, probes) = world.keys();
+        let hangs = |key: &str| workload.poisoned && key.split('/').next() == Some(POISONED);
+        let slowness = Micros::try_from(workload.slowness.as_micros()).unwrap_or(Micros::MAX);
+        for (number, key) in all.into_iter().enumerate() {
+            let special = hangs(&key);
+            let is_slow = workload.kind == Kind::External && number < workload.hpas;
+            let held_up = if is_slow { slowness } else { 0 };
+            tally.seen.hpas.insert(key, Seen { held_up, special, ..Seen::default() });
+        }
+        for key in probes {
+            tally.seen.hpas.insert(key, Seen { special: true, ..Seen::default() });
+        }
+        Self { workload: workload.clone(), world, tally: Mutex::new(tally) }
+    }
+
+    /// From now on requests are counted.
+    pub(crate) fn begin(&self) {
+        let mut tally = self.lock();
+        tally.counts.clear();
+        tally.seconds.clear();
+        tally.seen.begin = now();
+    }
+
+    /// All that was seen until now.
+    pub(crate) fn end(&self) -> Observed {
+        let tally = self.lock();
+        let mut seen = tally.seen.clone();
+        seen.end = now();
+        seen.requests = tally.counts.values().cloned().collect();
+        let seconds = (seen.end - seen.begin) / 1_000_000;
+        seen.seconds = (0..seconds).map(|second| tally.seconds.get(&second).copied().unwrap_or(0)).collect();
+        seen
+    }
+
+    /// The metrics of these HPAs have just changed.
+    pub(crate) fn await_scales(&self, hpas: Vec<String>) {
+        let since = now();
+        self.lock().seen.reactions.extend(hpas.into_iter().map(|hpa| Awaited { hpa, since, until: None }));
+    }
+
+    /// This HPA is about to be created.
+    pub(crate) fn await_first(&self, hpa: String) {
+        self.lock().seen.creations.push(Awaited { hpa, since: now(), until: None });
+    }
+
+    /// The spec of this HPA has been changed at a time, to a generation.
+    pub(crate) fn await_generation(&self, hpa: &str, since: Micros, generation: i64) {
+        let mut tally = self.lock();
+        let place = tally.seen.spec_changes.len();
+        tally.seen.spec_changes.push(Awaited { hpa: hpa.to_owned(), since, until: None });
+        tally.generations.insert(hpa.to_owned(), (place, generation));
+        if let Some(seen) = tally.seen.hpas.get_mut(hpa) {
+            seen.special = true;
+        }
+    }
+
+    fn hold_up(&self, subject: &Subject<'_>) -> Duration {
+        match subject.group {
+            "external.metrics.k8s.io" => self.workload.slowness,
+            "metrics.k8s.io" if self.workload.poisoned && subject.namespace == POISONED => Duration::MAX,
+            _ => Duration::ZERO,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Link for Gateway {
+    fn carry(self: Arc<Self>, exchange: Exchange, server: Server) -> BoxFuture<'static, Answer> {
+        Box::pin(async move {
+            let arrived = now();
+            let (path, body) = (exchange.path.clone(), exchange.body.clone());
+            let subject = Subject::of(&path);
+            let agent = exchange.user_agent.split(' ').next().unwrap_or("").to_owned();
+            let key = (agent, exchange.verb, subject.title());
+            self.lock().arrived(key.clone(), arrived, body.len());
+            match self.hold_up(&subject) {
+                Duration::ZERO => {}
+                Duration::MAX => std::future::pending().await,
+                pause => tokio::time::sleep(pause).await,
+            }
+            let answer = server.answer(exchange).await;
+            let done = answer.code().is_some_and(|code| (200..300).contains(&code));
+            self.lock().answered(&key, &answer, done);
+            if done && key.1 == "update" {
+                match (subject.resource, subject.subresource) {
+                    ("horizontalpodautoscalers", "status") => {
+                        self.lock().status(
+                            &format!("{}/{}", subject.namespace, subject.name),
+                            arrived,
+                            &body,
+                        );
+                    }
+                    ("deployments", "scale") => {
+                        self.lock().scaled(&format!("{}/{}", subject.namespace, subject.name), arrived);
+                        let replicas =
+                            serde_json::from_slice::<ScaleBody>(&body).map(|body| body.spec.replicas);
+                        if let Ok(replicas) = replicas {
+                            self.world.resize(server.cluster(), subject.namespace, subject.name, replicas);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            match answer {
+                Answer::Pieces(pieces) => {
+                    let counted = pieces.inspect(move |piece| {
+                        if let Ok(piece) = piece {
+                            self.lock().sent(&key, piece.len());
+                        }
+                    });
+                    Answer::Pieces(Box::pin(counted))
+                }
+                other => other,
+            }
+        })
+    }
+}
+
+impl Tally {
+    fn arrived(&mut self, key: (String, &'static str, String), at: Micros, bytes: usize) {
+        let (agent, verb, resource) = key.clone();
+        let counted = self.counts.entry(key).or_insert_with(|| Counted {
+            agent,
+            verb: verb.to_owned(),
+            resource,
+            count: 0,
+            failed: 0,
+            received: 0,
+            sent: 0,
+        });
+        counted.count += 1;
+        counted.received += length(bytes);
+        *self.seconds.entry((at - self.seen.begin).div_euclid(1_000_000)).or_default() += 1;
+    }
+
+    fn answered(&mut self, key: &(String, &'static str, String), answer: &Answer, done: bool) {
+        if let Some(counted) = self.counts.get_mut(key) {
+            counted.failed += u64::from(!done);
+            if let Answer::Whole(whole) = answer {
+                counted.sent += length(whole.body.len());
+            }
+        }
+    }
+
+    fn sent(&mut self, key: &(String, &'static str, String), bytes: usize) {
+        if let Some(counted) = self.counts.get_mut(key) {
+            counted.sent += length(bytes);
+        }
+    }
+
+    fn status(&mut self, hpa: &str, at: Micros, body: &[u8]) {
+        let Some(seen) = self.seen.hpas.get_mut(hpa) else { return };
+        seen.statuses.push(at);
+        let open = |awaited: &&mut Awaited| awaited.hpa == hpa && awaited.until.is_none();
+        if seen.special
+            && let Some(awaited) = self.seen.creations.iter_mut().find(open)
+        {
+            awaited.until = Some(at);
+        }
+        if let Some((place, generation)) = self.generations.get(hpa).copied()
+            && serde_json::from_slice::<HpaBody>(body)
+                .is_ok_and(|body| body.status.observed_generation >= generation)
+        {
+            self.generations.remove(hpa);
+            if let Some(awaited) = self.seen.spec_changes.get_mut(place) {
+                awaited.until = Some(at);
+            }
+        }
+    }
+
+    fn scaled(&mut self, target: &str, at: Micros) {
+        // Apps, their Deployments and their HPAs have the same names.
+        let open = |awaited: &&mut Awaited| awaited.hpa == target && awaited.until.is_none();
+        if let Some(awaited) = self.seen.reactions.iter_mut().find(open) {
+            awaited.until = Some(at);
+        }
+    }
+}
+
+fn length(bytes: usize) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
+#[derive(Deserialize)]
+struct ScaleBody {
+    spec: ScaleSpec,
+}
+
+#[derive(Deserialize)]
+struct ScaleSpec {
+    #[serde(default)]
+    replicas: usize,
+}
+
+#[derive(Deserialize)]
+struct HpaBody {
+    status: HpaStatus,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct HpaStatus {
+    #[serde(default)]
+    observed_generation: i64,
+}

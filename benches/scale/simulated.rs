@@ -1,0 +1,97 @@
+//! The embedded cluster as the server, in a process of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+
+use crate::Failure;
+use crate::controller::{Core, pinned};
+use crate::measure::Report;
+use crate::observed::Observed;
+use crate::options::Options;
+use crate::run::{self, Surroundings};
+
+/// The process of the server, which ends with this.
+#[derive(Debug)]
+struct Server {
+    _child: Child,
+    input: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
+    kubeconfig: PathBuf,
+}
+
+impl Server {
+    async fn start(options: &Options, kubeconfig: PathBuf) -> Result<Self, Failure> {
+        let own = std::env::current_exe()?.display().to_string();
+        let before = pinned(options.controller.pin, Core::Server).iter().copied();
+        let words: Vec<_> = before.chain([own.as_str()]).collect();
+        let (program, rest) = words.split_first().ok_or("this program has no name")?;
+        let mut child = Command::new(program)
+            .args(rest)
+            .arg("server")
+            .arg(serde_json::to_string(&options.workload)?)
+            .arg(&kubeconfig)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let input = child.stdin.take().ok_or("the server has no input")?;
+        let output = BufReader::new(child.stdout.take().ok_or("the server has no output")?).lines();
+        let mut server = Self { _child: child, input, output, kubeconfig };
+        server.line().await?;
+        Ok(server)
+    }
+
+    async fn line(&mut self) -> Result<String, Failure> {
+        Ok(self.output.next_line().await?.ok_or("the server has ended")?)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Nobody else needs it.
+        let _ = std::fs::remove_file(&self.kubeconfig);
+    }
+}
+
+impl Surroundings for Server {
+    fn title(&self) -> String {
+        "embedded".to_owned()
+    }
+
+    fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    async fn measure(&mut self, time: Duration) -> Result<(), Failure> {
+        Ok(self.input.write_all(format!("measure {}\n", time.as_secs_f64()).as_bytes()).await?)
+    }
+
+    async fn observed(&mut self) -> Result<Observed, Failure> {
+        Ok(serde_json::from_str(&self.line().await?)?)
+    }
+}
+
+/// Makes as many runs as are asked for, each with a server of its own, and says their figures.
+pub(crate) async fn run(options: &Options) -> Result<Vec<Report>, Failure> {
+    let Options { workload, folder, .. } = options;
+    std::fs::create_dir_all(folder)?;
+    let folder = std::fs::canonicalize(folder)?;
+    let mut reports = Vec::new();
+    for number in 1..=options.runs {
+        eprintln!(
+            "{}, run {number} of {}: {} HPAs, {} pods each",
+            workload.name,
+            options.runs,
+            workload.all_hpas(),
+            workload.pods
+        );
+        let kubeconfig = folder.join(format!("{}.kubeconfig", std::process::id()));
+        let mut server = Server::start(options, kubeconfig).await?;
+        reports.push(run::run(options, &mut server, &folder).await?);
+    }
+    Ok(reports)
+}

@@ -1,0 +1,152 @@
+//! How the scale bench makes figures of what a server saw.
+
+#![cfg(feature = "tools")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+#[path = "../benches/scale/measure.rs"]
+mod measure;
+#[path = "../benches/scale/median.rs"]
+mod median;
+#[path = "../benches/scale/observed.rs"]
+#[allow(dead_code, reason = "the bench uses the rest of it")]
+mod observed;
+#[path = "../benches/scale/process.rs"]
+#[allow(dead_code, reason = "the bench uses the rest of it")]
+mod process;
+#[path = "../benches/scale/workload.rs"]
+#[allow(dead_code, reason = "the bench uses the rest of it")]
+mod workload;
+
+use std::collections::BTreeMap;
+
+use measure::{Report, Run};
+use observed::{Awaited, Counted, Observed, Seen};
+use process::Usage;
+use workload::Workload;
+
+/// As in the bench.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+const SECOND: i64 = 1_000_000;
+
+/// An HPA whose statuses arrived at these seconds.
+fn hpa(seconds: &[i64]) -> Seen {
+    Seen { statuses: seconds.iter().map(|second| second * SECOND).collect(), ..Seen::default() }
+}
+
+/// A minute from second 100 on, with a period of 15 s.
+fn report(hpas: &[Seen], change: impl FnOnce(&mut Observed)) -> Report {
+    let names = (0..).map(|number| format!("shop/web-{number}"));
+    let hpas: BTreeMap<_, _> = names.zip(hpas.iter().cloned()).collect();
+    let mut observed = Observed { begin: 100 * SECOND, end: 160 * SECOND, hpas, ..Observed::default() };
+    change(&mut observed);
+    let run = Run {
+        workload: &Workload::named("w1").unwrap(),
+        label: String::new(),
+        controller: String::new(),
+        period: 15.0,
+        started: 80 * SECOND,
+        restarted: None,
+        observed: &observed,
+        cpu: 0.008,
+        instructions: Some(2_000_000.0),
+        resident: vec![30, 10, 20],
+        last: Usage { cpu: 1.0, resident: 10, peak: 40 },
+        own_syncs: None,
+        own_on_time: None,
+    };
+    run.report("simulated")
+}
+
+#[test]
+fn a_sync_is_due_one_period_after_the_one_before() {
+    let report = report(&[hpa(&[90, 105, 120, 140, 155])], |_| {});
+    // Due at 105, 120, 135 and 155; the next one at 170 is not in this minute.
+    assert_eq!(report.on_time, Some(0.75));
+    let lateness = report.lateness.unwrap();
+    assert_eq!((lateness.count, lateness.p50, lateness.max), (4, 0.0, 5.0));
+    assert_eq!((report.syncs, report.done), (4.0, 1.0));
+}
+
+#[test]
+fn a_sync_that_never_comes_is_late_and_one_due_in_the_last_second_is_not_judged() {
+    let late = report(&[hpa(&[95, 110])], |_| {});
+    assert_eq!((late.on_time, late.lateness.unwrap().max), (Some(0.5), 35.0));
+    let judged = report(&[hpa(&[100, 115, 130, 145]), hpa(&[114, 129, 144, 159])], |_| {});
+    assert_eq!(judged.lateness.unwrap().count, 3 + 1 + 3);
+    assert_eq!(report(&[hpa(&[])], |_| {}).on_time, Some(0.0));
+}
+
+#[test]
+fn what_the_server_lets_a_sync_wait_is_not_its_lateness() {
+    let slow = Seen { held_up: 2 * SECOND, ..hpa(&[92, 109, 126, 144]) };
+    let lateness = report(&[slow], |_| {}).lateness.unwrap();
+    assert_eq!((lateness.count, lateness.p50, lateness.max), (3, 0.0, 1.0));
+}
+
+#[test]
+fn hpas_that_are_changed_on_the_way_are_no_measure_of_lateness() {
+    let special = Seen { special: true, ..hpa(&[90]) };
+    let report = report(&[hpa(&[90, 105, 120, 135, 150]), special], |_| {});
+    assert_eq!((report.on_time, report.all_decided), (Some(1.0), Some(10.0)));
+}
+
+#[test]
+fn requests_are_counted_per_sync_whoever_made_them() {
+    let counted = |agent: &str, count| Counted {
+        agent: agent.to_owned(),
+        verb: "update".to_owned(),
+        resource: "deployments.apps/scale".to_owned(),
+        count,
+        failed: 0,
+        received: 100 * count,
+        sent: 0,
+    };
+    let report = report(&[hpa(&[90, 105, 120, 135, 150])], |observed| {
+        observed.requests = vec![counted("one", 6), counted("other", 2)];
+        observed.seconds = vec![1, 3, 2, 2];
+    });
+    assert_eq!((report.requests_per_sync, report.requests.len()), (2.0, 1));
+    assert_eq!((report.requests[0].received, report.burst), (200.0, 1.5));
+    assert_eq!((report.controller_cpu, report.received_per_sync), (2.0, None));
+    assert_eq!(report.instructions_per_sync, Some(500_000.0));
+    assert_eq!((report.resident, report.resident_peak), (20.0, 40.0));
+}
+
+#[test]
+fn what_never_came_is_told() {
+    let awaited = |until: Option<i64>| Awaited {
+        hpa: String::new(),
+        since: 110 * SECOND,
+        until: until.map(|second| second * SECOND),
+    };
+    let report = report(&[hpa(&[90])], |observed| {
+        observed.reactions = vec![awaited(Some(112)), awaited(None), awaited(Some(111))];
+    });
+    let reaction = report.reaction.unwrap();
+    assert_eq!((reaction.count, reaction.missing, reaction.p50, reaction.max), (2, 1, 1.0, 2.0));
+    assert_eq!(report.creation, None);
+}
+
+#[test]
+fn of_several_runs_every_figure_is_the_median() {
+    let run = |count: u64, lateness: &[i64]| {
+        report(&[hpa(&[90, 105, 120, 135, 150]), hpa(lateness)], |observed| {
+            observed.requests = vec![Counted {
+                agent: "one".to_owned(),
+                verb: if count > 9 { "list" } else { "get" }.to_owned(),
+                resource: "pods".to_owned(),
+                count,
+                failed: 0,
+                received: 0,
+                sent: 0,
+            }];
+        })
+    };
+    let all = [run(8, &[95, 111]), run(80, &[95, 113]), run(4, &[95, 112])];
+    let median = median::of(&all).unwrap();
+    assert_eq!((median.runs, median.requests_per_sync), (3, all[0].requests_per_sync));
+    assert_eq!(median.requests.len(), 2);
+    assert_eq!((median.requests[0].verb.as_str(), median.requests[1].requests), ("get", 0.0));
+    assert_eq!(median.on_time, all[2].on_time);
+}
