@@ -1,12 +1,12 @@
-//! Where a JSON object, array or string ends, without understanding it.
+//! Where a JSON object or array ends, without understanding it.
 //!
 //! Quotes and brackets are found for 64 bytes at once, as bits of a word, so that what is skipped costs a fraction of what
 //! it would cost to be read. Whether it is sound JSON is not seen.
 
-/// How deep in brackets the byte is that comes next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// How deep in an object or array the byte is that comes next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::api) struct Nesting {
-    /// Brackets open.
+    /// Brackets open, at least one.
     depth: usize,
     in_string: bool,
     /// A backslash came last.
@@ -27,8 +27,13 @@ struct Marks {
 }
 
 impl Nesting {
-    /// Takes the next bytes, the first of which begins an object, an array or a string, and tells which of them is its last.
-    /// `None`: it goes on with the bytes that come next.
+    /// After the bracket with which it begins.
+    pub(in crate::api) fn opened() -> Self {
+        Self { depth: 1, in_string: false, escaped: false }
+    }
+
+    /// Takes the next bytes and tells which of them is the bracket with which it ends. `None`: it goes on with the bytes
+    /// that come next.
     pub(in crate::api) fn end(&mut self, bytes: &[u8]) -> Option<usize> {
         let (blocks, rest) = bytes.as_chunks::<BLOCK>();
         for (number, block) in blocks.iter().enumerate() {
@@ -45,25 +50,16 @@ impl Nesting {
         let escaped = std::mem::take(&mut self.escaped);
         match byte {
             b'\\' => self.escaped = !escaped,
-            b'"' if !escaped => {
-                self.in_string = !self.in_string;
-                return !self.in_string && self.depth == 0;
-            }
+            b'"' if !escaped => self.in_string = !self.in_string,
             b'{' | b'[' if !self.in_string => self.depth += 1,
-            b'}' | b']' if !self.in_string => {
-                self.depth = self.depth.saturating_sub(1);
-                return self.depth == 0;
-            }
+            b'}' | b']' if !self.in_string => self.depth -= 1,
             _ => {}
         }
-        false
+        self.depth == 0
     }
 
     /// Takes 64 bytes; which of them is the last.
     fn block(&mut self, block: &[u8; BLOCK]) -> Option<usize> {
-        if self.depth == 0 {
-            return block.iter().position(|byte| self.byte(*byte));
-        }
         let Marks { mut quotes, backslashes, mut opening, mut closing } = Marks::of(block);
         if backslashes != 0 || self.escaped {
             quotes &= !self.escaped_after(backslashes);
@@ -111,41 +107,34 @@ impl Nesting {
 
 impl Marks {
     fn of(block: &[u8; BLOCK]) -> Self {
-        let mut marks = Self::default();
-        let (words, _) = block.as_chunks::<WORD>();
-        for (number, word) in words.iter().enumerate() {
-            let word = u64::from_le_bytes(*word);
-            let at = number * WORD;
-            marks.quotes |= gathered(equal(word, b'"')) << at;
-            // Rare: most words have none.
-            let backslashes = equal(word, b'\\');
-            if backslashes != 0 {
-                marks.backslashes |= gathered(backslashes) << at;
-            }
-            // Brackets and braces differ in this bit.
-            let brackets = word | each(0x20);
-            marks.opening |= gathered(equal(brackets, b'{')) << at;
-            marks.closing |= gathered(equal(brackets, b'}')) << at;
+        Self {
+            quotes: gathered(&hits(block, |byte| byte == b'"')),
+            backslashes: gathered(&hits(block, |byte| byte == b'\\')),
+            // Brackets and braces differ in one bit.
+            opening: gathered(&hits(block, |byte| byte | 0x20 == b'{')),
+            closing: gathered(&hits(block, |byte| byte | 0x20 == b'}')),
         }
-        marks
     }
 }
 
-/// A word of eight times this byte.
-const fn each(byte: u8) -> u64 {
-    u64::from_ne_bytes([byte; WORD])
+/// One for each byte that is meant. Written so that the compiler compares many at once.
+fn hits(block: &[u8; BLOCK], is_meant: impl Fn(u8) -> bool) -> [u8; BLOCK] {
+    let mut hits = [0; BLOCK];
+    for (hit, byte) in hits.iter_mut().zip(block) {
+        *hit = u8::from(is_meant(*byte));
+    }
+    hits
 }
 
-/// The highest bit of each byte of a word that is this byte.
-fn equal(word: u64, byte: u8) -> u64 {
-    let other = word ^ each(byte);
-    // Nothing carries from one byte to the next.
-    !(((other & each(0x7f)) + each(0x7f)) | other) & each(0x80)
-}
-
-/// The highest bits of the eight bytes, side by side.
-fn gathered(highest: u64) -> u64 {
-    (highest >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56
+/// The lowest bit of each byte, side by side.
+fn gathered(hits: &[u8; BLOCK]) -> u64 {
+    let (words, _) = hits.as_chunks::<WORD>();
+    let mut bits = 0;
+    for (number, word) in words.iter().enumerate() {
+        // Bit 8 i goes to bit 56 + i, and nothing else to there.
+        bits |= (u64::from_le_bytes(*word).wrapping_mul(0x0102_0408_1020_4080) >> 56) << (number * WORD);
+    }
+    bits
 }
 
 /// The bits from each set one to before the next: what is between quotes, with the first and without the last.
@@ -167,9 +156,9 @@ mod tests {
 
     use super::*;
 
-    /// Where the value ends, byte by byte.
+    /// The end, byte by byte.
     fn slowly(bytes: &[u8]) -> Option<usize> {
-        let mut nesting = Nesting::default();
+        let mut nesting = Nesting::opened();
         bytes.iter().position(|byte| nesting.byte(*byte))
     }
 
@@ -177,36 +166,40 @@ mod tests {
     fn an_object_ends_with_its_own_bracket() {
         let long = "x".repeat(200);
         for value in [
-            r#"{"a":"}","b":[{}]}"#.to_owned(),
-            format!(r#"{{"{long}":"{long}\"}}","b":["{long}\\"]}}"#),
-            format!(r#"["{long}",[[[[{{}}]]]],"y_Y"]"#),
-            format!(r#""{long}\\\"{long}""#),
+            r#""a":"}","b":[{}]}"#.to_owned(),
+            format!(r#""{long}":"{long}\"}}","b":["{long}\\"]}}"#),
+            format!(r#""{long}",[[[[{{}}]]]],"y_Y"]"#),
+            format!(r#""{long}\\\"{long}"]"#),
         ] {
-            for before in 0..70 {
-                let text = format!("{value}{}", ",}]".repeat(before));
-                assert_eq!(Nesting::default().end(text.as_bytes()), Some(value.len() - 1), "{text}");
+            for after in 0..70 {
+                let text = format!("{value}{}", ",}]".repeat(after));
+                assert_eq!(Nesting::opened().end(text.as_bytes()), Some(value.len() - 1), "{text}");
                 assert_eq!(slowly(text.as_bytes()), Some(value.len() - 1), "{text}");
             }
             let open = &value[..value.len() - 1];
-            assert_eq!(Nesting::default().end(open.as_bytes()), None);
+            assert_eq!(Nesting::opened().end(open.as_bytes()), None);
         }
     }
 
     proptest! {
         #[test]
         fn the_end_is_the_same_by_blocks_by_bytes_and_in_pieces(
-            rest in r#"[\[\]{}"\\a-c_yY:,é]{0,300}"#, cuts in prop::collection::vec(0_usize..400, 0..4),
+            text in r#"[\[\]{}"\\a-c_yY:,é]{0,300}"#, mut cuts in prop::collection::vec(0_usize..400, 0..4),
         ) {
-            for first in ["{", "[", "\""] {
-                let text = format!("{first}{rest}");
-                let bytes = text.as_bytes();
-                let expected = slowly(bytes);
-                prop_assert_eq!(Nesting::default().end(bytes), expected);
-                let mut cuts = cuts.clone();
+            // Deep enough that most do not end at once.
+            let deep = Nesting { depth: 4, ..Nesting::opened() };
+            for start in [Nesting::opened(), deep, Nesting { in_string: true, ..deep }] {
+                let (bytes, mut slow) = (text.as_bytes(), start);
+                let expected = bytes.iter().position(|byte| slow.byte(*byte));
+                let mut whole = start;
+                prop_assert_eq!(whole.end(bytes), expected);
+                if expected.is_none() {
+                    prop_assert_eq!(whole, slow);
+                }
                 cuts.retain(|cut| *cut <= bytes.len());
                 cuts.sort_unstable();
-                let (mut nesting, mut at, mut found) = (Nesting::default(), 0, None);
-                for cut in cuts.into_iter().chain([bytes.len()]) {
+                let (mut nesting, mut at, mut found) = (start, 0, None);
+                for cut in cuts.iter().copied().chain([bytes.len()]) {
                     if found.is_none() {
                         found = nesting.end(&bytes[at..cut]).map(|end| at + end);
                     }
