@@ -4,6 +4,10 @@
 //! two metrics and 15 pods each. Bytes are the growth of the process's resident memory, so allocator and index are in them.
 //! Linux only: it reads /proc.
 
+#[path = "memory/cluster.rs"]
+mod cluster;
+#[path = "memory/objects.rs"]
+mod objects;
 #[path = "memory/record.rs"]
 mod record;
 
@@ -32,11 +36,14 @@ const BYTES_PER_POD: usize = 400;
 fn main() -> Result<(), Box<dyn Error>> {
     match std::env::var(PART).as_deref() {
         Ok("pods") => return pods(),
+        Ok("small") => return cluster::measure(1_000),
+        Ok("large") => return cluster::measure(10_000),
+        Ok("time") => return cluster::time(),
         Ok("record") => return record::measure(false),
         Ok("restless") => return record::measure(true),
         _ => {}
     }
-    for part in ["pods", "record", "restless"] {
+    for part in ["pods", "small", "large", "time", "record", "restless"] {
         let status = Command::new(std::env::current_exe()?).env(PART, part).status()?;
         if !status.success() {
             return Err(format!("part {part}: {status}").into());
@@ -143,8 +150,21 @@ fn micros(elapsed: std::time::Duration) -> f64 {
 }
 
 fn resident_bytes() -> Result<usize, Box<dyn Error>> {
+    own_memory("VmRSS:")
+}
+
+/// The most that was resident since [`reset_peak`].
+fn peak_bytes() -> Result<usize, Box<dyn Error>> {
+    own_memory("VmHWM:")
+}
+
+fn reset_peak() -> Result<(), Box<dyn Error>> {
+    Ok(std::fs::write("/proc/self/clear_refs", "5")?)
+}
+
+fn own_memory(field: &str) -> Result<usize, Box<dyn Error>> {
     let status = std::fs::read_to_string("/proc/self/status")?;
-    let line =
-        status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS in /proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
+    let line = line.ok_or_else(|| format!("no {field} in /proc/self/status"))?;
     Ok(line.trim().trim_end_matches(" kB").parse::<usize>()? * 1024)
 }

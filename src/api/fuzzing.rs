@@ -8,7 +8,7 @@ use http::{Method, StatusCode};
 use super::call::Call;
 use super::error::ApiError;
 use super::items::ItemScanner;
-use super::status::{StatusTarget, body};
+use super::status::StatusTarget;
 
 pub use super::metrics::fuzzing::{custom_list, external_list, resource_list};
 pub use super::watch::fuzzing::{Told, watch};
@@ -70,5 +70,5 @@ pub fn error(
 
 /// The body of the request that writes a status.
 pub fn status_body(target: StatusTarget<'_>, status: &Status) -> Result<Vec<u8>, ApiError> {
-    body(target, status)
+    target.body(status)
 }

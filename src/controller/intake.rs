@@ -7,7 +7,7 @@ use autoscaling::history::History;
 use super::Controller;
 use crate::api::decode::{HpaObject, WireContainer, WirePod};
 use crate::api::watch::{Deleted, Sink};
-use crate::store::{Change, ContainerInput, HpaRecord, Key, PodInput, Pods, StatusWriter};
+use crate::store::{Change, ContainerInput, HpaRecord, Key, PodInput, Pods, StatusWriter, Update};
 
 /// Takes in HPAs: a new one and a changed spec are due at once, one that is gone is forgotten.
 #[derive(Debug)]
@@ -27,24 +27,25 @@ impl Controller {
     /// Takes in an HPA that was read to learn why its status could not be written, if it is newer than what the watch has
     /// shown: an event that was lost, or is late, heals itself.
     pub(super) fn heal(&self, seen: &HpaRecord, object: HpaObject) {
-        let record = HpaRecord::from(object);
-        let key = record.key.clone();
-        if let Some(change) = self.hpas.heal(&seen.uid, record) {
-            self.changed(&key, &change, Some(seen));
+        if let Some(update) = self.hpas.heal(&seen.uid, HpaRecord::from(object)) {
+            self.changed(&update);
         }
     }
 
-    fn changed(&self, key: &Key, change: &Change, old: Option<&HpaRecord>) {
-        if let Some(new) = self.hpas.get(key) {
-            let old = old.filter(|old| old.uid == new.uid);
+    fn changed(&self, update: &Update) {
+        if let Some(new) = &update.new {
+            let old = update.old.as_deref().filter(|old| old.uid == new.uid);
             for observer in &self.observers {
-                observer.seen(old, &new);
+                observer.seen(old, new);
             }
             if matches!(change, Change::New | Change::Recreated { .. }) {
                 self.take_past(&new);
             }
         }
-        match change {
+        let Some(key) = update.new.as_ref().or(update.old.as_ref()).map(|record| &record.key) else {
+            return;
+        };
+        match &update.change {
             Change::New | Change::SpecChanged => self.queue.add(key),
             Change::Recreated { old_uid } => {
                 self.forget(key, old_uid);
@@ -92,25 +93,22 @@ impl Sink<HpaObject> for HpaIntake {
     }
 
     fn apply(&mut self, object: HpaObject) {
-        let record = HpaRecord::from(object);
-        let key = record.key.clone();
-        let old = self.controller.hpas.get(&key);
-        if let Some(change) = self.controller.hpas.apply(record) {
-            self.controller.changed(&key, &change, old.as_deref());
+        if let Some(update) = self.controller.hpas.apply(HpaRecord::from(object)) {
+            self.controller.changed(&update);
         }
     }
 
     fn delete(&mut self, object: Deleted) {
         let key = Key::new(object.namespace, object.name);
         if let Some(record) = self.controller.hpas.delete(&key) {
-            self.controller.changed(&key, &Change::Deleted { uid: Arc::clone(&record.uid) }, None);
+            let change = Change::Deleted { uid: Arc::clone(&record.uid) };
+            self.controller.changed(&Update { change, old: Some(record), new: None });
         }
     }
 
     fn done(&mut self) {
-        let before = self.controller.hpas.all();
-        for (key, change) in self.controller.hpas.finish(self.namespace.as_deref()) {
-            self.controller.changed(&key, &change, before.get(&key).map(AsRef::as_ref));
+        for update in self.controller.hpas.finish(self.namespace.as_deref()) {
+            self.controller.changed(&update);
         }
         self.controller.telemetry.hpas(self.controller.hpas.len());
     }

@@ -72,6 +72,17 @@ pub enum Change {
     },
 }
 
+/// One HPA before and after it was received, or after a list that did not name it.
+#[derive(Debug, Clone)]
+pub struct Update {
+    /// What that changed.
+    pub change: Change,
+    /// As it was known before; `None` if it was not. After [`Change::Recreated`] the one that is gone.
+    pub old: Option<Arc<HpaRecord>>,
+    /// As it is known now; `None` if it is gone.
+    pub new: Option<Arc<HpaRecord>>,
+}
+
 /// The HPAs that the watch has told of. One task writes (the watch), any number read.
 #[derive(Debug, Default)]
 pub struct Hpas {
@@ -109,10 +120,14 @@ impl Hpas {
     }
 
     /// Takes in an HPA that was listed, added or changed. `None` while a list is collected: its end reports.
-    pub fn apply(&self, record: HpaRecord) -> Option<Change> {
+    pub fn apply(&self, record: HpaRecord) -> Option<Update> {
         let mut state = write(&self.state);
         if state.listed.covers(&record.key.namespace) {
-            state.listing.insert(record.key.clone(), Arc::new(record));
+            // Most of what is listed again has not changed: then one copy is enough.
+            let known = state.known.get(&record.key).map(|known| &known.record);
+            let record =
+                known.filter(|known| known.is_same(&record)).map_or_else(|| Arc::new(record), Arc::clone);
+            state.listing.insert(record.key.clone(), record);
             return None;
         }
         Some(state.put(Arc::new(record)))
@@ -130,26 +145,26 @@ impl Hpas {
 
     /// Ends a list: what of its namespace, or of all, it did not name is gone. Answers with every HPA that it named or
     /// removed, by key.
-    pub fn finish(&self, namespace: Option<&str>) -> Vec<(Key, Change)> {
+    pub fn finish(&self, namespace: Option<&str>) -> Vec<Update> {
         let mut state = write(&self.state);
-        if !state.listed.end(namespace) {
+        let State { known, listed, listing, synced } = &mut *state;
+        if !listed.end(namespace) {
             return Vec::new();
         }
-        let named = state.listing.extract_if(.., |key, _| within(&key.namespace, namespace));
-        let listing: BTreeMap<_, _> = named.collect();
-        let mut changes = BTreeMap::new();
-        state.known.retain(|key, known| {
-            let stays = !within(&key.namespace, namespace) || listing.contains_key(key);
-            if !stays {
-                changes.insert(key.clone(), Change::Deleted { uid: Arc::clone(&known.record.uid) });
-            }
-            stays
-        });
-        for (key, record) in listing {
-            changes.insert(key, state.put(record));
+        *synced = true;
+        let mut updates = BTreeMap::new();
+        let gone =
+            known.extract_if(.., |key, _| within(&key.namespace, namespace) && !listing.contains_key(key));
+        for (key, Known { record, .. }) in gone {
+            let change = Change::Deleted { uid: Arc::clone(&record.uid) };
+            updates.insert(key, Update { change, old: Some(record), new: None });
         }
-        state.synced = true;
-        changes.into_iter().collect()
+        let named = listing.extract_if(.., |key, _| within(&key.namespace, namespace));
+        let named: Vec<_> = named.collect();
+        for (key, record) in named {
+            updates.insert(key, state.put(record));
+        }
+        updates.into_values().collect()
     }
 
     /// One HPA.
@@ -194,7 +209,7 @@ impl Hpas {
     /// Takes in an HPA that was read beside the watch, if it is newer than what is known of it, and if that is still the
     /// object with this UID: what is gone only the watch brings back. Until the watch has caught up, the HPA is stale where
     /// it shows less. While a list is collected, that is all: the list tells the rest.
-    pub fn heal(&self, uid: &str, record: HpaRecord) -> Option<Change> {
+    pub fn heal(&self, uid: &str, record: HpaRecord) -> Option<Update> {
         let mut state = write(&self.state);
         let listing = state.listed.covers(&record.key.namespace);
         let known = state.known.get_mut(&record.key)?;
@@ -203,11 +218,11 @@ impl Hpas {
             return None;
         }
         let (key, version) = (record.key.clone(), record.resource_version.clone());
-        let change = (!listing).then(|| state.put(Arc::new(record)));
+        let update = (!listing).then(|| state.put(Arc::new(record)));
         if let Some(known) = state.known.get_mut(&key) {
             known.wrote = Some(version);
         }
-        change
+        update
     }
 
     /// Whether the known state of an HPA is older than our own last write of it.
@@ -219,29 +234,43 @@ impl Hpas {
     }
 }
 
-impl State {
-    fn put(&mut self, record: Arc<HpaRecord>) -> Change {
-        let Some(known) = self.known.get_mut(&record.key) else {
-            self.known.insert(record.key.clone(), Known { record, wrote: None });
-            return Change::New;
-        };
-        let old = std::mem::replace(&mut known.record, record);
-        let new = &known.record;
-        if old.uid != new.uid {
-            known.wrote = None;
+impl HpaRecord {
+    /// Whether it is the same state of the same object.
+    fn is_same(&self, other: &Self) -> bool {
+        self.uid == other.uid && self.resource_version == other.resource_version
+    }
+
+    /// What differs in this state of an HPA from an earlier one under the same name.
+    fn change_since(&self, old: &Self) -> Change {
+        if old.uid != self.uid {
             return Change::Recreated { old_uid: Arc::clone(&old.uid) };
         }
-        let same_spec = match (old.generation, new.generation) {
+        let same_spec = match (old.generation, self.generation) {
             (Some(old), Some(new)) => old == new,
-            _ => old.spec == new.spec,
+            _ => old.spec == self.spec,
         };
         if !same_spec {
             Change::SpecChanged
-        } else if old.resource_version == new.resource_version {
+        } else if self.is_same(old) {
             Change::Unchanged
         } else {
             Change::StatusOnly
         }
+    }
+}
+
+impl State {
+    fn put(&mut self, new: Arc<HpaRecord>) -> Update {
+        let Some(known) = self.known.get_mut(&new.key) else {
+            self.known.insert(new.key.clone(), Known { record: Arc::clone(&new), wrote: None });
+            return Update { change: Change::New, old: None, new: Some(new) };
+        };
+        let old = std::mem::replace(&mut known.record, Arc::clone(&new));
+        let change = new.change_since(&old);
+        if matches!(change, Change::Recreated { .. }) {
+            known.wrote = None;
+        }
+        Update { change, old: Some(old), new: Some(new) }
     }
 }
 
@@ -284,30 +313,43 @@ mod tests {
         }
     }
 
+    fn apply(hpas: &Hpas, record: HpaRecord) -> Option<Change> {
+        hpas.apply(record).map(|update| update.change)
+    }
+
+    fn finish(hpas: &Hpas, namespace: Option<&str>) -> Vec<(Key, Change)> {
+        let named = |update: Update| (update.new.or(update.old).unwrap().key.clone(), update.change);
+        hpas.finish(namespace).into_iter().map(named).collect()
+    }
+
+    fn heal(hpas: &Hpas, uid: &str, record: HpaRecord) -> Option<Change> {
+        hpas.heal(uid, record).map(|update| update.change)
+    }
+
     #[test]
     fn a_changed_generation_is_a_spec_change_and_a_changed_status_is_not() {
         let hpas = Hpas::new();
-        assert_eq!(hpas.apply(record("web", "u1", Some(1), "10", 5)), Some(Change::New));
-        assert_eq!(hpas.apply(record("web", "u1", Some(1), "10", 5)), Some(Change::Unchanged));
-        assert_eq!(hpas.apply(record("web", "u1", Some(1), "11", 5)), Some(Change::StatusOnly));
-        assert_eq!(hpas.apply(record("web", "u1", Some(2), "12", 6)), Some(Change::SpecChanged));
+        assert_eq!(apply(&hpas, record("web", "u1", Some(1), "10", 5)), Some(Change::New));
+        assert_eq!(apply(&hpas, record("web", "u1", Some(1), "10", 5)), Some(Change::Unchanged));
+        assert_eq!(apply(&hpas, record("web", "u1", Some(1), "11", 5)), Some(Change::StatusOnly));
+        assert_eq!(apply(&hpas, record("web", "u1", Some(2), "12", 6)), Some(Change::SpecChanged));
         // A spec that reads differently under the same generation is the server's defaulting, not a wish.
-        assert_eq!(hpas.apply(record("web", "u1", Some(2), "13", 7)), Some(Change::StatusOnly));
+        assert_eq!(apply(&hpas, record("web", "u1", Some(2), "13", 7)), Some(Change::StatusOnly));
     }
 
     #[test]
     fn without_a_generation_the_spec_itself_is_compared() {
         let hpas = Hpas::new();
         hpas.apply(record("web", "u1", None, "10", 5));
-        assert_eq!(hpas.apply(record("web", "u1", None, "11", 5)), Some(Change::StatusOnly));
-        assert_eq!(hpas.apply(record("web", "u1", None, "12", 6)), Some(Change::SpecChanged));
+        assert_eq!(apply(&hpas, record("web", "u1", None, "11", 5)), Some(Change::StatusOnly));
+        assert_eq!(apply(&hpas, record("web", "u1", None, "12", 6)), Some(Change::SpecChanged));
     }
 
     #[test]
     fn another_uid_under_the_same_name_is_another_hpa() {
         let hpas = Hpas::new();
         hpas.apply(record("web", "u1", Some(1), "10", 5));
-        let change = hpas.apply(record("web", "u2", Some(1), "20", 5));
+        let change = apply(&hpas, record("web", "u2", Some(1), "20", 5));
         assert_eq!(change, Some(Change::Recreated { old_uid: "u1".into() }));
         assert_eq!(*hpas.delete(&Key::new("shop", "web")).unwrap().uid, *"u2");
         assert!(hpas.is_empty());
@@ -318,11 +360,11 @@ mod tests {
         let hpas = Hpas::new();
         assert!(!hpas.is_synced());
         hpas.begin(None);
-        assert_eq!(hpas.apply(record("a", "ua", Some(1), "1", 5)), None);
+        assert_eq!(apply(&hpas, record("a", "ua", Some(1), "1", 5)), None);
         hpas.apply(record("b", "ub", Some(1), "2", 5));
         assert!(hpas.is_empty());
         let change = |name: &str, change| (Key::new("shop", name), change);
-        assert_eq!(hpas.finish(None), [change("a", Change::New), change("b", Change::New)]);
+        assert_eq!(finish(&hpas, None), [change("a", Change::New), change("b", Change::New)]);
         assert!(hpas.is_synced());
 
         hpas.begin(None);
@@ -336,9 +378,27 @@ mod tests {
             change("b", Change::SpecChanged),
             change("c", Change::New),
         ];
-        assert_eq!(hpas.finish(None), changes);
+        assert_eq!(finish(&hpas, None), changes);
         assert_eq!(hpas.keys(), [Key::new("shop", "b"), Key::new("shop", "c")]);
-        assert_eq!(hpas.finish(None), []);
+        assert_eq!(finish(&hpas, None), []);
+    }
+
+    #[test]
+    fn what_a_list_shows_unchanged_is_kept_as_it_was() {
+        let hpas = Hpas::new();
+        hpas.apply(record("a", "ua", Some(1), "1", 5));
+        hpas.apply(record("b", "ub", Some(1), "2", 5));
+        let known = hpas.get(&Key::new("shop", "a")).unwrap();
+        hpas.begin(None);
+        hpas.apply(record("a", "ua", Some(1), "1", 5));
+        hpas.apply(record("b", "ub", Some(2), "7", 6));
+        let updates = hpas.finish(None);
+        let [a, b] = updates.as_slice() else { panic!("{updates:?}") };
+        assert_eq!((&a.change, &b.change), (&Change::Unchanged, &Change::SpecChanged));
+        assert!(Arc::ptr_eq(a.old.as_ref().unwrap(), &known) && Arc::ptr_eq(a.new.as_ref().unwrap(), &known));
+        assert_eq!(b.old.as_ref().unwrap().spec.max_replicas, 5);
+        assert_eq!(b.new.as_ref().unwrap().spec.max_replicas, 6);
+        assert!(Arc::ptr_eq(&hpas.get(&known.key).unwrap(), &known));
     }
 
     #[test]
@@ -352,16 +412,16 @@ mod tests {
         hpas.apply(of("bank", "old"));
         hpas.begin(Some("shop"));
         hpas.begin(Some("bank"));
-        assert_eq!(hpas.apply(of("shop", "web")), None);
-        assert_eq!(hpas.apply(of("bank", "web")), None);
+        assert_eq!(apply(&hpas, of("shop", "web")), None);
+        assert_eq!(apply(&hpas, of("bank", "web")), None);
         // Begun anew, it drops what it named, and nothing of the other.
         hpas.begin(Some("bank"));
         assert_eq!(hpas.finish(Some("shop")).len(), 2);
         assert_eq!(hpas.keys(), [Key::new("bank", "old"), Key::new("shop", "web")]);
-        assert_eq!(hpas.apply(of("shop", "more")), Some(Change::New));
+        assert_eq!(apply(&hpas, of("shop", "more")), Some(Change::New));
         let gone = Change::Deleted { uid: "u-old".into() };
-        assert_eq!(hpas.finish(Some("bank")), [(Key::new("bank", "old"), gone)]);
-        assert_eq!(hpas.finish(Some("bank")), []);
+        assert_eq!(finish(&hpas, Some("bank")), [(Key::new("bank", "old"), gone)]);
+        assert_eq!(finish(&hpas, Some("bank")), []);
         assert_eq!(hpas.len(), 2);
     }
 
@@ -373,7 +433,7 @@ mod tests {
         hpas.apply(record("b", "ub", Some(1), "2", 5));
         hpas.begin(None);
         hpas.apply(record("a", "ua", Some(1), "1", 5));
-        assert_eq!(hpas.finish(None), [(Key::new("shop", "a"), Change::Unchanged)]);
+        assert_eq!(finish(&hpas, None), [(Key::new("shop", "a"), Change::Unchanged)]);
     }
 
     #[test]
@@ -409,12 +469,12 @@ mod tests {
         let hpas = Hpas::new();
         let key = Key::new("shop", "web");
         let version = || hpas.get(&key).map(|record| record.resource_version.clone()).unwrap_or_default();
-        assert_eq!(hpas.heal("u1", record("web", "u1", Some(1), "10", 5)), None);
+        assert_eq!(heal(&hpas, "u1", record("web", "u1", Some(1), "10", 5)), None);
         assert!(hpas.is_empty());
         hpas.apply(record("web", "u1", Some(1), "10", 5));
-        assert_eq!(hpas.heal("u1", record("web", "u1", Some(2), "10", 5)), None);
-        assert_eq!(hpas.heal("u0", record("web", "u0", Some(2), "20", 5)), None);
-        assert_eq!(hpas.heal("u1", record("web", "u1", Some(2), "12", 5)), Some(Change::SpecChanged));
+        assert_eq!(heal(&hpas, "u1", record("web", "u1", Some(2), "10", 5)), None);
+        assert_eq!(heal(&hpas, "u0", record("web", "u0", Some(2), "20", 5)), None);
+        assert_eq!(heal(&hpas, "u1", record("web", "u1", Some(2), "12", 5)), Some(Change::SpecChanged));
         assert!(!hpas.is_stale(&key));
         // The event that was late all the time.
         hpas.apply(record("web", "u1", Some(1), "11", 5));
@@ -423,10 +483,10 @@ mod tests {
         assert!(!hpas.is_stale(&key));
 
         hpas.begin(None);
-        assert_eq!(hpas.heal("u1", record("web", "u1", Some(2), "13", 5)), None);
+        assert_eq!(heal(&hpas, "u1", record("web", "u1", Some(2), "13", 5)), None);
         assert_eq!(version(), "12");
         assert!(hpas.is_stale(&key), "the list will tell");
-        assert_eq!(hpas.finish(None), [(key.clone(), Change::Deleted { uid: "u1".into() })]);
+        assert_eq!(finish(&hpas, None), [(key.clone(), Change::Deleted { uid: "u1".into() })]);
         assert!(hpas.is_empty(), "what the list does not name is gone");
     }
 

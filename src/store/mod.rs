@@ -21,7 +21,7 @@ mod pods;
 mod tests;
 
 pub(crate) use hpas::is_older;
-pub use hpas::{Change, HpaRecord, Hpas, StatusWriter};
+pub use hpas::{Change, HpaRecord, Hpas, StatusWriter, Update};
 pub use input::{ContainerInput, PodInput};
 pub use overlap::Overlap;
 pub use pods::{Pods, Stats};

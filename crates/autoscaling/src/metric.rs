@@ -174,16 +174,16 @@ impl ResourceSource<'_> {
         let status = match self.container {
             None => MetricStatus {
                 kind: "Resource".to_owned(),
-                resource: Some(ResourceMetricStatus { name: resource.to_string(), current }),
+                resource: Some(Box::new(ResourceMetricStatus { name: resource.to_string(), current })),
                 ..MetricStatus::default()
             },
             Some(container) => MetricStatus {
                 kind: "ContainerResource".to_owned(),
-                container_resource: Some(ContainerResourceMetricStatus {
+                container_resource: Some(Box::new(ContainerResourceMetricStatus {
                     name: resource.to_string(),
                     current,
                     container: container.to_string(),
-                }),
+                })),
                 ..MetricStatus::default()
             },
         };
@@ -296,7 +296,7 @@ fn pods(
         })?;
     let status = MetricStatus {
         kind: "Pods".to_owned(),
-        pods: Some(PodsMetricStatus { metric: metric.clone(), current: current(computed.value) }),
+        pods: Some(Box::new(PodsMetricStatus { metric: metric.clone(), current: current(computed.value) })),
         ..MetricStatus::default()
     };
     Ok(Measured { status, name: format!("pods metric {}", metric.name), computed })
@@ -344,11 +344,11 @@ fn object(
     };
     let status = MetricStatus {
         kind: "Object".to_owned(),
-        object: Some(ObjectMetricStatus {
+        object: Some(Box::new(ObjectMetricStatus {
             metric: metric.clone(),
             current: current(computed.value),
             described_object: described.clone(),
-        }),
+        })),
         ..MetricStatus::default()
     };
     Ok(Measured { status, name, computed })
@@ -397,7 +397,10 @@ fn external(
         })?;
     let status = MetricStatus {
         kind: "External".to_owned(),
-        external: Some(PodsMetricStatus { metric: metric.clone(), current: current(computed.value) }),
+        external: Some(Box::new(PodsMetricStatus {
+            metric: metric.clone(),
+            current: current(computed.value),
+        })),
         ..MetricStatus::default()
     };
     Ok(Measured { status, name: external_name(metric), computed })

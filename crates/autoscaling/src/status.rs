@@ -51,7 +51,7 @@ pub struct Condition {
     pub message: String,
 }
 
-/// What one metric showed. A metric that failed leaves an entry whose `type` is empty.
+/// What one metric showed. A metric that failed leaves an entry whose `type` is empty. Boxed, as only one of them is set.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MetricStatus {
@@ -60,19 +60,19 @@ pub struct MetricStatus {
     pub kind: String,
     /// Set if `type` is `Object`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub object: Option<ObjectMetricStatus>,
+    pub object: Option<Box<ObjectMetricStatus>>,
     /// Set if `type` is `Pods`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub pods: Option<PodsMetricStatus>,
+    pub pods: Option<Box<PodsMetricStatus>>,
     /// Set if `type` is `Resource`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub resource: Option<ResourceMetricStatus>,
+    pub resource: Option<Box<ResourceMetricStatus>>,
     /// Set if `type` is `ContainerResource`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub container_resource: Option<ContainerResourceMetricStatus>,
+    pub container_resource: Option<Box<ContainerResourceMetricStatus>>,
     /// Set if `type` is `External`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub external: Option<PodsMetricStatus>,
+    pub external: Option<Box<PodsMetricStatus>>,
 }
 
 /// Status of an Object metric.

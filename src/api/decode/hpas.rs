@@ -3,10 +3,10 @@
 use autoscaling::spec::Spec;
 use autoscaling::status::Status;
 use jiff::Timestamp;
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::text::Pairs;
+use super::cursor::Cursor;
+use super::text::Text;
 use super::{DecodeError, managed};
 
 /// One HPA.
@@ -36,55 +36,93 @@ pub struct HpaObject {
 
 /// Decodes an HPA of autoscaling/v2.
 pub fn hpa(object: &[u8]) -> Result<HpaObject, DecodeError> {
-    #[derive(Deserialize)]
-    struct Object<'a> {
-        #[serde(borrow)]
-        metadata: Pairs<'a, &'a RawValue>,
-        #[serde(borrow)]
-        spec: Option<&'a RawValue>,
-        status: Option<Status>,
-    }
-
-    let object: Object<'_> = serde_json::from_slice(object)?;
-    let raw = |key: &str| object.metadata.0.iter().find(|(name, _)| &**name == key).map(|(_, value)| *value);
-    let field = |key: &str| raw(key).map(RawValue::get);
-    let string = |key: &str| -> Result<String, DecodeError> {
-        Ok(field(key).map(serde_json::from_str).transpose()?.unwrap_or_default())
-    };
-    let name = string("name")?;
-    if name.is_empty() {
+    let (mut metadata, mut spec, mut status) = (Metadata::default(), None, Status::default());
+    let mut cursor = Cursor::new(object);
+    cursor.fields(|key, value| {
+        match key {
+            b"metadata" => metadata = Metadata::read(value)?,
+            b"spec" => spec = if value.null()? { None } else { Some(value.raw()?) },
+            b"status" => status = value.parse::<Option<Status>>()?.unwrap_or_default(),
+            _ => value.skip()?,
+        }
+        Ok(())
+    })?;
+    cursor.finish()?;
+    if metadata.name.is_empty() {
         return Err(DecodeError::new("an HPA without metadata.name"));
     }
-    let spec_raw = match object.spec {
-        Some(spec) => spec.to_owned(),
-        None => RawValue::from_string("{}".to_owned())?,
-    };
+    let spec = spec.unwrap_or(b"{}");
+    status.current_metrics.shrink_to_fit();
+    status.conditions.shrink_to_fit();
     Ok(HpaObject {
-        namespace: string("namespace")?,
-        name,
-        uid: string("uid")?,
-        resource_version: string("resourceVersion")?,
-        generation: field("generation").map(serde_json::from_str).transpose()?.flatten(),
-        metadata: without_managed_fields(&object.metadata)?,
-        status_writers: raw("managedFields").map(managed::status_writers).unwrap_or_default(),
-        spec: serde_json::from_str(spec_raw.get())?,
-        spec_raw,
-        status: object.status.unwrap_or_default(),
+        namespace: metadata.namespace.0.into_owned(),
+        name: metadata.name.0.into_owned(),
+        uid: metadata.uid.0.into_owned(),
+        resource_version: metadata.resource_version.0.into_owned(),
+        generation: metadata.generation,
+        metadata: raw(metadata.json)?,
+        status_writers: metadata.status_writers,
+        spec: serde_json::from_slice(spec)?,
+        spec_raw: raw(spec.to_vec())?,
+        status,
     })
 }
 
-/// The same object, each value byte for byte as received, but for managedFields.
-fn without_managed_fields(metadata: &Pairs<'_, &RawValue>) -> Result<Box<RawValue>, DecodeError> {
-    let mut json = String::from("{");
-    for (key, value) in metadata.0.iter().filter(|(key, _)| &**key != "managedFields") {
-        if json.len() > 1 {
-            json.push(',');
-        }
-        json.push_str(&serde_json::to_string(&**key)?);
-        json.push(':');
-        json.push_str(value.get());
+/// What is read of `metadata`, and all of it, each value byte for byte as received, but for managedFields.
+#[derive(Default)]
+struct Metadata<'a> {
+    namespace: Text<'a>,
+    name: Text<'a>,
+    uid: Text<'a>,
+    resource_version: Text<'a>,
+    generation: Option<i64>,
+    status_writers: Vec<(String, Timestamp)>,
+    json: Vec<u8>,
+}
+
+impl<'a> Metadata<'a> {
+    fn read(value: &mut Cursor<'a>) -> Result<Self, DecodeError> {
+        let mut metadata = Self { json: vec![b'{'], ..Self::default() };
+        value.fields(|key, value| {
+            let value = value.raw()?;
+            if key == b"managedFields" {
+                metadata.status_writers = managed::status_writers(value);
+                return Ok(());
+            }
+            metadata.put(key, value)?;
+            let text = match key {
+                b"namespace" => &mut metadata.namespace,
+                b"name" => &mut metadata.name,
+                b"uid" => &mut metadata.uid,
+                b"resourceVersion" => &mut metadata.resource_version,
+                b"generation" => {
+                    metadata.generation = serde_json::from_slice(value)?;
+                    return Ok(());
+                }
+                _ => return Ok(()),
+            };
+            *text = Cursor::new(value).text()?;
+            Ok(())
+        })?;
+        metadata.json.push(b'}');
+        Ok(metadata)
     }
-    json.push('}');
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), DecodeError> {
+        if self.json.len() > 1 {
+            self.json.push(b',');
+        }
+        let key = std::str::from_utf8(key).map_err(|error| DecodeError::new(error.to_string()))?;
+        serde_json::to_writer(&mut self.json, key)?;
+        self.json.push(b':');
+        self.json.extend_from_slice(value);
+        Ok(())
+    }
+}
+
+/// What is sent back must be sound.
+fn raw(json: Vec<u8>) -> Result<Box<RawValue>, DecodeError> {
+    let json = String::from_utf8(json).map_err(|error| DecodeError::new(error.to_string()))?;
     Ok(RawValue::from_string(json)?)
 }
 

@@ -1,25 +1,39 @@
 //! `metadata.managedFields`: who wrote the status of an object, and when last.
 
 use jiff::Timestamp;
-use serde::Deserialize;
-use serde_json::value::RawValue;
+
+use super::DecodeError;
+use super::cursor::Cursor;
+use super::text::Text;
 
 /// Manager and time of every entry for the subresource `status`. The server moves the time whenever a manager changes a
 /// value, to whole seconds.
 ///
 /// An entry without a time is left out, and a list that cannot be read has none: nothing about an HPA itself depends
 /// on this.
-pub(super) fn status_writers(managed_fields: &RawValue) -> Vec<(String, Timestamp)> {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Entry {
-        manager: String,
-        subresource: String,
-        time: Option<Timestamp>,
-    }
-    let entries: Option<Vec<Entry>> = serde_json::from_str(managed_fields.get()).unwrap_or_default();
-    let status = entries.unwrap_or_default().into_iter().filter(|entry| entry.subresource == "status");
-    status.filter_map(|entry| Some((entry.manager, entry.time?))).collect()
+pub(super) fn status_writers(managed_fields: &[u8]) -> Vec<(String, Timestamp)> {
+    read(managed_fields).unwrap_or_default()
+}
+
+fn read(managed_fields: &[u8]) -> Result<Vec<(String, Timestamp)>, DecodeError> {
+    let mut writers = Vec::new();
+    Cursor::new(managed_fields).elements(|entry| {
+        let (mut manager, mut subresource, mut time) = (Text::default(), Text::default(), None);
+        entry.fields(|key, value| {
+            match key {
+                b"manager" => manager = value.text()?,
+                b"subresource" => subresource = value.text()?,
+                b"time" => time = value.parse::<Option<Timestamp>>()?,
+                _ => value.skip()?,
+            }
+            Ok(())
+        })?;
+        if let Some(time) = time.filter(|_| &*subresource == "status") {
+            writers.push((manager.0.into_owned(), time));
+        }
+        Ok(())
+    })?;
+    Ok(writers)
 }
 
 #[cfg(test)]
@@ -27,8 +41,7 @@ mod tests {
     use super::*;
 
     fn writers(json: &str) -> Vec<(String, String)> {
-        let raw = RawValue::from_string(json.to_owned()).unwrap();
-        status_writers(&raw).into_iter().map(|(manager, at)| (manager, at.to_string())).collect()
+        status_writers(json.as_bytes()).into_iter().map(|(manager, at)| (manager, at.to_string())).collect()
     }
 
     #[test]

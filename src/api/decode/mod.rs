@@ -1,13 +1,16 @@
 //! From wire bytes to what the stores need: projections that skip everything else without building it.
 
+mod cursor;
 mod hpas;
 mod managed;
+mod nesting;
 mod pods;
 mod text;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use self::cursor::Cursor;
 use super::error::{MAX_MESSAGE, cut};
 pub use hpas::{HpaObject, hpa};
 pub use pods::{WireContainer, WirePod, pod};
@@ -27,15 +30,17 @@ impl DecodeError {
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: cut(message.into(), MAX_MESSAGE) }
     }
+
+    /// In the words of Go's decoder where it meets the end too early.
+    fn cut_short() -> Self {
+        Self::new("couldn't get version/kind; json parse error: unexpected end of JSON input")
+    }
 }
 
 impl From<serde_json::Error> for DecodeError {
     fn from(error: serde_json::Error) -> Self {
         let mut message = match error.classify() {
-            // The words of Go's decoder where it meets the end too early.
-            serde_json::error::Category::Eof => {
-                "couldn't get version/kind; json parse error: unexpected end of JSON input".to_owned()
-            }
+            serde_json::error::Category::Eof => return Self::cut_short(),
             serde_json::error::Category::Syntax => {
                 format!("couldn't get version/kind; json parse error: {error}")
             }
@@ -49,8 +54,7 @@ impl From<serde_json::Error> for DecodeError {
 }
 
 /// Which object it is.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Meta {
     /// `metadata.namespace`.
     pub namespace: String,
@@ -60,36 +64,54 @@ pub struct Meta {
     pub uid: String,
     /// `metadata.resourceVersion`.
     pub resource_version: String,
-    /// `metadata.annotations`, which bookmarks carry.
-    annotations: Option<InitialEventsEnd>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-#[serde(default)]
-struct InitialEventsEnd {
-    #[serde(rename = "k8s.io/initial-events-end")]
-    value: String,
+    /// Annotation `k8s.io/initial-events-end`, which bookmarks carry.
+    initial_events_end: bool,
 }
 
 impl Meta {
     /// Whether this bookmark ends the initial events of a streaming list.
     pub fn ends_initial_events(&self) -> bool {
-        self.annotations.as_ref().is_some_and(|annotations| annotations.value == "true")
+        self.initial_events_end
+    }
+
+    fn read(metadata: &mut Cursor<'_>) -> Result<Self, DecodeError> {
+        let mut meta = Self::default();
+        metadata.fields(|key, value| {
+            let text = match key {
+                b"namespace" => &mut meta.namespace,
+                b"name" => &mut meta.name,
+                b"uid" => &mut meta.uid,
+                b"resourceVersion" => &mut meta.resource_version,
+                b"annotations" => {
+                    return value.fields(|key, value| {
+                        if key != b"k8s.io/initial-events-end" {
+                            return value.skip();
+                        }
+                        meta.initial_events_end = &*value.text()? == "true";
+                        Ok(())
+                    });
+                }
+                _ => return value.skip(),
+            };
+            *text = value.text()?.0.into_owned();
+            Ok(())
+        })?;
+        Ok(meta)
     }
 }
 
-/// Reads which object it is, and nothing else.
+/// Reads which object it is, and nothing else: what follows `metadata` is not looked at.
 pub fn meta(object: &[u8]) -> Result<Meta, DecodeError> {
-    #[derive(Deserialize)]
-    struct Object {
-        metadata: Meta,
+    let mut cursor = Cursor::new(object);
+    if !cursor.find(b"metadata")? {
+        return Err(DecodeError::new("an object without metadata"));
     }
-    Ok(serde_json::from_slice::<Object>(object)?.metadata)
+    Meta::read(&mut cursor)
 }
 
 /// Reads which object it is from its `metadata`.
 pub(super) fn meta_of(metadata: &RawValue) -> Result<Meta, DecodeError> {
-    Ok(serde_json::from_str(metadata.get())?)
+    Meta::read(&mut Cursor::new(metadata.get().as_bytes()))
 }
 
 /// One line of a watch.

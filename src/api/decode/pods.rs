@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use autoscaling::pod::{ConditionStatus, Phase, ReadyCondition};
 use autoscaling::quantity::Quantity;
 use jiff::Timestamp;
-use serde::Deserialize;
 
 use super::DecodeError;
-use super::text::{Pairs, QuantityText, Text};
+use super::cursor::Cursor;
+use super::text::{QuantityText, Text};
 
 /// One pod as the wire shows it. Turning it into the compact, interned record is the store's work.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -52,128 +52,137 @@ pub struct WireContainer<'a> {
 
 /// Decodes a pod. A pod without a name is an error.
 pub fn pod(object: &[u8]) -> Result<WirePod<'_>, DecodeError> {
-    let Object { metadata, spec, status } = serde_json::from_slice(object)?;
-    let (spec, status) = (spec.unwrap_or_default(), status.unwrap_or_default());
-    if metadata.name.is_empty() {
+    let mut pod = WirePod::default();
+    let mut cursor = Cursor::new(object);
+    cursor.fields(|key, value| match key {
+        b"metadata" => read_metadata(value, &mut pod),
+        b"spec" => read_spec(value, &mut pod),
+        b"status" => read_status(value, &mut pod),
+        _ => value.skip(),
+    })?;
+    cursor.finish()?;
+    if pod.name.is_empty() {
         return Err(DecodeError::new("a pod without metadata.name"));
     }
-    let ready =
-        status.conditions.unwrap_or_default().into_iter().find(|condition| &*condition.kind == "Ready");
-    Ok(WirePod {
-        namespace: metadata.namespace.0,
-        name: metadata.name.0,
-        uid: metadata.uid.0,
-        resource_version: metadata.resource_version.0,
-        labels: metadata.labels.0.into_iter().map(|(key, value)| (key.0, value.0)).collect(),
-        terminating: metadata.deletion_timestamp.is_some(),
-        phase: Phase::parse(&status.phase),
-        start_time: status.start_time,
-        ready: ready.map(|condition| ReadyCondition {
-            status: ConditionStatus::parse(&condition.status),
-            since: condition.last_transition_time,
-        }),
-        containers: containers(spec.containers)?,
-        init_containers: containers(spec.init_containers)?,
-        requests: requests(spec.resources)?,
+    Ok(pod)
+}
+
+fn read_metadata<'a>(metadata: &mut Cursor<'a>, pod: &mut WirePod<'a>) -> Result<(), DecodeError> {
+    metadata.fields(|key, value| {
+        let text = match key {
+            b"name" => &mut pod.name,
+            b"namespace" => &mut pod.namespace,
+            b"uid" => &mut pod.uid,
+            b"resourceVersion" => &mut pod.resource_version,
+            b"labels" => {
+                let labels = value.pairs(Cursor::text)?;
+                pod.labels = labels.into_iter().map(|(key, value)| (key.0, value.0)).collect();
+                return Ok(());
+            }
+            b"deletionTimestamp" => {
+                pod.terminating = !value.null()?;
+                return if pod.terminating { value.text().map(drop) } else { Ok(()) };
+            }
+            _ => return value.skip(),
+        };
+        *text = value.text()?.0;
+        Ok(())
     })
 }
 
-fn containers(containers: Option<Vec<Container<'_>>>) -> Result<Vec<WireContainer<'_>>, DecodeError> {
-    containers.unwrap_or_default().into_iter().map(read_container).collect()
-}
-
-fn read_container(container: Container<'_>) -> Result<WireContainer<'_>, DecodeError> {
-    Ok(WireContainer {
-        restartable: container.restart_policy.as_deref() == Some("Always"),
-        requests: requests(container.resources)?,
-        name: container.name.0,
+fn read_spec<'a>(spec: &mut Cursor<'a>, pod: &mut WirePod<'a>) -> Result<(), DecodeError> {
+    spec.fields(|key, value| {
+        match key {
+            b"containers" => pod.containers = containers(value)?,
+            b"initContainers" => pod.init_containers = containers(value)?,
+            b"resources" => pod.requests = requests(value)?,
+            _ => value.skip()?,
+        }
+        Ok(())
     })
 }
 
-fn requests(resources: Option<Resources<'_>>) -> Result<Vec<(Cow<'_, str>, Quantity)>, DecodeError> {
-    let requests = resources.unwrap_or_default().requests.0.into_iter();
-    requests
-        .map(|(name, quantity)| {
+fn containers<'a>(containers: &mut Cursor<'a>) -> Result<Vec<WireContainer<'a>>, DecodeError> {
+    let mut all = Vec::new();
+    containers.elements(|value| {
+        let mut container = WireContainer::default();
+        value.fields(|key, value| {
+            match key {
+                b"name" => container.name = value.text()?.0,
+                b"restartPolicy" => container.restartable = &*value.text()? == "Always",
+                b"resources" => container.requests = requests(value)?,
+                _ => value.skip()?,
+            }
+            Ok(())
+        })?;
+        all.push(container);
+        Ok(())
+    })?;
+    Ok(all)
+}
+
+fn requests<'a>(resources: &mut Cursor<'a>) -> Result<Vec<(Cow<'a, str>, Quantity)>, DecodeError> {
+    let mut requests = Vec::new();
+    resources.fields(|key, value| {
+        if key != b"requests" {
+            return value.skip();
+        }
+        requests.clear();
+        for (name, quantity) in value.pairs(quantity)? {
             let amount =
-                quantity.0.parse().map_err(|error| DecodeError::new(format!("{}: {error}", &*name)))?;
-            Ok((name.0, amount))
-        })
-        .collect()
+                quantity.parse().map_err(|error| DecodeError::new(format!("{}: {error}", &*name)))?;
+            requests.push((name.0, amount));
+        }
+        Ok(())
+    })?;
+    Ok(requests)
 }
 
-#[derive(Deserialize)]
-struct Object<'a> {
-    #[serde(borrow)]
-    metadata: Metadata<'a>,
-    #[serde(borrow)]
-    spec: Option<Spec<'a>>,
-    #[serde(borrow)]
-    status: Option<Status<'a>>,
+fn quantity<'a>(value: &mut Cursor<'a>) -> Result<Text<'a>, DecodeError> {
+    if value.at_text() { value.text() } else { Ok(value.parse::<QuantityText<'_>>()?.0) }
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata<'a> {
-    #[serde(borrow, default)]
-    name: Text<'a>,
-    #[serde(borrow, default)]
-    namespace: Text<'a>,
-    #[serde(borrow, default)]
-    uid: Text<'a>,
-    #[serde(borrow, default)]
-    resource_version: Text<'a>,
-    #[serde(borrow, default)]
-    labels: Pairs<'a, Text<'a>>,
-    #[serde(borrow)]
-    deletion_timestamp: Option<Text<'a>>,
+fn read_status(status: &mut Cursor<'_>, pod: &mut WirePod<'_>) -> Result<(), DecodeError> {
+    status.fields(|key, value| {
+        match key {
+            b"phase" => pod.phase = Phase::parse(&value.text()?),
+            b"startTime" => pod.start_time = time(value)?,
+            b"conditions" => pod.ready = ready(value)?,
+            _ => value.skip()?,
+        }
+        Ok(())
+    })
 }
 
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase")]
-struct Spec<'a> {
-    #[serde(borrow)]
-    containers: Option<Vec<Container<'a>>>,
-    #[serde(borrow)]
-    init_containers: Option<Vec<Container<'a>>>,
-    #[serde(borrow)]
-    resources: Option<Resources<'a>>,
+/// The first condition of type `Ready`.
+fn ready(conditions: &mut Cursor<'_>) -> Result<Option<ReadyCondition>, DecodeError> {
+    let mut ready = None;
+    conditions.elements(|condition| {
+        let (mut kind, mut status, mut since) = (Text::default(), Text::default(), None);
+        condition.fields(|key, value| {
+            match key {
+                b"type" => kind = value.text()?,
+                b"status" => status = value.text()?,
+                b"lastTransitionTime" => since = Some(value.raw()?),
+                _ => value.skip()?,
+            }
+            Ok(())
+        })?;
+        if ready.is_none() && &*kind == "Ready" {
+            let since = since.map_or(Ok(None), |since| time(&mut Cursor::new(since)))?;
+            ready = Some(ReadyCondition { status: ConditionStatus::parse(&status), since });
+        }
+        Ok(())
+    })?;
+    Ok(ready)
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Container<'a> {
-    #[serde(borrow, default)]
-    name: Text<'a>,
-    #[serde(borrow)]
-    restart_policy: Option<Text<'a>>,
-    #[serde(borrow)]
-    resources: Option<Resources<'a>>,
-}
-
-#[derive(Deserialize, Default)]
-struct Resources<'a> {
-    #[serde(borrow, default)]
-    requests: Pairs<'a, QuantityText<'a>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase")]
-struct Status<'a> {
-    #[serde(borrow, default)]
-    phase: Text<'a>,
-    start_time: Option<Timestamp>,
-    #[serde(borrow)]
-    conditions: Option<Vec<Condition<'a>>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Condition<'a> {
-    #[serde(borrow, default, rename = "type")]
-    kind: Text<'a>,
-    #[serde(borrow, default)]
-    status: Text<'a>,
-    last_transition_time: Option<Timestamp>,
+fn time(value: &mut Cursor<'_>) -> Result<Option<Timestamp>, DecodeError> {
+    if value.null()? {
+        return Ok(None);
+    }
+    let time = value.text()?.parse::<Timestamp>();
+    time.map(Some).map_err(|error| DecodeError::new(error.to_string()))
 }
 
 #[cfg(test)]

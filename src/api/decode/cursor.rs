@@ -1,0 +1,379 @@
+//! Reads the few fields of an object that matter, and passes over all others at the speed of [`Nesting`].
+//!
+//! Most of a pod or an HPA is of no concern, managedFields above all. What is read is checked as strictly as serde_json
+//! does; of what is passed over only the end is looked for. Of a key that comes twice the last counts and `null` is an
+//! empty value, both as in Go.
+
+use serde::Deserialize;
+
+use super::DecodeError;
+use super::nesting::Nesting;
+use super::text::Text;
+
+/// A place in the bytes of a JSON value.
+#[derive(Debug)]
+pub(in crate::api) struct Cursor<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    /// At the beginning.
+    pub(in crate::api) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    /// Reads the object here. `field` is called with each key and must take the value, with [`Self::skip`] if in no other
+    /// way.
+    pub(in crate::api) fn fields(
+        &mut self,
+        mut field: impl FnMut(&[u8], &mut Self) -> Result<(), DecodeError>,
+    ) -> Result<(), DecodeError> {
+        if self.null()? {
+            return Ok(());
+        }
+        self.expect(b'{', "an object")?;
+        if self.take(b'}') {
+            return Ok(());
+        }
+        loop {
+            self.key(&mut field)?;
+            if self.take(b'}') {
+                return Ok(());
+            }
+            self.expect(b',', "a comma or the end of the object")?;
+        }
+    }
+
+    /// Goes to the value of the first field of this name in the object here; whether there is one.
+    pub(in crate::api) fn find(&mut self, name: &[u8]) -> Result<bool, DecodeError> {
+        self.expect(b'{', "an object")?;
+        if self.take(b'}') {
+            return Ok(false);
+        }
+        loop {
+            if self.key(|key, _| Ok(key == name))? {
+                return Ok(true);
+            }
+            self.skip()?;
+            if self.take(b'}') {
+                return Ok(false);
+            }
+            self.expect(b',', "a comma or the end of the object")?;
+        }
+    }
+
+    /// Reads the array here. `element` is called before each element and must take it.
+    pub(in crate::api) fn elements(
+        &mut self,
+        mut element: impl FnMut(&mut Self) -> Result<(), DecodeError>,
+    ) -> Result<(), DecodeError> {
+        if self.null()? {
+            return Ok(());
+        }
+        self.expect(b'[', "an array")?;
+        if self.take(b']') {
+            return Ok(());
+        }
+        loop {
+            element(self)?;
+            if self.take(b']') {
+                return Ok(());
+            }
+            self.expect(b',', "a comma or the end of the array")?;
+        }
+    }
+
+    /// Reads the object here as pairs, in their order.
+    pub(in crate::api) fn pairs<V>(
+        &mut self,
+        mut value: impl FnMut(&mut Self) -> Result<V, DecodeError>,
+    ) -> Result<Vec<(Text<'a>, V)>, DecodeError> {
+        let mut pairs = Vec::new();
+        if self.null()? {
+            return Ok(pairs);
+        }
+        self.expect(b'{', "an object")?;
+        if self.take(b'}') {
+            return Ok(pairs);
+        }
+        loop {
+            if !self.at_text() {
+                return Err(self.unexpected("a key"));
+            }
+            let key = self.text()?;
+            self.expect(b':', "a colon")?;
+            pairs.push((key, value(self)?));
+            if self.take(b'}') {
+                return Ok(pairs);
+            }
+            self.expect(b',', "a comma or the end of the object")?;
+        }
+    }
+
+    /// Reads the string here.
+    pub(in crate::api) fn text(&mut self) -> Result<Text<'a>, DecodeError> {
+        if self.null()? {
+            return Ok(Text::default());
+        }
+        if !self.at_text() {
+            return Err(self.unexpected("a string"));
+        }
+        let inner = self.rest().get(1..).unwrap_or_default();
+        let end = inner.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..0x20));
+        let plain = end.filter(|end| inner.get(*end) == Some(&b'"')).and_then(|end| inner.get(..end));
+        let Some(plain) = plain else {
+            return self.parse();
+        };
+        match std::str::from_utf8(plain) {
+            Ok(text) => {
+                self.at += plain.len() + 2;
+                Ok(text.into())
+            }
+            Err(_) => self.parse(),
+        }
+    }
+
+    /// Reads the value here with serde; `null` and what it makes of it is its own affair.
+    pub(in crate::api) fn parse<T: Deserialize<'a>>(&mut self) -> Result<T, DecodeError> {
+        Ok(serde_json::from_slice(self.raw()?)?)
+    }
+
+    /// Whether the value here is a string.
+    pub(in crate::api) fn at_text(&mut self) -> bool {
+        self.peek() == Some(b'"')
+    }
+
+    /// The bytes of the value here.
+    pub(in crate::api) fn raw(&mut self) -> Result<&'a [u8], DecodeError> {
+        let first = self.peek();
+        let rest = self.rest();
+        let length = match first {
+            Some(b'{' | b'[') => Nesting::opened().end(rest.get(1..).unwrap_or_default()).map(|end| end + 2),
+            Some(b'"') => end_of_string(rest.get(1..).unwrap_or_default()).map(|end| end + 2),
+            Some(b',' | b':' | b'}' | b']') | None => None,
+            Some(_) => {
+                let after = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\t' | b'\r' | b'\n');
+                Some(rest.iter().position(after).unwrap_or(rest.len()))
+            }
+        };
+        let Some(length) = length else {
+            if !matches!(first, Some(b',' | b':' | b'}' | b']')) {
+                self.at = self.bytes.len();
+            }
+            return Err(self.unexpected("a value"));
+        };
+        self.at += length;
+        Ok(rest.get(..length).unwrap_or_default())
+    }
+
+    /// Passes over the value here.
+    pub(in crate::api) fn skip(&mut self) -> Result<(), DecodeError> {
+        self.raw().map(drop)
+    }
+
+    /// Takes a `null`; whether there was one.
+    pub(in crate::api) fn null(&mut self) -> Result<bool, DecodeError> {
+        if self.peek() != Some(b'n') {
+            return Ok(false);
+        }
+        if self.rest().starts_with(b"null") {
+            self.at += 4;
+            return Ok(true);
+        }
+        Err(self.unexpected("a value"))
+    }
+
+    /// Whether nothing follows.
+    pub(in crate::api) fn finish(mut self) -> Result<(), DecodeError> {
+        if self.peek().is_none() { Ok(()) } else { Err(self.unexpected("the end")) }
+    }
+
+    /// Takes a key with its colon.
+    fn key<T>(
+        &mut self,
+        field: impl FnOnce(&[u8], &mut Self) -> Result<T, DecodeError>,
+    ) -> Result<T, DecodeError> {
+        if let Some(key) = self.plain_key() {
+            return field(key, self);
+        }
+        if !self.at_text() {
+            return Err(self.unexpected("a key"));
+        }
+        let key = self.text()?;
+        self.expect(b':', "a colon")?;
+        field(key.as_bytes(), self)
+    }
+
+    /// A key in which nothing is escaped, and its colon, in the form in which API servers write them.
+    fn plain_key(&mut self) -> Option<&'a [u8]> {
+        if !self.at_text() {
+            return None;
+        }
+        let inner = self.rest().get(1..)?;
+        let end = inner.iter().position(|byte| matches!(byte, b'"' | b'\\'))?;
+        let key = inner.get(..end)?;
+        if inner.get(end..end + 2) != Some(b"\":") {
+            return None;
+        }
+        self.at += end + 3;
+        Some(key)
+    }
+
+    /// The next byte that is no white space.
+    fn peek(&mut self) -> Option<u8> {
+        loop {
+            match self.bytes.get(self.at) {
+                Some(b' ' | b'\t' | b'\r' | b'\n') => self.at += 1,
+                next => return next.copied(),
+            }
+        }
+    }
+
+    fn rest(&self) -> &'a [u8] {
+        self.bytes.get(self.at..).unwrap_or_default()
+    }
+
+    fn take(&mut self, byte: u8) -> bool {
+        let taken = self.peek() == Some(byte);
+        self.at += usize::from(taken);
+        taken
+    }
+
+    fn expect(&mut self, byte: u8, what: &str) -> Result<(), DecodeError> {
+        if self.take(byte) { Ok(()) } else { Err(self.unexpected(what)) }
+    }
+
+    fn unexpected(&self, wanted: &str) -> DecodeError {
+        if self.at >= self.bytes.len() {
+            return DecodeError::cut_short();
+        }
+        DecodeError::new(format!("expected {wanted} at byte {}", self.at))
+    }
+}
+
+/// Which byte is the quote with which a string ends that has begun before.
+fn end_of_string(bytes: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        let rest = bytes.get(at..)?;
+        at += rest.iter().position(|byte| matches!(byte, b'"' | b'\\'))?;
+        if bytes.get(at) == Some(&b'"') {
+            return Some(at);
+        }
+        at += 2;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    /// Reads any value by hand and by serde.
+    fn value(cursor: &mut Cursor<'_>) -> Result<Value, DecodeError> {
+        match cursor.peek() {
+            Some(b'{') => {
+                let pairs = cursor.pairs(value)?;
+                Ok(pairs.into_iter().map(|(key, value)| (key.0.into_owned(), value)).collect())
+            }
+            Some(b'[') => {
+                let mut values = Vec::new();
+                cursor.elements(|cursor| {
+                    values.push(value(cursor)?);
+                    Ok(())
+                })?;
+                Ok(values.into())
+            }
+            Some(b'"') => Ok(cursor.text()?.0.into_owned().into()),
+            _ => cursor.parse(),
+        }
+    }
+
+    fn read(json: &str) -> Result<Value, DecodeError> {
+        let mut cursor = Cursor::new(json.as_bytes());
+        let read = value(&mut cursor)?;
+        cursor.finish()?;
+        Ok(read)
+    }
+
+    #[test]
+    fn it_reads_what_serde_reads_and_refuses_what_serde_refuses() {
+        let texts = [
+            r#" {"a" : [1, -2.5e3,true,null , "x\"y\u00e9\\", {}, []], "b\n":{"c":"é"} } "#,
+            "{}",
+            "[]",
+            r#""""#,
+            r#"{"a":{}}"#,
+            "7",
+            "",
+            " ",
+            "{",
+            r#"{"a"}"#,
+            r#"{"a":}"#,
+            r#"{"a":1,}"#,
+            r#"{"a":1 "b":2}"#,
+            "[1,]",
+            "[,1]",
+            "[1 2]",
+            "{]",
+            "[}",
+            r#"{"a":tru}"#,
+            r#"{a:1}"#,
+            "{} x",
+            "\"a\nb\"",
+            r#""\x""#,
+            r#"{"a":"b"#,
+            "[[]",
+            r#"{"a":[1}"#,
+            "nul",
+            ":",
+        ];
+        for text in texts {
+            let expected = serde_json::from_str::<Value>(text).ok();
+            assert_eq!(read(text).ok(), expected, "{text}");
+        }
+        assert!(read("\"\u{e9}\"").is_ok());
+        assert!(Cursor::new(b"\"\xff\"").text().is_err());
+    }
+
+    #[test]
+    fn what_nobody_asks_for_is_passed_over() {
+        let text = r#"{"a":{"x":"}{","y":[1,{"z":null}]},"b":-1.5,"c":"\"","d":7, "e" :[ ]}"#;
+        let mut seen = Vec::new();
+        let mut cursor = Cursor::new(text.as_bytes());
+        let fields = cursor.fields(|key, cursor| {
+            seen.push(String::from_utf8(key.to_vec()).unwrap());
+            if key == b"d" {
+                assert_eq!(cursor.parse::<i32>()?, 7);
+                return Ok(());
+            }
+            cursor.skip()
+        });
+        fields.unwrap();
+        cursor.finish().unwrap();
+        assert_eq!(seen, ["a", "b", "c", "d", "e"]);
+    }
+
+    #[test]
+    fn null_is_empty() {
+        let mut cursor = Cursor::new(b"null");
+        assert_eq!(cursor.fields(|_, _| Err(DecodeError::new("a field"))), Ok(()));
+        assert_eq!(Cursor::new(b" null").elements(|_| Err(DecodeError::new("an element"))), Ok(()));
+        assert_eq!(Cursor::new(b"null").text(), Ok(Text::default()));
+        assert_eq!(Cursor::new(b"null").pairs(Cursor::text), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn what_breaks_off_is_said_as_go_says_it_and_else_where_it_is_wrong() {
+        let error =
+            |text: &str| Cursor::new(text.as_bytes()).fields(|_, value| value.skip()).unwrap_err().message;
+        for text in ["", "{", r#"{"a":"#, r#"{"a":[{"#, r#"{"a":"b"#, r#"{"a":1,"#] {
+            let said = "couldn't get version/kind; json parse error: unexpected end of JSON input";
+            assert_eq!(error(text), said, "{text}");
+        }
+        assert_eq!(error("[]"), "expected an object at byte 0");
+        assert_eq!(error(r#"{"a":}"#), "expected a value at byte 5");
+    }
+}
