@@ -73,11 +73,7 @@ impl Parts<'_> {
 
     /// The same, with a shadow if it is to compare itself with another controller. It watches targets until `stop`, if it
     /// is to watch at all.
-    fn build(
-        self,
-        beside: bool,
-        stop: Option<&CancellationToken>,
-    ) -> (Arc<Controller>, Option<Arc<Shadow>>) {
+    fn build(self, beside: bool, stop: Option<&CancellationToken>) -> (Arc<Controller>, Option<Arc<Shadow>>) {
         let Self { clients, config, clock, telemetry, mut observers, seed } = self;
         let mapper = Arc::new(Mapper::new(clients.discovery.clone()));
         let metrics_options = MetricsOptions {

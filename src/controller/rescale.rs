@@ -60,7 +60,12 @@ pub(super) async fn rescale(
 }
 
 /// Looks what became of a write whose answer was lost. Another writer that set the same count does as well: it stands.
-async fn read_back(scales: &Scales, key: &Key, sent: &Target, lost: &ApiError) -> (WriteOutcome, Option<String>) {
+async fn read_back(
+    scales: &Scales,
+    key: &Key,
+    sent: &Target,
+    lost: &ApiError,
+) -> (WriteOutcome, Option<String>) {
     let found = scales.read_back(&sent.mapping, &sent.namespace, &sent.name).await;
     match found {
         Ok(found) if found.uid == sent.object.uid && found.spec_replicas == sent.object.spec_replicas => {

@@ -63,7 +63,9 @@ impl Controller {
         let mut first_error = None;
         for (place, mapping) in mappings.iter().enumerate() {
             let error = match self.read_at(key, hpa, mapping, place == 0).await {
-                Ok((target, scale)) => return Reading { scale: Ok(scale), target: Some(target), seen: false },
+                Ok((target, scale)) => {
+                    return Reading { scale: Ok(scale), target: Some(target), seen: false };
+                }
                 Err(error) => error,
             };
             first_error.get_or_insert(error);

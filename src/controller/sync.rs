@@ -77,7 +77,8 @@ impl Controller {
                 };
             }
         }
-        let Weighed { plan, gathered: Gathered { answers, took }, pods, moment, decided, history, decision } = weighed;
+        let Weighed { plan, gathered: Gathered { answers, took }, pods, moment, decided, history, decision } =
+            weighed;
         let (target, at) = (target.filter(|_| before.is_none()), moment.at);
         let answers = Answers { metrics: answers, pods: &pods };
         self.count_ages(&answers, at);
@@ -198,9 +199,7 @@ impl Controller {
 
     async fn rescale(&self, key: &Key, decision: &Decision, target: Option<Target>) -> WriteOutcome {
         match (decision.verdict(), target) {
-            (Verdict::Rescale { to, .. }, Some(target)) => {
-                self.write_scale(key, target, *to).await
-            }
+            (Verdict::Rescale { to, .. }, Some(target)) => self.write_scale(key, target, *to).await,
             // Somebody else has.
             (Verdict::Rescale { .. }, None) => WriteOutcome::Withheld,
             _ => WriteOutcome::NotNeeded,

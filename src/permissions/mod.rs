@@ -230,8 +230,7 @@ pub fn to_spare_requests(config: &Config) -> Vec<Permission> {
     if config.scale_source == ScaleSource::Get {
         return Vec::new();
     }
-    let built_in =
-        BUILT_IN.iter().map(|(group, resource)| ((*group).to_owned(), (*resource).to_owned()));
+    let built_in = BUILT_IN.iter().map(|(group, resource)| ((*group).to_owned(), (*resource).to_owned()));
     let targets: Vec<(String, String)> = match &config.scale_targets {
         ScaleTargets::All => built_in.collect(),
         ScaleTargets::Only(targets) => {

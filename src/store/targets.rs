@@ -164,3 +164,95 @@ fn take<T>(objects: &mut ByName<T>, namespace: &str, name: &str) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object<'a>(name: &'a str, version: &'a str, replicas: i32) -> TargetInput<'a> {
+        let scale = Some((replicas, replicas, "app=web"));
+        TargetInput { namespace: "shop", name, resource_version: version, scale }
+    }
+
+    fn replicas(targets: &Targets, name: &str) -> Option<i32> {
+        targets.get("shop", name).map(|target| target.replicas)
+    }
+
+    #[test]
+    fn a_list_replaces_what_was_known_at_its_end() {
+        let targets = Targets::new();
+        targets.begin();
+        targets.apply(&object("a", "1", 3));
+        targets.apply(&object("b", "2", 4));
+        assert!(targets.is_empty());
+        targets.finish();
+        assert_eq!((replicas(&targets, "a"), replicas(&targets, "b")), (Some(3), Some(4)));
+        targets.begin();
+        targets.apply(&object("b", "5", 6));
+        targets.apply(&object("c", "6", 7));
+        targets.delete("shop", "c");
+        assert_eq!((replicas(&targets, "a"), replicas(&targets, "b")), (Some(3), Some(4)));
+        targets.finish();
+        assert_eq!((replicas(&targets, "a"), replicas(&targets, "b"), targets.len()), (None, Some(6), 1));
+        targets.delete("shop", "b");
+        assert!(targets.is_empty());
+    }
+
+    #[test]
+    fn an_object_that_does_not_tell_its_scale_is_not_taken_for_what_it_was() {
+        let targets = Targets::new();
+        targets.apply(&object("web", "1", 3));
+        targets.apply(&TargetInput { scale: None, ..object("web", "2", 3) });
+        assert_eq!(targets.get("shop", "web"), None);
+        targets.apply(&object("web", "3", 4));
+        assert_eq!(replicas(&targets, "web"), Some(4));
+    }
+
+    #[test]
+    fn what_is_older_than_a_version_that_was_seen_does_not_count() {
+        let targets = Targets::new();
+        targets.apply(&object("web", "9", 3));
+        targets.saw("shop", "web", "9");
+        assert_eq!(replicas(&targets, "web"), Some(3));
+        targets.saw("shop", "web", "10");
+        assert_eq!(replicas(&targets, "web"), None);
+        targets.apply(&object("web", "11", 5));
+        assert_eq!(replicas(&targets, "web"), Some(5));
+        // A list from a server that lags behind takes us back.
+        targets.apply(&object("web", "9", 3));
+        assert_eq!(replicas(&targets, "web"), None);
+        // After a restore of etcd versions are smaller, and so is what is read.
+        targets.saw("shop", "web", "7");
+        assert_eq!(replicas(&targets, "web"), Some(3));
+    }
+
+    #[test]
+    fn a_version_counts_that_was_seen_before_the_object_was() {
+        let targets = Targets::new();
+        targets.saw("shop", "web", "10");
+        targets.apply(&object("web", "9", 3));
+        assert_eq!(replicas(&targets, "web"), None);
+        targets.forget("shop", "web");
+        assert_eq!(replicas(&targets, "web"), Some(3));
+    }
+
+    #[test]
+    fn after_a_write_of_which_nobody_knows_what_came_the_object_has_to_be_read() {
+        let targets = Targets::new();
+        targets.apply(&object("web", "9", 3));
+        targets.lost_sight("shop", "web");
+        targets.apply(&object("web", "12", 4));
+        assert_eq!(replicas(&targets, "web"), None);
+        targets.saw("shop", "web", "11");
+        assert_eq!(replicas(&targets, "web"), Some(4));
+    }
+
+    #[test]
+    fn a_selector_that_stays_is_kept() {
+        let targets = Targets::new();
+        targets.apply(&object("web", "1", 3));
+        let before = targets.get("shop", "web").unwrap().selector;
+        targets.apply(&object("web", "2", 4));
+        assert!(Arc::ptr_eq(&before, &targets.get("shop", "web").unwrap().selector));
+    }
+}

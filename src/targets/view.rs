@@ -12,7 +12,7 @@ use crate::api::mapper::Mapping;
 use crate::api::scale::{Scalable, Shape, WireTarget, scale_paths};
 use crate::api::watch::{Deleted, Handle, Sink, WatchOptions, watch_of};
 use crate::permissions::check::allowed;
-use crate::permissions::{to_read_definition, to_watch_targets};
+use crate::permissions::{Permission, to_read_definition, to_watch_targets};
 use crate::store::{Target, TargetInput, Targets};
 
 /// A view counts for so long after its watch broke: the server that ends one takes the next at once.
@@ -108,18 +108,17 @@ impl View {
 
     /// Where the objects have what a Scale shows, if they may be watched.
     async fn shape(&self, means: &Means) -> Result<Shape, Obstacle> {
-        let shape = self.read_shape(&means.discovery).await?;
         let Place { group, resource, namespace, .. } = &self.place;
-        let permission = to_watch_targets(group, resource, namespace.as_deref());
-        let mut missing = Vec::new();
-        for verb in permission.verbs {
-            match allowed(&means.watch, &permission, "", verb).await {
-                Ok(true) => {}
-                Ok(false) => missing.push(*verb),
-                // The list itself will tell.
-                Err(error) => tracing::debug!(%error, "permissions could not be checked"),
+        if Shape::built_in(group, resource).is_none() {
+            let definition = self.mapping.group_resource();
+            let missing = missing(&means.watch, &to_read_definition(&definition), &definition).await;
+            if !missing.is_empty() {
+                return Err(Obstacle::DefinitionForbidden);
             }
         }
+        let shape = self.read_shape(&means.discovery).await?;
+        let permission = to_watch_targets(group, resource, namespace.as_deref());
+        let missing = missing(&means.watch, &permission, "").await;
         if missing.is_empty() { Ok(shape) } else { Err(Obstacle::Forbidden(missing)) }
     }
 
@@ -199,11 +198,27 @@ impl View {
         };
         match rule {
             Some(rule) if warn => {
-                tracing::warn!("{why}: each of their Scales is read by itself, in each sync; add the rule {rule}");
+                tracing::warn!(
+                    "{why}: each of their Scales is read by itself, in each sync; add the rule {rule}"
+                );
             }
             _ => tracing::info!("{why}: each of their Scales is read by itself, in each sync"),
         }
     }
+}
+
+/// The verbs of a permission that are not allowed, on one object or on all.
+async fn missing(client: &Client, permission: &Permission, name: &str) -> Vec<&'static str> {
+    let mut missing = Vec::new();
+    for verb in permission.verbs {
+        match allowed(client, permission, name, verb).await {
+            Ok(true) => {}
+            Ok(false) => missing.push(*verb),
+            // What it is asked for will tell.
+            Err(error) => tracing::debug!(%error, "permissions could not be checked"),
+        }
+    }
+    missing
 }
 
 /// ` in namespace shop`, or nothing.

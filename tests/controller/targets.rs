@@ -281,7 +281,8 @@ async fn a_resource_is_watched_while_an_hpa_refers_to_it() {
     set["status"] = json!({ "replicas": 8 });
     stage.create(set);
     let rig = Rig::start(stage);
-    let views = || rig.telemetry.render().contains("concertina_watch_age_seconds{resource=\"deployments.apps\"}");
+    let views =
+        || rig.telemetry.render().contains("concertina_watch_age_seconds{resource=\"deployments.apps\"}");
     rig.pass(20.0).await;
     assert!(views());
     // Another kind.

@@ -2,6 +2,8 @@
 
 mod definition;
 mod projection;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 

@@ -269,7 +269,10 @@ where
         let answer = match self.client.open(&call).await {
             Ok(answer) => answer,
             Err(error) if refuses_streaming(&error) => {
-                tracing::info!(resource = &*self.handle.resource(), "the server has no streaming lists: listing by pages");
+                tracing::info!(
+                    resource = &*self.handle.resource(),
+                    "the server has no streaming lists: listing by pages"
+                );
                 return Outcome::StreamingUnsupported;
             }
             Err(error) => return self.failed(&error),
