@@ -22,4 +22,5 @@ pub mod serve;
 pub mod shadow;
 pub mod store;
 pub mod takeover;
+pub mod targets;
 pub mod telemetry;

@@ -37,7 +37,8 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
         Invocation::Controller(config) => controller(&config),
         Invocation::Rbac(options) => {
             let RbacOptions { config, account } = &*options;
-            let needed = permissions::needed(config);
+            let mut needed = permissions::needed(config);
+            needed.extend(permissions::to_spare_requests(config));
             print!("{}", permissions::manifest(&needed, account, config.watch_namespaces.is_some()));
             ExitCode::SUCCESS
         }

@@ -28,6 +28,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::play::Targets;
+
 /// How many differences are printed in full.
 const SHOWN: usize = 10;
 
@@ -41,12 +43,15 @@ fn every_recorded_decision_is_reproduced_by_the_whole_controller() {
         files.into_iter().partition(|file| file.parent().is_some_and(|folder| folder.ends_with("tables")));
     assert!(!recordings.is_empty(), "no recordings (*.jsonl.gz) in {}", folder.display());
 
-    let (mut scenarios, mut syncs) = (0, 0);
+    let (mut scenarios, mut syncs, mut watched) = (0, 0, 0);
     let mut differences = Vec::new();
     for file in &recordings {
         for recording in lines(file) {
             scenarios += 1;
-            syncs += play::scenario(&recording, &mut differences);
+            syncs += play::scenario(&recording, Targets::Bare, &mut differences);
+            if play::has_workloads(&recording) {
+                watched += play::scenario(&recording, Targets::Watched, &mut differences);
+            }
         }
     }
     let mut rows = 0;
@@ -59,7 +64,8 @@ fn every_recorded_decision_is_reproduced_by_the_whole_controller() {
     }
     // Past the test runner, which would keep it to itself when all is well.
     let summary = format!(
-        "conformance: {scenarios} scenarios, {syncs} syncs, {rows} table rows, {} differences\n",
+        "conformance: {scenarios} scenarios, {syncs} syncs, {watched} of them also with watched targets, {rows} table \
+         rows, {} differences\n",
         differences.len()
     );
     std::io::stdout().write_all(summary.as_bytes()).unwrap();

@@ -54,6 +54,8 @@ mod shadow;
 mod staleness;
 #[path = "controller/takeover.rs"]
 mod takeover;
+#[path = "controller/targets.rs"]
+mod targets;
 #[path = "controller/timing.rs"]
 mod timing;
 #[path = "controller/unknown.rs"]

@@ -73,6 +73,8 @@ mod side_by_side;
 mod stage;
 #[path = "e2e/takeover.rs"]
 mod takeover;
+#[path = "e2e/targets.rs"]
+mod targets;
 #[path = "e2e/upgrade.rs"]
 mod upgrade;
 #[path = "e2e/why.rs"]
@@ -263,6 +265,12 @@ async fn rates_hold_over_restarts_with_and_without_a_checkpoint() -> Outcome {
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn the_roles_that_are_printed_are_enough_and_not_too_much() -> Outcome {
     identity::roles(&Stage::set().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn targets_tell_their_scales_and_steady_syncs_do_not_ask() -> Outcome {
+    targets::tell_their_scales(&Stage::set().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -32,7 +32,7 @@ fn the_manifest_is_the_same_each_time_and_says_what_each_rule_is_for() {
     assert_eq!(manifest, text(&[]));
     let lines: Vec<_> = manifest.lines().collect();
     let rules: Vec<_> = (0..lines.len()).filter(|at| lines[*at].starts_with("  - apiGroups")).collect();
-    assert_eq!(rules.len(), 14);
+    assert_eq!(rules.len(), 18);
     assert!(rules.iter().all(|at| lines[at - 1].starts_with("  # to ")), "{manifest}");
 }
 
@@ -95,6 +95,44 @@ fn what_may_be_scaled_can_be_narrowed() {
         scales,
         [" replicationcontrollers/scale", "apps deployments/scale", "argoproj.io rollouts/scale"]
     );
+}
+
+#[test]
+fn what_is_to_be_watched_may_be_listed_and_watched_and_nothing_is_left_of_it_with_get() {
+    let watched = |flags: &[&str]| -> Vec<String> {
+        let text = |rule: &Value, field: &str| rule[field][0].as_str().unwrap().to_owned();
+        let of = objects(flags);
+        let spares = |rule: &&Value| {
+            let resource = text(rule, "resources");
+            rule["verbs"] == json!(["list", "watch"])
+                && !["pods", "horizontalpodautoscalers"].contains(&&*resource)
+                || text(rule, "apiGroups") == "apiextensions.k8s.io"
+        };
+        rules(&of)
+            .filter(spares)
+            .map(|rule| {
+                let names = rule["resourceNames"][0].as_str().unwrap_or_default();
+                format!("{} {} {names}", text(rule, "apiGroups"), text(rule, "resources"))
+            })
+            .collect()
+    };
+    let built_in =
+        ["apps deployments ", "apps replicasets ", "apps statefulsets ", " replicationcontrollers "];
+    assert_eq!(watched(&[]), built_in);
+    assert_eq!(watched(&["--dry-run", "--scale-source=watch"]), built_in);
+    assert_eq!(watched(&["--watch-namespaces=shop"]), built_in);
+    assert_eq!(watched(&["--scale-source=get"]), [""; 0]);
+    let custom = "--scale-targets=deployments.apps,rollouts.argoproj.io";
+    assert_eq!(
+        watched(&[custom]),
+        [
+            "apps deployments ",
+            "argoproj.io rollouts ",
+            "apiextensions.k8s.io customresourcedefinitions rollouts.argoproj.io",
+        ]
+    );
+    // No Role can allow to read a definition; it goes without.
+    assert_eq!(watched(&[custom, "--watch-namespaces=shop"]), ["apps deployments ", "argoproj.io rollouts "]);
 }
 
 #[test]

@@ -17,12 +17,14 @@ use crate::api::scale::Scales;
 use crate::api::status::Statuses;
 use crate::api::watch::{self, Handle, Informer, WatchOptions};
 use crate::cli::Config;
+use crate::cli::config::ScaleSource;
 use crate::clock::SharedClock;
 use crate::controller::queue::Queue;
 use crate::controller::{Beside, Controller, Histories, HpaIntake, Observer, Observers, PodIntake};
 use crate::record::{Comparisons, Decisions, Record};
 use crate::shadow::{self, Parity, Shadow};
 use crate::store::{Hpas, Overlap, Pods};
+use crate::targets::{self, Targets};
 use crate::telemetry::metrics::Metrics as Telemetry;
 
 /// How often it is looked whether only forbidden namespaces are missing.
@@ -66,11 +68,12 @@ impl Parts<'_> {
     /// Puts a controller together that sees nothing yet. The sender of its events runs in the background until the
     /// controller is gone.
     pub fn controller(self) -> Arc<Controller> {
-        self.build(false).0
+        self.build(false, None).0
     }
 
-    /// The same, with a shadow if it is to compare itself with another controller.
-    fn build(self, beside: bool) -> (Arc<Controller>, Option<Arc<Shadow>>) {
+    /// The same, with a shadow if it is to compare itself with another controller. It watches targets until `stop`, if it
+    /// is to watch at all.
+    fn build(self, beside: bool, stop: Option<&CancellationToken>) -> (Arc<Controller>, Option<Arc<Shadow>>) {
         let Self { clients, config, clock, telemetry, mut observers, seed } = self;
         let mapper = Arc::new(Mapper::new(clients.discovery.clone()));
         let metrics_options = MetricsOptions {
@@ -97,6 +100,15 @@ impl Parts<'_> {
                 period: config.sync_period,
             }))
         });
+        let targets = stop.filter(|_| config.scale_source != ScaleSource::Get).map(|stop| {
+            let options = targets::Options {
+                warn: config.scale_source == ScaleSource::Watch,
+                by_namespace: config.watch_namespaces.is_some(),
+                longest_wait: config.sync_period / 2,
+                seed,
+            };
+            Arc::new(Targets::new(clients, options, stop))
+        });
         observers.extend(shadow.clone().map(|shadow| shadow as Arc<dyn Observer>));
         let controller = Arc::new(Controller {
             hpas: Arc::new(Hpas::new()),
@@ -104,6 +116,7 @@ impl Parts<'_> {
             overlap: Arc::new(Overlap::new()),
             mapper: Arc::clone(&mapper),
             scales: Scales::new(clients.scale.clone(), config.field_manager.as_str()),
+            targets,
             statuses: Statuses::new(clients.core.clone(), STATUS_MANAGER),
             metrics: Arc::new(ApiMetrics::new(clients, mapper, metrics_options)),
             events,
@@ -134,7 +147,7 @@ impl Assembly {
         let watched = parts.config.watch_namespaces.clone();
         // Whoever writes nothing has another one beside it that does, or is to.
         let dry_run = parts.config.dry_run;
-        let (controller, shadow) = parts.build(dry_run);
+        let (controller, shadow) = parts.build(dry_run, Some(stop));
         let parity = shadow.map(|shadow| Parity::new(shadow, Arc::clone(&controller)));
         let comparisons = parity.clone().map(|parity| Arc::new(parity) as Arc<dyn Comparisons>);
         let decisions =

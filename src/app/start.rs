@@ -33,7 +33,7 @@ pub(super) async fn synced(assembly: &Assembly, server: &str) -> Result<(), AppE
                 let waiting = [assembly.hpas.status(), assembly.pods.status()];
                 let waiting: Vec<_> = waiting.into_iter().filter(|status| !status.synced).collect();
                 if let Some(error) = waiting.iter().find_map(|status| status.error.as_ref()) {
-                    let resources: Vec<_> = waiting.iter().map(|status| status.resource).collect();
+                    let resources: Vec<_> = waiting.iter().map(|status| &*status.resource).collect();
                     tracing::warn!(resources = resources.join(","), %server, %error, "waiting for the API server");
                 }
             }

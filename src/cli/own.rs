@@ -34,6 +34,13 @@ pub static FLAGS: &[Flag] = &[
         "What the role allows to scale, such as deployments.apps,statefulsets.apps; * is everything.",
     ),
     own(
+        "scale-source",
+        Kind::String,
+        "auto",
+        Group::Cluster,
+        "Where replica counts of targets are read between changes: watch, get, or auto, which is watch as far as that is allowed.",
+    ),
+    own(
         "field-manager",
         Kind::String,
         "kube-controller-manager",

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::Controller;
-use crate::api::watch::Informer;
+use crate::api::watch::{Informer, WatchStatus};
 
 impl Controller {
     /// Has the metrics show the sizes of queue and caches, what became of events, and how these informers are doing, for
@@ -30,10 +30,24 @@ impl Controller {
         telemetry.events_dropped("not_delivered", events.failed);
         telemetry.events_dropped("withheld", events.refused);
         for status in informers.iter().map(Informer::status) {
-            telemetry.watch_age(status.resource, status.age);
-            for (reason, total) in status.restarts {
-                telemetry.watch_restarts(status.resource, reason.as_str(), total);
+            self.watch_level(&status);
+        }
+        if let Some(targets) = &self.targets {
+            let (watched, gone) = targets.levels();
+            for resource in gone {
+                telemetry.unwatched(&resource);
             }
+            for (status, objects) in watched {
+                telemetry.cache_objects(&status.resource, objects);
+                self.watch_level(&status);
+            }
+        }
+    }
+
+    fn watch_level(&self, status: &WatchStatus) {
+        self.telemetry.watch_age(&status.resource, status.age);
+        for (reason, total) in &status.restarts {
+            self.telemetry.watch_restarts(&status.resource, reason.as_str(), *total);
         }
     }
 }

@@ -12,6 +12,7 @@ mod observe;
 mod permit;
 pub mod queue;
 mod rescale;
+mod scale;
 mod sync;
 
 use std::panic::AssertUnwindSafe;
@@ -40,6 +41,7 @@ use crate::api::scale::Scales;
 use crate::api::status::Statuses;
 use crate::clock::SharedClock;
 use crate::store::{HpaRecord, Hpas, Key, Overlap, Pods};
+use crate::targets::Targets;
 use crate::telemetry::metrics::Metrics as Telemetry;
 
 /// The controller: what it sees, how it touches the cluster, what it remembers.
@@ -55,6 +57,8 @@ pub struct Controller {
     pub mapper: Arc<Mapper>,
     /// Scales, read and written.
     pub scales: Scales,
+    /// Targets that are watched; without it, every sync reads the Scale.
+    pub targets: Option<Arc<Targets>>,
     /// Statuses, written.
     pub statuses: Statuses,
     /// The three metrics APIs.
@@ -153,6 +157,9 @@ impl Controller {
         self.overlap.release(key, &self.pods);
         self.queue.forget(key);
         self.telemetry.forget(&key.namespace, &key.name);
+        if let Some(targets) = &self.targets {
+            targets.release(key);
+        }
     }
 }
 

@@ -27,14 +27,20 @@ pub(super) struct Target {
     pub(super) object: ScaleObject,
 }
 
-/// Writes a count. On conflict the Scale is read again and the same count written on top of it.
-pub(super) async fn rescale(scales: &Scales, key: &Key, target: Target, to: i32) -> WriteOutcome {
+/// Writes a count. On conflict the Scale is read again and the same count written on top of it. With the version that the
+/// target then has, if that is known.
+pub(super) async fn rescale(
+    scales: &Scales,
+    key: &Key,
+    target: Target,
+    to: i32,
+) -> (WriteOutcome, Option<String>) {
     let Target { mapping, namespace, name, mut object } = target;
     for attempt in 1.. {
         object.spec_replicas = to;
         let error = match scales.put(&mapping, &namespace, &name, &object).await {
-            Ok(_) => return WriteOutcome::Done,
-            Err(error) if error.is_refused() => return WriteOutcome::Withheld,
+            Ok(written) => return (WriteOutcome::Done, Some(written.resource_version)),
+            Err(error) if error.is_refused() => return (WriteOutcome::Withheld, None),
             Err(error) if error.outcome_unknown() => {
                 let target = Target { mapping, namespace, name, object };
                 return read_back(scales, key, &target, &error).await;
@@ -42,31 +48,36 @@ pub(super) async fn rescale(scales: &Scales, key: &Key, target: Target, to: i32)
             Err(error) => error,
         };
         if !error.is_conflict() || attempt == TRIES {
-            return failed(key, &error);
+            return (failed(key, &error), None);
         }
         tokio::time::sleep(WAIT).await;
         object = match scales.get(&mapping, &namespace, &name).await {
             Ok(object) => object,
-            Err(error) => return failed(key, &error),
+            Err(error) => return (failed(key, &error), None),
         };
     }
-    WriteOutcome::NotNeeded
+    (WriteOutcome::NotNeeded, None)
 }
 
 /// Looks what became of a write whose answer was lost. Another writer that set the same count does as well: it stands.
-async fn read_back(scales: &Scales, key: &Key, sent: &Target, lost: &ApiError) -> WriteOutcome {
+async fn read_back(
+    scales: &Scales,
+    key: &Key,
+    sent: &Target,
+    lost: &ApiError,
+) -> (WriteOutcome, Option<String>) {
     let found = scales.read_back(&sent.mapping, &sent.namespace, &sent.name).await;
     match found {
         Ok(found) if found.uid == sent.object.uid && found.spec_replicas == sent.object.spec_replicas => {
             tracing::info!(hpa = %key, error = %lost, "the answer to a write of the scale was lost, but it was applied");
-            WriteOutcome::Done
+            (WriteOutcome::Done, Some(found.resource_version))
         }
         // Whatever became of the one that was written to.
-        Ok(found) if found.uid != sent.object.uid => failed(key, lost),
-        Ok(_) => unknown(key, lost),
+        Ok(found) if found.uid != sent.object.uid => (failed(key, lost), None),
+        Ok(_) => (unknown(key, lost), None),
         Err(error) => {
             tracing::debug!(hpa = %key, %error, "what became of the write cannot be read");
-            unknown(key, lost)
+            (unknown(key, lost), None)
         }
     }
 }

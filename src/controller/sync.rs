@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use autoscaling::event::EventKind;
 use autoscaling::explanation::LimitingStep;
+use autoscaling::history::History;
+use autoscaling::pod::Pod;
 use autoscaling::query::{Answer, Api};
 use autoscaling::{
     Answers, Conclusion, Decision, Hpa, Overlap, Plan, Scale, ScaleFailure, Verdict, WriteOutcome, conclude,
-    decide, failed_update_status, plan, target_group,
+    decide, failed_update_status, plan,
 };
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -19,9 +21,22 @@ use super::histories::Moment;
 use super::observe::Concluded;
 use super::permit::WorkerPermit;
 use super::rescale::Target;
+use super::scale::Reading;
 use super::{Controller, event_target};
 use crate::api::status::StatusTarget;
 use crate::store::{HpaRecord, Key};
+
+/// What a sync knows when it has decided, and from what.
+struct Weighed {
+    plan: Plan,
+    gathered: Gathered,
+    pods: Vec<Arc<Pod>>,
+    moment: Moment,
+    /// When it was decided.
+    decided: Instant,
+    history: History,
+    decision: Decision,
+}
 
 /// What becomes of a key after its sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,44 +61,37 @@ impl Controller {
         let started = Instant::now();
         let hpa = view(&record);
         let before = self.beside.as_ref().and_then(|beside| beside.before(&record));
-        let (mut target, mut scale) = self.read_scale(&hpa).await;
-        if let (Some(before), Ok(scale)) = (&before, &mut scale) {
-            scale.replicas = before.from;
-            target = None;
-        }
-        let plan = plan(&hpa, scale, |selector| self.overlap(key, selector), &self.settings);
-        let gathered = self.gather(&plan, &record, permit).await;
-        if !self.is_there(&record) {
-            // Gone, or replaced by one that is due by itself: what was decided for it concerns nobody any more.
+        let Reading { scale, mut target, seen } = self.look_at_scale(key, &hpa).await;
+        let (record, before) = (&*record, before.as_ref());
+        let Some(mut weighed) = self.weigh(record, before, scale, None, permit).await else {
             return Next::Gone;
-        }
-        let pods = match (plan.scale(), &before) {
-            (Some(_), Some(Before { pods: Some(pods), .. })) => pods.clone(),
-            (Some(scale), _) if plan.reads_metrics() => self.pods.select(&key.namespace, &scale.selector),
-            _ => Vec::new(),
         };
-        let moment = self.histories.moment(self.clock.now());
-        let (decided, at) = (Instant::now(), moment.at);
-        let history = self.histories.get(&record.uid);
-        let mut answers = Answers { metrics: gathered.answers, pods: &pods };
-        self.count_ages(&answers, at);
-        let mut decision = decide(&hpa, &plan, &answers, &history, &self.settings, at);
-        if let (Some(beside), Some(scale)) = (&self.beside, plan.scale())
-            && let Some(metrics) = beside.as_seen(&record, scale, &answers, &decision)
-        {
-            answers.metrics = metrics;
-            decision = decide(&hpa, &plan, &answers, &history, &self.settings, at);
+        if seen && before.is_none() && matches!(weighed.decision.verdict(), Verdict::Rescale { .. }) {
+            // Nothing is written over what was only seen: read afresh, and if that differs, decided again.
+            let fresh = self.read_scale(key, &hpa).await;
+            target = fresh.target;
+            if fresh.scale.as_ref().ok() != weighed.plan.scale() {
+                weighed = match self.weigh(record, before, fresh.scale, Some(weighed), permit).await {
+                    Some(weighed) => weighed,
+                    None => return Next::Gone,
+                };
+            }
         }
+        let Weighed { plan, gathered: Gathered { answers, took }, pods, moment, decided, history, decision } =
+            weighed;
+        let (target, at) = (target.filter(|_| before.is_none()), moment.at);
+        let answers = Answers { metrics: answers, pods: &pods };
+        self.count_ages(&answers, at);
         let outcome = self.rescale(key, &decision, target).await;
         // By the same setting of the clock as the decision.
         let ended = at.checked_add(decided.elapsed()).unwrap_or(at);
         let mut conclusion = conclude(&hpa, decision, &outcome, &self.settings, ended);
-        if let Some(before) = &before {
+        if let Some(before) = before {
             before.remember(&record.spec, &mut conclusion.changes);
         }
         log(key, &conclusion, &outcome, at);
         let concluded = Concluded {
-            hpa: &record,
+            hpa: record,
             at,
             ended,
             set: moment.set,
@@ -96,15 +104,14 @@ impl Controller {
             observer.weighed(&concluded, &plan, &history);
         }
         if let Some(beside) = &self.beside {
-            let (scale, before) = (plan.scale(), before.as_ref());
-            beside.compared(&Compared { sync: &concluded, scale, history: &history, before });
+            beside.compared(&Compared { sync: &concluded, scale: plan.scale(), history: &history, before });
         }
         self.finish(&concluded, moment).await;
-        if !self.is_there(&record) {
+        if !self.is_there(record) {
             // It went meanwhile: what was remembered after that would stay for good.
             self.forget(&record.key, &record.uid);
         }
-        for (computation, took) in conclusion.computations.iter().zip(&gathered.took) {
+        for (computation, took) in conclusion.computations.iter().zip(&took) {
             self.telemetry.computed(&computation.metric_type, computation.action, computation.error, *took);
         }
         self.count_failures(&conclusion);
@@ -117,46 +124,52 @@ impl Controller {
     pub async fn claim(&self, key: &Key) {
         if let Some(record) = self.hpas.get(key) {
             let hpa = view(&record);
-            let (_, scale) = self.read_scale(&hpa).await;
+            let Reading { scale, .. } = self.read_scale(key, &hpa).await;
             plan(&hpa, scale, |selector| self.overlap(key, selector), &self.settings);
         }
     }
 
-    /// Reads the Scale of the target, at the first of its mappings that answers; the first error counts.
-    async fn read_scale(&self, hpa: &Hpa<'_>) -> (Option<Target>, Result<Scale, ScaleFailure>) {
-        let internal = |message: String| ScaleFailure { message, is_spec: false };
-        let reference = &hpa.spec.target;
-        let group = match target_group(reference) {
-            Ok(group) => group,
-            Err(error) => return (None, Err(ScaleFailure { message: error.to_string(), is_spec: true })),
-        };
-        let mappings = match self.mapper.mappings(group, &reference.kind).await {
-            Ok(mappings) => mappings,
-            Err(error) => return (None, Err(internal(error.to_string()))),
-        };
-        let mut first_error = None;
-        for mapping in mappings.iter() {
-            let read = self.scales.get(mapping, hpa.namespace, &reference.name).await;
-            let error = match read {
-                Ok(object) => {
-                    match Scale::new(object.spec_replicas, object.status_replicas, &object.selector) {
-                        Ok(scale) => {
-                            let namespace = hpa.namespace.to_owned();
-                            let name = reference.name.clone();
-                            return (
-                                Some(Target { mapping: mapping.clone(), namespace, name, object }),
-                                Ok(scale),
-                            );
-                        }
-                        Err(error) => error,
-                    }
-                }
-                Err(error) => error.to_string(),
-            };
-            first_error.get_or_insert(error);
+    /// Plans, gathers and decides. `earlier`: what this sync weighed before; its answers stand where the same is asked.
+    /// `None` if the HPA is gone, or replaced by one that is due by itself: what would be decided concerns nobody any more.
+    async fn weigh(
+        &self,
+        record: &HpaRecord,
+        before: Option<&Before>,
+        mut scale: Result<Scale, ScaleFailure>,
+        earlier: Option<Weighed>,
+        permit: &mut WorkerPermit,
+    ) -> Option<Weighed> {
+        let (key, hpa) = (&record.key, view(record));
+        if let (Some(before), Ok(scale)) = (before, &mut scale) {
+            scale.replicas = before.from;
         }
-        let error = first_error.unwrap_or_else(|| "unrecognized resource".to_owned());
-        (None, Err(internal(error)))
+        let plan = plan(&hpa, scale, |selector| self.overlap(key, selector), &self.settings);
+        let gathered = match earlier {
+            Some(earlier) if earlier.plan.queries().eq(plan.queries()) => earlier.gathered,
+            _ => self.gather(&plan, record, permit).await,
+        };
+        if !self.is_there(record) {
+            return None;
+        }
+        let pods = match (plan.scale(), before) {
+            (Some(_), Some(Before { pods: Some(pods), .. })) => pods.clone(),
+            (Some(scale), _) if plan.reads_metrics() => self.pods.select(&key.namespace, &scale.selector),
+            _ => Vec::new(),
+        };
+        let moment = self.histories.moment(self.clock.now());
+        let (decided, at) = (Instant::now(), moment.at);
+        let history = self.histories.get(&record.uid);
+        let Gathered { answers, took } = gathered;
+        let mut answers = Answers { metrics: answers, pods: &pods };
+        let mut decision = decide(&hpa, &plan, &answers, &history, &self.settings, at);
+        if let (Some(beside), Some(scale)) = (&self.beside, plan.scale())
+            && let Some(metrics) = beside.as_seen(record, scale, &answers, &decision)
+        {
+            answers.metrics = metrics;
+            decision = decide(&hpa, &plan, &answers, &history, &self.settings, at);
+        }
+        let gathered = Gathered { answers: answers.metrics, took };
+        Some(Weighed { plan, gathered, pods, moment, decided, history, decision })
     }
 
     fn overlap(&self, key: &Key, selector: &Arc<autoscaling::selector::Selector>) -> Overlap {
@@ -186,9 +199,7 @@ impl Controller {
 
     async fn rescale(&self, key: &Key, decision: &Decision, target: Option<Target>) -> WriteOutcome {
         match (decision.verdict(), target) {
-            (Verdict::Rescale { to, .. }, Some(target)) => {
-                super::rescale::rescale(&self.scales, key, target, *to).await
-            }
+            (Verdict::Rescale { to, .. }, Some(target)) => self.write_scale(key, target, *to).await,
             // Somebody else has.
             (Verdict::Rescale { .. }, None) => WriteOutcome::Withheld,
             _ => WriteOutcome::NotNeeded,

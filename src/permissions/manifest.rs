@@ -152,7 +152,7 @@ fn role(
 }
 
 /// A text as YAML takes it: quoted where it would be something else.
-fn scalar(text: &str) -> String {
+pub(super) fn scalar(text: &str) -> String {
     let plain = |character: char| character.is_ascii_alphanumeric() || matches!(character, '.' | '-' | '/');
     if text.starts_with(|first: char| first.is_ascii_alphabetic()) && text.chars().all(plain) {
         text.to_owned()

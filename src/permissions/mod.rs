@@ -9,10 +9,11 @@ mod manifest;
 
 pub use self::manifest::{Account, manifest};
 
+use std::fmt::Write;
 use std::path::PathBuf;
 
 use crate::cli::Config;
-use crate::cli::config::ScaleTargets;
+use crate::cli::config::{ScaleSource, ScaleTargets};
 
 /// Something that has to be allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +65,14 @@ pub enum Role {
 pub const ACCOUNT_NAMESPACE: &str = "kube-system";
 /// Its name.
 pub const ACCOUNT_NAME: &str = "horizontal-pod-autoscaler";
+
+/// The scalable resources that every cluster has.
+const BUILT_IN: [(&str, &str); 4] = [
+    ("apps", "deployments"),
+    ("apps", "replicasets"),
+    ("apps", "statefulsets"),
+    ("", "replicationcontrollers"),
+];
 
 /// Everything that these flags need.
 pub fn needed(config: &Config) -> Vec<Permission> {
@@ -196,6 +205,54 @@ fn of_the_targets(config: &Config) -> Vec<Permission> {
     }
 }
 
+/// To watch targets; everywhere, or in one namespace.
+pub(crate) fn to_watch_targets(group: &str, resource: &str, namespace: Option<&str>) -> Permission {
+    Permission {
+        namespace: namespace.map(str::to_owned),
+        why: "to watch targets, instead of reading each one's replica count in each sync",
+        without: "each sync of an HPA with such a target makes one request more",
+        ..row(group, resource, &["list", "watch"])
+    }
+}
+
+/// To know where the objects of a custom resource have their counts, by the name of its definition.
+pub(crate) fn to_read_definition(name: &str) -> Permission {
+    Permission {
+        names: vec![name.to_owned()],
+        why: "to know where the targets of this kind have their replica counts",
+        without: "each sync of an HPA with such a target makes one request more",
+        ..row("apiextensions.k8s.io", "customresourcedefinitions", &["get"])
+    }
+}
+
+/// What spares requests. Not asked for at start: what is missing is told when the first target is watched.
+pub fn to_spare_requests(config: &Config) -> Vec<Permission> {
+    if config.scale_source == ScaleSource::Get {
+        return Vec::new();
+    }
+    let built_in = BUILT_IN.iter().map(|(group, resource)| ((*group).to_owned(), (*resource).to_owned()));
+    let targets: Vec<(String, String)> = match &config.scale_targets {
+        ScaleTargets::All => built_in.collect(),
+        ScaleTargets::Only(targets) => {
+            targets.iter().map(|target| (target.group.clone(), target.resource.clone())).collect()
+        }
+    };
+    let mut rows = Vec::new();
+    let namespaces: Vec<Option<&str>> = match &config.watch_namespaces {
+        None => vec![None],
+        Some(namespaces) => namespaces.iter().map(|name| Some(name.as_str())).collect(),
+    };
+    for namespace in namespaces {
+        rows.extend(targets.iter().map(|(group, resource)| to_watch_targets(group, resource, namespace)));
+    }
+    for (group, resource) in &targets {
+        if !BUILT_IN.contains(&(group, resource)) {
+            rows.push(to_read_definition(&format!("{resource}.{group}")));
+        }
+    }
+    rows
+}
+
 /// The ConfigMaps are shipped, empty: a role that may create them could create any other one of that namespace, too.
 fn of_the_checkpoint(config: &Config) -> Vec<Permission> {
     let place = config.history_checkpoint.as_ref().filter(|_| !config.dry_run);
@@ -290,6 +347,21 @@ fn of_the_tokens(config: &Config) -> Vec<Permission> {
 }
 
 impl Permission {
+    /// The rule that allows it: `{apiGroups: [apps], resources: [deployments], verbs: [list, watch]}`
+    pub fn rule(&self) -> String {
+        let mut rule = format!(
+            "{{apiGroups: [{}], resources: [{}]",
+            manifest::scalar(&self.group),
+            manifest::scalar(&self.resource_with_subresource())
+        );
+        if !self.names.is_empty() {
+            let names: Vec<_> = self.names.iter().map(|name| manifest::scalar(name)).collect();
+            let _ = write!(rule, ", resourceNames: [{}]", names.join(", "));
+        }
+        let _ = write!(rule, ", verbs: [{}]}}", self.verbs.join(", "));
+        rule
+    }
+
     /// `horizontalpodautoscalers/status`
     fn resource_with_subresource(&self) -> String {
         if self.subresource.is_empty() {

@@ -17,6 +17,7 @@ mod listed;
 mod namespace;
 mod overlap;
 mod pods;
+mod targets;
 #[cfg(test)]
 mod tests;
 
@@ -25,6 +26,7 @@ pub use hpas::{Change, HpaRecord, Hpas, StatusWriter, Update};
 pub use input::{ContainerInput, PodInput};
 pub use overlap::Overlap;
 pub use pods::{Pods, Stats};
+pub use targets::{Target, TargetInput, Targets};
 
 /// Namespace and name of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -78,13 +78,13 @@ pub(super) struct ByReason {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct ByResource {
-    pub(super) resource: &'static str,
+    pub(super) resource: Box<str>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct ByRestart {
     pub(super) reason: &'static str,
-    pub(super) resource: &'static str,
+    pub(super) resource: Box<str>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]

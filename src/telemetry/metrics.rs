@@ -242,18 +242,25 @@ impl Metrics {
     }
 
     /// How many objects of a resource are held in memory.
-    pub fn cache_objects(&self, resource: &'static str, count: usize) {
-        self.0.cache_objects.get_or_create(&ByResource { resource }).set(level(count));
+    pub fn cache_objects(&self, resource: &str, count: usize) {
+        self.0.cache_objects.get_or_create(&ByResource { resource: resource.into() }).set(level(count));
     }
 
     /// How often the watches of a resource were begun anew for this reason, in all.
-    pub fn watch_restarts(&self, resource: &'static str, reason: &'static str, total: u64) {
-        set(&self.0.watch_restarts.get_or_create(&ByRestart { reason, resource }), total);
+    pub fn watch_restarts(&self, resource: &str, reason: &'static str, total: u64) {
+        set(&self.0.watch_restarts.get_or_create(&ByRestart { reason, resource: resource.into() }), total);
     }
 
     /// How long ago the watch of a resource last showed something.
-    pub fn watch_age(&self, resource: &'static str, age: Duration) {
-        self.0.watch_age.get_or_create(&ByResource { resource }).set(age.as_secs_f64());
+    pub fn watch_age(&self, resource: &str, age: Duration) {
+        self.0.watch_age.get_or_create(&ByResource { resource: resource.into() }).set(age.as_secs_f64());
+    }
+
+    /// Nothing of a resource is watched any more.
+    pub fn unwatched(&self, resource: &str) {
+        let labels = ByResource { resource: resource.into() };
+        self.0.cache_objects.remove(&labels);
+        self.0.watch_age.remove(&labels);
     }
 
     /// How many events were not sent for this reason, in all.

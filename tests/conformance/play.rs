@@ -7,10 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use autoscaling::selector::LabelSelector;
 use autoscaling::settings::{Settings, Version};
 use concertina::api::client::ClientOptions;
+use concertina::api::mapper::Mapping;
 use concertina::app::{Assembly, Parts};
 use concertina::cli::Config;
+use concertina::cli::config::ScaleSource;
 use concertina::clock::{SharedClock, VirtualClock};
 use concertina::controller::WorkerPermit;
 use concertina::duration::GoDuration;
@@ -30,23 +33,39 @@ use crate::link;
 const LEAD: Duration = Duration::from_millis(100);
 const HPAS: &str = "autoscaling/horizontalpodautoscalers";
 
+/// What the targets of a recording are played by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Targets {
+    /// Scales that stand by themselves, each read in each sync.
+    Bare,
+    /// Workloads that are watched, their Scales read before they are written only.
+    Watched,
+}
+
+/// Whether all targets can be played by workloads: what is recorded is not how a read of a Scale fails.
+pub(crate) fn has_workloads(recording: &Value) -> bool {
+    let worlds = recording["syncs"].as_array().unwrap().iter().map(|sync| &sync["world"]);
+    let mut targets = worlds.flat_map(|world| world["targets"].as_array().into_iter().flatten());
+    targets.all(|target| !target["getFault"].is_object() && workload(target, "any").is_some())
+}
+
 /// Plays a recording up to its first difference; the number of its syncs.
-pub(crate) fn scenario(recording: &Value, differences: &mut Vec<String>) -> usize {
+pub(crate) fn scenario(recording: &Value, targets: Targets, differences: &mut Vec<String>) -> usize {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-    runtime.block_on(play(recording, differences));
+    runtime.block_on(play(recording, targets, differences));
     recording["syncs"].as_array().unwrap().len()
 }
 
-async fn play(recording: &Value, differences: &mut Vec<String>) {
+async fn play(recording: &Value, targets: Targets, differences: &mut Vec<String>) {
     let syncs = recording["syncs"].as_array().unwrap();
     let any_count = names_a_random_pod(recording);
-    let mut stage = Stage::new(recording);
+    let mut stage = Stage::new(recording, targets);
     for (number, sync) in syncs.iter().enumerate() {
         let got = stage.sync(sync).await;
         if let Some(text) = difference(&sync["expect"], &got, any_count) {
             differences.push(format!(
-                "{} ({}), sync {number} of {} at {}{text}",
+                "{} ({}, {targets:?}), sync {number} of {} at {}{text}",
                 recording["name"].as_str().unwrap(),
                 recording["emulatedVersion"].as_str().unwrap(),
                 sync["hpa"].as_str().unwrap(),
@@ -65,12 +84,13 @@ struct Stage {
     assembly: Assembly,
     stop: CancellationToken,
     origin: (Instant, Timestamp),
+    kind: Targets,
     targets: BTreeSet<ScalePath>,
     pods: BTreeSet<(String, String)>,
 }
 
 impl Stage {
-    fn new(recording: &Value) -> Self {
+    fn new(recording: &Value, kind: Targets) -> Self {
         let first: Timestamp = recording["syncs"][0]["at"].as_str().unwrap().parse().unwrap();
         let start = first.checked_sub(LEAD * 2).unwrap();
         let clock: SharedClock = Arc::new(VirtualClock::starting_at(start));
@@ -80,7 +100,8 @@ impl Stage {
         let metrics = Arc::new(StaticMetrics::new());
         cluster.set_metrics(Arc::clone(&metrics) as _);
         let clients = link::clients(&cluster, &ClientOptions::default());
-        let config = config(recording);
+        let source = if kind == Targets::Bare { ScaleSource::Get } else { ScaleSource::Watch };
+        let config = Config { scale_source: source, ..config(recording) };
         let stop = CancellationToken::new();
         let parts = Parts {
             clients: &clients,
@@ -91,7 +112,8 @@ impl Stage {
             seed: 0,
         };
         let assembly = Assembly::start(parts, &stop);
-        Self { cluster, metrics, assembly, stop, origin, targets: BTreeSet::new(), pods: BTreeSet::new() }
+        let (targets, pods) = (BTreeSet::new(), BTreeSet::new());
+        Self { cluster, metrics, assembly, stop, origin, kind, targets, pods }
     }
 
     async fn sync(&mut self, sync: &Value) -> Outcome {
@@ -101,6 +123,7 @@ impl Stage {
         let (namespace, name) = sync["hpa"].as_str().unwrap().split_once('/').unwrap();
         self.set_object(&sync["object"]);
         self.set_world(&sync["world"], namespace);
+        self.refer(namespace, name);
         tokio::time::sleep_until(instant).await;
 
         let before = self.cluster.get(HPAS, namespace, name).unwrap();
@@ -152,6 +175,11 @@ impl Stage {
             for fault in target["putFaults"].as_array().into_iter().flatten() {
                 once.push(FaultRule::new(action(fault)).verb("update").path_suffix(&suffix).times(1));
             }
+            if self.kind == Targets::Watched {
+                self.cluster.put_raw(workload(target, namespace).unwrap());
+                present.insert(path);
+                continue;
+            }
             let scale = BareScale {
                 spec_replicas: target["specReplicas"].as_i64().unwrap_or(0),
                 status_replicas: target["statusReplicas"].as_i64().unwrap_or(0),
@@ -169,7 +197,12 @@ impl Stage {
             faults.add(rule);
         }
         for gone in self.targets.difference(&present) {
-            self.cluster.remove_scale(gone);
+            if self.kind == Targets::Watched {
+                let resource = short(&gone.group, &gone.resource);
+                self.cluster.delete_now(&resource, &gone.namespace, &gone.name).unwrap();
+            } else {
+                self.cluster.remove_scale(gone);
+            }
         }
         self.targets = present;
         let given = |field: &str| world.as_object().and_then(|world| world.get(field));
@@ -187,6 +220,19 @@ impl Stage {
         }
         if let Some(absent) = given("customMetricsApiAbsent") {
             self.cluster.set_discovery("custom.metrics.k8s.io", absent != true);
+        }
+    }
+
+    /// Has the target watched before the sync, as if another had gone before it.
+    fn refer(&self, namespace: &str, name: &str) {
+        let hpa = self.cluster.get(HPAS, namespace, name).unwrap();
+        let target = hpa["spec"]["scaleTargetRef"]["name"].as_str().unwrap_or_default();
+        let of = |path: &&ScalePath| path.namespace == namespace && path.name == target;
+        if let (Some(targets), Some(path)) = (&self.assembly.controller.targets, self.targets.iter().find(of))
+        {
+            let ScalePath { group, version, resource, .. } = path.clone();
+            let mapping = Mapping { group, version, resource, kind: String::new(), namespaced: true };
+            targets.look(&Key::new(namespace, name), &mapping, target);
         }
     }
 
@@ -266,6 +312,39 @@ fn action(fault: &Value) -> FaultAction {
     }
     let text = |field: &str| fault[field].as_str().unwrap();
     FaultAction::Status(Status::new(code, text("reason"), text("message")))
+}
+
+fn short(group: &str, resource: &str) -> String {
+    if group.is_empty() { resource.to_owned() } else { format!("{group}/{resource}") }
+}
+
+/// The workload that shows what a recorded Scale does, if there can be one.
+fn workload(target: &Value, namespace: &str) -> Option<Value> {
+    let path = scale_path(target["path"].as_str()?, namespace);
+    let kind = match (path.group.as_str(), path.resource.as_str()) {
+        ("apps", "deployments") => "Deployment",
+        ("apps", "statefulsets") => "StatefulSet",
+        ("apps", "replicasets") => "ReplicaSet",
+        _ => return None,
+    };
+    let count = |field: &str| i32::try_from(target[field].as_i64().unwrap_or(0)).ok();
+    // A Scale may have none; a workload without one could not be written.
+    let selector = target["selector"].as_str().filter(|selector| !selector.is_empty())?;
+    let selector = LabelSelector::parse(selector).ok()?;
+    let labels = selector.match_labels.clone().filter(|_| selector.match_expressions.is_none())?;
+    let (replicas, status) = (count("specReplicas")?, count("statusReplicas")?);
+    Some(json!({
+        "apiVersion": format!("{}/{}", path.group, path.version), "kind": kind,
+        "metadata": {"namespace": path.namespace, "name": path.name},
+        "spec": {
+            "replicas": replicas, "selector": selector,
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "app", "image": "app:1"}]},
+            },
+        },
+        "status": {"replicas": status},
+    }))
 }
 
 /// `apps/v1/deployments/web`, or `v1/...` and `core/v1/...` for the core group.

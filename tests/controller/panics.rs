@@ -32,6 +32,7 @@ fn with_bomb(controller: &Arc<Controller>) -> Arc<Controller> {
         overlap: Arc::clone(&controller.overlap),
         mapper: Arc::clone(&controller.mapper),
         scales: controller.scales.clone(),
+        targets: controller.targets.clone(),
         statuses: controller.statuses.clone(),
         metrics: Arc::new(Bomb(Arc::clone(&controller.metrics))),
         events: controller.events.clone(),

@@ -31,7 +31,7 @@ async fn without_the_permission_to_list_pods_it_is_not_ready_and_goes_on_as_soon
     rig.pass(120.0).await;
     assert!(rig.assembly.hpas.is_synced() && !rig.assembly.pods.is_synced());
     let status = rig.assembly.pods.status();
-    assert_eq!((status.resource, status.error.unwrap().to_string()), ("pods", MAY_NOT_LIST.to_owned()));
+    assert_eq!((&*status.resource, status.error.unwrap().to_string()), ("pods", MAY_NOT_LIST.to_owned()));
     assert_eq!(rig.syncs("web").len(), 0);
     assert_eq!(logs::with(MAY_NOT_LIST).len(), 1, "{:?}", logs::with(""));
     rig.cluster.faults().clear();

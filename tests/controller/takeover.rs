@@ -53,6 +53,7 @@ impl Loop {
             overlap: Arc::clone(&ours.overlap),
             mapper: Arc::clone(&ours.mapper),
             scales: ours.scales.clone(),
+            targets: ours.targets.clone(),
             statuses: Statuses::new(clients.core.clone(), OTHER),
             metrics: Arc::clone(&ours.metrics),
             events: ours.events.clone(),

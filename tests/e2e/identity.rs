@@ -68,9 +68,10 @@ async fn kubeadm(stage: &Stage) -> Outcome {
     world.replicas_become(&world.deployments("web"), 4).await.context(process.tail(30))?;
     process.still_runs()?;
     let log = process.tail(100);
-    // The built-in role does not allow to read events, which is needed after a restart only.
+    // The built-in role does not allow to read events, which is needed after a restart only, nor to watch targets.
+    let expected = ["not allowed to list events", "not allowed to list, watch deployments.apps"];
     let mut missing = log.lines().filter(|line| line.contains("not allowed to"));
-    ensure(missing.all(|line| line.contains("not allowed to list events")), || log.clone())?;
+    ensure(missing.all(|line| expected.iter().any(|expected| line.contains(expected))), || log.clone())?;
     let requests = Requests::of(stage, 0)?;
     requests.none_is_refused()?;
     ensure(requests.find(AUTOSCALER, "update", "apps", "deployments", "scale"), || {
@@ -93,6 +94,13 @@ async fn tokens(stage: &Stage) -> Outcome {
     let flags = ["--use-service-account-credentials", &format!("--user={BASE}")];
     let rules = grant(stage, &flags).await?;
     every_kind(&world).await?;
+    // What is referred to is watched, be it there or not.
+    for (version, kind) in
+        [("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet"), ("v1", "ReplicationController")]
+    {
+        let spec = json!({"minReplicas": 1, "maxReplicas": 5});
+        world.hpa(&kind.to_lowercase(), (version, kind, "nowhere"), spec).await?;
+    }
     let port = free_port()?;
     let process =
         start(stage, "tokens", &kubeconfig, &[flags[0].to_owned(), format!("--secure-port={port}")])?;
@@ -281,7 +289,7 @@ impl Requests {
             let user = if is_base { BASE } else { AUTOSCALER };
             for rule in role["rules"].as_array().into_iter().flatten() {
                 let resource = rule["resources"][0].as_str().unwrap_or_default();
-                let is_watched = ["pods", "horizontalpodautoscalers"].contains(&resource);
+                let is_watched = verbs(rule) == ["list", "watch"];
                 for verb in rule["verbs"].as_array().into_iter().flatten() {
                     // The first list is a watch here; older servers, and some in front of them, do not know that.
                     // Events are read after a restart, which another part plays.
@@ -304,6 +312,10 @@ impl Requests {
         }
         ensure(idle.is_empty(), || format!("no request needed: {idle:#?}"))
     }
+}
+
+fn verbs(rule: &Value) -> Vec<&str> {
+    rule["verbs"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
 fn allows(granted: &Value, rule: &Value, object: &Value) -> bool {

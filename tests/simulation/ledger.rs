@@ -60,6 +60,7 @@ impl Subject {
             (_, [.., "leases"] | [.., "leases", _]) => (Class::LeaseGet, None),
             ("create" | "patch" | "update", [.., "events"] | [.., "events", _]) => (Class::Event, None),
             ("watch", [.., "pods"]) => (Class::WatchPods, None),
+            ("watch", [.., "deployments"]) => (Class::WatchTargets, None),
             ("watch", [.., "horizontalpodautoscalers"]) => (Class::WatchHpas, None),
             ("list", ["api", .., "pods"]) => (Class::ListPods, None),
             ("list", [.., "horizontalpodautoscalers"]) => (Class::ListHpas, None),

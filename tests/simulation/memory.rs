@@ -154,7 +154,14 @@ fn told(conclusion: &Conclusion) -> impl PartialEq + std::fmt::Debug + '_ {
 }
 
 impl Observer for Witness {
-    fn concluded(&self, _sync: &Concluded<'_>) {}
+    fn concluded(&self, sync: &Concluded<'_>) {
+        if let Some(run) = self.run.upgrade()
+            && !run.is_dead(self.by.0, self.by.1)
+            && let Some(hpa) = sync.hpa.key.name.strip_prefix('h').and_then(|number| number.parse().ok())
+        {
+            run.judge.lock().unwrap().synced(self.by.0, self.by.1, hpa, run.now());
+        }
+    }
 
     fn weighed(&self, sync: &Concluded<'_>, plan: &SyncPlan, history: &History) {
         if let Some(run) = self.run.upgrade() {

@@ -203,6 +203,7 @@ pub(crate) enum Class {
     Metrics,
     WatchHpas,
     WatchPods,
+    WatchTargets,
     ListHpas,
     ListPods,
     Discovery,

@@ -82,7 +82,7 @@ impl Fault {
 
 impl Subject {
     pub(crate) fn is_watch(self) -> bool {
-        matches!(self.class, Class::WatchHpas | Class::WatchPods)
+        matches!(self.class, Class::WatchHpas | Class::WatchPods | Class::WatchTargets)
     }
 
     pub(crate) fn is_list(self) -> bool {

@@ -20,11 +20,11 @@ pub enum Told {
 /// Reads a watch from its pieces up to its first error.
 pub fn watch<W, S>(pieces: &[&[u8]], sink: S) -> (S, Vec<Told>)
 where
-    W: Watched,
+    W: Watched + Default,
     S: for<'a> Sink<W::Object<'a>>,
 {
-    let handle = Handle::new(W::NAME, None);
-    let mut intake = Intake::<W, S> { sink, handle, watched: std::marker::PhantomData };
+    let handle = Handle::new(W::default().name(), None);
+    let mut intake = Intake::<W, S> { sink, handle, watched: W::default() };
     let (mut lines, mut told) = (LineBuffer::default(), Vec::new());
     for piece in pieces {
         lines.push(piece);

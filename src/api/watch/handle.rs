@@ -21,7 +21,7 @@ pub struct Handle {
 
 #[derive(Debug)]
 struct Shared {
-    resource: &'static str,
+    resource: Arc<str>,
     begun: Instant,
     namespace: Option<Arc<str>>,
     synced: watch::Sender<bool>,
@@ -31,6 +31,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Inner {
     last_event: Option<Instant>,
+    /// Since when nothing is followed.
+    down: Option<Instant>,
     restarts: BTreeMap<Restart, u64>,
     skipped: u64,
     last_error: Option<ApiError>,
@@ -85,7 +87,7 @@ impl Restart {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WatchStatus {
     /// `pods`, `horizontalpodautoscalers.autoscaling`.
-    pub resource: &'static str,
+    pub resource: Arc<str>,
     /// Where; none is everywhere.
     pub namespace: Option<Arc<str>>,
     /// A list has been complete at least once.
@@ -103,7 +105,7 @@ pub struct WatchStatus {
 }
 
 /// A resource and where it is watched: `pods in namespace shop`.
-struct Place<'a>(&'static str, Option<&'a str>);
+struct Place<'a>(&'a str, Option<&'a str>);
 
 impl fmt::Display for Place<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -115,7 +117,7 @@ impl fmt::Display for Place<'_> {
 impl WatchStatus {
     /// What is watched, and where: `pods in namespace shop`.
     pub fn place(&self) -> String {
-        Place(self.resource, self.namespace.as_deref()).to_string()
+        Place(&self.resource, self.namespace.as_deref()).to_string()
     }
 }
 
@@ -149,7 +151,7 @@ impl Informer {
     /// The state of all together: the oldest event, the sums, and of the first that has an error its namespace.
     pub fn status(&self) -> WatchStatus {
         let mut all = WatchStatus {
-            resource: "",
+            resource: Arc::default(),
             namespace: None,
             synced: true,
             since_last_event: None,
@@ -176,7 +178,7 @@ impl Informer {
 }
 
 impl Handle {
-    pub(super) fn new(resource: &'static str, namespace: Option<Arc<str>>) -> Self {
+    pub(super) fn new(resource: Arc<str>, namespace: Option<Arc<str>>) -> Self {
         let (begun, synced) = (Instant::now(), watch::Sender::new(false));
         let shared = Shared { resource, namespace, begun, synced, inner: Mutex::default() };
         Self { shared: Arc::new(shared) }
@@ -197,7 +199,7 @@ impl Handle {
     pub fn status(&self) -> WatchStatus {
         let inner = self.lock();
         WatchStatus {
-            resource: self.shared.resource,
+            resource: self.resource(),
             namespace: self.shared.namespace.clone(),
             synced: self.is_synced(),
             since_last_event: inner.last_event.map(|at| at.elapsed()),
@@ -208,6 +210,25 @@ impl Handle {
         }
     }
 
+    /// As RBAC and error texts name it.
+    pub(super) fn resource(&self) -> Arc<str> {
+        Arc::clone(&self.shared.resource)
+    }
+
+    /// Whether what was taken in may be taken for the cluster: everything was listed, the changes since are followed, or
+    /// were until less than `down` ago, and the server has said something within `silence`.
+    pub fn is_current(&self, down: Duration, silence: Duration) -> bool {
+        let inner = self.lock();
+        self.is_synced()
+            && inner.down.is_none_or(|since| since.elapsed() < down)
+            && inner.last_event.is_some_and(|at| at.elapsed() < silence)
+    }
+
+    /// A watch goes on where the one before it ended.
+    pub(super) fn resumed(&self) {
+        self.lock().down = None;
+    }
+
     pub(super) fn synced(&self) {
         self.event();
         self.shared.synced.send_replace(true);
@@ -216,14 +237,17 @@ impl Handle {
     pub(super) fn event(&self) {
         let mut inner = self.lock();
         inner.last_event = Some(Instant::now());
+        inner.down = None;
         if inner.last_error.take().is_some() && inner.logged.take().is_some() {
-            let resource = Place(self.shared.resource, self.shared.namespace.as_deref());
+            let resource = Place(&self.shared.resource, self.shared.namespace.as_deref());
             tracing::info!(%resource, "the watch works again");
         }
     }
 
     pub(super) fn restarted(&self, why: Restart) {
-        *self.lock().restarts.entry(why).or_default() += 1;
+        let mut inner = self.lock();
+        *inner.restarts.entry(why).or_default() += 1;
+        inner.down.get_or_insert_with(Instant::now);
     }
 
     pub(super) fn skipped(&self) {
@@ -233,9 +257,10 @@ impl Handle {
     /// Remembers an error; says so once, and again once a minute while it lasts. Before the first list is complete it is
     /// said once only: whoever waits for that says so itself.
     pub(super) fn failed(&self, error: &ApiError) {
-        let resource = Place(self.shared.resource, self.shared.namespace.as_deref());
+        let resource = Place(&self.shared.resource, self.shared.namespace.as_deref());
         let mut inner = self.lock();
         *inner.restarts.entry(Restart::after(error)).or_default() += 1;
+        inner.down.get_or_insert_with(Instant::now);
         let known = inner.last_error.as_ref().is_some_and(|last| last.same_trouble(error));
         let silent = known && inner.logged.is_some_and(|at| !self.is_synced() || at.elapsed() < REMIND);
         inner.last_error = Some(error.clone());

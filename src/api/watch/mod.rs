@@ -44,30 +44,36 @@ const SHORTEST_WATCH: Duration = Duration::from_secs(290);
 const GRACE: Duration = Duration::from_secs(15);
 
 /// A resource that can be watched, in one namespace or in all.
-pub trait Watched: Send + 'static {
-    /// Path segments of the collection in all namespaces.
-    const PATH: &'static [&'static str];
-    /// `pods`, or `horizontalpodautoscalers.autoscaling`: as RBAC and error texts name it.
-    const NAME: &'static str;
+pub trait Watched: Send + Sync + 'static {
     /// What the sink takes; may borrow from the wire bytes.
     type Object<'a>;
 
+    /// Path segments of the collection in all namespaces.
+    fn path(&self) -> Vec<&str>;
+    /// `pods`, or `horizontalpodautoscalers.autoscaling`: as RBAC and error texts name it.
+    fn name(&self) -> Arc<str>;
     /// Decodes one object.
-    fn decode(object: &[u8]) -> Result<Self::Object<'_>, DecodeError>;
+    fn decode<'a>(&self, object: &'a [u8]) -> Result<Self::Object<'a>, DecodeError>;
     /// `metadata.resourceVersion`.
     fn resource_version<'a>(object: &'a Self::Object<'_>) -> &'a str;
 }
 
 /// `pods`
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Pods;
 
 impl Watched for Pods {
-    const PATH: &'static [&'static str] = &["api", "v1", "pods"];
-    const NAME: &'static str = "pods";
     type Object<'a> = WirePod<'a>;
 
-    fn decode(object: &[u8]) -> Result<WirePod<'_>, DecodeError> {
+    fn path(&self) -> Vec<&str> {
+        vec!["api", "v1", "pods"]
+    }
+
+    fn name(&self) -> Arc<str> {
+        "pods".into()
+    }
+
+    fn decode<'a>(&self, object: &'a [u8]) -> Result<WirePod<'a>, DecodeError> {
         decode::pod(object)
     }
 
@@ -77,15 +83,21 @@ impl Watched for Pods {
 }
 
 /// `horizontalpodautoscalers` of autoscaling/v2
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Hpas;
 
 impl Watched for Hpas {
-    const PATH: &'static [&'static str] = &["apis", "autoscaling", "v2", "horizontalpodautoscalers"];
-    const NAME: &'static str = "horizontalpodautoscalers.autoscaling";
     type Object<'a> = HpaObject;
 
-    fn decode(object: &[u8]) -> Result<HpaObject, DecodeError> {
+    fn path(&self) -> Vec<&str> {
+        vec!["apis", "autoscaling", "v2", "horizontalpodautoscalers"]
+    }
+
+    fn name(&self) -> Arc<str> {
+        "horizontalpodautoscalers.autoscaling".into()
+    }
+
+    fn decode(&self, object: &[u8]) -> Result<HpaObject, DecodeError> {
         decode::hpa(object)
     }
 
@@ -147,12 +159,26 @@ impl Default for WatchOptions {
 /// The client should be one without a token bucket.
 pub fn watch<W, S>(client: Client, options: WatchOptions, sink: S) -> (Handle, BoxFuture<'static, ()>)
 where
+    W: Watched + Default,
+    S: for<'a> Sink<W::Object<'a>> + 'static,
+{
+    watch_of(W::default(), client, options, sink)
+}
+
+/// The same of a resource that only the running program knows.
+pub fn watch_of<W, S>(
+    watched: W,
+    client: Client,
+    options: WatchOptions,
+    sink: S,
+) -> (Handle, BoxFuture<'static, ()>)
+where
     W: Watched,
     S: for<'a> Sink<W::Object<'a>> + 'static,
 {
-    let handle = Handle::new(W::NAME, options.namespace.clone());
+    let handle = Handle::new(watched.name(), options.namespace.clone());
     let machine = Machine::new(options.streaming_lists, options.longest_wait, options.jitter.clone());
-    let intake = Intake::<W, S> { sink, handle: handle.clone(), watched: std::marker::PhantomData };
+    let intake = Intake::<W, S> { sink, handle: handle.clone(), watched };
     let WatchOptions { namespace, jitter, .. } = options;
     let watcher = Watcher { client, namespace, machine, intake, jitter, handle: handle.clone() };
     (handle, Box::pin(watcher.run()))
@@ -179,7 +205,7 @@ where
                 State::Listing { next } => self.page(&next).await,
                 State::Watching { resource_version } => self.follow(&resource_version).await,
             };
-            tracing::debug!(resource = W::NAME, ?outcome, "watch");
+            tracing::debug!(resource = &*self.handle.resource(), ?outcome, "watch");
             let wait = self.machine.step(outcome);
             if !wait.is_zero() {
                 tokio::time::sleep(wait).await;
@@ -188,10 +214,11 @@ where
     }
 
     fn call(&self) -> Call {
-        let (resource, group) = W::PATH.split_last().unwrap_or((&"", &[]));
+        let path = self.intake.watched.path();
+        let (resource, group) = path.split_last().unwrap_or((&"", &[]));
         let namespace = self.namespace.as_deref().map(|namespace| ["namespaces", namespace]);
         let segments = group.iter().copied().chain(namespace.into_iter().flatten()).chain([*resource]);
-        Call::get(segments).about(W::NAME, "")
+        Call::get(segments).about(&*self.handle.resource(), "")
     }
 
     async fn page(&mut self, next: &str) -> Outcome {
@@ -207,7 +234,7 @@ where
         });
         match listed.await {
             Ok(envelope) if envelope.metadata.resource_version.is_empty() => self.failed(&ApiError::Decode(
-                DecodeError::new(format!("{} is not a list of {}", envelope.kind, W::NAME)),
+                DecodeError::new(format!("{} is not a list of {}", envelope.kind, self.handle.resource())),
             )),
             Ok(envelope) => {
                 let (next, resource_version) =
@@ -242,7 +269,10 @@ where
         let answer = match self.client.open(&call).await {
             Ok(answer) => answer,
             Err(error) if refuses_streaming(&error) => {
-                tracing::info!(resource = W::NAME, "the server has no streaming lists: listing by pages");
+                tracing::info!(
+                    resource = &*self.handle.resource(),
+                    "the server has no streaming lists: listing by pages"
+                );
                 return Outcome::StreamingUnsupported;
             }
             Err(error) => return self.failed(&error),
@@ -258,7 +288,7 @@ where
                 Ok(Err(error)) => return self.failed(&error),
                 Err(_) => {
                     tracing::info!(
-                        resource = W::NAME,
+                        resource = &*self.handle.resource(),
                         "the streaming list did not complete within {STREAMING_LIST_TIMEOUT:?}: listing by pages"
                     );
                     return Outcome::StreamingUnsupported;
@@ -289,7 +319,10 @@ where
             .within(OPEN_TIMEOUT);
         let opened = Instant::now();
         match self.client.open(&call).await {
-            Ok(answer) => self.read(Lines::new(answer.into_body(), MAX_LINE), opened, seconds).await,
+            Ok(answer) => {
+                self.handle.resumed();
+                self.read(Lines::new(answer.into_body(), MAX_LINE), opened, seconds).await
+            }
             Err(error) => self.failed(&error),
         }
     }
@@ -345,7 +378,7 @@ enum Line {
 struct Intake<W, S> {
     sink: S,
     handle: Handle,
-    watched: std::marker::PhantomData<fn() -> W>,
+    watched: W,
 }
 
 impl<W, S> Intake<W, S>
@@ -387,7 +420,7 @@ where
             Ok(meta) => meta,
             Err(error) => {
                 self.handle.skipped();
-                tracing::warn!(resource = W::NAME, kind = &*event.kind, %error, "a watch event is skipped");
+                tracing::warn!(resource = &*self.handle.resource(), kind = &*event.kind, %error, "a watch event is skipped");
                 return None;
             }
         };
@@ -401,7 +434,7 @@ where
 
     /// Hands an object to the sink and gives its version. One that cannot be decoded is reported and skipped.
     fn apply(&mut self, object: &[u8]) -> Option<(String, bool)> {
-        let error = match W::decode(object) {
+        let error = match self.watched.decode(object) {
             Ok(object) => {
                 let resource_version = W::resource_version(&object).to_owned();
                 self.sink.apply(object);
@@ -412,7 +445,7 @@ where
         self.handle.skipped();
         let meta = decode::meta(object).unwrap_or_default();
         tracing::warn!(
-            resource = W::NAME, namespace = meta.namespace, name = meta.name, %error,
+            resource = &*self.handle.resource(), namespace = meta.namespace, name = meta.name, %error,
             "an object cannot be decoded and is skipped"
         );
         (!meta.resource_version.is_empty()).then_some((meta.resource_version, false))

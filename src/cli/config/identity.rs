@@ -1,6 +1,7 @@
 //! As whom the controller acts, and how far it reaches.
 
 use std::collections::BTreeSet;
+use std::str::FromStr;
 
 use super::reader::{Reader, WRONG_TYPE};
 use crate::cli::flags::FlagError;
@@ -23,6 +24,31 @@ pub struct GroupResource {
     pub group: String,
     /// `deployments`.
     pub resource: String,
+}
+
+/// `--scale-source`: where steady syncs get the Scales of targets from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ScaleSource {
+    /// From a watch where the permissions are there, otherwise by a request each.
+    #[default]
+    Auto,
+    /// The same, and permissions that are missing are a warning.
+    Watch,
+    /// By a request each, as the built-in controller does.
+    Get,
+}
+
+impl FromStr for ScaleSource {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        match word {
+            "auto" => Ok(Self::Auto),
+            "watch" => Ok(Self::Watch),
+            "get" => Ok(Self::Get),
+            _ => Err("must be auto, watch or get".to_owned()),
+        }
+    }
 }
 
 /// `--watch-namespaces`: the namespaces to act in; none is all of them.

@@ -13,7 +13,7 @@ use autoscaling::quantity::Quantity;
 use autoscaling::settings::Settings;
 
 pub use self::election::{Election, HistoryCheckpoint, TakeOver};
-pub use self::identity::{GroupResource, ScaleTargets};
+pub use self::identity::{GroupResource, ScaleSource, ScaleTargets};
 use self::reader::{Reader, WRONG_TYPE};
 pub use self::serving::{
     Authentication, Authorization, CERTIFICATE_NAME, CertificateFiles, FrontProxy, FrontProxyHeaders,
@@ -56,6 +56,8 @@ pub struct Config {
     pub watch_namespaces: Option<BTreeSet<String>>,
     /// `--scale-targets`: what the role allows to scale; nothing else is refused because of it.
     pub scale_targets: ScaleTargets,
+    /// `--scale-source`: where steady syncs get the Scales of targets from.
+    pub scale_source: ScaleSource,
     /// `--field-manager`: the owner under which `spec.replicas` is written.
     pub field_manager: String,
     /// `--metrics-timeout` of one request to a metrics API, above zero.
@@ -102,6 +104,7 @@ impl Default for Config {
             service_account_credentials: false,
             watch_namespaces: None,
             scale_targets: ScaleTargets::All,
+            scale_source: ScaleSource::Auto,
             field_manager: "kube-controller-manager".to_owned(),
             metrics_timeout: Duration::from_secs(30),
             max_metrics_response: 64 << 20,
@@ -190,6 +193,10 @@ impl Config {
                 .checked("use-service-account-credentials", |value| Ok(*value == Value::Bool(true)))?,
             watch_namespaces: identity::watch_namespaces(&read)?,
             scale_targets: identity::scale_targets(&read)?,
+            scale_source: read.checked("scale-source", |value| match value {
+                Value::Text(word) => word.parse(),
+                _ => Err(WRONG_TYPE.to_owned()),
+            })?,
             field_manager: read.checked("field-manager", |value| match value {
                 // The rule of the API server.
                 Value::Text(name)

@@ -171,6 +171,15 @@ impl Judge {
         }
     }
 
+    /// A process has synced an HPA: it has decided, and written the count if it wanted to.
+    pub(crate) fn synced(&mut self, process: usize, life: u32, hpa: usize, now: Duration) {
+        self.hpas[hpa].synced = now;
+        let standing = &mut self.processes[process];
+        if standing.life == life {
+            standing.scales[hpa].synced();
+        }
+    }
+
     pub(crate) fn sent(&mut self, entry: &Entry) -> Finding {
         let finding = self
             .no_write_after_the_fence(entry)
@@ -179,9 +188,6 @@ impl Judge {
             .or_else(|| self.requests_are_bounded(entry))
             .or_else(|| self.nothing_is_done_for_what_is_gone(entry))
             .or_else(|| self.a_status_is_written_over_what_was_seen(entry));
-        if let (Class::ScaleGet, Some(hpa)) = (entry.class, entry.hpa) {
-            self.hpas[hpa].synced = entry.sent;
-        }
         if let Some(standing) = self.standing(entry) {
             standing.sent(entry);
         }
@@ -250,7 +256,7 @@ impl Judge {
         Some(("replicas are within bounds", format!("{entry}; allowed is {recent:?}")))
     }
 
-    /// 3. Nothing goes down, but to a bound, unless every metric was read: with an answer of 200 since the Scale was read.
+    /// 3. Nothing goes down, but to a bound, unless every metric was read: with an answer of 200 since the sync before.
     fn nothing_goes_down_while_a_metric_is_missing(&mut self, entry: &Entry, now: Duration) -> Finding {
         let (hpa, to) = rescale(entry)?;
         let from = entry.before.filter(|from| to < *from)?;

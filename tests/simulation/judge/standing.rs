@@ -30,11 +30,16 @@ pub(super) struct Read {
     conflicted: bool,
     /// Whether it was read again because a write was refused.
     pub(super) again: bool,
-    /// By question: whether it was answered.
+    /// By question since the last sync: whether it was answered.
     metrics: BTreeMap<String, bool>,
 }
 
 impl Read {
+    /// What was asked for the sync that has ended does not count for the next.
+    pub(super) fn synced(&mut self) {
+        self.metrics.clear();
+    }
+
     /// How many questions were answered, and how many were not.
     pub(super) fn metrics(&self) -> (usize, usize) {
         let answered = self.metrics.values().filter(|answered| **answered).count();
@@ -79,9 +84,6 @@ impl Standing {
                     read.written = 0;
                 }
                 read.again = std::mem::take(&mut read.conflicted);
-                if !read.again {
-                    read.metrics.clear();
-                }
             }
             (Class::ScalePut, Some(hpa)) => self.scales[hpa].conflicted = entry.code == Some(409),
             (Class::Metrics, Some(hpa)) => {

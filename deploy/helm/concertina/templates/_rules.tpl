@@ -14,6 +14,27 @@
   resources: [{{ printf "%s/scale" $parts._0 | quote }}]
   verbs: {{ if $.Values.shadow }}[get]{{ else }}[get, update]{{ end }}
 {{- end }}
+{{- if ne .Values.scaleSource "get" }}
+{{- range .Values.scaleTargets }}
+{{- $parts := splitn "." 2 . }}
+- apiGroups: [{{ $parts._1 | default "" | quote }}]
+  resources: [{{ $parts._0 | quote }}]
+  verbs: [list, watch]
+{{- if and $parts._1 (ne $parts._1 "apps") (not $.Values.watchNamespaces) }}
+- apiGroups: [apiextensions.k8s.io]
+  resources: [customresourcedefinitions]
+  resourceNames: [{{ . | quote }}]
+  verbs: [get]
+{{- end }}
+{{- else }}
+- apiGroups: [apps]
+  resources: [deployments, replicasets, statefulsets]
+  verbs: [list, watch]
+- apiGroups: [""]
+  resources: [replicationcontrollers]
+  verbs: [list, watch]
+{{- end }}
+{{- end }}
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, watch]

@@ -1,4 +1,9 @@
-//! The scale subresource of any resource: GET and PUT, never PATCH.
+//! The scale subresource of any resource: GET and PUT, never PATCH; and what objects that are watched tell of theirs.
+
+mod definition;
+mod projection;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -6,6 +11,8 @@ use http::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+pub use self::definition::scale_paths;
+pub use self::projection::{Scalable, ScalePaths, Shape, WireScale, WireTarget};
 use super::call::Call;
 use super::client::Client;
 use super::decode::DecodeError;

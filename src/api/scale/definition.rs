@@ -1,0 +1,63 @@
+//! What a CustomResourceDefinition says of the scale subresource.
+
+use serde::Deserialize;
+
+use super::projection::ScalePaths;
+use crate::api::call::Call;
+use crate::api::client::Client;
+use crate::api::error::ApiError;
+use crate::api::mapper::Mapping;
+
+#[derive(Deserialize)]
+struct Definition {
+    spec: Spec,
+}
+
+#[derive(Deserialize)]
+struct Spec {
+    #[serde(default)]
+    versions: Vec<Version>,
+}
+
+#[derive(Deserialize)]
+struct Version {
+    name: String,
+    subresources: Option<Subresources>,
+}
+
+#[derive(Deserialize)]
+struct Subresources {
+    scale: Option<Paths>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Paths {
+    spec_replicas_path: String,
+    status_replicas_path: String,
+    label_selector_path: Option<String>,
+}
+
+/// Reads where the objects of a custom resource have what their Scale shows. `None` if no definition says so: another
+/// server may serve the resource.
+pub async fn scale_paths(client: &Client, mapping: &Mapping) -> Result<Option<ScalePaths>, ApiError> {
+    let name = format!("{}.{}", mapping.resource, mapping.group);
+    let path = ["apis", "apiextensions.k8s.io", "v1", "customresourcedefinitions", &name];
+    let call = Call::get(path).about("customresourcedefinitions.apiextensions.k8s.io", &name);
+    let definition: Definition = match client.json(&call).await {
+        Err(error) if error.is_not_found() => return Ok(None),
+        read => read?,
+    };
+    let version = definition.spec.versions.into_iter().find(|version| version.name == mapping.version);
+    let scale = version.and_then(|version| version.subresources?.scale);
+    Ok(scale.map(|paths| ScalePaths {
+        replicas: fields(&paths.spec_replicas_path),
+        status_replicas: fields(&paths.status_replicas_path),
+        selector: paths.label_selector_path.filter(|path| !path.is_empty()).map(|path| fields(&path)),
+    }))
+}
+
+/// The fields of a path like `.spec.replicas`, as the API server takes it apart.
+fn fields(path: &str) -> Vec<String> {
+    path.strip_prefix('.').unwrap_or(path).split('.').map(str::to_owned).collect()
+}

@@ -1,0 +1,204 @@
+//! Targets that are watched: what each kind tells of its Scale is what its scale subresource says, and steady syncs do not
+//! ask for it.
+
+use std::time::Duration;
+
+use concertina::api::mapper::Mapping;
+use concertina::api::scale::{Scalable, ScalePaths, Shape};
+use concertina::api::watch::Watched;
+use serde_json::{Value, json};
+
+use crate::audit::AUTOSCALER;
+use crate::identity::{BUILT_IN, RBAC, Requests, end, grant, revoke, start};
+use crate::metric_specs::external;
+use crate::outcome::{Context as _, Outcome, ensure, eventually};
+use crate::stage::{Autoscaler, Stage};
+use crate::widgets::define_widgets;
+use crate::world::{APP, SOON, World};
+
+/// Group and version, kind, resource.
+const KINDS: [(&str, &str, &str); 5] = [
+    ("apps/v1", "Deployment", "deployments"),
+    ("apps/v1", "ReplicaSet", "replicasets"),
+    ("apps/v1", "StatefulSet", "statefulsets"),
+    ("v1", "ReplicationController", "replicationcontrollers"),
+    ("example.com/v1", "Widget", "widgets"),
+];
+
+pub(crate) async fn tell_their_scales(stage: &Stage) -> Outcome {
+    let admin = &stage.plane.admin;
+    define_widgets(admin).await?;
+    let world = World::make(stage, "targets", Autoscaler::Concertina).await?;
+    for kind in KINDS {
+        for (name, object) in objects(kind.1) {
+            admin.create(&collection(&world, kind), &object).await.context(kind.1)?;
+            if kind.1 == "Widget" {
+                let path = format!("{}/{name}/status", collection(&world, kind));
+                let status = json!({"status": {"replicas": 2, "selector": "app=widget,tier in (a,b)"}});
+                admin.merge(&path, &status).await?;
+            }
+            eventually(SOON, &format!("{} {name} tells its Scale", kind.1), async || {
+                told(&world, kind, name).await
+            })
+            .await?;
+        }
+    }
+    admin.delete(&format!("{RBAC}/clusterrolebindings/{BUILT_IN}")).await?;
+    steady(stage, &world).await?;
+    world.close().await
+}
+
+/// One object of each kind whose counts are in balance, and the roles that are printed for that.
+async fn steady(stage: &Stage, world: &World) -> Outcome {
+    let targets: Vec<_> = KINDS
+        .iter()
+        .map(|(version, _, resource)| match version.split_once('/') {
+            Some((group, _)) => format!("{resource}.{group}"),
+            None => (*resource).to_owned(),
+        })
+        .collect();
+    let flags = [
+        "--scale-source=watch".to_owned(),
+        format!("--scale-targets={}", targets.join(",")),
+        "--leader-elect=false".to_owned(),
+        "--secure-port=0".to_owned(),
+    ];
+    let rules = grant(stage, &flags.each_ref().map(String::as_str)).await?;
+    let kubeconfig = stage.plane.service_account("kube-system", "horizontal-pod-autoscaler").await?;
+    for (version, kind, _) in KINDS {
+        let metric = format!("queue-{}", kind.to_lowercase());
+        world.external(&metric, &["20"]);
+        let spec = json!({
+            "minReplicas": 1, "maxReplicas": 5, "metrics": [external(&metric, "AverageValue", "10")],
+        });
+        world.hpa(&kind.to_lowercase(), (version, kind, "plain"), spec).await?;
+    }
+    let from = stage.plane.audit_log()?.len();
+    let process = start(stage, "targets", &kubeconfig, &flags)?;
+    for (_, kind, _) in KINDS {
+        let valid = "ScalingActive=True ValidMetricFound";
+        world.condition(&kind.to_lowercase(), valid).await.context(process.tail(30))?;
+    }
+    for (_, _, resource) in KINDS {
+        eventually(SOON, &format!("{resource} are watched"), async || {
+            let group = KINDS.iter().find(|kind| kind.2 == resource).map_or("", |kind| kind.0);
+            let group = group.split_once('/').map_or("", |(group, _)| group);
+            let seen = Requests::of(stage, from)?.find(AUTOSCALER, "watch", group, resource, "");
+            ensure(seen, || format!("no watch of {resource}\n{}", process.tail(30)))
+        })
+        .await?;
+    }
+    // Five syncs of each, a second apart.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let settled = stage.plane.audit_log()?.len();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let log = stage.plane.audit_log()?;
+    let lines: Vec<_> = log.get(settled..).unwrap_or_default().lines().collect();
+    let metrics = lines.iter().filter(|line| line.contains("/apis/external.metrics.k8s.io/")).count();
+    let scales = lines.iter().filter(|line| line.contains(AUTOSCALER) && line.contains("/scale\"")).count();
+    ensure(metrics >= 5 * KINDS.len() - KINDS.len(), || format!("{metrics} reads of metrics"))?;
+    ensure(scales == 0, || format!("{scales} requests for Scales in steady syncs\n{}", process.tail(30)))?;
+
+    world.external("queue-deployment", &["40"]);
+    let plain = world.deployments("plain");
+    eventually(SOON, "a step is written", async || {
+        let deployment = world.api.get(&plain).await?;
+        ensure(deployment["spec"]["replicas"] == 4, || deployment["spec"]["replicas"].to_string())
+    })
+    .await?;
+    end(process).await?;
+    Requests::of(stage, from)?.none_is_refused()?;
+    revoke(stage, &rules).await
+}
+
+/// The object, as it is read, against its Scale of the same version.
+async fn told(world: &World, kind: (&str, &str, &str), name: &str) -> Outcome {
+    let path = format!("{}/{name}", collection(world, kind));
+    let object = world.api.get(&path).await?;
+    let scale = world.api.get(&format!("{path}/scale")).await?;
+    ensure(object["metadata"]["resourceVersion"] == scale["metadata"]["resourceVersion"], || {
+        "it has changed meanwhile".to_owned()
+    })?;
+    let text = object.to_string();
+    let seen = scalable(kind).decode(text.as_bytes())?;
+    let seen = seen.scale.ok_or("it does not tell its Scale")?;
+    let said = |part: &str| scale[part]["replicas"].as_i64().unwrap_or(0);
+    let selector = scale["status"]["selector"].as_str().unwrap_or_default();
+    ensure(
+        (i64::from(seen.replicas), i64::from(seen.status_replicas), &*seen.selector)
+            == (said("spec"), said("status"), selector),
+        || format!("{seen:?} but {scale}"),
+    )?;
+    // With its pods there, so that it is not zero all over.
+    ensure(said("status") == 2, || format!("status.replicas is {}", said("status")))
+}
+
+fn scalable((version, kind, resource): (&str, &str, &str)) -> Scalable {
+    let (group, version) = version.split_once('/').unwrap_or(("", version));
+    let field = |path: &[&str]| path.iter().map(ToString::to_string).collect();
+    let shape = Shape::built_in(group, resource).unwrap_or_else(|| {
+        Shape::Custom(ScalePaths {
+            replicas: field(&["spec", "replicas"]),
+            status_replicas: field(&["status", "replicas"]),
+            selector: Some(field(&["status", "selector"])),
+        })
+    });
+    let [group, version, resource, kind] = [group, version, resource, kind].map(str::to_owned);
+    Scalable { mapping: Mapping { group, version, resource, kind, namespaced: true }, shape }
+}
+
+fn collection(world: &World, (version, _, resource): (&str, &str, &str)) -> String {
+    let root = if version.contains('/') { "apis" } else { "api" };
+    format!("/{root}/{version}/namespaces/{}/{resource}", world.namespace)
+}
+
+/// With the plainest selector, and with one that has everything.
+fn objects(kind: &str) -> Vec<(&'static str, Value)> {
+    if kind == "Widget" {
+        let widget = json!({"apiVersion": "example.com/v1", "kind": kind, "metadata": {"name": "plain"},
+            "spec": {"replicas": 2}});
+        return vec![("plain", widget)];
+    }
+    let containers: Vec<_> =
+        APP.iter().map(|container| json!({"name": container.0, "image": "example.com/app"})).collect();
+    let object = |name: &'static str, selector: Value| {
+        let mut object = json!({
+            "kind": kind, "metadata": {"name": name},
+            "spec": {"replicas": 2, "template": {
+                "metadata": {"labels": {"app": format!("{kind}-{name}"), "tier": "a", "a.b/c": "", "z": "1"}},
+                "spec": {"nodeName": crate::kubelet::NODE, "containers": containers,
+                    "terminationGracePeriodSeconds": 1},
+            }},
+        });
+        if kind == "StatefulSet" {
+            object["spec"]["serviceName"] = json!(name);
+        }
+        if !selector.is_null() {
+            object["spec"]["selector"] = selector;
+        }
+        (name, object)
+    };
+    let app = |name: &str| json!({"app": format!("{kind}-{name}")});
+    if kind == "ReplicationController" {
+        let mut everything = app("everything");
+        (everything["z"], everything["a.b/c"], everything["tier"]) = (json!("1"), json!(""), json!("a"));
+        // Without a selector it takes the labels of its template.
+        return vec![
+            object("plain", app("plain")),
+            object("everything", everything),
+            object("none", Value::Null),
+        ];
+    }
+    let mut labels = app("everything");
+    labels["a.b/c"] = json!("");
+    let expressions = json!([
+        {"key": "tier", "operator": "In", "values": ["b", "a"]},
+        {"key": "gone", "operator": "DoesNotExist"},
+        {"key": "z", "operator": "Exists"},
+        {"key": "app", "operator": "NotIn", "values": ["y", "x"]},
+    ]);
+    vec![
+        object("plain", json!({"matchLabels": app("plain")})),
+        object("everything", json!({"matchLabels": labels, "matchExpressions": expressions})),
+    ]
+}
