@@ -12,7 +12,7 @@ use crate::api::client::Clients;
 use crate::api::events::{EventOptions, Recorder};
 use crate::api::jitter::Jitter;
 use crate::api::mapper::Mapper;
-use crate::api::metrics::{ApiMetrics, MetricsOptions};
+use crate::api::metrics::{ApiMetrics, MetricsOptions, NamespacePods, Sharing};
 use crate::api::scale::Scales;
 use crate::api::status::Statuses;
 use crate::api::watch::{self, Handle, Informer, WatchOptions};
@@ -73,6 +73,12 @@ impl Parts<'_> {
     fn build(self, beside: bool) -> (Arc<Controller>, Option<Arc<Shadow>>) {
         let Self { clients, config, clock, telemetry, mut observers, seed } = self;
         let mapper = Arc::new(Mapper::new(clients.discovery.clone()));
+        let pods = Arc::new(Pods::new());
+        let sharing = config.share_metrics.then(|| Sharing {
+            age: config.metric_snapshot_age,
+            period: config.sync_period,
+            pods: Arc::new(KnownPods(Arc::clone(&pods))),
+        });
         let metrics_options = MetricsOptions {
             timeout: config.metrics_timeout,
             max_response: config.max_metrics_response,
@@ -80,13 +86,13 @@ impl Parts<'_> {
             total: config.max_concurrent_metric_requests,
             version_life: config.sync_period,
             observer: Some(Arc::new(telemetry.clone())),
+            sharing,
         };
         let event_options = EventOptions { gate: Some(Arc::clone(&clients.gate)), ..EventOptions::default() };
         let (events, sender) = Recorder::new(clients.core.clone(), Arc::clone(&clock), event_options);
         // It outlives the watches: what was recorded on the way down is still sent.
         tokio::spawn(sender);
         let queue = Arc::new(Queue::new(telemetry.workqueue("horizontalpodautoscaler")));
-        let pods = Arc::new(Pods::new());
         let shadow = beside.then(|| {
             Arc::new(Shadow::new(shadow::Parts {
                 pods: Arc::clone(&pods),
@@ -119,6 +125,16 @@ impl Parts<'_> {
             workers: Arc::new(Semaphore::new(config.concurrent_syncs.clamp(1, Semaphore::MAX_PERMITS))),
         });
         (controller, shadow)
+    }
+}
+
+/// What the watch has shown of pods, for who weighs lists of them.
+#[derive(Debug)]
+struct KnownPods(Arc<Pods>);
+
+impl NamespacePods for KnownPods {
+    fn count(&self, namespace: &str) -> usize {
+        self.0.len_of(namespace)
     }
 }
 

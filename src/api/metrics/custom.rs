@@ -7,8 +7,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::wire::LastTime;
-use super::{FetchError, Inner, wire};
-use crate::api::call::Call;
+use super::ask::{FetchError, Inner};
+use super::wire;
+use crate::api::call::{Call, Sent};
 use crate::api::client::Client;
 use crate::api::decode::{DecodeError, Text};
 use crate::api::error::ApiError;
@@ -62,13 +63,14 @@ pub(super) async fn ask_pods(
     metric: &str,
     selector: &str,
     metric_selector: &str,
+    sent: &Sent,
 ) -> Result<Answer, FetchError> {
     let version = version(metrics).await?;
     let call = Call::get(["apis", GROUP, version, "namespaces", namespace, "pods", "*", metric])
         .query("labelSelector", selector)
         .query("metricLabelSelector", metric_selector)
         .about(format!("pods.{GROUP}"), "*");
-    ask(metrics, call).await
+    ask(metrics, call.telling(sent)).await
 }
 
 pub(super) async fn ask_object(
@@ -76,6 +78,7 @@ pub(super) async fn ask_object(
     object: Described<'_>,
     metric: &str,
     metric_selector: &str,
+    sent: &Sent,
 ) -> Result<Answer, FetchError> {
     let Described { namespace, group, kind, name } = object;
     let version = version(metrics).await?;
@@ -94,7 +97,7 @@ pub(super) async fn ask_object(
             .about(format!("{resource}.{GROUP}"), name)
             .counted_as("*.custom.metrics.k8s.io")
     };
-    ask(metrics, call.query("metricLabelSelector", metric_selector)).await
+    ask(metrics, call.query("metricLabelSelector", metric_selector).telling(sent)).await
 }
 
 async fn version(metrics: &Inner) -> Result<&'static str, FetchError> {

@@ -5,8 +5,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::wire::LastTime;
-use super::{FetchError, Inner, wire};
-use crate::api::call::Call;
+use super::ask::{FetchError, Inner};
+use super::wire;
+use crate::api::call::{Call, Sent};
 use crate::api::decode::{DecodeError, Text};
 
 /// `kind` of the answer.
@@ -17,11 +18,13 @@ pub(super) async fn ask(
     namespace: &str,
     metric: &str,
     selector: &str,
+    sent: &Sent,
 ) -> Result<Answer, FetchError> {
     let call = Call::get(["apis", "external.metrics.k8s.io", "v1beta1", "namespaces", namespace, metric])
         .query("labelSelector", selector)
         .about(format!("{metric}.external.metrics.k8s.io"), "")
-        .counted_as("*.external.metrics.k8s.io");
+        .counted_as("*.external.metrics.k8s.io")
+        .telling(sent);
     let items = wire::list(&metrics.external.client, &metrics.bounded(call), KIND, decoder()).await?;
     Ok(Answer::External(items.into()))
 }

@@ -2,6 +2,7 @@
 
 use autoscaling::query::Answer;
 
+use super::usage::Reader;
 use super::{custom, external, resource, wire};
 use crate::api::decode::DecodeError;
 use crate::api::error::ApiError;
@@ -9,7 +10,9 @@ use crate::api::items::ItemScanner;
 
 /// A `PodMetricsList`, from its pieces.
 pub fn resource_list(pieces: &[&[u8]]) -> Result<Answer, ApiError> {
-    Ok(Answer::Resource(list(pieces, resource::KIND, resource::decoder())?.into()))
+    let mut reader = Reader::with_labels();
+    list(pieces, resource::KIND, |item| reader.item(item))?;
+    Ok(Answer::Resource(reader.finish().all()))
 }
 
 /// A `MetricValueList`, from its pieces.
