@@ -36,7 +36,8 @@ pub(super) async fn gather(plan: &Plan, metrics: usize, source: &Arc<dyn Metrics
         .collect();
     while let Some((places, answer, took)) = pending.next().await {
         for place in places {
-            if let (Some(slot), Some(time)) = (gathered.answers.get_mut(place), gathered.took.get_mut(place)) {
+            if let (Some(slot), Some(time)) = (gathered.answers.get_mut(place), gathered.took.get_mut(place))
+            {
                 *slot = Some(answer.clone());
                 *time = took;
             }

@@ -6,9 +6,9 @@ use autoscaling::query::{Answer, CustomValue};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::wire::LastTime;
 use super::ask::{FetchError, Inner};
 use super::wire;
+use super::wire::LastTime;
 use crate::api::call::{Call, Sent};
 use crate::api::client::Client;
 use crate::api::decode::{DecodeError, Text};
@@ -139,7 +139,7 @@ fn value(item: &[u8], time: &mut LastTime) -> Result<CustomValue, DecodeError> {
     let item: Value<'_> = serde_json::from_slice(item)?;
     Ok(CustomValue {
         object: (&*item.described_object.unwrap_or_default().name).into(),
-        timestamp: time.read(item.timestamp.as_ref())?,
+        timestamp: time.read(item.timestamp.as_deref())?,
         window_seconds: item.window_seconds,
         value: wire::quantity(item.quantity)?,
     })

@@ -4,9 +4,9 @@ use autoscaling::query::{Answer, ExternalValue};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::wire::LastTime;
 use super::ask::{FetchError, Inner};
 use super::wire;
+use super::wire::LastTime;
 use crate::api::call::{Call, Sent};
 use crate::api::decode::{DecodeError, Text};
 
@@ -45,5 +45,5 @@ struct Value<'a> {
 
 fn value(item: &[u8], time: &mut LastTime) -> Result<ExternalValue, DecodeError> {
     let item: Value<'_> = serde_json::from_slice(item)?;
-    Ok(ExternalValue { timestamp: time.read(item.timestamp.as_ref())?, value: wire::quantity(item.value)? })
+    Ok(ExternalValue { timestamp: time.read(item.timestamp.as_deref())?, value: wire::quantity(item.value)? })
 }

@@ -64,6 +64,12 @@ impl<K, T, E> Flights<K, T, E> {
         Self { known: Arc::new(Mutex::new(Known { next: 0, by_key: BTreeMap::new() })), age, panicked }
     }
 
+    /// For how many keys something is under way or known.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.lock().by_key.len()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Known<K, T, E>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }

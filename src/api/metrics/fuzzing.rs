@@ -2,17 +2,15 @@
 
 use autoscaling::query::Answer;
 
-use super::usage::Reader;
-use super::{custom, external, resource, wire};
+use super::usage::Snapshot;
+use super::{custom, external, wire};
 use crate::api::decode::DecodeError;
 use crate::api::error::ApiError;
 use crate::api::items::ItemScanner;
 
 /// A `PodMetricsList`, from its pieces.
 pub fn resource_list(pieces: &[&[u8]]) -> Result<Answer, ApiError> {
-    let mut reader = Reader::with_labels();
-    list(pieces, resource::KIND, |item| reader.item(item))?;
-    Ok(Answer::Resource(reader.finish().all()))
+    Ok(Answer::Resource(Snapshot::read(pieces.iter().copied())?.all()))
 }
 
 /// A `MetricValueList`, from its pieces.

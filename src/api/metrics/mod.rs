@@ -28,6 +28,7 @@ use self::ask::Inner;
 use self::flight::Flights;
 use self::share::Shares;
 pub use self::share::{NamespacePods, Sharing};
+pub use self::usage::Snapshot;
 use super::client::Clients;
 use super::mapper::Mapper;
 
@@ -109,9 +110,7 @@ impl Metrics for ApiMetrics {
         match &self.way {
             Way::Alone(flights) => {
                 let (inner, asked) = (Arc::clone(&self.inner), query.clone());
-                flights
-                    .join(query, move |sent| async move { inner.ask(&asked, &sent).await }.boxed())
-                    .boxed()
+                flights.join(query, move |sent| async move { inner.ask(&asked, &sent).await }.boxed()).boxed()
             }
             Way::Shared(shares) => shares.fetch(&self.inner, query).boxed(),
         }

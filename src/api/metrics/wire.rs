@@ -84,9 +84,9 @@ pub(super) struct LastTime {
 
 impl LastTime {
     /// A time; absent, `null` and empty are the zero time.
-    pub(super) fn read(&mut self, text: Option<&Text<'_>>) -> Result<Option<Timestamp>, DecodeError> {
+    pub(super) fn read(&mut self, text: Option<&str>) -> Result<Option<Timestamp>, DecodeError> {
         let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(None) };
-        if *self.text != **text {
+        if *self.text != *text {
             let time = text.parse().map_err(|error| {
                 DecodeError::new(format!(
                     "parsing time {} as \"2006-01-02T15:04:05Z07:00\": {error}",
@@ -94,7 +94,7 @@ impl LastTime {
                 ))
             })?;
             self.time = Some(time);
-            (**text).clone_into(&mut self.text);
+            text.clone_into(&mut self.text);
         }
         Ok(self.time)
     }

@@ -81,7 +81,11 @@ impl Shares {
     }
 
     /// Answers a query with what was asked for an age ago or later.
-    pub(super) async fn fetch(self: &Arc<Self>, inner: &Arc<Inner>, query: Query) -> Result<Answer, QueryError> {
+    pub(super) async fn fetch(
+        self: &Arc<Self>,
+        inner: &Arc<Inner>,
+        query: Query,
+    ) -> Result<Answer, QueryError> {
         self.sweep_later();
         if let Query::Resource { namespace, selector } = &query
             && let Some(answer) = self.select(inner, namespace, selector).await
@@ -112,7 +116,8 @@ impl Shares {
     ) -> Option<Result<Answer, QueryError>> {
         let selector = Selector::parse(text).ok().filter(|selector| !selector.is_empty())?;
         let pods = self.sharing.pods.count(namespace);
-        let way = self.with_choice(namespace, |choice| choice.asked(Instant::now(), pods, inner.max_response()));
+        let way =
+            self.with_choice(namespace, |choice| choice.asked(Instant::now(), pods, inner.max_response()));
         if way == Way::Selectors {
             return None;
         }
@@ -123,7 +128,7 @@ impl Shares {
                 let usage = snapshot.select(&selector);
                 self.with_choice(namespace, |choice| choice.answered(snapshot.bytes_of(usage.len())));
                 // Pods without any sample are rare; labels that do not mean what they should would look the same.
-                let doubtful = usage.is_empty() && snapshot.len() > 0;
+                let doubtful = usage.is_empty() && !snapshot.is_empty();
                 (!doubtful).then_some(Ok(Answer::Resource(usage)))
             }
             Err(Missed::Api(QueryError { message })) => {
@@ -145,7 +150,7 @@ impl Shares {
         let pods = self.sharing.pods.count(namespace);
         let now = Instant::now();
         match usage {
-            Ok(usage) if usage.len() == 0 || usage.has_labels() => {
+            Ok(usage) if usage.is_empty() || usage.has_labels() => {
                 self.with_choice(namespace, |choice| choice.listed(usage.bytes(), pods));
                 Ok(Arc::new(usage))
             }

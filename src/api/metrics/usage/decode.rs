@@ -1,15 +1,16 @@
-//! From the items of a PodMetricsList to a [`Snapshot`], without building anything on the way.
+//! From the items of a PodMetricsList to a [`Snapshot`], without building anything on the way: the general way, for items
+//! in whatever order and form.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use autoscaling::quantity::{Format, Quantity};
+use autoscaling::quantity::Format;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::{Amount, Container, FixedHasher, Pod, Sampling, Snapshot, compact, label_hash};
+use super::{Amount, Container, FixedHasher, Pod, Sampling, Snapshot, compact, label_hash, plain};
 use crate::api::decode::{DecodeError, Pairs, Text};
 use crate::api::metrics::wire::{self, LastTime};
 use crate::duration::GoDuration;
@@ -21,6 +22,9 @@ pub(in crate::api::metrics) struct Reader {
     /// Whether labels are read and kept.
     labels: bool,
     words: HashMap<Arc<str>, u32, FixedHasher>,
+    /// The words of the last item, one after the other, and how many of this one came so far: mostly they are the same.
+    last_words: Vec<u32>,
+    words_so_far: usize,
     label_sets: HashMap<Box<str>, u32, FixedHasher>,
     time: LastTime,
     window: (String, i64),
@@ -41,25 +45,48 @@ impl Reader {
 
     /// Takes in the next item.
     pub(in crate::api::metrics) fn item(&mut self, item: &[u8]) -> Result<(), DecodeError> {
-        let mut text = serde_json::Deserializer::from_slice(item);
-        let seen = ItemSeed(self).deserialize(&mut text);
-        let seen = seen.map_err(|error| self.failed.take().unwrap_or_else(|| error.into()))?;
-        text.end()?;
-        let window_nanos = self.window(seen.window.as_ref())?;
-        let sampling = Sampling { timestamp: self.time.read(seen.timestamp.as_ref())?, window_nanos };
-        let labels = self.labels(seen.metadata.labels)?;
+        self.words_so_far = 0;
+        let (containers, amounts) = (self.snapshot.containers.len(), self.snapshot.amounts.len());
+        let plain = std::str::from_utf8(item).ok().and_then(|text| plain::item(text, self));
+        if let Some(seen) = plain {
+            self.pod(seen.name, seen.labels, seen.timestamp, seen.window)?;
+        } else {
+            self.snapshot.containers.truncate(containers);
+            self.snapshot.amounts.truncate(amounts);
+            self.words_so_far = 0;
+            let mut text = serde_json::Deserializer::from_slice(item);
+            let seen = ItemSeed(self).deserialize(&mut text);
+            let seen = seen.map_err(|error| self.failed.take().unwrap_or_else(|| error.into()))?;
+            text.end()?;
+            let labels = seen.metadata.labels.map(RawValue::get);
+            self.pod(&seen.metadata.name, labels, seen.timestamp.as_deref(), seen.window.as_deref())?;
+        }
+        self.snapshot.bytes += item.len();
+        Ok(())
+    }
+
+    /// Takes in a pod whose containers are there already.
+    fn pod(
+        &mut self,
+        name: &str,
+        labels: Option<&str>,
+        timestamp: Option<&str>,
+        window: Option<&str>,
+    ) -> Result<(), DecodeError> {
+        let window_nanos = self.window(window)?;
+        let sampling = Sampling { timestamp: self.time.read(timestamp)?, window_nanos };
+        let labels = self.labels(labels)?;
         let snapshot = &mut self.snapshot;
         if snapshot.samplings.last() != Some(&sampling) {
             snapshot.samplings.push(sampling);
         }
-        snapshot.names.push_str(&seen.metadata.name);
+        snapshot.names.push_str(name);
         snapshot.pods.push(Pod {
             name_end: compact(snapshot.names.len()),
             containers_end: compact(snapshot.containers.len()),
             labels,
             sampling: compact(snapshot.samplings.len().saturating_sub(1)),
         });
-        snapshot.bytes += item.len();
         Ok(())
     }
 
@@ -74,20 +101,20 @@ impl Reader {
         snapshot
     }
 
-    fn window(&mut self, text: Option<&Text<'_>>) -> Result<i64, DecodeError> {
+    fn window(&mut self, text: Option<&str>) -> Result<i64, DecodeError> {
         let Some(text) = text else { return Ok(0) };
-        if **text != *self.window.0 || text.is_empty() {
+        if *text != *self.window.0 || text.is_empty() {
             let window = text.parse::<GoDuration>().map_err(|error| DecodeError::new(error.to_string()))?;
-            self.window = ((**text).to_owned(), window.0);
+            self.window = (text.to_owned(), window.0);
         }
         Ok(self.window.1)
     }
 
-    fn labels(&mut self, labels: Option<&RawValue>) -> Result<u32, DecodeError> {
+    fn labels(&mut self, labels: Option<&str>) -> Result<u32, DecodeError> {
         if !self.labels {
             return Ok(0);
         }
-        let text = labels.map_or("null", RawValue::get);
+        let text = labels.unwrap_or("null");
         // Lists are sorted by name, so mostly it is a pod of the same workload as the one before.
         if let Some(last) = self.snapshot.pods.last()
             && self.snapshot.label_sets.get(super::index(last.labels)).is_some_and(|known| **known == *text)
@@ -105,33 +132,53 @@ impl Reader {
         Ok(id)
     }
 
+    /// Takes in a container whose amounts are there already.
+    pub(super) fn container(&mut self, name: &str) {
+        let name = self.word(name);
+        let amounts_end = compact(self.snapshot.amounts.len());
+        self.snapshot.containers.push(Container { name, amounts_end });
+    }
+
     fn word(&mut self, word: &str) -> u32 {
-        if let Some(id) = self.words.get(word) {
+        let place = self.words_so_far;
+        self.words_so_far += 1;
+        if let Some(id) = self.last_words.get(place)
+            && self.snapshot.words.get(super::index(*id)).is_some_and(|known| **known == *word)
+        {
             return *id;
         }
-        let (id, word): (u32, Arc<str>) = (compact(self.snapshot.words.len()), word.into());
-        self.snapshot.words.push(Arc::clone(&word));
-        self.words.insert(word, id);
+        let id = self.words.get(word).copied().unwrap_or_else(|| {
+            let (id, word): (u32, Arc<str>) = (compact(self.snapshot.words.len()), word.into());
+            self.snapshot.words.push(Arc::clone(&word));
+            self.words.insert(word, id);
+            id
+        });
+        match self.last_words.get_mut(place) {
+            Some(last) => *last = id,
+            None => self.last_words.push(id),
+        }
         id
     }
 
-    fn amount(&mut self, resource: &str, raw: Option<&RawValue>) -> Result<(), DecodeError> {
-        let (milli, format) = match plain_amount(raw) {
-            Some(known) => known,
-            None => {
-                let quantity: Quantity = wire::quantity(raw)?;
-                (quantity.milli_value(), quantity.format())
-            }
-        };
+    /// Takes in an amount that is what nearly all are; `None` for everything else, sound or not.
+    pub(super) fn plain_amount(&mut self, resource: &str, text: &str) -> Option<()> {
+        let (milli, format) = plain_amount(text)?;
         let resource = self.word(resource);
+        self.snapshot.amounts.push(Amount { resource, format, milli });
+        Some(())
+    }
+
+    fn amount(&mut self, resource: &str, raw: Option<&RawValue>) -> Result<(), DecodeError> {
+        let quantity = wire::quantity(raw)?;
+        let resource = self.word(resource);
+        let (milli, format) = (quantity.milli_value(), quantity.format());
         self.snapshot.amounts.push(Amount { resource, format, milli });
         Ok(())
     }
 }
 
-/// What nearly all amounts are: whole numbers with a short suffix. `None` for everything else, sound or not.
-fn plain_amount(raw: Option<&RawValue>) -> Option<(i64, Format)> {
-    let text = raw?.get().strip_prefix('"')?.strip_suffix('"')?;
+/// In milli-units what nearly all amounts are: whole numbers with a short suffix. `None` for everything else.
+pub(super) fn plain_amount(text: &str) -> Option<(i64, Format)> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, suffix) = text.split_at_checked(digits).filter(|_| (1..=18).contains(&digits))?;
     let number = number.bytes().fold(0_i64, |number, digit| number * 10 + i64::from(digit & 0x0f));
@@ -286,9 +333,7 @@ impl<'de> Visitor<'de> for ContainerSeed<'_> {
                 }
             }
         }
-        let name = self.0.word(&name);
-        let amounts_end = compact(self.0.snapshot.amounts.len());
-        self.0.snapshot.containers.push(Container { name, amounts_end });
+        self.0.container(&name);
         Ok(())
     }
 }

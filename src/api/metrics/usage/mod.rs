@@ -4,6 +4,7 @@
 //! same, and only where something is to be selected.
 
 mod decode;
+mod plain;
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
@@ -15,14 +16,17 @@ use autoscaling::selector::{self, Selector};
 use jiff::Timestamp;
 
 pub(super) use self::decode::Reader;
+use super::{resource, wire};
 use crate::api::decode::{Pairs, Text};
+use crate::api::error::ApiError;
+use crate::api::items::ItemScanner;
 
 /// Fixed keys: the same answer gives the same snapshot in every run. A crafted collision costs comparisons.
 type FixedHasher = BuildHasherDefault<DefaultHasher>;
 
 /// The usage of pods, as one answer told it.
 #[derive(Debug, Default)]
-pub(super) struct Snapshot {
+pub struct Snapshot {
     /// The names of the pods, one after the other.
     names: String,
     pods: Vec<Pod>,
@@ -69,9 +73,24 @@ struct Amount {
 }
 
 impl Snapshot {
+    /// A PodMetricsList as it arrives, in pieces, with the labels of its pods.
+    pub fn read<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Self, ApiError> {
+        let (mut scanner, mut reader) = (ItemScanner::default(), Reader::with_labels());
+        for piece in pieces {
+            scanner.push(piece, |item| reader.item(item)).map_err(ApiError::Decode)?;
+        }
+        wire::of_kind(scanner.finish().map_err(ApiError::Decode)?, resource::KIND)?;
+        Ok(reader.finish())
+    }
+
     /// How many pods it tells of.
-    pub(super) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.pods.len()
+    }
+
+    /// Whether it tells of no pod.
+    pub fn is_empty(&self) -> bool {
+        self.pods.is_empty()
     }
 
     /// How long its items were, in bytes.
@@ -90,7 +109,7 @@ impl Snapshot {
     }
 
     /// The pods that a selector matches, in the order of the answer.
-    pub(super) fn select(&self, selector: &Selector) -> Arc<[PodUsage]> {
+    pub fn select(&self, selector: &Selector) -> Arc<[PodUsage]> {
         let mut matched = vec![false; self.label_sets.len()];
         let mut consider = |id: u32| {
             let set = self.label_sets.get(index(id));
@@ -111,7 +130,7 @@ impl Snapshot {
     }
 
     /// All pods, in the order of the answer.
-    pub(super) fn all(&self) -> Arc<[PodUsage]> {
+    pub fn all(&self) -> Arc<[PodUsage]> {
         self.collect(|_| true)
     }
 
@@ -135,9 +154,9 @@ impl Snapshot {
         let containers = of_pod.iter().map(|container| {
             let from = std::mem::replace(&mut amounts, container.amounts_end);
             let used = self.amounts.get(index(from)..index(container.amounts_end)).unwrap_or_default();
-            let usage = used
-                .iter()
-                .map(|amount| (self.word(amount.resource), Quantity::from_milli(amount.milli, amount.format)));
+            let usage = used.iter().map(|amount| {
+                (self.word(amount.resource), Quantity::from_milli(amount.milli, amount.format))
+            });
             ContainerUsage { name: self.word(container.name), usage: ResourceList::new(usage) }
         });
         PodUsage {
