@@ -260,7 +260,7 @@ async fn where_items_come_without_labels_each_asks_for_its_own() {
     let items = [pod("shop", "a", Value::Null), pod("shop", "b", json!({"app": "b"}))];
     world.metrics.set_resource(Some(json!({ "items": items })));
     tokio::time::sleep(Duration::from_mins(5)).await;
-    world.cluster.requests().clear();
+    world.begin_sharing("shop").await;
     assert_eq!(names(&world.ask(&[usage("shop", "!app")]).await[0]), ["a"]);
     assert_eq!(world.lists(), [""]);
 }
