@@ -74,8 +74,10 @@ impl Parts<'_> {
         let Self { clients, config, clock, telemetry, mut observers, seed } = self;
         let mapper = Arc::new(Mapper::new(clients.discovery.clone()));
         let pods = Arc::new(Pods::new());
-        let sharing = config.share_metrics.then(|| Sharing {
-            age: config.metric_snapshot_age,
+        // Whoever is compared with another controller has to read what that one read when it acted.
+        let sharing = (config.share_metrics && !beside).then(|| Sharing {
+            // No HPA is to be answered twice with the same.
+            age: config.metric_snapshot_age.min(config.sync_period / 2),
             period: config.sync_period,
             pods: Arc::new(KnownPods(Arc::clone(&pods))),
         });

@@ -73,14 +73,14 @@ pub static FLAGS: &[Flag] = &[
         Kind::Bool,
         "true",
         Group::Metrics,
-        "Let HPAs share answers of the metrics APIs: one list for those of a namespace where that is cheaper, one answer for equal queries.",
+        "Let HPAs share answers of the metrics APIs: one list for those of a namespace where that is cheaper, one answer for equal queries. A dry run shares nothing.",
     ),
     own(
         "metric-snapshot-age",
         Kind::Duration,
         "5s",
         Group::Metrics,
-        "How long before a sync asks for metrics the answer that it shares may have been asked for; 0 shares only among those who ask at the same time.",
+        "How long before a sync asks for metrics the answer that it shares may have been asked for, at most half a sync period; 0 shares only among those who ask at the same time.",
     ),
     own(
         "health-address",
