@@ -1,4 +1,4 @@
-//! What one decision costs in time and allocations, and what decoding a watched pod costs. `cargo bench --bench decide`.
+//! What one decision costs in time and allocations, and what decoding a watched pod and a list of pods' usage costs. `cargo bench --bench decide`.
 
 #![allow(clippy::expect_used, reason = "literals of this file")]
 
@@ -9,11 +9,13 @@ use autoscaling::pod::{
     ConditionStatus, ContainerRequests, LabelSet, Phase, Pod, PodRequests, ReadyCondition, ResourceList,
 };
 use autoscaling::query::{Answer, ContainerUsage, PodUsage};
+use autoscaling::selector::Selector;
 use autoscaling::settings::Settings;
 use autoscaling::spec::Spec;
 use autoscaling::status::Status;
 use autoscaling::{Answers, Hpa, Overlap, Scale, WriteOutcome, conclude, decide, plan};
 use concertina::api::decode;
+use concertina::api::metrics::Snapshot;
 use divan::{AllocProfiler, Bencher, black_box};
 use jiff::Timestamp;
 use serde_json::json;
@@ -141,6 +143,47 @@ fn decode_pod(bencher: Bencher<'_, '_>) {
     bencher
         .counter(divan::counter::BytesCount::new(bytes.len()))
         .bench_local(|| black_box(decode::pod(&bytes).is_ok()));
+}
+
+/// A namespace of 1,000 pods of 449 bytes each, as metrics.k8s.io lists it, to the snapshot that HPAs share.
+#[divan::bench]
+fn decode_usage_of_1000_pods(bencher: Bencher<'_, '_>) {
+    let list = usage_json(1000);
+    bencher.counter(divan::counter::ItemsCount::new(1000_usize)).bench_local(|| {
+        let pieces = list.chunks(16 << 10);
+        black_box(Snapshot::read(pieces).is_ok())
+    });
+}
+
+/// One HPA's ten pods out of it.
+#[divan::bench]
+fn select_10_of_1000_pods(bencher: Bencher<'_, '_>) {
+    let snapshot = Snapshot::read([&*usage_json(1000)]).expect("a sound list");
+    let selector = Selector::parse("app=app-42").expect("a literal selector");
+    assert_eq!(snapshot.select(&selector).len(), 10);
+    bencher.bench_local(|| black_box(snapshot.select(&selector)));
+}
+
+/// As metrics-server writes it: two containers and four labels, ten pods of each app.
+fn usage_json(pods: usize) -> Vec<u8> {
+    let item = |pod: usize| {
+        let app = pod / 10;
+        format!(
+            "{{\"metadata\":{{\"name\":\"app-{app}-6d4cf56db6-{pod:05}\",\"namespace\":\"shop\",\
+             \"creationTimestamp\":\"2026-03-01T12:00:00Z\",\"labels\":{{\"app\":\"app-{app}\",\
+             \"pod-template-hash\":\"6d4cf56db6\",\"team\":\"checkout\",\"tier\":\"frontend\"}}}},\
+             \"timestamp\":\"2026-03-01T12:00:00Z\",\"window\":\"15.023s\",\"containers\":[\
+             {{\"name\":\"app\",\"usage\":{{\"cpu\":\"{}n\",\"memory\":\"262144Ki\"}}}},\
+             {{\"name\":\"istio-proxy\",\"usage\":{{\"cpu\":\"2345678n\",\"memory\":\"49152Ki\"}}}}]}}",
+            120_000_000 + pod
+        )
+    };
+    let items: Vec<_> = (0..pods).map(item).collect();
+    format!(
+        "{{\"kind\":\"PodMetricsList\",\"apiVersion\":\"metrics.k8s.io/v1beta1\",\"metadata\":{{}},\"items\":[{}]}}",
+        items.join(",")
+    )
+    .into_bytes()
 }
 
 /// A pod as an API server sends it: 2 containers, 5 labels, managed fields, about 5 KB.

@@ -1,12 +1,13 @@
 //! One request as data: method, path, what error texts call it, and its limits.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::Method;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use tokio::time::Instant;
 
 /// What Go leaves as it is in a path segment, and `*`, which custom metrics paths carry.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
@@ -48,6 +49,23 @@ pub struct Call {
     /// How long it may take; the client's own limit if unset.
     pub(super) timeout: Option<Duration>,
     pub(super) limit: usize,
+    pub(super) sent: Sent,
+}
+
+/// When a request was sent: what it tells is no older. Clones tell of the same request.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Sent(Arc<OnceLock<Instant>>);
+
+impl Sent {
+    /// Takes in that it is sent now; of several times the first counts.
+    pub(super) fn now(&self) {
+        let _ = self.0.set(Instant::now());
+    }
+
+    /// When it was sent, if it was.
+    pub(super) fn at(&self) -> Option<Instant> {
+        self.0.get().copied()
+    }
 }
 
 impl Call {
@@ -83,6 +101,7 @@ impl Call {
             content_type: "",
             timeout: None,
             limit: DEFAULT_LIMIT,
+            sent: Sent::default(),
         }
     }
 
@@ -139,6 +158,13 @@ impl Call {
     #[must_use]
     pub fn at_most(mut self, limit: usize) -> Self {
         self.limit = limit;
+        self
+    }
+
+    /// Says when it is sent, after all that it has to wait for on this side.
+    #[must_use]
+    pub(super) fn telling(mut self, sent: &Sent) -> Self {
+        self.sent = sent.clone();
         self
     }
 

@@ -392,6 +392,7 @@ impl Client {
     ) -> Result<T, ApiError> {
         let started = Instant::now();
         self.take_token().await;
+        call.sent.now();
         let deadline = self.deadline(call);
         let answered = async {
             let answer = self.repeat(call, deadline).await?;

@@ -12,7 +12,7 @@ use crate::api::client::Clients;
 use crate::api::events::{EventOptions, Recorder};
 use crate::api::jitter::Jitter;
 use crate::api::mapper::Mapper;
-use crate::api::metrics::{ApiMetrics, MetricsOptions};
+use crate::api::metrics::{ApiMetrics, MetricsOptions, NamespacePods, Sharing};
 use crate::api::scale::Scales;
 use crate::api::status::Statuses;
 use crate::api::watch::{self, Handle, Informer, WatchOptions};
@@ -76,6 +76,14 @@ impl Parts<'_> {
     fn build(self, beside: bool, stop: Option<&CancellationToken>) -> (Arc<Controller>, Option<Arc<Shadow>>) {
         let Self { clients, config, clock, telemetry, mut observers, seed } = self;
         let mapper = Arc::new(Mapper::new(clients.discovery.clone()));
+        let pods = Arc::new(Pods::new());
+        // Whoever is compared with another controller has to read what that one read when it acted.
+        let sharing = (config.share_metrics && !beside).then(|| Sharing {
+            // No HPA is to be answered twice with the same.
+            age: config.metric_snapshot_age.min(config.sync_period / 2),
+            period: config.sync_period,
+            pods: Arc::new(KnownPods(Arc::clone(&pods))),
+        });
         let metrics_options = MetricsOptions {
             timeout: config.metrics_timeout,
             max_response: config.max_metrics_response,
@@ -83,13 +91,13 @@ impl Parts<'_> {
             total: config.max_concurrent_metric_requests,
             version_life: config.sync_period,
             observer: Some(Arc::new(telemetry.clone())),
+            sharing,
         };
         let event_options = EventOptions { gate: Some(Arc::clone(&clients.gate)), ..EventOptions::default() };
         let (events, sender) = Recorder::new(clients.core.clone(), Arc::clone(&clock), event_options);
         // It outlives the watches: what was recorded on the way down is still sent.
         tokio::spawn(sender);
         let queue = Arc::new(Queue::new(telemetry.workqueue("horizontalpodautoscaler")));
-        let pods = Arc::new(Pods::new());
         let shadow = beside.then(|| {
             Arc::new(Shadow::new(shadow::Parts {
                 pods: Arc::clone(&pods),
@@ -132,6 +140,16 @@ impl Parts<'_> {
             workers: Arc::new(Semaphore::new(config.concurrent_syncs.clamp(1, Semaphore::MAX_PERMITS))),
         });
         (controller, shadow)
+    }
+}
+
+/// What the watch has shown of pods, for who weighs lists of them.
+#[derive(Debug)]
+struct KnownPods(Arc<Pods>);
+
+impl NamespacePods for KnownPods {
+    fn count(&self, namespace: &str) -> usize {
+        self.0.len_of(namespace)
     }
 }
 

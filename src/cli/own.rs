@@ -76,6 +76,20 @@ pub static FLAGS: &[Flag] = &[
         "How many of them may go to one API; never as many as half of all, so that two that hang leave places to the third.",
     ),
     own(
+        "share-metrics",
+        Kind::Bool,
+        "true",
+        Group::Metrics,
+        "Let HPAs share answers of the metrics APIs: one list for those of a namespace where that is cheaper, one answer for equal queries. A dry run shares nothing.",
+    ),
+    own(
+        "metric-snapshot-age",
+        Kind::Duration,
+        "5s",
+        Group::Metrics,
+        "How long before a sync asks for metrics the answer that it shares may have been asked for, at most half a sync period; 0 shares only among those who ask at the same time.",
+    ),
+    own(
         "health-address",
         Kind::String,
         "",

@@ -139,6 +139,11 @@ impl Pods {
         read(&self.state).namespaces.values().map(Namespace::len).sum()
     }
 
+    /// How many pods of a namespace readers see.
+    pub fn len_of(&self, namespace: &str) -> usize {
+        read(&self.state).namespaces.get(namespace).map_or(0, Namespace::len)
+    }
+
     /// Whether readers see no pod.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -301,6 +301,8 @@ fn config(recording: &Value) -> Config {
         settings,
         stale_consistency: gate("StaleControllerConsistencyHPA", newest),
         sync_period: duration("syncPeriod"),
+        // Each sync is to see the metrics recorded for it, however soon it follows another.
+        metric_snapshot_age: Duration::ZERO,
         ..Config::default()
     }
 }

@@ -6,9 +6,10 @@ use autoscaling::query::{Answer, CustomValue};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::ask::{FetchError, Inner};
+use super::wire;
 use super::wire::LastTime;
-use super::{FetchError, Inner, wire};
-use crate::api::call::Call;
+use crate::api::call::{Call, Sent};
 use crate::api::client::Client;
 use crate::api::decode::{DecodeError, Text};
 use crate::api::error::ApiError;
@@ -62,13 +63,14 @@ pub(super) async fn ask_pods(
     metric: &str,
     selector: &str,
     metric_selector: &str,
+    sent: &Sent,
 ) -> Result<Answer, FetchError> {
     let version = version(metrics).await?;
     let call = Call::get(["apis", GROUP, version, "namespaces", namespace, "pods", "*", metric])
         .query("labelSelector", selector)
         .query("metricLabelSelector", metric_selector)
         .about(format!("pods.{GROUP}"), "*");
-    ask(metrics, call).await
+    ask(metrics, call.telling(sent)).await
 }
 
 pub(super) async fn ask_object(
@@ -76,6 +78,7 @@ pub(super) async fn ask_object(
     object: Described<'_>,
     metric: &str,
     metric_selector: &str,
+    sent: &Sent,
 ) -> Result<Answer, FetchError> {
     let Described { namespace, group, kind, name } = object;
     let version = version(metrics).await?;
@@ -94,7 +97,7 @@ pub(super) async fn ask_object(
             .about(format!("{resource}.{GROUP}"), name)
             .counted_as("*.custom.metrics.k8s.io")
     };
-    ask(metrics, call.query("metricLabelSelector", metric_selector)).await
+    ask(metrics, call.query("metricLabelSelector", metric_selector).telling(sent)).await
 }
 
 async fn version(metrics: &Inner) -> Result<&'static str, FetchError> {
@@ -136,7 +139,7 @@ fn value(item: &[u8], time: &mut LastTime) -> Result<CustomValue, DecodeError> {
     let item: Value<'_> = serde_json::from_slice(item)?;
     Ok(CustomValue {
         object: (&*item.described_object.unwrap_or_default().name).into(),
-        timestamp: time.read(item.timestamp.as_ref())?,
+        timestamp: time.read(item.timestamp.as_deref())?,
         window_seconds: item.window_seconds,
         value: wire::quantity(item.quantity)?,
     })

@@ -4,9 +4,10 @@ use autoscaling::query::{Answer, ExternalValue};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::ask::{FetchError, Inner};
+use super::wire;
 use super::wire::LastTime;
-use super::{FetchError, Inner, wire};
-use crate::api::call::Call;
+use crate::api::call::{Call, Sent};
 use crate::api::decode::{DecodeError, Text};
 
 /// `kind` of the answer.
@@ -17,11 +18,13 @@ pub(super) async fn ask(
     namespace: &str,
     metric: &str,
     selector: &str,
+    sent: &Sent,
 ) -> Result<Answer, FetchError> {
     let call = Call::get(["apis", "external.metrics.k8s.io", "v1beta1", "namespaces", namespace, metric])
         .query("labelSelector", selector)
         .about(format!("{metric}.external.metrics.k8s.io"), "")
-        .counted_as("*.external.metrics.k8s.io");
+        .counted_as("*.external.metrics.k8s.io")
+        .telling(sent);
     let items = wire::list(&metrics.external.client, &metrics.bounded(call), KIND, decoder()).await?;
     Ok(Answer::External(items.into()))
 }
@@ -42,5 +45,5 @@ struct Value<'a> {
 
 fn value(item: &[u8], time: &mut LastTime) -> Result<ExternalValue, DecodeError> {
     let item: Value<'_> = serde_json::from_slice(item)?;
-    Ok(ExternalValue { timestamp: time.read(item.timestamp.as_ref())?, value: wire::quantity(item.value)? })
+    Ok(ExternalValue { timestamp: time.read(item.timestamp.as_deref())?, value: wire::quantity(item.value)? })
 }

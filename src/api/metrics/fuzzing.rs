@@ -2,14 +2,15 @@
 
 use autoscaling::query::Answer;
 
-use super::{custom, external, resource, wire};
+use super::usage::Snapshot;
+use super::{custom, external, wire};
 use crate::api::decode::DecodeError;
 use crate::api::error::ApiError;
 use crate::api::items::ItemScanner;
 
 /// A `PodMetricsList`, from its pieces.
 pub fn resource_list(pieces: &[&[u8]]) -> Result<Answer, ApiError> {
-    Ok(Answer::Resource(list(pieces, resource::KIND, resource::decoder())?.into()))
+    Ok(Answer::Resource(Snapshot::read(pieces.iter().copied())?.all()))
 }
 
 /// A `MetricValueList`, from its pieces.

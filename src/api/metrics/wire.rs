@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::str::FromStr;
-use std::sync::Arc;
 
 use autoscaling::quantity::Quantity;
 use jiff::Timestamp;
@@ -22,14 +21,23 @@ pub(super) async fn list<T>(
     mut decode: impl FnMut(&[u8]) -> Result<T, DecodeError>,
 ) -> Result<Vec<T>, ApiError> {
     let mut items = Vec::new();
-    let envelope = client
-        .items(call, |item| {
-            items.push(decode(item)?);
-            Ok(())
-        })
-        .await?;
-    of_kind(envelope, kind)?;
+    let take = |item: &[u8]| {
+        items.push(decode(item)?);
+        Ok(())
+    };
+    read(client, call, kind, take).await?;
     Ok(items)
+}
+
+/// The same, for who keeps the items itself.
+pub(super) async fn read(
+    client: &Client,
+    call: &Call,
+    kind: &str,
+    item: impl FnMut(&[u8]) -> Result<(), DecodeError>,
+) -> Result<(), ApiError> {
+    let envelope = client.items(call, item).await?;
+    of_kind(envelope, kind)
 }
 
 /// Checks what kind of list it is. Go fills in a kind that is left out.
@@ -55,27 +63,6 @@ fn cut(text: &str) -> &str {
     text.char_indices().nth(128).and_then(|(at, _)| text.get(..at)).unwrap_or(text)
 }
 
-/// The names of containers and resources in one list: the same few come again with every pod, so they are shared.
-#[derive(Debug, Default)]
-pub(super) struct Names(Vec<Arc<str>>);
-
-/// More different names than this are not looked for.
-const SHARED_NAMES: usize = 8;
-
-impl Names {
-    /// A name, shared if it came before.
-    pub(super) fn share(&mut self, name: &str) -> Arc<str> {
-        if let Some(known) = self.0.iter().find(|known| ***known == *name) {
-            return Arc::clone(known);
-        }
-        let new: Arc<str> = name.into();
-        if self.0.len() < SHARED_NAMES {
-            self.0.push(Arc::clone(&new));
-        }
-        new
-    }
-}
-
 /// A quantity, written as a string or as a number; absent and `null` are zero, as in Go.
 pub(super) fn quantity(raw: Option<&RawValue>) -> Result<Quantity, DecodeError> {
     let raw = raw.map_or("null", RawValue::get);
@@ -97,9 +84,9 @@ pub(super) struct LastTime {
 
 impl LastTime {
     /// A time; absent, `null` and empty are the zero time.
-    pub(super) fn read(&mut self, text: Option<&Text<'_>>) -> Result<Option<Timestamp>, DecodeError> {
+    pub(super) fn read(&mut self, text: Option<&str>) -> Result<Option<Timestamp>, DecodeError> {
         let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(None) };
-        if *self.text != **text {
+        if *self.text != *text {
             let time = text.parse().map_err(|error| {
                 DecodeError::new(format!(
                     "parsing time {} as \"2006-01-02T15:04:05Z07:00\": {error}",
@@ -107,7 +94,7 @@ impl LastTime {
                 ))
             })?;
             self.time = Some(time);
-            (**text).clone_into(&mut self.text);
+            text.clone_into(&mut self.text);
         }
         Ok(self.time)
     }

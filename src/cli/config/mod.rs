@@ -68,6 +68,10 @@ pub struct Config {
     pub max_concurrent_metric_requests: usize,
     /// `--max-concurrent-metric-requests-per-api`, at least one.
     pub max_concurrent_metric_requests_per_api: usize,
+    /// `--share-metrics`: whether HPAs share what the metrics APIs answer.
+    pub share_metrics: bool,
+    /// `--metric-snapshot-age`: how long before a sync asks for metrics what it shares may have been asked for.
+    pub metric_snapshot_age: Duration,
     /// What is served, where, and to whom.
     pub serving: Serving,
     /// `--decisions-per-hpa`: how many decisions of each HPA are recorded; none if 0.
@@ -110,6 +114,8 @@ impl Default for Config {
             max_metrics_response: 64 << 20,
             max_concurrent_metric_requests: 512,
             max_concurrent_metric_requests_per_api: 256,
+            share_metrics: true,
+            metric_snapshot_age: Duration::from_secs(5),
             serving: Serving::default(),
             decisions_per_hpa: 40,
             history_checkpoint: None,
@@ -215,6 +221,8 @@ impl Config {
             })?,
             max_concurrent_metric_requests: read.count("max-concurrent-metric-requests")?,
             max_concurrent_metric_requests_per_api: read.count("max-concurrent-metric-requests-per-api")?,
+            share_metrics: read.checked("share-metrics", |value| Ok(*value == Value::Bool(true)))?,
+            metric_snapshot_age: read.duration("metric-snapshot-age")?,
             serving: Serving::read(&read, &mut warnings)?,
             decisions_per_hpa: read.checked("decisions-per-hpa", |value| match value {
                 Value::Int(count) => usize::try_from(*count)

@@ -101,6 +101,17 @@ impl Selector {
         self.nothing
     }
 
+    /// A label and the one value that it must have, if there is such a requirement: whoever selects from many can look
+    /// there first.
+    pub fn required_label(&self) -> Option<(&str, &str)> {
+        self.requirements.iter().find_map(|requirement| match (requirement.operator, &*requirement.values) {
+            (Operator::In | Operator::Equals | Operator::DoubleEquals, [value]) => {
+                Some((&*requirement.key, &**value))
+            }
+            _ => None,
+        })
+    }
+
     fn all_of(mut requirements: Vec<Requirement>) -> Self {
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
         Self { nothing: false, requirements: requirements.into() }
