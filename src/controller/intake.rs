@@ -38,8 +38,8 @@ impl Controller {
             for observer in &self.observers {
                 observer.seen(old, new);
             }
-            if matches!(change, Change::New | Change::Recreated { .. }) {
-                self.take_past(&new);
+            if matches!(update.change, Change::New | Change::Recreated { .. }) {
+                self.take_past(new);
             }
         }
         let Some(key) = update.new.as_ref().or(update.old.as_ref()).map(|record| &record.key) else {
