@@ -78,9 +78,9 @@ impl Parts<'_> {
         let mapper = Arc::new(Mapper::new(clients.discovery.clone()));
         let pods = Arc::new(Pods::new());
         // Whoever is compared with another controller has to read what that one read when it acted.
-        let sharing = (config.share_metrics && !beside).then(|| Sharing {
+        let sharing = config.metric_sharing.filter(|_| !beside).map(|age| Sharing {
             // No HPA is to be answered twice with the same.
-            age: config.metric_snapshot_age.min(config.sync_period / 2),
+            age: age.min(config.sync_period / 2),
             period: config.sync_period,
             pods: Arc::new(KnownPods(Arc::clone(&pods))),
         });

@@ -302,7 +302,7 @@ fn config(recording: &Value) -> Config {
         stale_consistency: gate("StaleControllerConsistencyHPA", newest),
         sync_period: duration("syncPeriod"),
         // Each sync is to see the metrics recorded for it, however soon it follows another.
-        metric_snapshot_age: Duration::ZERO,
+        metric_sharing: Some(Duration::ZERO),
         ..Config::default()
     }
 }

@@ -19,6 +19,9 @@ use crate::api::call::Sent;
 /// A request with what becomes of its answer.
 pub(super) type Flight<T, E> = BoxFuture<'static, Result<T, E>>;
 
+/// An answer that is there, or a request that brings it.
+pub(super) type Joined<T, E> = Either<Ready<Result<T, E>>, Shared<Flight<T, E>>>;
+
 /// How old a request under way is at least when another one for the same begins.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -96,7 +99,7 @@ where
         &self,
         key: K,
         begin: impl FnOnce(Sent) -> Flight<T, E> + Send + 'static,
-    ) -> Either<Ready<Result<T, E>>, Shared<Flight<T, E>>> {
+    ) -> Joined<T, E> {
         // Let go after the lock, as the last to let go of a flight forgets it.
         let mut _too_old = None;
         let mut before = None;

@@ -68,10 +68,9 @@ pub struct Config {
     pub max_concurrent_metric_requests: usize,
     /// `--max-concurrent-metric-requests-per-api`, at least one.
     pub max_concurrent_metric_requests_per_api: usize,
-    /// `--share-metrics`: whether HPAs share what the metrics APIs answer.
-    pub share_metrics: bool,
-    /// `--metric-snapshot-age`: how long before a sync asks for metrics what it shares may have been asked for.
-    pub metric_snapshot_age: Duration,
+    /// `--share-metrics` and `--metric-snapshot-age`: how long before a sync asks for metrics the answer that it shares
+    /// with others may have been asked for; none: nothing is shared.
+    pub metric_sharing: Option<Duration>,
     /// What is served, where, and to whom.
     pub serving: Serving,
     /// `--decisions-per-hpa`: how many decisions of each HPA are recorded; none if 0.
@@ -114,8 +113,7 @@ impl Default for Config {
             max_metrics_response: 64 << 20,
             max_concurrent_metric_requests: 512,
             max_concurrent_metric_requests_per_api: 256,
-            share_metrics: true,
-            metric_snapshot_age: Duration::from_secs(5),
+            metric_sharing: Some(Duration::from_secs(5)),
             serving: Serving::default(),
             decisions_per_hpa: 40,
             history_checkpoint: None,
@@ -221,8 +219,10 @@ impl Config {
             })?,
             max_concurrent_metric_requests: read.count("max-concurrent-metric-requests")?,
             max_concurrent_metric_requests_per_api: read.count("max-concurrent-metric-requests-per-api")?,
-            share_metrics: read.checked("share-metrics", |value| Ok(*value == Value::Bool(true)))?,
-            metric_snapshot_age: read.duration("metric-snapshot-age")?,
+            metric_sharing: {
+                let age = read.duration("metric-snapshot-age")?;
+                read.checked("share-metrics", |value| Ok((*value == Value::Bool(true)).then_some(age)))?
+            },
             serving: Serving::read(&read, &mut warnings)?,
             decisions_per_hpa: read.checked("decisions-per-hpa", |value| match value {
                 Value::Int(count) => usize::try_from(*count)

@@ -113,6 +113,7 @@ fn our_own_flags_are_read() {
         "--dry-run",
         "--field-manager=me",
         "--metrics-timeout=5s",
+        "--metric-snapshot-age=2s",
         "--max-metrics-response=1Mi",
         "--max-concurrent-metric-requests=8",
         "--max-concurrent-metric-requests-per-api=4",
@@ -125,6 +126,8 @@ fn our_own_flags_are_read() {
     assert!(config.dry_run);
     assert_eq!(config.field_manager, "me");
     assert_eq!(config.metrics_timeout, Duration::from_secs(5));
+    assert_eq!(config.metric_sharing, Some(Duration::from_secs(2)));
+    assert_eq!(read(&["--share-metrics=false"]).unwrap().metric_sharing, None);
     assert_eq!(config.max_metrics_response, 1 << 20);
     assert_eq!(config.max_concurrent_metric_requests, 8);
     assert_eq!(config.max_concurrent_metric_requests_per_api, 4);

@@ -27,7 +27,7 @@ async fn pass(seconds: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn equal_queries_under_way_are_one_request_and_later_ones_are_new() {
+async fn equal_queriesunder_way_are_one_request_and_later_ones_are_new() {
     let (flights, count) = (flights(None), Arc::default());
     let (a, b) = (flights.join("q", takes(1, &count)), flights.join("q", takes(1, &count)));
     let other = flights.join("r", takes(1, &count));
@@ -37,7 +37,7 @@ async fn equal_queries_under_way_are_one_request_and_later_ones_are_new() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_an_age_whatever_is_under_way_is_joined() {
+async fn without_an_age_whatever_isunder_way_is_joined() {
     let (flights, count) = (flights(None), Arc::default());
     let first = tokio::spawn(flights.join("q", takes(60, &count)));
     pass(59).await;
@@ -185,11 +185,11 @@ async fn a_sweep_leaves_only_what_may_still_serve() {
     flights.join("a", takes(0, &count)).await.unwrap();
     pass(3).await;
     flights.join("b", takes(0, &count)).await.unwrap();
-    let _under_way = flights.join("c", takes(60, &count));
+    let under_way = flights.join("c", takes(60, &count));
     pass(3).await;
     assert!(flights.sweep(Instant::now()));
     assert_eq!(flights.lock().by_key.keys().copied().collect::<Vec<_>>(), ["b", "c"]);
-    drop(_under_way);
+    drop(under_way);
     pass(3).await;
     assert!(!flights.sweep(Instant::now()));
 }

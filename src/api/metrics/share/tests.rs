@@ -91,7 +91,7 @@ fn external(namespace: &str, metric: &str) -> Query {
     Query::External { namespace: namespace.into(), metric: metric.into(), selector: "".into() }
 }
 
-fn pod(namespace: &str, name: &str, labels: Value) -> Value {
+fn pod(namespace: &str, name: &str, labels: &Value) -> Value {
     json!({"metadata": {"name": name, "namespace": namespace, "labels": labels},
         "timestamp": "2026-01-01T00:00:00Z", "window": "15s",
         "containers": [{"name": "app", "usage": {"cpu": "100m", "memory": "64Mi"}}]})
@@ -100,7 +100,7 @@ fn pod(namespace: &str, name: &str, labels: Value) -> Value {
 /// Three pods of each of so many apps.
 fn apps(namespace: &str, count: usize) -> Vec<Value> {
     (0..count * 3)
-        .map(|number| pod(namespace, &format!("p{number}"), json!({"app": format!("a{}", number / 3)})))
+        .map(|number| pod(namespace, &format!("p{number}"), &json!({"app": format!("a{}", number / 3)})))
         .collect()
 }
 
@@ -134,7 +134,7 @@ async fn a_snapshot_serves_who_asks_within_its_age_and_is_then_taken_anew() {
     world.begin_sharing("shop").await;
     let query = [usage("shop", "app=a1")];
     let first = world.ask(&query).await;
-    let later = [pod("shop", "p9", json!({"app": "a1"}))];
+    let later = [pod("shop", "p9", &json!({"app": "a1"}))];
     world.metrics.set_resource(Some(json!({ "items": later })));
     tokio::time::sleep(AGE).await;
     assert_eq!(world.ask(&query).await, first);
@@ -249,7 +249,7 @@ async fn a_namespace_that_cannot_be_listed_is_asked_for_by_selectors_for_five_mi
 
 #[tokio::test(start_paused = true)]
 async fn where_items_come_without_labels_each_asks_for_its_own() {
-    let world = World::new(&[pod("shop", "a", Value::Null), pod("shop", "b", json!({}))]);
+    let world = World::new(&[pod("shop", "a", &Value::Null), pod("shop", "b", &json!({}))]);
     world.begin_sharing("shop").await;
     let queries: Vec<_> = (0..8).map(|n| usage("shop", &format!("!a{n}"))).collect();
     for answer in world.ask(&queries).await {
@@ -257,7 +257,7 @@ async fn where_items_come_without_labels_each_asks_for_its_own() {
     }
     assert_eq!(world.lists().iter().filter(|list| list.is_empty()).count(), 0, "paused since the beginning");
     // One pod with labels is enough: the server writes them, the others have none.
-    let items = [pod("shop", "a", Value::Null), pod("shop", "b", json!({"app": "b"}))];
+    let items = [pod("shop", "a", &Value::Null), pod("shop", "b", &json!({"app": "b"}))];
     world.metrics.set_resource(Some(json!({ "items": items })));
     tokio::time::sleep(Duration::from_mins(5)).await;
     world.begin_sharing("shop").await;
@@ -343,7 +343,7 @@ fn a_selection_is_what_the_server_selects() {
     let holds = runner.run(&(pods, selectors), |(pods, selectors)| {
         let items = pods.iter().enumerate().map(|(number, (labels, has_any))| {
             let labels = if *has_any || !labels.is_empty() { json!(labels) } else { Value::Null };
-            pod("shop", &format!("p{number}"), labels)
+            pod("shop", &format!("p{number}"), &labels)
         });
         let items: Vec<_> = items.collect();
         runtime.block_on(async {
