@@ -105,6 +105,9 @@ fn digest(seed: u64, trial: &Trial) -> u64 {
         log.iter().flat_map(|line| line.bytes()).fold(seed, |digest, byte| hash(digest, u64::from(byte)));
     if std::env::var_os("CONCERTINA_DIGESTS").is_some() {
         say(&format!("seed {seed}: digest {digest:016x}"));
+        if std::env::var("CONCERTINA_DIGESTS").is_ok_and(|value| value == "full") {
+            log.iter().for_each(|line| say(line));
+        }
     }
     digest
 }
