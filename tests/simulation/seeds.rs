@@ -106,7 +106,9 @@ fn digest(seed: u64, trial: &Trial) -> u64 {
     if std::env::var_os("CONCERTINA_DIGESTS").is_some() {
         say(&format!("seed {seed}: digest {digest:016x}"));
         if std::env::var("CONCERTINA_DIGESTS").is_ok_and(|value| value == "full") {
-            log.iter().for_each(|line| say(line));
+            for line in &log {
+                say(line);
+            }
         }
     }
     digest
