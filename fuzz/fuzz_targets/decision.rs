@@ -36,7 +36,7 @@ fn play(u: &mut Unstructured<'_>) -> Result<()> {
         if let Some(count) = step.replicas {
             if count != replicas {
                 // Somebody else scaled: what the policies know is no longer all that happened.
-                rescales.clear();
+                rescales.iter_mut().for_each(|one| one.doubtful = true);
             }
             replicas = count;
         }
@@ -46,7 +46,7 @@ fn play(u: &mut Unstructured<'_>) -> Result<()> {
             _ => Duration::ZERO,
         };
         if step.now < now || step.now.duration_since(now).unsigned_abs() < apart {
-            rescales.clear();
+            rescales.iter_mut().for_each(|one| one.doubtful = true);
         }
         now = step.now;
         match step.before {
@@ -56,8 +56,9 @@ fn play(u: &mut Unstructured<'_>) -> Result<()> {
             }
             Before::Restart { .. } => {
                 rebuilt = true;
+                let told = rescales.iter().filter(|one| !one.doubtful);
                 let told: Vec<Rescaled> =
-                    rescales.iter().map(|one| Rescaled { at: world::whole(one.at), to: one.to }).collect();
+                    told.map(|one| Rescaled { at: world::whole(one.at), to: one.to }).collect();
                 history = History::rebuilt(&world.status, &told, apart, now);
             }
         }
@@ -108,7 +109,12 @@ fn sync(
     };
     let stands = match verdict {
         Verdict::Rescale { to, .. } if done => {
-            rescales.push(Rescale { at: step.now, change: i64::from(to) - i64::from(current), to });
+            rescales.push(Rescale {
+                at: step.now,
+                change: i64::from(to) - i64::from(current),
+                to,
+                doubtful: false,
+            });
             to
         }
         Verdict::NoScale => last,

@@ -21,10 +21,15 @@ pub(crate) fn generate(seed: u64, plant: Option<Plant>) -> Plan {
         plant.sets(&mut scene);
         favoured = plant.favours();
     }
+    // Half of the seeds begin with a pair that was chosen.
+    let pair = (plant.is_none() && Dice::apart(seed, 6).percent(50)).then(|| pair(seed));
+    if pair.iter().flatten().any(|kind| kind.is_among_replicas()) {
+        (scene.processes, scene.election) = (scene.processes.max(2), true);
+    }
     let mut dice = Dice::apart(seed, 2);
     let quiet = SECOND * u32::try_from(dice.between(60, 180)).unwrap();
     let actions = actions(&scene, seed, quiet);
-    let faults = faults(&scene, seed, quiet, favoured);
+    let faults = faults(&scene, seed, quiet, favoured, pair);
     let closing = closing(&scene, seed, quiet);
     let longest = scene.hpas.iter().map(HpaPlan::longest).max().unwrap_or_default().max(scene.downscale);
     let end = quiet + SETTLED + longest + PERIOD * 4;
@@ -171,10 +176,17 @@ fn edit(dice: &mut Dice) -> Value {
     }
 }
 
-fn faults(scene: &Scene, seed: u64, quiet: Duration, favoured: &[FaultKind]) -> Vec<Fault> {
+fn faults(
+    scene: &Scene,
+    seed: u64,
+    quiet: Duration,
+    favoured: &[FaultKind],
+    pair: Option<[FaultKind; 2]>,
+) -> Vec<Fault> {
     let mut dice = Dice::apart(seed, 4);
     let count: usize = dice.pick(&[1, 2, 2, 2, 3, 3, 4, 6]);
-    let pair = favoured.is_empty().then(|| pair(seed)).filter(|_| dice.percent(50));
+    let count = if pair.is_some() { count.max(2) } else { count };
+    let lists = pair.iter().flatten().any(|kind| kind.is_of_lists());
     let mut faults: Vec<Fault> = Vec::new();
     for number in 0..count {
         let favours = !favoured.is_empty() && dice.percent(60);
@@ -182,12 +194,15 @@ fn faults(scene: &Scene, seed: u64, quiet: Duration, favoured: &[FaultKind]) -> 
         let kind = pair.and_then(|pair| pair.get(number).copied()).unwrap_or(drawn);
         // Pairs strike at about the same time.
         let at = match faults.last() {
-            Some(last) if dice.percent(70) => {
+            // Only a start is sure to list.
+            _ if lists && number < 2 => Duration::from_millis(if kind.is_of_lists() { 500 } else { 1500 }),
+            Some(last) if (pair.is_some() && number == 1) || dice.percent(70) => {
                 time(&mut dice, last.at, last.until.min(quiet.saturating_sub(SECOND)))
             }
             _ => time(&mut dice, SECOND, quiet.saturating_sub(SECOND)),
         };
-        let until = (at + length(kind, &mut dice)).min(quiet);
+        let length = length(kind, &mut dice);
+        let until = (at + length).min(quiet);
         let process = dice.percent(60).then(|| dice.index(scene.processes));
         faults.push(Fault {
             at,

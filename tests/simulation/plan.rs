@@ -190,6 +190,18 @@ fault_kinds! {
     PeerSlow: "replicas reach each other slowly",
 }
 
+impl FaultKind {
+    /// Whether it needs replicas that stand for election.
+    pub(crate) fn is_among_replicas(self) -> bool {
+        matches!(self, Self::LeaseDeleted | Self::LeaseStolen | Self::PeerDown | Self::PeerSlow)
+    }
+
+    /// Whether it strikes at lists.
+    pub(crate) fn is_of_lists(self) -> bool {
+        matches!(self, Self::ListGone | Self::ListCut)
+    }
+}
+
 /// What a request is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Class {

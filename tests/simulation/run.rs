@@ -8,7 +8,7 @@ use concertina::clock::{SharedClock, VirtualClock};
 use concertina::embedded::workload::Workloads;
 use concertina::embedded::{Answer, BareScale, Cluster, ScalePath};
 use concertina::store::HpaRecord;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -36,7 +36,7 @@ pub(crate) struct Run {
     pub(crate) readings: Arc<Readings>,
     pub(crate) weather: Mutex<Weather>,
     /// Wakes watches when faults begin or end.
-    pub(crate) weather_changed: watch::Sender<u64>,
+    pub(crate) weather_changed: Notify,
     pub(crate) ledger: Mutex<Vec<Entry>>,
     pub(crate) judge: Mutex<Judge>,
     pub(crate) memory: Memory,
@@ -107,7 +107,7 @@ impl Run {
             workloads: Arc::new(workloads),
             readings,
             weather: Mutex::default(),
-            weather_changed: watch::Sender::new(0),
+            weather_changed: Notify::new(),
             ledger: Mutex::default(),
             lives: Mutex::new(vec![None; processes]),
             ends: Mutex::default(),

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use crate::dice::hash;
 use crate::generate::generate;
 use crate::plan::{FaultKind, Kept, Plan};
 use crate::plants::Plant;
@@ -49,6 +50,8 @@ struct Tally {
     pairs: BTreeSet<(FaultKind, FaultKind)>,
     simulated: Duration,
     failures: u64,
+    /// Of every request with its time and answer, whatever the order of the seeds.
+    digest: u64,
 }
 
 impl Tally {
@@ -58,6 +61,7 @@ impl Tally {
         self.requests += trial.outcome.requests as u64;
         self.simulated += trial.simulated;
         self.failures += u64::from(trial.violation.is_some());
+        self.digest ^= digest(plan.seed, trial);
         let struck = &trial.outcome.struck;
         for (number, times) in struck {
             *self.faults.entry(plan.faults[*number].kind).or_default() += times;
@@ -74,7 +78,7 @@ impl Tally {
 
     fn tell(&self, real: Duration) -> String {
         let mut text = format!(
-            "{} seeds, {} syncs, {} requests, {:.1} h simulated in {:.1} s ({:.0} times as fast), {} failures\n",
+            "{} seeds, {} syncs, {} requests, {:.1} h simulated in {:.1} s ({:.0} times as fast), {} failures, digest {:016x}\n",
             self.seeds,
             self.syncs,
             self.requests,
@@ -82,6 +86,7 @@ impl Tally {
             real.as_secs_f64(),
             self.simulated.as_secs_f64() / real.as_secs_f64(),
             self.failures,
+            self.digest,
         );
         let kinds = FaultKind::ALL.len();
         let _ = write!(text, "{} pairs of faults of {}; faults:", self.pairs.len(), kinds * (kinds + 1) / 2);
@@ -91,6 +96,22 @@ impl Tally {
         text.pop();
         text
     }
+}
+
+/// What a seed asked for, when, and what it was answered, in a number; told with `CONCERTINA_DIGESTS`.
+fn digest(seed: u64, trial: &Trial) -> u64 {
+    let log = trial.outcome.run.log();
+    let digest =
+        log.iter().flat_map(|line| line.bytes()).fold(seed, |digest, byte| hash(digest, u64::from(byte)));
+    if std::env::var_os("CONCERTINA_DIGESTS").is_some() {
+        say(&format!("seed {seed}: digest {digest:016x}"));
+        if std::env::var("CONCERTINA_DIGESTS").is_ok_and(|value| value == "full") {
+            for line in &log {
+                say(line);
+            }
+        }
+    }
+    digest
 }
 
 /// Runs all seeds; how many failed.

@@ -9,7 +9,6 @@ use concertina::embedded::{Answer, Exchange, Link, Pieces, Server, Status, Whole
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use serde_json::Value;
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -226,17 +225,8 @@ impl Way {
 
     /// A watch, piece by piece.
     fn watch(self: Arc<Self>, subject: Subject, number: u64, pieces: Pieces) -> Pieces {
-        let changes = self.run.weather_changed.subscribe();
-        let lines = Lines {
-            way: self,
-            subject,
-            pieces,
-            number,
-            seen: 0,
-            waiting: VecDeque::new(),
-            changes,
-            end: None,
-        };
+        let lines =
+            Lines { way: self, subject, pieces, number, seen: 0, waiting: VecDeque::new(), end: None };
         Box::pin(futures::stream::unfold(lines, |mut lines| async move {
             let piece = lines.next().await?;
             if let (Ok(piece), Class::WatchHpas) = (&piece, lines.subject.class) {
@@ -299,7 +289,6 @@ struct Lines {
     number: u64,
     seen: u64,
     waiting: VecDeque<Bytes>,
-    changes: watch::Receiver<u64>,
     /// What is lost from now on, and then the connection breaks, or ends with a 410.
     end: Option<(FaultKind, Instant)>,
 }
@@ -310,7 +299,8 @@ impl Lines {
         let broken = || Some(Err(std::io::ErrorKind::ConnectionReset.into()));
         let way = Arc::clone(&self.way);
         loop {
-            self.changes.mark_unchanged();
+            // In the order in which they began to wait: a watch channel wakes in an order that is drawn anew in each process.
+            let changed = way.run.weather_changed.notified();
             if let Some((kind, at)) = self.end {
                 tokio::select! {
                     biased;
@@ -383,7 +373,7 @@ impl Lines {
             let piece = tokio::select! {
                 biased;
                 () = way.cut.cancelled() => return broken(),
-                _ = self.changes.changed() => continue,
+                () = changed => continue,
                 piece = self.pieces.next() => piece,
             };
             match piece {

@@ -172,7 +172,7 @@ fn take(run: &Arc<Run>, processes: &mut [Process], step: Step<'_>) {
             }
         }
     }
-    run.weather_changed.send_modify(|changes| *changes += 1);
+    run.weather_changed.notify_waiters();
 }
 
 fn begin(run: &Arc<Run>, processes: &mut [Process], number: usize, fault: &Fault) {

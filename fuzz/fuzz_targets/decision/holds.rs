@@ -32,6 +32,8 @@ pub struct Rescale {
     pub at: Timestamp,
     pub change: i64,
     pub to: i32,
+    /// Somebody else has scaled since, or the clock was set back: it may count or not.
+    pub doubtful: bool,
 }
 
 impl Sync<'_> {
@@ -130,7 +132,9 @@ impl Sync<'_> {
         let each = rules.policies.iter().map(|policy| {
             let period = SignedDuration::from_secs(policy.period_seconds.into());
             let begin = self.step.now.checked_sub(period).unwrap_or(Timestamp::MIN);
-            let changed: i64 = self.rescales.iter().filter(|one| one.at > begin).map(|one| one.change).sum();
+            // What is in doubt counts where that allows more.
+            let counts = |one: &&Rescale| one.at > begin && (!one.doubtful || (one.change > 0) != up);
+            let changed: i64 = self.rescales.iter().filter(counts).map(|one| one.change).sum();
             let start = narrow(current - changed);
             let value = i64::from(policy.value);
             let share = value as f64 / 100.0;
