@@ -30,7 +30,8 @@ pub(super) struct Target {
 /// Writes a count. On conflict the Scale is read again and the same count written on top of it.
 pub(super) async fn rescale(scales: &Scales, key: &Key, target: Target, to: i32) -> WriteOutcome {
     let Target { mapping, namespace, name, mut object } = target;
-    for attempt in 1.. {
+    let mut attempt = 1;
+    loop {
         object.spec_replicas = to;
         let error = match scales.put(&mapping, &namespace, &name, &object).await {
             Ok(_) => return WriteOutcome::Done,
@@ -49,8 +50,8 @@ pub(super) async fn rescale(scales: &Scales, key: &Key, target: Target, to: i32)
             Ok(object) => object,
             Err(error) => return failed(key, &error),
         };
+        attempt += 1;
     }
-    WriteOutcome::NotNeeded
 }
 
 /// Looks what became of a write whose answer was lost. Another writer that set the same count does as well: it stands.
