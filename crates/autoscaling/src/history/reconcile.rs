@@ -59,8 +59,7 @@ impl History {
             let seen = self.seen(&found, hpa.status);
             found.unknown = seen.unknown_last_scale(hpa.status, now);
             let desired = hpa.status.desired_replicas;
-            let written = *hpa.status != Status::default();
-            if written && replicas != desired && i64::from(replicas) != seen.expected {
+            if tells_a_count(hpa.status) && replicas != desired && i64::from(replicas) != seen.expected {
                 // The process before may have scaled on top of what a person did: neither way nor size can be told.
                 found.unknown = Some(now);
             }
@@ -114,6 +113,11 @@ impl History {
         }
         seen
     }
+}
+
+/// Whether any sync before has come to a count. One that failed writes a status too.
+fn tells_a_count(status: &Status) -> bool {
+    status.last_scale_time.is_some() || status.current_replicas != 0 || status.desired_replicas != 0
 }
 
 /// The rescales that are known, against what a status tells.

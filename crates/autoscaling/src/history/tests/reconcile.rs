@@ -184,6 +184,16 @@ fn a_status_that_was_never_written_explains_nothing_and_contradicts_nothing() {
 }
 
 #[test]
+fn nor_does_the_status_of_syncs_that_came_to_no_count() {
+    let mut run = Run::new(spec(Some(one_per_minute())), 5);
+    run.history.inherited = true;
+    run.sync_with(Err("no answer".to_owned()), 9, WriteOutcome::Done, at(100));
+    assert!(!run.status.conditions.is_empty());
+    run.done(9, at(115));
+    assert_eq!((run.replicas, run.history.unknown_up), (6, None));
+}
+
+#[test]
 fn without_behavior_a_history_taken_over_holds_nothing_back() {
     let mut run = taken_over();
     run.spec = spec(None);
