@@ -7,6 +7,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
 
 /// The time of day. For durations and timers use `tokio::time`, which virtual time moves too.
 pub trait Clock: Debug + Send + Sync + 'static {
@@ -44,19 +45,43 @@ impl Clock for ShiftedClock {
     }
 }
 
+/// An instant by the time of day and by the time that nobody can set, from which it shows whether the first was set.
+#[derive(Debug, Clone, Copy)]
+pub struct Anchor {
+    day: Timestamp,
+    steady: Instant,
+}
+
+impl Anchor {
+    /// Clocks that differ by no more are corrected, not set: they are in step.
+    pub const IN_STEP: SignedDuration = SignedDuration::from_secs(1);
+
+    /// The instant in which the time of day is this.
+    pub fn at(day: Timestamp) -> Self {
+        Self { day, steady: Instant::now() }
+    }
+
+    /// By how much the clock has been set since, which shows `day` now; zero if it has run in step.
+    pub fn set_by(&self, day: Timestamp) -> SignedDuration {
+        let passed = SignedDuration::try_from(self.steady.elapsed()).unwrap_or(SignedDuration::MAX);
+        let by = day.duration_since(self.day).saturating_sub(passed);
+        if by.abs() > Self::IN_STEP { by } else { SignedDuration::ZERO }
+    }
+}
+
 /// A clock that follows tokio's: `epoch` plus the time that tokio's clock has moved since it was made.
 ///
 /// Under `start_paused` it stands still until every task waits, then jumps to the next timer.
 #[derive(Debug, Clone)]
 pub struct VirtualClock {
     epoch: Timestamp,
-    origin: tokio::time::Instant,
+    origin: Instant,
 }
 
 impl VirtualClock {
     /// A clock that shows `epoch` now. Must be called within a tokio runtime.
     pub fn starting_at(epoch: Timestamp) -> Self {
-        Self { epoch, origin: tokio::time::Instant::now() }
+        Self { epoch, origin: Instant::now() }
     }
 }
 

@@ -58,6 +58,10 @@ use std::sync::Arc;
 use crate::plan::Kept;
 use crate::plants::Plant;
 
+/// A fifth of a run is allocation.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// So many seeds are tried for each planted bug.
 const SEARCHED: u64 = if cfg!(debug_assertions) { 200 } else { 1000 };
 

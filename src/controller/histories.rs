@@ -13,10 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use autoscaling::history::{Added, Changes, Direction, History, ScaleEvent};
 use autoscaling::spec::Behavior;
 use jiff::{SignedDuration, Timestamp};
-use tokio::time::Instant;
 
-/// A clock that is off by more was set, not corrected.
-const SET: SignedDuration = SignedDuration::from_secs(1);
+use crate::clock::Anchor;
 
 /// The histories of all HPAs.
 #[derive(Debug, Default)]
@@ -35,8 +33,8 @@ struct Inner {
     by_change: BTreeMap<u64, Arc<str>>,
     /// The last number that was given.
     last: u64,
-    /// The time of day when it was read first, or was set since, and the time that nobody can set.
-    anchor: Option<(Timestamp, Instant)>,
+    /// When the time of day was read first, or was set since.
+    anchor: Option<Anchor>,
     /// By how much the time of day was set in all.
     set: SignedDuration,
 }
@@ -140,15 +138,12 @@ impl Histories {
     /// What the time of day says now. If it has been set since it was read last, by more than a running clock is ever
     /// corrected, all that is remembered moves along: windows and periods last as long as they last.
     pub fn moment(&self, at: Timestamp) -> Moment {
-        let now = Instant::now();
         let mut inner = self.lock();
         let inner = &mut *inner;
-        let (day, steady) = *inner.anchor.get_or_insert((at, now));
-        let passed = SignedDuration::try_from(now.duration_since(steady)).unwrap_or(SignedDuration::MAX);
-        let by = at.duration_since(day).saturating_sub(passed);
-        if by.abs() > SET {
+        let by = inner.anchor.get_or_insert_with(|| Anchor::at(at)).set_by(at);
+        if !by.is_zero() {
             tracing::warn!(%by, "the clock was set; what is remembered stays as old as it is");
-            inner.anchor = Some((at, now));
+            inner.anchor = Some(Anchor::at(at));
             inner.set = inner.set.saturating_add(by);
             inner.by_change.clear();
             for (uid, entry) in &mut inner.by_uid {

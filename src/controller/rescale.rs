@@ -36,7 +36,8 @@ pub(super) async fn rescale(
     to: i32,
 ) -> (WriteOutcome, Option<String>) {
     let Target { mapping, namespace, name, mut object } = target;
-    for attempt in 1.. {
+    let mut attempt = 1;
+    loop {
         object.spec_replicas = to;
         let error = match scales.put(&mapping, &namespace, &name, &object).await {
             Ok(written) => return (WriteOutcome::Done, Some(written.resource_version)),
@@ -55,8 +56,8 @@ pub(super) async fn rescale(
             Ok(object) => object,
             Err(error) => return (failed(key, &error), None),
         };
+        attempt += 1;
     }
-    (WriteOutcome::NotNeeded, None)
 }
 
 /// Looks what became of a write whose answer was lost. Another writer that set the same count does as well: it stands.

@@ -106,7 +106,7 @@ impl Controller {
         if let Some(beside) = &self.beside {
             beside.compared(&Compared { sync: &concluded, scale: plan.scale(), history: &history, before });
         }
-        self.finish(&concluded, moment).await;
+        self.finish(&concluded).await;
         if !self.is_there(record) {
             // It went meanwhile: what was remembered after that would stay for good.
             self.forget(&record.key, &record.uid);
@@ -207,14 +207,14 @@ impl Controller {
     }
 
     /// Sends events and status, and commits the history, unless the HPA went or was replaced meanwhile.
-    async fn finish(&self, sync: &Concluded<'_>, moment: Moment) {
-        let Concluded { hpa: record, conclusion, outcome, .. } = *sync;
+    async fn finish(&self, sync: &Concluded<'_>) {
+        let Concluded { hpa: record, at, set, conclusion, outcome, .. } = *sync;
         // Writing may have been allowed since: a status must not tell of a rescale that was withheld.
         if *outcome != WriteOutcome::Withheld {
             self.tell(record, conclusion).await;
         }
         if self.is_there(record) {
-            self.histories.commit(&record.uid, &conclusion.changes, moment);
+            self.histories.commit(&record.uid, &conclusion.changes, Moment { at, set });
             // A sync that came to no count, or could not write it, leaves the series as it is, as the reference does.
             let decided = conclusion.explanation.desired.is_some();
             if let (Some(desired), true) = (conclusion.desired, decided && !failed(outcome)) {

@@ -1,6 +1,5 @@
 //! What all parts of one run share.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -44,8 +43,6 @@ pub(crate) struct Run {
     lives: Mutex<Vec<Option<Life>>>,
     /// Lives that have ended.
     ends: Mutex<Vec<End>>,
-    /// When somebody else changed what is behind an HPA last.
-    touched: Mutex<BTreeMap<usize, Duration>>,
     /// Until when something stands in the way of handing over.
     unfair_until: Mutex<Duration>,
     pub(crate) network: Network,
@@ -111,7 +108,6 @@ impl Run {
             ledger: Mutex::default(),
             lives: Mutex::new(vec![None; processes]),
             ends: Mutex::default(),
-            touched: Mutex::default(),
             unfair_until: Mutex::default(),
             network: Network::default(),
             over: CancellationToken::new(),
@@ -176,9 +172,7 @@ impl Run {
 
     /// Somebody else has changed an HPA or its target.
     pub(crate) fn touches(&self, hpa: usize) {
-        let now = self.now();
-        self.touched.lock().unwrap().insert(hpa, now);
-        self.judge.lock().unwrap().touched(hpa, now);
+        self.judge.lock().unwrap().touches(hpa, self.now());
     }
 
     /// Whether everything that a life remembered of an HPA must have come to the next: another process stood by for long
@@ -197,13 +191,13 @@ impl Run {
         let has_standby = (0..self.plan.scene.processes).any(was_there);
         let is_fair = *self.unfair_until.lock().unwrap() <= end.at;
         let name = hpa.key.name.strip_prefix('h').and_then(|number| number.parse().ok());
+        let touched = name.and_then(|hpa| self.judge.lock().unwrap().touched(hpa));
         let ledger = self.ledger.lock().unwrap();
         let own = || {
             let own = |entry: &&Entry| (entry.process, entry.life) == from && entry.hpa == name;
             ledger.iter().rev().take(2_000).filter(own)
         };
         let is_recent = || own().any(|entry| entry.answered.is_none_or(|at| at + LAST > end.at));
-        let touched = name.and_then(|hpa| self.touched.lock().unwrap().get(&hpa).copied());
         let is_told = || {
             let tells =
                 |at| own().any(|entry| entry.class == Class::StatusPut && entry.is_done() && entry.sent > at);

@@ -12,6 +12,7 @@ use super::HISTORY;
 use super::copy::{Copy, Inheritance, uids};
 use super::link::{Link, LinkError, Peer};
 use super::wire::{Part, PartError};
+use crate::clock::Anchor;
 use crate::controller::Controller;
 use crate::election::{Holder, Standing};
 use crate::telemetry::metrics::{Metrics as Telemetry, Pull};
@@ -25,8 +26,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// After so many failures in a row it is told. The first may be the leader's end, or a new certificate.
 const TOLD: u32 = 2;
-/// Two clocks that differ by no more are taken for one.
-const IN_STEP: SignedDuration = SignedDuration::from_secs(1);
 /// How often it is looked for histories of HPAs that are gone.
 const SWEEP: Duration = Duration::from_secs(30);
 
@@ -54,8 +53,8 @@ pub struct Follower {
     copy: Copy,
     /// Of whom the copy is.
     of: Option<Leader>,
-    /// What time it was by both clocks of this process when it was last compared with the leader's.
-    compared: Option<(Timestamp, Instant)>,
+    /// When this process's clock was last compared with the leader's.
+    compared: Option<Anchor>,
     /// When the copy was as new as the leader's histories.
     copied: Arc<Mutex<Option<Instant>>>,
     failures: u32,
@@ -134,11 +133,7 @@ impl Follower {
     pub fn adopt(self, term: i32) -> Inheritance {
         let Self { parts: Parts { controller, .. }, copy, compared, copied, .. } = self;
         *copied.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        let set = compared.map_or(SignedDuration::ZERO, |(day, steady)| {
-            let passed = SignedDuration::try_from(steady.elapsed()).unwrap_or(SignedDuration::MAX);
-            let set = controller.clock.now().duration_since(day).saturating_sub(passed);
-            if set.abs() > IN_STEP { set } else { SignedDuration::ZERO }
-        });
+        let set = compared.map_or(SignedDuration::ZERO, |at| at.set_by(controller.clock.now()));
         let inheritance = copy.adopt(&controller, term, set);
         tracing::info!(
             ?inheritance,
@@ -205,7 +200,7 @@ impl Follower {
             Part { last: true, .. } if !was_final => Pulled::Part,
             _ => Pulled::All,
         };
-        self.compared = Some((answered, Instant::now()));
+        self.compared = Some(Anchor::at(answered));
         let ahead = ahead(part.now, asked, answered);
         self.copy.take(part, leader.term, ahead);
         self.parts.telemetry.history_pulled(Pull::Ok);
@@ -244,7 +239,7 @@ impl Follower {
 /// Nothing if they may be the same, as far as clocks that are kept in step ever are.
 fn ahead(leader: Timestamp, asked: Timestamp, answered: Timestamp) -> SignedDuration {
     let (least, most) = (asked.duration_since(leader), answered.duration_since(leader));
-    if least <= IN_STEP && most >= -IN_STEP { SignedDuration::ZERO } else { most }
+    if least <= Anchor::IN_STEP && most >= -Anchor::IN_STEP { SignedDuration::ZERO } else { most }
 }
 
 /// What came of a pull.

@@ -26,12 +26,13 @@ use crate::clock::{Clock, SharedClock, VirtualClock};
 use crate::controller::{Changed, Controller, Revision};
 use crate::election::{Holder, Standing};
 use crate::embedded::Cluster;
-use crate::store::{HpaRecord, Key};
+use crate::store::HpaRecord;
 use crate::telemetry::metrics::Metrics;
 
 /// What a leader does when it is asked.
 enum Does {
-    Answers(Vec<u8>),
+    /// What it answers at a time by its clock.
+    Answers(Box<dyn Fn(Timestamp) -> Vec<u8> + Send>),
     Fails,
     /// Never answers.
     Hangs,
@@ -66,15 +67,9 @@ impl Link for Leaders {
         let mut does = self.does.lock().unwrap();
         let next = if does.len() > 1 { does.pop_front() } else { None };
         let result = match next.as_ref().unwrap_or(&does[0]) {
-            Does::Answers(prepared) => {
-                let mut bytes = prepared.clone();
-                let now = i64::try_from(at.as_nanos()).unwrap()
-                    - i64::try_from(self.behind.lock().unwrap().as_nanos()).unwrap();
-                // Behind the format, its version and the flags.
-                if let Some(place) = bytes.get_mut(9..17) {
-                    place.copy_from_slice(&now.to_be_bytes());
-                }
-                Some(Ok(bytes.into()))
+            Does::Answers(answer) => {
+                let now = Timestamp::UNIX_EPOCH + at - *self.behind.lock().unwrap();
+                Some(Ok(answer(now).into()))
             }
             Does::Fails => {
                 Some(Err(LinkError::Unreachable { peer: peer.address, reason: "gone".to_owned() }))
@@ -162,17 +157,7 @@ fn known() -> HpaRecord {
         .as_bytes(),
     )
     .unwrap();
-    HpaRecord {
-        key: Key::new("shop", "web"),
-        uid: "known".into(),
-        generation: object.generation,
-        resource_version: object.resource_version,
-        metadata: object.metadata,
-        spec_raw: object.spec_raw,
-        spec: Arc::new(object.spec),
-        status: Arc::new(object.status),
-        status_writers: Vec::new(),
-    }
+    HpaRecord::from(object)
 }
 
 fn history(change: i32) -> History {
@@ -183,9 +168,12 @@ fn history(change: i32) -> History {
 fn answer(histories: &[(&str, i32)], change: u64, anew: bool, more: bool, last: bool) -> Does {
     let upto = Revision { epoch: 5, change };
     let histories = histories.iter().map(|(uid, change)| (Arc::from(*uid), Arc::new(history(*change))));
-    let mut writer = Writer::new();
-    writer.add(&Changed { anew, upto, more, histories: histories.collect() });
-    Does::Answers(writer.finish(Timestamp::UNIX_EPOCH, upto, more, last))
+    let changed = Changed { anew, upto, more, histories: histories.collect() };
+    Does::Answers(Box::new(move |now| {
+        let mut writer = Writer::new();
+        writer.add(&changed);
+        writer.finish(now, upto, more, last)
+    }))
 }
 
 impl Rig {
@@ -274,7 +262,7 @@ async fn leaders_that_fail_hang_or_answer_garbage_are_asked_ever_less_often_and_
     for (does, result) in [
         (Does::Fails, "unreachable"),
         (Does::Hangs, "unreachable"),
-        (Does::Answers(b"garbage".to_vec()), "invalid"),
+        (Does::Answers(Box::new(|_| b"garbage".to_vec())), "invalid"),
     ] {
         let mut rig = rig([answer(&[("known", 1)], 1, true, false, false), does]);
         rig.follow(600.0).await;

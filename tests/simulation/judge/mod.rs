@@ -99,8 +99,13 @@ impl Judge {
     }
 
     /// Somebody else changes what an HPA scales.
-    pub(crate) fn touched(&mut self, hpa: usize, now: Duration) {
+    pub(crate) fn touches(&mut self, hpa: usize, now: Duration) {
         self.hpas[hpa].touched = Some(now);
+    }
+
+    /// When somebody else last did.
+    pub(crate) fn touched(&self, hpa: usize) -> Option<Duration> {
+        self.hpas[hpa].touched
     }
 
     /// The HPA as it is now.

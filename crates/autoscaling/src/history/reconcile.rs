@@ -17,8 +17,8 @@ pub struct Found {
     pub settled: Option<Unsettled>,
     /// The history is this process's own from now on.
     pub owned: bool,
-    /// Rescales that were not remembered.
-    pub scale_events: Vec<(Direction, Added<ScaleEvent>)>,
+    /// A rescale that was not remembered.
+    pub scale_event: Option<(Direction, Added<ScaleEvent>)>,
     /// When a rescale was of which neither size nor direction is known.
     pub unknown: Option<Timestamp>,
 }
@@ -29,7 +29,7 @@ impl Found {
         if let Some(settled) = &mut self.settled {
             settled.at = moved(settled.at, by);
         }
-        for (_, added) in &mut self.scale_events {
+        if let Some((_, added)) = &mut self.scale_event {
             added.shift(by);
         }
         self.unknown = self.unknown.map(|at| moved(at, by));
@@ -53,14 +53,13 @@ impl History {
                 // Somebody else has changed it since, before or after this one: it may not have happened.
                 added.entry.earliest = Some(Timestamp::MIN);
             }
-            found.scale_events.push((direction, added));
+            found.scale_event = Some((direction, added));
         }
         if self.inherited {
             let seen = self.seen(&found, hpa.status);
             found.unknown = seen.unknown_last_scale(hpa.status, now);
             let desired = hpa.status.desired_replicas;
-            let written = *hpa.status != Status::default();
-            if written && replicas != desired && i64::from(replicas) != seen.expected {
+            if tells_a_count(hpa.status) && replicas != desired && i64::from(replicas) != seen.expected {
                 // The process before may have scaled on top of what a person did: neither way nor size can be told.
                 found.unknown = Some(now);
             }
@@ -81,8 +80,8 @@ impl History {
             self.unsettled = None;
         }
         self.inherited &= !found.owned;
-        for (direction, added) in &found.scale_events {
-            self.remember(*direction, *added);
+        if let Some((direction, added)) = found.scale_event {
+            self.remember(direction, added);
         }
         self.unknown_rescale(found.unknown);
     }
@@ -100,7 +99,7 @@ impl History {
             .iter()
             .map(|event| (Direction::Up, event))
             .chain(self.scale_downs.iter().map(|event| (Direction::Down, event)))
-            .chain(found.scale_events.iter().map(|(direction, added)| (*direction, &added.entry)));
+            .chain(found.scale_event.iter().map(|(direction, added)| (*direction, &added.entry)));
         let mut seen =
             Seen { last: self.unknown_up.max(self.unknown_down), expected: status.desired_replicas.into() };
         for (direction, event) in remembered {
@@ -114,6 +113,11 @@ impl History {
         }
         seen
     }
+}
+
+/// Whether any sync before has come to a count. One that failed writes a status too.
+fn tells_a_count(status: &Status) -> bool {
+    status.last_scale_time.is_some() || status.current_replicas != 0 || status.desired_replicas != 0
 }
 
 /// The rescales that are known, against what a status tells.

@@ -95,7 +95,7 @@ fn taken_over() -> Run {
 fn a_history_taken_over_that_nothing_contradicts_is_just_taken() {
     let mut run = taken_over();
     let conclusion = run.done(5, at(100));
-    assert!(conclusion.changes.found.is_some_and(|found| found.owned && found.scale_events.is_empty()));
+    assert!(conclusion.changes.found.is_some_and(|found| found.owned && found.scale_event.is_none()));
     assert_eq!(run.history.scale_ups, [ScaleEvent::new(at(50), 1)]);
     assert_eq!((run.history.unknown_up, run.history.inherited), (None, false));
     assert_eq!(run.done(5, at(115)).changes.found, None);
@@ -157,21 +157,21 @@ fn a_remembered_rescale_explains_a_count_that_the_status_does_not_tell() {
     run.history.scale_ups.push(ScaleEvent::new(at(95), 3));
     run.replicas = 8;
     let found = run.done(8, at(100)).changes.found.unwrap();
-    assert!(found.scale_events.is_empty() && found.unknown.is_none(), "{found:?}");
+    assert!(found.scale_event.is_none() && found.unknown.is_none(), "{found:?}");
 
     // A later status may have told the count already.
     let mut run = taken_over();
     run.history.scale_ups.push(ScaleEvent::new(at(95), 3));
     (run.replicas, run.status.desired_replicas) = (8, 8);
     let found = run.done(8, at(100)).changes.found.unwrap();
-    assert!(found.scale_events.is_empty() && found.unknown.is_none(), "{found:?}");
+    assert!(found.scale_event.is_none() && found.unknown.is_none(), "{found:?}");
 
     // What neither explains may be anything.
     let mut run = taken_over();
     run.history.scale_ups.push(ScaleEvent::new(at(95), 3));
     run.replicas = 7;
     let found = run.done(7, at(100)).changes.found.unwrap();
-    assert_eq!((found.scale_events.len(), found.unknown), (0, Some(at(100))));
+    assert_eq!((found.scale_event, found.unknown), (None, Some(at(100))));
 }
 
 #[test]
@@ -181,6 +181,16 @@ fn a_status_that_was_never_written_explains_nothing_and_contradicts_nothing() {
     run.done(9, at(100));
     assert_eq!(run.replicas, 6);
     assert_eq!((run.history.scale_ups.len(), run.history.unknown_up), (1, None));
+}
+
+#[test]
+fn nor_does_the_status_of_syncs_that_came_to_no_count() {
+    let mut run = Run::new(spec(Some(one_per_minute())), 5);
+    run.history.inherited = true;
+    run.sync_with(Err("no answer".to_owned()), 9, WriteOutcome::Done, at(100));
+    assert!(!run.status.conditions.is_empty());
+    run.done(9, at(115));
+    assert_eq!((run.replicas, run.history.unknown_up), (6, None));
 }
 
 #[test]
