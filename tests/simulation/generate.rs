@@ -49,6 +49,7 @@ fn scene(seed: u64) -> Scene {
         tolerance: dice.pick(&[0.1, 0.1, 0.0]),
         downscale: SECOND * dice.pick(&[0, 15, 30, 60]),
         latency: dice.pick(&[0, 5, 20, 200]),
+        shares: dice.percent(70),
     }
 }
 
