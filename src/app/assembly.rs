@@ -20,7 +20,7 @@ use crate::cli::Config;
 use crate::cli::config::ScaleSource;
 use crate::clock::SharedClock;
 use crate::controller::queue::Queue;
-use crate::controller::{Beside, Controller, Histories, HpaIntake, Observer, Observers, PodIntake};
+use crate::controller::{Beside, Controller, Histories, HpaIntake, Observer, Observers, Phases, PodIntake};
 use crate::record::{Comparisons, Decisions, Record};
 use crate::shadow::{self, Parity, Shadow};
 use crate::store::{Hpas, Overlap, Pods};
@@ -84,6 +84,8 @@ impl Parts<'_> {
             period: config.sync_period,
             pods: Arc::new(KnownPods(Arc::clone(&pods))),
         });
+        let shared = sharing.as_ref().map(|sharing| sharing.age);
+        let phases = Arc::new(Phases::new(config.sync_period, shared, clock.now()));
         let metrics_options = MetricsOptions {
             timeout: config.metrics_timeout,
             max_response: config.max_metrics_response,
@@ -132,6 +134,7 @@ impl Parts<'_> {
             observers,
             beside: shadow.clone().map(|shadow| shadow as Arc<dyn Beside>),
             queue,
+            phases,
             telemetry,
             clock,
             settings: config.settings.clone(),

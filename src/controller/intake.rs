@@ -46,13 +46,18 @@ impl Controller {
             return;
         };
         match &update.change {
-            Change::New | Change::SpecChanged => self.queue.add(key),
+            Change::New => {
+                self.phases.add(key);
+                self.queue.add(key);
+            }
+            Change::SpecChanged => self.queue.add(key),
             Change::Recreated { old_uid } => {
                 self.forget(key, old_uid);
                 self.overlap.release(key, &self.pods);
                 self.queue.add(key);
             }
             Change::Deleted { uid } => {
+                self.phases.remove(key);
                 self.forget(key, uid);
                 self.forget_key(key);
             }

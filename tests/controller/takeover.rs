@@ -60,6 +60,7 @@ impl Loop {
             histories: Histories::new(),
             observers: Vec::new(),
             queue: Arc::clone(&ours.queue),
+            phases: Arc::clone(&ours.phases),
             telemetry: ours.telemetry.clone(),
             clock: Arc::clone(&ours.clock),
             settings: ours.settings.clone(),
