@@ -47,6 +47,17 @@ pub struct Parts<'a> {
     pub observers: Observers,
     /// Spreads waits and watch lengths; equal seeds give equal runs.
     pub seed: u64,
+    /// When in each period HPAs are synced.
+    pub phase: Phase,
+}
+
+/// What makes the phase of an HPA: when in each period it is synced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Its namespace and name among those of the others: syncs are spread over the period.
+    Name,
+    /// Its first sync, as with the built-in controller: what is played then has times that can be told beforehand.
+    FirstSync,
 }
 
 /// A controller with its watches running.
@@ -74,7 +85,7 @@ impl Parts<'_> {
     /// The same, with a shadow if it is to compare itself with another controller. It watches targets until `stop`, if it
     /// is to watch at all.
     fn build(self, beside: bool, stop: Option<&CancellationToken>) -> (Arc<Controller>, Option<Arc<Shadow>>) {
-        let Self { clients, config, clock, telemetry, mut observers, seed } = self;
+        let Self { clients, config, clock, telemetry, mut observers, seed, phase } = self;
         let mapper = Arc::new(Mapper::new(clients.discovery.clone()));
         let pods = Arc::new(Pods::new());
         // Whoever is compared with another controller has to read what that one read when it acted.
@@ -85,7 +96,10 @@ impl Parts<'_> {
             pods: Arc::new(KnownPods(Arc::clone(&pods))),
         });
         let shared = sharing.as_ref().map(|sharing| sharing.age);
-        let phases = Arc::new(Phases::new(config.sync_period, shared, clock.now()));
+        let phases = Arc::new(match phase {
+            Phase::Name => Phases::spread(config.sync_period, shared, clock.now()),
+            Phase::FirstSync => Phases::of_first_syncs(config.sync_period),
+        });
         let metrics_options = MetricsOptions {
             timeout: config.metrics_timeout,
             max_response: config.max_metrics_response,

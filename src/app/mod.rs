@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-pub use self::assembly::{Assembly, Parts};
+pub use self::assembly::{Assembly, Parts, Phase};
 use self::guard::Guard;
 use self::leading::Leading;
 use self::past::Past;
@@ -148,6 +148,7 @@ pub async fn run_with(
         telemetry: telemetry.clone(),
         observers: Guard::observers(guard.as_ref()).into_iter().chain(observers).collect(),
         seed,
+        phase: Phase::Name,
     };
     let assembly = Assembly::start(parts, &watches);
     let findings = permissions::check::Findings::default();

@@ -5,6 +5,8 @@
 //! all HPAs: no second has more syncs than another. In its slot the HPAs of a namespace lie close together, as far as
 //! they are few, so that one list of its metrics serves them all; by a hash of their names.
 //!
+//! A controller that is played can do without: each HPA then keeps the phase of its first sync.
+//!
 //! HPAs that come and go move the places of others a little. No sync leaps because of it: due times follow by a twentieth
 //! of a period at most.
 
@@ -35,16 +37,23 @@ const STEP: u64 = 20;
 pub struct Phases {
     /// In nanoseconds, as all that is computed with it.
     period: u64,
+    /// None: every HPA keeps the phase that it has.
+    places: Option<Places>,
+}
+
+#[derive(Debug)]
+struct Places {
     window: u64,
     began: Instant,
     /// How much of a period had passed at `began`.
     passed: u64,
+    /// How many HPAs each group has.
     groups: Mutex<Vec<u64>>,
 }
 
-/// Where an HPA is looked for in a period.
+/// What the place of an HPA is made of.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct Hashes {
     group: usize,
     /// How far inside of its namespace's window, in parts of 2^64.
     inside: u64,
@@ -53,31 +62,40 @@ struct Place {
 impl Phases {
     /// Places in a period, by the time of day `now`. `shared`: for how long one answer of the metrics APIs serves; none
     /// if answers are not shared.
-    pub fn new(period: Duration, shared: Option<Duration>, now: Timestamp) -> Self {
+    pub fn spread(period: Duration, shared: Option<Duration>, now: Timestamp) -> Self {
         let length = nanos(period).max(1);
         let window =
             shared.map_or(length, |age| nanos((age * WINDOW.0 / WINDOW.1).min(period / WINDOW_OF_PERIOD)));
         let passed = now.as_nanosecond().rem_euclid(i128::from(length));
-        Self {
-            period: length,
+        let places = Places {
             window,
             began: Instant::now(),
             passed: u64::try_from(passed).unwrap_or_default(),
             groups: Mutex::new(vec![0; GROUPS]),
-        }
+        };
+        Self { period: length, places: Some(places) }
+    }
+
+    /// No places: every HPA is due a period after it was due last, at first a period after its first sync.
+    pub fn of_first_syncs(period: Duration) -> Self {
+        Self { period: nanos(period).max(1), places: None }
     }
 
     /// There is one HPA more.
     pub fn add(&self, key: &Key) {
-        if let Some(count) = self.groups().get_mut(Place::of(key).group) {
-            *count += 1;
-        }
+        self.count(key, |count| *count += 1);
     }
 
     /// There is one HPA less.
     pub fn remove(&self, key: &Key) {
-        if let Some(count) = self.groups().get_mut(Place::of(key).group) {
-            *count = count.saturating_sub(1);
+        self.count(key, |count| *count = count.saturating_sub(1));
+    }
+
+    fn count(&self, key: &Key, change: impl FnOnce(&mut u64)) {
+        if let Some(places) = &self.places
+            && let Some(count) = places.groups().get_mut(Hashes::of(key).group)
+        {
+            change(count);
         }
     }
 
@@ -85,31 +103,40 @@ impl Phases {
     /// was. A due time that lies behind already, or less than half a period after `began`, is left out.
     pub fn next(&self, key: &Key, due: Option<Instant>, began: Instant) -> Instant {
         let earliest = later(began, self.period / 2).max(Instant::now());
-        let place = self.place(key);
-        let Some(due) = due else {
-            return later(earliest, ahead(self.position(earliest), place, self.period));
-        };
-        let (forward, step) = (ahead(self.position(due), place, self.period), self.period / STEP);
-        let backward = self.period - forward;
-        // From the last due time: one period, and what brings it nearer to its place.
-        let first = if forward <= backward {
-            later(due, self.period + forward.min(step))
-        } else {
-            later(due, self.period - backward.min(step))
+        let first = match (&self.places, due) {
+            (None, due) => later(due.unwrap_or(began), self.period),
+            (Some(places), None) => {
+                let place = places.of(key, self.period);
+                later(earliest, ahead(places.position(earliest, self.period), place, self.period))
+            }
+            (Some(places), Some(due)) => {
+                let place = places.of(key, self.period);
+                let forward = ahead(places.position(due, self.period), place, self.period);
+                let (backward, step) = (self.period - forward, self.period / STEP);
+                // One period, and what brings it nearer to its place.
+                let by = if forward <= backward {
+                    self.period + forward.min(step)
+                } else {
+                    self.period - backward.min(step)
+                };
+                later(due, by)
+            }
         };
         let behind = nanos(earliest.saturating_duration_since(first));
         later(first, behind.div_ceil(self.period).saturating_mul(self.period))
     }
+}
 
-    /// How much of a period has passed.
-    fn position(&self, at: Instant) -> u64 {
+impl Places {
+    /// How much of a period has passed at an instant.
+    fn position(&self, at: Instant, period: u64) -> u64 {
         let since = at.saturating_duration_since(self.began).as_nanos() + u128::from(self.passed);
-        u64::try_from(since % u128::from(self.period)).unwrap_or_default()
+        u64::try_from(since % u128::from(period)).unwrap_or_default()
     }
 
     /// How much of a period has passed when an HPA is due.
-    fn place(&self, key: &Key) -> u64 {
-        let Place { group, inside } = Place::of(key);
+    fn of(&self, key: &Key, period: u64) -> u64 {
+        let Hashes { group, inside } = Hashes::of(key);
         let (before, here, all) = {
             let groups = self.groups();
             let before: u64 = groups.iter().take(group).sum();
@@ -117,9 +144,9 @@ impl Phases {
         };
         // An HPA that has just gone is nowhere.
         let all = all.max(1);
-        let slot = part(self.period, here, all);
+        let slot = part(period, here, all);
         let window = self.window.max(here.saturating_mul(CLOSE)).min(slot);
-        part(self.period, before, all) + fraction(window, inside)
+        part(period, before, all) + fraction(window, inside)
     }
 
     fn groups(&self) -> MutexGuard<'_, Vec<u64>> {
@@ -127,7 +154,7 @@ impl Phases {
     }
 }
 
-impl Place {
+impl Hashes {
     fn of(key: &Key) -> Self {
         let namespace = hash(&[&key.namespace]);
         let group = usize::try_from(namespace >> (u64::BITS - GROUP_BITS)).unwrap_or_default();

@@ -8,7 +8,7 @@ const PERIOD: Duration = Duration::from_secs(15);
 const AGE: Duration = Duration::from_secs(5);
 
 fn of(period: Duration, shared: Option<Duration>, keys: &[Key]) -> Phases {
-    let phases = Phases::new(period, shared, "2030-01-01T00:00:07Z".parse().unwrap());
+    let phases = Phases::spread(period, shared, "2030-01-01T00:00:07Z".parse().unwrap());
     keys.iter().for_each(|key| phases.add(key));
     phases
 }
@@ -20,9 +20,17 @@ fn keys(namespaces: usize, each: usize) -> Vec<Key> {
     (0..namespaces).flat_map(in_one).collect()
 }
 
+fn position(phases: &Phases, at: Instant) -> u64 {
+    phases.places.as_ref().unwrap().position(at, phases.period)
+}
+
+fn place(phases: &Phases, key: &Key) -> u64 {
+    phases.places.as_ref().unwrap().of(key, phases.period)
+}
+
 /// Seconds into the period, in the order of the keys.
 fn places(phases: &Phases, keys: &[Key]) -> Vec<f64> {
-    keys.iter().map(|key| Duration::from_nanos(phases.place(key)).as_secs_f64()).collect()
+    keys.iter().map(|key| Duration::from_nanos(place(phases, key)).as_secs_f64()).collect()
 }
 
 /// The busiest second of a period as so many times the mean.
@@ -99,7 +107,7 @@ async fn the_place_is_the_same_after_a_restart_and_in_every_replica() {
     let at = before.next(&keys[4], None, Instant::now());
     advance(Duration::from_secs(20)).await;
     keys.reverse();
-    let after = Phases::new(PERIOD, Some(AGE), "2030-01-01T00:00:27Z".parse().unwrap());
+    let after = Phases::spread(PERIOD, Some(AGE), "2030-01-01T00:00:27Z".parse().unwrap());
     keys.iter().for_each(|key| after.add(key));
     let again = after.next(&keys[keys.len() - 5], None, at);
     assert_eq!(again, at + PERIOD);
@@ -115,7 +123,7 @@ async fn the_second_sync_follows_at_its_place_half_a_period_later_or_more() {
         let next = phases.next(key, None, began);
         let after = next - began;
         assert!(after >= PERIOD / 2 && after < PERIOD * 3 / 2, "{key}: {after:?}");
-        assert_eq!(phases.position(next), phases.place(key), "{key}");
+        assert_eq!(position(&phases, next), place(&phases, key), "{key}");
         nexts.insert(next);
     }
     assert!(nexts.len() > 290, "they do not come at once again: {}", nexts.len());
@@ -155,11 +163,22 @@ async fn hpas_that_come_and_go_make_no_due_time_leap_and_the_places_are_reached(
         assert!(gap >= PERIOD * 19 / 20 && gap <= PERIOD * 21 / 20, "{gap:?}");
         due = next;
     }
-    assert_eq!(phases.position(due), phases.place(key));
+    assert_eq!(position(&phases, due), place(&phases, key));
     for gone in keys(40, 20).iter().skip(5) {
         phases.remove(gone);
     }
     assert_eq!(places(&phases, &known), places(&of(PERIOD, Some(AGE), &known), &known));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_places_the_phase_is_that_of_the_first_sync() {
+    let (phases, key) = (Phases::of_first_syncs(PERIOD), &keys(1, 1)[0]);
+    let began = Instant::now();
+    advance(Duration::from_secs(4)).await;
+    let next = phases.next(key, None, began);
+    assert_eq!(next, began + PERIOD);
+    advance(Duration::from_secs(14)).await;
+    assert_eq!(phases.next(key, Some(next), next + Duration::from_secs(2)), next + PERIOD);
 }
 
 #[tokio::test(start_paused = true)]
