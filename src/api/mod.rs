@@ -10,6 +10,8 @@
 //! | `GET …/horizontalpodautoscalers` (cluster-wide, or of one namespace), with `watch`; of one name after a lost answer or a conflict | [`watch`], [`status`] | list, watch `horizontalpodautoscalers.autoscaling` |
 //! | `GET /api/v1/pods` (cluster-wide, or of one namespace), with `watch` | [`watch`] | list, watch `pods` |
 //! | `GET …/{resource}/{name}/scale` | [`scale`] | get `*/scale` |
+//! | `GET …/{resource}` (cluster-wide, or of one namespace), with `watch`, of the kinds that HPAs scale | [`watch`] for `targets` | list, watch of those, if it is allowed |
+//! | `GET /apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}` of such a kind | [`scale`] | get of that one, if it is allowed |
 //! | `PUT …/{resource}/{name}/scale` | [`scale`] | update `*/scale` |
 //! | `PUT …/horizontalpodautoscalers/{name}/status` | [`status`] | update `horizontalpodautoscalers.autoscaling/status` |
 //! | `GET /apis/metrics.k8s.io/v1beta1/namespaces/{ns}/pods` | [`metrics`] | list `pods.metrics.k8s.io` |

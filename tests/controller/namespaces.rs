@@ -62,7 +62,8 @@ async fn nothing_is_asked_for_but_in_these_namespaces() {
     let elsewhere = rig.cluster.requests().entries().into_iter().filter(|request| {
         let places = ["/namespaces/shop/", "/namespaces/bank/"];
         let discovery = !request.path.contains("/namespaces/") && request.verb == "get";
-        !discovery && !places.iter().any(|place| request.path.contains(place))
+        let asks_what_it_may = request.path.ends_with("/selfsubjectaccessreviews");
+        !discovery && !asks_what_it_may && !places.iter().any(|place| request.path.contains(place))
     });
     assert_eq!(elsewhere.map(|request| request.path).collect::<Vec<_>>(), Vec::<String>::new());
 }

@@ -72,7 +72,8 @@ async fn a_scale_that_may_be_read_but_not_written_is_a_failed_rescale() {
 }
 
 fn writes(request: &LoggedRequest) -> bool {
-    !matches!(request.verb, "get" | "list" | "watch")
+    // Asking what is allowed creates nothing.
+    !matches!(request.verb, "get" | "list" | "watch") && !request.path.ends_with("/selfsubjectaccessreviews")
 }
 
 #[tokio::test(start_paused = true)]

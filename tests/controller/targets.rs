@@ -96,7 +96,7 @@ async fn a_step_reads_the_scale_once_and_writes_it_once() {
 async fn what_was_seen_is_decided_again_when_the_scale_turns_out_to_be_another() {
     let rig = Rig::start(one(8));
     rig.pass(20.0).await;
-    let late = FaultAction::WatchDelay(std::time::Duration::from_secs(60));
+    let late = FaultAction::WatchDelay(std::time::Duration::from_mins(1));
     rig.cluster.faults().add(FaultRule::new(late).path_suffix(DEPLOYMENTS));
     // The watch shows 8 for another minute, and 10 are wanted; but 10 there are.
     scale(&rig, "web", 10);
@@ -116,7 +116,7 @@ async fn what_was_seen_is_decided_again_when_the_scale_turns_out_to_be_another()
 async fn a_target_that_was_switched_off_unseen_is_not_scaled() {
     let rig = Rig::start(one(8));
     rig.pass(20.0).await;
-    let late = FaultAction::WatchDelay(std::time::Duration::from_secs(60));
+    let late = FaultAction::WatchDelay(std::time::Duration::from_mins(1));
     rig.cluster.faults().add(FaultRule::new(late).path_suffix(DEPLOYMENTS));
     scale(&rig, "web", 0);
     rig.external("queue", "100");
@@ -302,8 +302,8 @@ async fn a_resource_is_watched_while_an_hpa_refers_to_it() {
 
 #[tokio::test(start_paused = true)]
 async fn of_limited_namespaces_each_is_watched_by_itself() {
-    let mut config = Config::default();
-    config.watch_namespaces = Some(["shop".to_owned(), "bank".to_owned()].into());
+    let namespaces = ["shop".to_owned(), "bank".to_owned()];
+    let config = Config { watch_namespaces: Some(namespaces.into()), ..Config::default() };
     let rig = Rig::with(one(8), &config);
     rig.pass(20.0).await;
     assert_eq!(meanwhile(&rig, 60.0).await, (0, 0));

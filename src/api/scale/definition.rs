@@ -31,11 +31,13 @@ struct Subresources {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
 struct Paths {
-    spec_replicas_path: String,
-    status_replicas_path: String,
-    label_selector_path: Option<String>,
+    #[serde(rename = "specReplicasPath")]
+    replicas: String,
+    #[serde(rename = "statusReplicasPath")]
+    status_replicas: String,
+    #[serde(rename = "labelSelectorPath")]
+    selector: Option<String>,
 }
 
 /// Reads where the objects of a custom resource have what their Scale shows. `None` if no definition says so: another
@@ -51,9 +53,9 @@ pub async fn scale_paths(client: &Client, mapping: &Mapping) -> Result<Option<Sc
     let version = definition.spec.versions.into_iter().find(|version| version.name == mapping.version);
     let scale = version.and_then(|version| version.subresources?.scale);
     Ok(scale.map(|paths| ScalePaths {
-        replicas: fields(&paths.spec_replicas_path),
-        status_replicas: fields(&paths.status_replicas_path),
-        selector: paths.label_selector_path.filter(|path| !path.is_empty()).map(|path| fields(&path)),
+        replicas: fields(&paths.replicas),
+        status_replicas: fields(&paths.status_replicas),
+        selector: paths.selector.filter(|path| !path.is_empty()).map(|path| fields(&path)),
     }))
 }
 

@@ -167,7 +167,7 @@ where
 
 /// The same of a resource that only the running program knows.
 pub fn watch_of<W, S>(
-    watched: W,
+    resource: W,
     client: Client,
     options: WatchOptions,
     sink: S,
@@ -176,9 +176,9 @@ where
     W: Watched,
     S: for<'a> Sink<W::Object<'a>> + 'static,
 {
-    let handle = Handle::new(watched.name(), options.namespace.clone());
+    let handle = Handle::new(resource.name(), options.namespace.clone());
     let machine = Machine::new(options.streaming_lists, options.longest_wait, options.jitter.clone());
-    let intake = Intake::<W, S> { sink, handle: handle.clone(), watched };
+    let intake = Intake::<W, S> { sink, handle: handle.clone(), watched: resource };
     let WatchOptions { namespace, jitter, .. } = options;
     let watcher = Watcher { client, namespace, machine, intake, jitter, handle: handle.clone() };
     (handle, Box::pin(watcher.run()))
