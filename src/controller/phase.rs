@@ -29,7 +29,8 @@ const CLOSE: u64 = 50_000_000;
 const WINDOW: (u32, u32) = (3, 5);
 /// The most that HPAs of a namespace lie apart that could lie together, as a part of the period.
 const WINDOW_OF_PERIOD: u32 = 5;
-/// How far a due time follows its place from one period to the next, as a part of the period.
+/// How far a due time follows its place from one period to the next, and the least pause after a sync, as a part of the
+/// period.
 const STEP: u64 = 20;
 
 /// The places of all HPAs.
@@ -100,9 +101,10 @@ impl Phases {
     }
 
     /// When an HPA is due again whose sync began at `began` and has just ended. `due`: when it was due by its place, if it
-    /// was. A due time that lies behind already, or less than half a period after `began`, is left out.
+    /// was. A due time that lies behind already, or is too near to this sync, is left out: it comes half a period after the
+    /// beginning or later, and a twentieth after the end, so that what this sync wrote has been seen.
     pub fn next(&self, key: &Key, due: Option<Instant>, began: Instant) -> Instant {
-        let earliest = later(began, self.period / 2).max(Instant::now());
+        let earliest = later(began, self.period / 2).max(later(Instant::now(), self.period / STEP));
         let first = match (&self.places, due) {
             (None, due) => later(due.unwrap_or(began), self.period),
             (Some(places), None) => {

@@ -156,6 +156,7 @@ async fn a_day_of_fail_overs_leaves_nothing_behind() {
             clock: Arc::clone(&clock),
             identity: format!("replica-{number:04}"),
             observers: Vec::new(),
+            phase: Phase::Name,
             link: Some(network.join(&cable)),
         };
         let stop = CancellationToken::new();
