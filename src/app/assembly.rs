@@ -14,7 +14,7 @@ use crate::api::jitter::Jitter;
 use crate::api::mapper::Mapper;
 use crate::api::metrics::{ApiMetrics, MetricsOptions, NamespacePods, Sharing};
 use crate::api::scale::Scales;
-use crate::api::status::Statuses;
+use crate::api::status::{Following, Statuses};
 use crate::api::watch::{self, Handle, Informer, WatchOptions};
 use crate::cli::Config;
 use crate::cli::config::ScaleSource;
@@ -133,6 +133,11 @@ impl Parts<'_> {
             };
             Arc::new(Targets::new(clients, options, stop))
         });
+        // A limit that was given stands.
+        let following = config
+            .qps
+            .filter(|_| config.status_qps.is_none())
+            .map(|at_least| Following { period: config.sync_period, at_least });
         observers.extend(shadow.clone().map(|shadow| shadow as Arc<dyn Observer>));
         let controller = Arc::new(Controller {
             hpas: Arc::new(Hpas::new()),
@@ -141,7 +146,7 @@ impl Parts<'_> {
             mapper: Arc::clone(&mapper),
             scales: Scales::new(clients.scale.clone(), config.field_manager.as_str()),
             targets,
-            statuses: Statuses::new(clients.core.clone(), STATUS_MANAGER),
+            statuses: Statuses::new(clients.status.clone(), STATUS_MANAGER).following(following),
             metrics: Arc::new(ApiMetrics::new(clients, mapper, metrics_options)),
             events,
             histories: Histories::of_epoch(seed),

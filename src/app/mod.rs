@@ -302,6 +302,7 @@ pub fn client_options(config: &Config, telemetry: &Telemetry) -> ClientOptions {
     ClientOptions {
         qps: config.qps.map_or(0.0, narrow),
         burst: config.burst,
+        status_qps: config.status_qps.map(narrow),
         gate: if config.dry_run { Gate::refusing(Refusal::DryRun) } else { Gate::open() },
         observer: Some(Arc::new(RequestMetrics::new(telemetry.clone()))),
         service_account: config.service_account_credentials.then(|| ServiceAccount {
