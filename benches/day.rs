@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use concertina::api::call::Call;
 use concertina::api::client::Clients;
-use concertina::app::{Assembly, Parts, client_options};
+use concertina::app::{Assembly, Parts, Phase, client_options};
 use concertina::cli::Config;
 use concertina::clock::{SharedClock, VirtualClock};
 use concertina::embedded::{Cluster, MetricsApi, MetricsBackend, MetricsReply, MetricsRequest};
@@ -168,8 +168,15 @@ async fn start(size: Size, telemetry: Metrics, stop: CancellationToken) {
     cluster.set_metrics(Arc::new(Swaying { pods: size.pods, epoch: clock.now() }));
     let config = Config::default();
     let clients = clients(&cluster, &config, &telemetry);
-    let parts =
-        Parts { clients: &clients, config: &config, clock, telemetry, observers: Vec::new(), seed: 0 };
+    let parts = Parts {
+        clients: &clients,
+        config: &config,
+        clock,
+        telemetry,
+        observers: Vec::new(),
+        seed: 0,
+        phase: Phase::Name,
+    };
     let assembly = Assembly::start(parts, &stop);
     assembly.synced().await;
     tokio::spawn(Arc::clone(&assembly.controller).run(stop));

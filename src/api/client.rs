@@ -104,6 +104,9 @@ pub struct ClientOptions {
     pub qps: f32,
     /// `--kube-api-burst`: requests that may go at once.
     pub burst: u32,
+    /// `--status-qps`: statuses written per second, above 0; none: as any client's requests, until the number of HPAs is
+    /// known.
+    pub status_qps: Option<f32>,
     /// The `User-Agent` header.
     pub user_agent: String,
     /// How long a request may take that has no limit of its own.
@@ -136,6 +139,7 @@ impl Default for ClientOptions {
         Self {
             qps: 20.0,
             burst: 30,
+            status_qps: None,
             user_agent: concat!("concertina/", env!("CARGO_PKG_VERSION")).to_owned(),
             request_timeout: Duration::from_secs(30),
             gate: Gate::open(),
@@ -157,8 +161,10 @@ pub struct Clients {
     pub custom_metrics: Client,
     /// external.metrics.k8s.io
     pub external_metrics: Client,
-    /// Status and events.
+    /// Events, and objects that are read one by one.
     pub core: Client,
+    /// Statuses; by default as fast as HPAs need it.
+    pub status: Client,
     /// Groups, versions and resources.
     pub discovery: Client,
     /// Lists and watches; no bucket.
@@ -258,6 +264,10 @@ impl Clients {
             custom_metrics: client(),
             external_metrics: client(),
             core: client(),
+            status: match options.status_qps {
+                Some(qps) => limited(qps, options.burst.max(whole(qps))),
+                None => client(),
+            },
             discovery: limited(options.qps, options.burst.max(DISCOVERY_BURST)),
             watch: unlimited.clone(),
             lease: Client { http: gated(lease, Writes::Lease), ..unlimited.clone() },
@@ -269,6 +279,12 @@ impl Clients {
             user: None,
         })
     }
+}
+
+/// A rate as a number of requests, rounded up; more than there are numbers is the largest.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast from a float saturates")]
+fn whole(rate: f32) -> u32 {
+    rate.ceil() as u32
 }
 
 /// How to ask for a WebSocket.
@@ -414,6 +430,13 @@ impl Client {
         let now = Instant::now();
         // A flag may hold more than a clock can.
         now.checked_add(call.timeout.unwrap_or(self.timeout)).unwrap_or(now + FOREVER)
+    }
+
+    /// Changes how many requests per second may go, if they are limited.
+    pub(super) fn set_rate(&self, per_second: f64) {
+        if let Some(bucket) = &self.bucket {
+            bucket.set_rate(per_second);
+        }
     }
 
     async fn take_token(&self) {

@@ -1,23 +1,27 @@
-//! One token bucket per client, as kube-controller-manager has (`--kube-api-qps`, `--kube-api-burst`).
+//! One token bucket per client, as kube-controller-manager has (`--kube-api-qps`, `--kube-api-burst`), and one for
+//! statuses that grows with the HPAs (`--status-qps`).
 //!
 //! A request reserves its token when it asks and then waits for it, so requests leave in the order in which they
 //! asked. Time is tokio's: under virtual time nothing is lost.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+/// The most statuses per second for which nobody has to ask.
+const MOST_STATUSES: f64 = 500.0;
 
 /// A token bucket that is refilled continuously. Cheap to clone; clones share the bucket.
 #[derive(Debug, Clone)]
 pub struct TokenBucket {
     state: Arc<Mutex<State>>,
-    per_second: f64,
-    burst: f64,
 }
 
 #[derive(Debug)]
 struct State {
+    per_second: f64,
+    burst: f64,
     /// Tokens at `at`; negative while requests wait for tokens that they have reserved.
     tokens: f64,
     at: Instant,
@@ -28,13 +32,19 @@ impl TokenBucket {
     /// as a QPS of zero or less switches the limit off.
     pub fn new(per_second: f32, burst: u32) -> Option<Self> {
         (per_second > 0.0 && burst > 0).then(|| {
-            let burst = f64::from(burst);
-            Self {
-                state: Arc::new(Mutex::new(State { tokens: burst, at: Instant::now() })),
-                per_second: f64::from(per_second),
-                burst,
-            }
+            let (per_second, burst) = (f64::from(per_second), f64::from(burst));
+            let state = State { per_second, burst, tokens: burst, at: Instant::now() };
+            Self { state: Arc::new(Mutex::new(state)) }
         })
+    }
+
+    /// Refills the bucket with `per_second`, above zero, from now on, and lets it hold as many tokens as come in a second
+    /// if that is more than it holds. Requests that wait already keep the times that they were given.
+    pub fn set_rate(&self, per_second: f64) {
+        let mut state = self.state();
+        state.refill(Instant::now());
+        state.per_second = per_second;
+        state.burst = state.burst.max(per_second);
     }
 
     /// Takes one token, waiting for it if need be. A caller that stops waiting gives its token back.
@@ -48,15 +58,33 @@ impl TokenBucket {
     }
 
     fn reserve(&self, now: Instant) -> Duration {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let elapsed = now.saturating_duration_since(state.at).as_secs_f64();
-        state.tokens = elapsed.mul_add(self.per_second, state.tokens).min(self.burst) - 1.0;
-        state.at = now;
+        let mut state = self.state();
+        state.refill(now);
+        state.tokens -= 1.0;
         if state.tokens >= 0.0 {
             return Duration::ZERO;
         }
-        Duration::try_from_secs_f64(-state.tokens / self.per_second).unwrap_or(Duration::MAX)
+        Duration::try_from_secs_f64(-state.tokens / state.per_second).unwrap_or(Duration::MAX)
     }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn refill(&mut self, now: Instant) {
+        let elapsed = now.saturating_duration_since(self.at).as_secs_f64();
+        self.tokens = elapsed.mul_add(self.per_second, self.tokens).min(self.burst);
+        self.at = now;
+    }
+}
+
+/// How many statuses may be written per second where `--status-qps` leaves it open: two for each HPA and period, 500 at
+/// most, but at least `at_least`, which is what `--kube-api-qps` allows each client.
+pub fn status_rate(hpas: usize, period: Duration, at_least: f64) -> f64 {
+    let hpas = f64::from(u32::try_from(hpas).unwrap_or(u32::MAX));
+    (2.0 * hpas / period.as_secs_f64()).min(MOST_STATUSES).max(at_least)
 }
 
 /// A token that is waited for.
@@ -66,8 +94,8 @@ struct Reservation<'a> {
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        let mut state = self.bucket.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.tokens = (state.tokens + 1.0).min(self.bucket.burst);
+        let mut state = self.bucket.state();
+        state.tokens = (state.tokens + 1.0).min(state.burst);
     }
 }
 
@@ -120,6 +148,47 @@ mod tests {
         let start = Instant::now();
         bucket.take().await;
         assert!(start.elapsed() <= Duration::from_secs(1), "{:?}", start.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rate_that_is_raised_holds_from_then_on() {
+        let bucket = TokenBucket::new(1.0, 1).unwrap();
+        bucket.take().await;
+        bucket.set_rate(100.0);
+        let start = Instant::now();
+        for _ in 0..100 {
+            bucket.take().await;
+        }
+        let elapsed = start.elapsed();
+        assert!(
+            elapsed > Duration::from_millis(990) && elapsed < Duration::from_millis(1_110),
+            "{elapsed:?}"
+        );
+        tokio::time::advance(Duration::from_secs(5)).await;
+        let start = Instant::now();
+        for _ in 0..100 {
+            bucket.take().await;
+        }
+        assert_eq!(start.elapsed(), Duration::ZERO, "what comes in a second may go at once");
+        bucket.set_rate(1.0);
+        bucket.take().await;
+        assert!(start.elapsed() >= Duration::from_millis(990), "{:?}", start.elapsed());
+    }
+
+    #[test]
+    fn statuses_go_as_fast_as_hpas_need_and_as_other_requests_may() {
+        let period = Duration::from_secs(15);
+        for (hpas, at_least, expected) in [
+            (0, 20.0, 20.0),
+            (100, 20.0, 20.0),
+            (1_500, 20.0, 200.0),
+            (9_000, 20.0, 500.0),
+            (9_000, 800.0, 800.0),
+        ] {
+            let rate = status_rate(hpas, period, at_least);
+            assert!((rate - expected).abs() < 1e-9, "{hpas}: {rate}");
+        }
+        assert!((status_rate(1, Duration::from_nanos(1), 5.0) - 500.0).abs() < 1e-9);
     }
 
     #[test]

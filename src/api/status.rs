@@ -14,6 +14,7 @@ use super::call::Call;
 use super::client::Client;
 use super::decode::{HpaObject, hpa, meta};
 use super::error::ApiError;
+use super::limit::status_rate;
 
 /// How long reading one HPA may take. Whoever waits for it has lost an answer already, or is to act soon.
 const READ: Duration = Duration::from_secs(5);
@@ -23,6 +24,16 @@ const READ: Duration = Duration::from_secs(5);
 pub struct Statuses {
     client: Client,
     field_manager: String,
+    following: Option<Following>,
+}
+
+/// How the limit follows the number of HPAs.
+#[derive(Debug, Clone, Copy)]
+pub struct Following {
+    /// How often each HPA is synced.
+    pub period: Duration,
+    /// Statuses per second that may be written at least.
+    pub at_least: f64,
 }
 
 /// The HPA whose status is written, as it was received.
@@ -60,7 +71,20 @@ impl StatusTarget<'_> {
 impl Statuses {
     /// `field_manager` is recorded by the server as the one who wrote the status.
     pub fn new(client: Client, field_manager: impl Into<String>) -> Self {
-        Self { client, field_manager: field_manager.into() }
+        Self { client, field_manager: field_manager.into(), following: None }
+    }
+
+    /// The same, of which more may go the more HPAs there are.
+    #[must_use]
+    pub fn following(self, following: Option<Following>) -> Self {
+        Self { following, ..self }
+    }
+
+    /// So many HPAs there are now.
+    pub fn expect(&self, hpas: usize) {
+        if let Some(Following { period, at_least }) = self.following {
+            self.client.set_rate(status_rate(hpas, period, at_least));
+        }
     }
 
     /// Writes a status and gives the new resourceVersion.

@@ -14,13 +14,13 @@ use crate::api::jitter::Jitter;
 use crate::api::mapper::Mapper;
 use crate::api::metrics::{ApiMetrics, MetricsOptions, NamespacePods, Sharing};
 use crate::api::scale::Scales;
-use crate::api::status::Statuses;
+use crate::api::status::{Following, Statuses};
 use crate::api::watch::{self, Handle, Informer, WatchOptions};
 use crate::cli::Config;
 use crate::cli::config::ScaleSource;
 use crate::clock::SharedClock;
 use crate::controller::queue::Queue;
-use crate::controller::{Beside, Controller, Histories, HpaIntake, Observer, Observers, PodIntake};
+use crate::controller::{Beside, Controller, Histories, HpaIntake, Observer, Observers, Phases, PodIntake};
 use crate::record::{Comparisons, Decisions, Record};
 use crate::shadow::{self, Parity, Shadow};
 use crate::store::{Hpas, Overlap, Pods};
@@ -47,6 +47,17 @@ pub struct Parts<'a> {
     pub observers: Observers,
     /// Spreads waits and watch lengths; equal seeds give equal runs.
     pub seed: u64,
+    /// When in each period HPAs are synced.
+    pub phase: Phase,
+}
+
+/// What makes the phase of an HPA: when in each period it is synced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Its namespace and name among those of the others: syncs are spread over the period.
+    Name,
+    /// Its first sync, as with the built-in controller: what is played then has times that can be told beforehand.
+    FirstSync,
 }
 
 /// A controller with its watches running.
@@ -74,7 +85,7 @@ impl Parts<'_> {
     /// The same, with a shadow if it is to compare itself with another controller. It watches targets until `stop`, if it
     /// is to watch at all.
     fn build(self, beside: bool, stop: Option<&CancellationToken>) -> (Arc<Controller>, Option<Arc<Shadow>>) {
-        let Self { clients, config, clock, telemetry, mut observers, seed } = self;
+        let Self { clients, config, clock, telemetry, mut observers, seed, phase } = self;
         let mapper = Arc::new(Mapper::new(clients.discovery.clone()));
         let pods = Arc::new(Pods::new());
         // Whoever is compared with another controller has to read what that one read when it acted.
@@ -83,6 +94,11 @@ impl Parts<'_> {
             age: age.min(config.sync_period / 2),
             period: config.sync_period,
             pods: Arc::new(KnownPods(Arc::clone(&pods))),
+        });
+        let shared = sharing.as_ref().map(|sharing| sharing.age);
+        let phases = Arc::new(match phase {
+            Phase::Name => Phases::spread(config.sync_period, shared, clock.now()),
+            Phase::FirstSync => Phases::of_first_syncs(config.sync_period),
         });
         let metrics_options = MetricsOptions {
             timeout: config.metrics_timeout,
@@ -117,6 +133,11 @@ impl Parts<'_> {
             };
             Arc::new(Targets::new(clients, options, stop))
         });
+        // A limit that was given stands.
+        let following = config
+            .qps
+            .filter(|_| config.status_qps.is_none())
+            .map(|at_least| Following { period: config.sync_period, at_least });
         observers.extend(shadow.clone().map(|shadow| shadow as Arc<dyn Observer>));
         let controller = Arc::new(Controller {
             hpas: Arc::new(Hpas::new()),
@@ -125,13 +146,14 @@ impl Parts<'_> {
             mapper: Arc::clone(&mapper),
             scales: Scales::new(clients.scale.clone(), config.field_manager.as_str()),
             targets,
-            statuses: Statuses::new(clients.core.clone(), STATUS_MANAGER),
+            statuses: Statuses::new(clients.status.clone(), STATUS_MANAGER).following(following),
             metrics: Arc::new(ApiMetrics::new(clients, mapper, metrics_options)),
             events,
             histories: Histories::of_epoch(seed),
             observers,
             beside: shadow.clone().map(|shadow| shadow as Arc<dyn Beside>),
             queue,
+            phases,
             telemetry,
             clock,
             settings: config.settings.clone(),

@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-pub use self::assembly::{Assembly, Parts};
+pub use self::assembly::{Assembly, Parts, Phase};
 use self::guard::Guard;
 use self::leading::Leading;
 use self::past::Past;
@@ -96,6 +96,8 @@ pub struct Surroundings {
     pub link: Option<Arc<dyn Link>>,
     /// Who else is told of concluded syncs.
     pub observers: Observers,
+    /// When in each period HPAs are synced.
+    pub phase: Phase,
 }
 
 /// Runs the controller until `stop`, then ends in order.
@@ -114,7 +116,8 @@ pub async fn run(config: &Config, clock: SharedClock, stop: CancellationToken) -
         elected.then(|| Peers::new(&clients, &cluster.cluster_url, config.serving.advertised)).flatten();
     let link = peers.map(|peers| Arc::new(peers) as Arc<dyn Link>);
     let identity = election::identity()?;
-    let surroundings = Surroundings { server, clock, identity, link, observers: Observers::new() };
+    let observers = Observers::new();
+    let surroundings = Surroundings { server, clock, identity, link, observers, phase: Phase::Name };
     run_with(config, &clients, surroundings, telemetry, stop).await
 }
 
@@ -132,7 +135,7 @@ pub async fn run_with(
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    let Surroundings { server, clock, identity, link, observers } = surroundings;
+    let Surroundings { server, clock, identity, link, observers, phase } = surroundings;
     let access = Access::new(config, clients, &client_options(config, &telemetry), Arc::clone(&clock))?;
     let listening = Server::bind(&config.serving)?;
     let health = Health::new();
@@ -148,6 +151,7 @@ pub async fn run_with(
         telemetry: telemetry.clone(),
         observers: Guard::observers(guard.as_ref()).into_iter().chain(observers).collect(),
         seed,
+        phase,
     };
     let assembly = Assembly::start(parts, &watches);
     let findings = permissions::check::Findings::default();
@@ -298,6 +302,7 @@ pub fn client_options(config: &Config, telemetry: &Telemetry) -> ClientOptions {
     ClientOptions {
         qps: config.qps.map_or(0.0, narrow),
         burst: config.burst,
+        status_qps: config.status_qps.map(narrow),
         gate: if config.dry_run { Gate::refusing(Refusal::DryRun) } else { Gate::open() },
         observer: Some(Arc::new(RequestMetrics::new(telemetry.clone()))),
         service_account: config.service_account_credentials.then(|| ServiceAccount {

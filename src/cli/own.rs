@@ -41,6 +41,13 @@ pub static FLAGS: &[Flag] = &[
         "Where replica counts of targets are read between changes: watch, get, or auto, which is watch as far as that is allowed.",
     ),
     own(
+        "status-qps",
+        Kind::Float32,
+        "0",
+        Group::Cluster,
+        "Statuses written per second; 0: two for each HPA and sync period, at most 500, but never less than --kube-api-qps.",
+    ),
+    own(
         "field-manager",
         Kind::String,
         "kube-controller-manager",

@@ -46,19 +46,31 @@ impl Controller {
             return;
         };
         match &update.change {
-            Change::New | Change::SpecChanged => self.queue.add(key),
+            Change::New => {
+                self.phases.add(key);
+                self.queue.add(key);
+            }
+            Change::SpecChanged => self.queue.add(key),
             Change::Recreated { old_uid } => {
                 self.forget(key, old_uid);
                 self.overlap.release(key, &self.pods);
                 self.queue.add(key);
             }
             Change::Deleted { uid } => {
+                self.phases.remove(key);
                 self.forget(key, uid);
                 self.forget_key(key);
             }
             Change::StatusOnly | Change::Unchanged => {}
         }
-        self.telemetry.hpas(self.hpas.len());
+        self.count();
+    }
+
+    /// How many HPAs there are, for who shows it and who writes as many statuses.
+    fn count(&self) {
+        let hpas = self.hpas.len();
+        self.telemetry.hpas(hpas);
+        self.statuses.expect(hpas);
     }
 
     /// An HPA that is seen for the first time when this process leads already, and yet was scaled before: a list may have
@@ -110,7 +122,7 @@ impl Sink<HpaObject> for HpaIntake {
         for update in self.controller.hpas.finish(self.namespace.as_deref()) {
             self.controller.changed(&update);
         }
-        self.controller.telemetry.hpas(self.controller.hpas.len());
+        self.controller.count();
     }
 }
 

@@ -1,4 +1,4 @@
-//! Drives the syncs: takes keys from the queue, runs one sync each, puts them back one period later.
+//! Drives the syncs: takes keys from the queue, runs one sync each, puts them back for the next period.
 //!
 //! Workers bound the syncs that decide or write. A sync that waits for metrics holds none, and a sync that panics
 //! takes nobody with it: its HPA comes back a period later like any other.
@@ -10,6 +10,7 @@ mod intake;
 mod levels;
 mod observe;
 mod permit;
+mod phase;
 pub mod queue;
 mod rescale;
 mod scale;
@@ -32,6 +33,7 @@ pub use self::histories::{Changed, Histories, Revision, RevisionError, SeenResca
 pub use self::intake::{HpaIntake, PodIntake};
 pub use self::observe::{Concluded, Observer, Observers};
 pub use self::permit::WorkerPermit;
+pub use self::phase::Phases;
 use self::queue::{Due, Queue};
 pub use self::sync::Next;
 use crate::api::events::{EventTarget, Recorder};
@@ -43,6 +45,9 @@ use crate::clock::SharedClock;
 use crate::store::{HpaRecord, Hpas, Key, Overlap, Pods};
 use crate::targets::Targets;
 use crate::telemetry::metrics::Metrics as Telemetry;
+
+/// Longer than any run.
+const FOREVER: Duration = Duration::from_hours(24 * 365);
 
 /// The controller: what it sees, how it touches the cluster, what it remembers.
 #[derive(Debug)]
@@ -73,6 +78,8 @@ pub struct Controller {
     pub beside: Option<Arc<dyn Beside>>,
     /// Which HPA is due.
     pub queue: Arc<Queue>,
+    /// When in each period an HPA is due.
+    pub phases: Arc<Phases>,
     /// What is counted.
     pub telemetry: Telemetry,
     /// The time of day.
@@ -122,7 +129,7 @@ impl Controller {
     /// One sync, with what follows for the queue.
     async fn work(self: Arc<Self>, due: Due, taken: Instant, mut permit: WorkerPermit) {
         let started = Instant::now();
-        let Due { key, lateness } = due;
+        let Due { key, lateness, at } = due;
         self.telemetry.sync_began(lateness + started.duration_since(taken));
         let sync = AssertUnwindSafe(self.sync(&key, &mut permit)).catch_unwind();
         let next = sync.await.unwrap_or_else(|_| {
@@ -131,16 +138,21 @@ impl Controller {
             self.telemetry.sync_failed("Panic");
             Next::Period
         });
-        if next == Next::Period {
-            self.queue.add_after(&key, self.next());
+        // A sync that was not due by its place leaves alone what is.
+        if next == Next::Period && !self.queue.has_time(&key) {
+            self.queue.add_at(&key, self.next(&key, at, started));
         }
         self.queue.done(&key);
     }
 
-    /// How long until the next sync. Beside another controller a little longer than its own period: its sync comes first,
-    /// and ours answers it.
-    fn next(&self) -> Duration {
-        if self.beside.is_some() { self.period + self.period / 10 } else { self.period }
+    /// When the next sync is due after one that began at `began`. Beside another controller a little later than its own
+    /// comes: ours answers it.
+    fn next(&self, key: &Key, at: Option<Instant>, began: Instant) -> Instant {
+        if self.beside.is_none() {
+            return self.phases.next(key, at, began);
+        }
+        let (now, period) = (Instant::now(), self.period + self.period / 10);
+        now.checked_add(period).unwrap_or(now + FOREVER)
     }
 
     /// Drops what is remembered of an HPA that is gone, or was replaced by another of its name.

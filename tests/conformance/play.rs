@@ -11,7 +11,7 @@ use autoscaling::selector::LabelSelector;
 use autoscaling::settings::{Settings, Version};
 use concertina::api::client::ClientOptions;
 use concertina::api::mapper::Mapping;
-use concertina::app::{Assembly, Parts};
+use concertina::app::{Assembly, Parts, Phase};
 use concertina::cli::Config;
 use concertina::cli::config::ScaleSource;
 use concertina::clock::{SharedClock, VirtualClock};
@@ -110,6 +110,7 @@ impl Stage {
             telemetry: Metrics::new(),
             observers: Vec::new(),
             seed: 0,
+            phase: Phase::FirstSync,
         };
         let assembly = Assembly::start(parts, &stop);
         let (targets, pods) = (BTreeSet::new(), BTreeSet::new());

@@ -40,6 +40,7 @@ fn with_bomb(controller: &Arc<Controller>) -> Arc<Controller> {
         observers: controller.observers.clone(),
         beside: controller.beside.clone(),
         queue: Arc::clone(&controller.queue),
+        phases: Arc::clone(&controller.phases),
         telemetry: controller.telemetry.clone(),
         clock: Arc::clone(&controller.clock),
         settings: controller.settings.clone(),

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use autoscaling::settings::Settings;
-use concertina::app::{Assembly, Parts, client_options};
+use concertina::app::{Assembly, Parts, Phase, client_options};
 use concertina::cli::Config;
 use concertina::shadow::wire::{Counts, Doubt, ShadowReport, Verdict};
 use concertina::telemetry::metrics::Metrics;
@@ -38,6 +38,7 @@ impl Shadow {
             telemetry: telemetry.clone(),
             observers: Vec::new(),
             seed: 7,
+            phase: Phase::FirstSync,
         };
         let assembly = Assembly::start(parts, &stop);
         let (hpas, pods) = (assembly.hpas.clone(), assembly.pods.clone());

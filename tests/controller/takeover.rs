@@ -6,7 +6,7 @@ use std::time::Duration;
 use concertina::api::client::ClientOptions;
 use concertina::api::gate::Gate;
 use concertina::api::status::Statuses;
-use concertina::app::{Assembly, Parts};
+use concertina::app::{Assembly, Parts, Phase};
 use concertina::cli::Config;
 use concertina::cli::config::TakeOver;
 use concertina::clock::ShiftedClock;
@@ -43,6 +43,7 @@ impl Loop {
             telemetry: Metrics::new(),
             observers: Vec::new(),
             seed: 1,
+            phase: Phase::FirstSync,
         };
         let assembly = Assembly::start(parts, &stop);
         let ours = &assembly.controller;
@@ -60,6 +61,7 @@ impl Loop {
             histories: Histories::new(),
             observers: Vec::new(),
             queue: Arc::clone(&ours.queue),
+            phases: Arc::clone(&ours.phases),
             telemetry: ours.telemetry.clone(),
             clock: Arc::clone(&ours.clock),
             settings: ours.settings.clone(),

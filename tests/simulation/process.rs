@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use concertina::api::client::{ClientOptions, Clients};
-use concertina::app::{AppError, Surroundings, client_options, run_with};
+use concertina::app::{AppError, Phase, Surroundings, client_options, run_with};
 use concertina::cli::Config;
 use concertina::cli::config::{Election, HistoryCheckpoint, ScaleSource, Serving, TakeOver};
 use concertina::clock::SharedClock;
@@ -77,6 +77,7 @@ impl Process {
             clock,
             identity: format!("p{}.{}", self.number, self.lives),
             observers: vec![witness],
+            phase: Phase::Name,
         };
         let running = async move { run_with(&config, &clients, surroundings, telemetry, life.stop).await };
         self.running = Some(tokio::spawn(running));

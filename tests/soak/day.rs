@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use concertina::app::{Assembly, Parts, Surroundings, client_options, run_with};
+use concertina::app::{Assembly, Parts, Phase, Surroundings, client_options, run_with};
 use concertina::cli::Config;
 use concertina::cli::config::{Election, Serving, TakeOver};
 use concertina::clock::{SharedClock, VirtualClock};
@@ -76,6 +76,7 @@ async fn a_day_of_comings_and_goings_leaves_nothing_behind() {
         telemetry: telemetry.clone(),
         observers: vec![Arc::clone(&record) as Arc<dyn Observer>],
         seed: 0,
+        phase: Phase::Name,
     };
     let assembly = Assembly::start(parts, &stop);
     assembly.synced().await;
@@ -155,6 +156,7 @@ async fn a_day_of_fail_overs_leaves_nothing_behind() {
             clock: Arc::clone(&clock),
             identity: format!("replica-{number:04}"),
             observers: Vec::new(),
+            phase: Phase::Name,
             link: Some(network.join(&cable)),
         };
         let stop = CancellationToken::new();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use concertina::api::client::Clients;
-use concertina::app::{Surroundings, client_options, run_with};
+use concertina::app::{Phase, Surroundings, client_options, run_with};
 use concertina::cli::Config;
 use concertina::cli::config::{Serving, TakeOver};
 use concertina::clock::SystemClock;
@@ -79,6 +79,7 @@ async fn ten_minutes_over_tcp_take_no_more_and_more_memory() {
         identity: "soak".to_owned(),
         link: None,
         observers: Vec::new(),
+        phase: Phase::Name,
     };
     let stop = CancellationToken::new();
     let (counted, stopped) = (telemetry.clone(), stop.clone());

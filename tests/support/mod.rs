@@ -12,7 +12,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use concertina::api::gate::Gate;
-use concertina::app::{Assembly, Parts, client_options};
+use concertina::app::{Assembly, Parts, Phase, client_options};
 use concertina::cli::Config;
 use concertina::controller::Controller;
 use concertina::telemetry::metrics::Metrics;
@@ -61,6 +61,7 @@ impl Rig {
             telemetry: telemetry.clone(),
             observers: Vec::new(),
             seed: 0,
+            phase: Phase::FirstSync,
         };
         let assembly = Assembly::start(parts, &stop);
         let synced = assembly.synced();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use concertina::api::client::{ClientOptions, Clients};
-use concertina::app::{AppError, Surroundings, client_options, run_with};
+use concertina::app::{AppError, Phase, Surroundings, client_options, run_with};
 use concertina::cli::Config;
 use concertina::cli::config::Serving;
 use concertina::embedded::{Cluster, Link};
@@ -53,6 +53,7 @@ impl Process {
             identity: identity.to_owned(),
             link: Some(link),
             observers: Vec::new(),
+            phase: Phase::FirstSync,
         };
         let (stopped, counted) = (stop.clone(), telemetry.clone());
         let running =

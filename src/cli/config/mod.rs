@@ -44,6 +44,8 @@ pub struct Config {
     pub qps: Option<f64>,
     /// `--kube-api-burst`, at least one.
     pub burst: u32,
+    /// `--status-qps`, above zero; none: as many as the HPAs need.
+    pub status_qps: Option<f64>,
     /// `--dry-run`: decide everything, write nothing.
     pub dry_run: bool,
     /// `--takeover`: what to do about another controller that acts on the same HPAs.
@@ -101,6 +103,7 @@ impl Default for Config {
             master: None,
             qps: Some(20.0),
             burst: 30,
+            status_qps: None,
             dry_run: false,
             takeover: TakeOver::Wait,
             election: Some(Election::default()),
@@ -186,6 +189,13 @@ impl Config {
                 Value::Int(0) => Ok(CLIENT_GO_BURST),
                 Value::Int(burst) => u32::try_from(*burst).map_err(|_| "must be at least 0".to_owned()),
                 _ => Err(WRONG_TYPE.to_owned()),
+            })?,
+            status_qps: read.float("status-qps", |qps| {
+                if qps >= 0.0 && qps.is_finite() {
+                    Ok((qps > 0.0).then_some(qps))
+                } else {
+                    Err("must be a number of at least 0; 0 is as many as the HPAs need")
+                }
             })?,
             dry_run: read.checked("dry-run", |value| Ok(*value == Value::Bool(true)))?,
             takeover: read.checked("takeover", |value| match value {

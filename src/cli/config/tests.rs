@@ -65,6 +65,14 @@ fn client_limits_mean_what_they_mean_to_client_go() {
     assert_eq!(config("--kube-api-burst=0").burst, 10);
     assert_eq!(reason("--kube-api-burst", "-1"), "must be at least 0");
     assert_eq!(reason("--kube-api-qps", "NaN"), "must be a number");
+    assert_eq!((config("").status_qps, config("--status-qps=0").status_qps), (None, None));
+    assert_eq!(config("--status-qps=2.5").status_qps, Some(2.5));
+    for wrong in ["-1", "NaN", "Inf"] {
+        assert_eq!(
+            reason("--status-qps", wrong),
+            "must be a number of at least 0; 0 is as many as the HPAs need"
+        );
+    }
 }
 
 #[test]

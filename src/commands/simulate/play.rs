@@ -16,7 +16,7 @@ use super::run::{HpaRun, Run, Sample};
 use super::scenario::{HpaPlan, LoadPlan, Problem, Scenario};
 use super::scores::{Unserved, scores};
 use crate::api::client::{ClientError, ClientOptions, Clients};
-use crate::app::{Assembly, Parts, client_options};
+use crate::app::{Assembly, Parts, Phase, client_options};
 use crate::cli::Config;
 use crate::clock::{SharedClock, VirtualClock};
 use crate::embedded::load::{Excess, Load, LoadId, LoadMetrics, Outage, Pipeline, Scraping, WorkState};
@@ -152,6 +152,7 @@ impl Stage {
             telemetry,
             observers: vec![Arc::clone(observer) as _],
             seed: scenario.seed,
+            phase: Phase::FirstSync,
         };
         let assembly = Assembly::start(parts, stop);
         assembly.synced().await;

@@ -27,7 +27,7 @@ use crate::api::call::Call;
 use crate::api::client::{ClientOptions, Clients};
 use crate::api::gate::{Gate, Refusal};
 use crate::api::server::{self, Server};
-use crate::app::Parts;
+use crate::app::{Parts, Phase};
 use crate::cli::Config;
 use crate::cli::decision::DecisionFlags;
 use crate::cli::why::Leader as Lease;
@@ -363,6 +363,7 @@ fn controller(
         telemetry: Telemetry::new(),
         observers: vec![Arc::clone(captured) as _],
         seed: 0,
+        phase: Phase::FirstSync,
     };
     parts.controller()
 }

@@ -1,14 +1,17 @@
 //! The work queue: which HPA is due, in which order, and which is being worked on.
 //!
-//! The semantics are those of client-go's delaying queue with a fixed interval:
+//! The semantics are those of client-go's delaying queue:
 //! - a key waits at most once; of two times the earlier wins;
 //! - an immediate add leaves the waiting time alone, so the periodic sync that was due stays due;
 //! - a key is never handed out twice at once: added while it is worked on, it comes again after [`Queue::done`];
-//! - among the due ones, first come, first served.
+//! - among the due ones, who is due longest comes first.
+//!
+//! One thing is added: what is added at once, because it is new or was changed, goes before what is due because its time
+//! has come, however much of that there is.
 //!
 //! Nothing runs in the background: whoever calls moves what has come due, in the order of the due times.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +20,9 @@ use tokio::time::Instant;
 
 use crate::store::Key;
 use crate::telemetry::metrics::Workqueue;
+
+/// While both lanes have keys, every so manieth is one whose time has come: not even a flood of changes stops those.
+const TURN: u32 = 8;
 
 /// A work queue of HPAs. All methods take `&self`; any number of workers may wait in [`Self::get`].
 #[derive(Debug)]
@@ -29,16 +35,40 @@ pub struct Queue {
 #[derive(Debug, Default)]
 struct State {
     /// Due later, by due time, then by order of adding.
-    waiting: BTreeMap<(Instant, u64), Key>,
-    waiting_at: BTreeMap<Key, (Instant, u64)>,
+    waiting: BTreeMap<Place, Key>,
+    waiting_at: BTreeMap<Key, Place>,
     added: u64,
-    /// Due now and free to be handed out, in order.
-    ready: VecDeque<Key>,
-    /// Due since when: all that is ready, and what came due while it was being worked on.
-    dirty: BTreeMap<Key, Instant>,
+    /// Due now and free to be handed out, by lane.
+    fresh: BTreeMap<Place, Key>,
+    periodic: BTreeMap<Place, Key>,
+    /// All that is due: what is ready, and what came due while it was being worked on.
+    dirty: BTreeMap<Key, Waiting>,
     /// Being worked on since when.
     processing: BTreeMap<Key, Instant>,
+    /// How many fresh ones were handed out in a row while others were due.
+    passed: u32,
     shut_down: bool,
+}
+
+/// Why a key is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lane {
+    /// It is new or was changed.
+    Fresh,
+    /// Its time has come.
+    Periodic,
+}
+
+/// A place in a lane: since when a key is due, and the order of adding.
+type Place = (Instant, u64);
+
+/// A key that is due.
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    lane: Lane,
+    place: Place,
+    /// The time that it waited for, if that has come.
+    at: Option<Instant>,
 }
 
 /// A key that was handed out. [`Queue::done`] must follow.
@@ -48,6 +78,8 @@ pub struct Due {
     pub key: Key,
     /// From when it was due until now.
     pub lateness: Duration,
+    /// The time that it waited for, if that has come.
+    pub at: Option<Instant>,
 }
 
 impl Queue {
@@ -63,23 +95,28 @@ impl Queue {
         if state.shut_down {
             return;
         }
-        self.make_due(&mut state, key.clone(), now);
+        self.make_due(&mut state, key.clone(), Lane::Fresh, now);
     }
 
     /// Makes a key due after some time; no effect if it waits for an earlier time already.
     pub fn add_after(&self, key: &Key, delay: Duration) {
+        let now = Instant::now();
+        // A delay that no clock can hold is as good as a year.
+        self.add_at(key, now.checked_add(delay).unwrap_or(now + Duration::from_hours(365 * 24)));
+    }
+
+    /// Makes a key due at some time; no effect if it waits for an earlier one already.
+    pub fn add_at(&self, key: &Key, at: Instant) {
         let now = Instant::now();
         let mut state = self.up_to(now);
         if state.shut_down {
             return;
         }
         self.metrics.retried();
-        if delay.is_zero() {
-            self.make_due(&mut state, key.clone(), now);
+        if at <= now {
+            self.make_due(&mut state, key.clone(), Lane::Periodic, at);
             return;
         }
-        // A delay that no clock can hold is as good as a year.
-        let at = now.checked_add(delay).unwrap_or(now + Duration::from_hours(365 * 24));
         if let Some(place) = state.waiting_at.get(key).copied() {
             if place.0 <= at {
                 return;
@@ -115,7 +152,7 @@ impl Queue {
                 if state.shut_down {
                     return false;
                 }
-                if !state.ready.is_empty() {
+                if state.ready() > 0 {
                     return true;
                 }
                 state.waiting.first_key_value().map(|((at, _), _)| *at)
@@ -131,6 +168,12 @@ impl Queue {
         }
     }
 
+    /// Whether a time is set for a key: it waits for one, or one has come that it was not handed out for yet.
+    pub fn has_time(&self, key: &Key) -> bool {
+        let state = self.up_to(Instant::now());
+        state.waiting_at.contains_key(key) || state.dirty.get(key).is_some_and(|waiting| waiting.at.is_some())
+    }
+
     /// Hands out a key if one is due.
     pub fn take(&self) -> Option<Due> {
         let now = Instant::now();
@@ -138,26 +181,31 @@ impl Queue {
         if state.shut_down {
             return None;
         }
-        let key = state.ready.pop_front()?;
-        let since = state.dirty.remove(&key).unwrap_or(now);
+        let key = state.pop()?;
+        let waited = state.dirty.remove(&key);
         state.processing.insert(key.clone(), now);
-        let lateness = now.duration_since(since);
+        let lateness = waited.map_or(Duration::ZERO, |waited| now.duration_since(waited.place.0));
         self.metrics.depth(state.dirty.len());
         self.metrics.handed_out(lateness);
         // This worker looks after the queue no more, so another one must.
-        if !state.ready.is_empty() || !state.waiting.is_empty() {
+        if state.ready() > 0 || !state.waiting.is_empty() {
             self.changed.notify_one();
         }
-        Some(Due { key, lateness })
+        Some(Due { key, lateness, at: waited.and_then(|waited| waited.at) })
     }
 
-    /// Takes all that is due as due from now on: the work begins, after a time in which somebody else did it.
+    /// Takes all that is due as due from now on: the work begins, after a time in which somebody else did it. Nothing of
+    /// it is fresh: what comes from now on goes first.
     pub fn begin(&self) {
         let now = Instant::now();
         let mut state = self.up_to(now);
-        for since in state.dirty.values_mut() {
-            *since = now;
+        let state = &mut *state;
+        for waiting in state.dirty.values_mut() {
+            (waiting.lane, waiting.place.0) = (Lane::Periodic, now);
         }
+        let ready = [std::mem::take(&mut state.periodic), std::mem::take(&mut state.fresh)];
+        let ready = ready.into_iter().flatten();
+        state.periodic = ready.map(|((_, added), key)| ((now, added), key)).collect();
     }
 
     /// Ends the work on a key. If it was added in the meantime it is handed out again.
@@ -168,8 +216,8 @@ impl Queue {
             return;
         };
         self.metrics.finished(now.duration_since(since));
-        if state.dirty.contains_key(key) {
-            state.ready.push_back(key.clone());
+        if let Some(Waiting { lane, place, .. }) = state.dirty.get(key).copied() {
+            state.lane(lane).insert(place, key.clone());
             self.changed.notify_one();
         }
     }
@@ -180,8 +228,8 @@ impl Queue {
         if let Some(place) = state.waiting_at.remove(key) {
             state.waiting.remove(&place);
         }
-        if state.dirty.remove(key).is_some() {
-            state.ready.retain(|other| other != key);
+        if let Some(Waiting { lane, place, .. }) = state.dirty.remove(key) {
+            state.lane(lane).remove(&place);
             self.metrics.depth(state.dirty.len());
         }
     }
@@ -194,7 +242,7 @@ impl Queue {
 
     /// How many keys are due and not handed out.
     pub fn len(&self) -> usize {
-        self.up_to(Instant::now()).ready.len()
+        self.up_to(Instant::now()).ready()
     }
 
     /// Whether no key is due.
@@ -230,22 +278,60 @@ impl Queue {
             }
             let key = entry.remove();
             state.waiting_at.remove(&key);
-            self.make_due(&mut state, key, at);
+            self.make_due(&mut state, key, Lane::Periodic, at);
         }
         state
     }
 
-    fn make_due(&self, state: &mut State, key: Key, since: Instant) {
-        if state.dirty.contains_key(&key) {
+    fn make_due(&self, state: &mut State, key: Key, lane: Lane, since: Instant) {
+        let at = (lane == Lane::Periodic).then_some(since);
+        if let Some(known) = state.dirty.get_mut(&key) {
+            known.at = known.at.or(at);
+            if (lane, known.lane) == (Lane::Fresh, Lane::Periodic) {
+                // It goes first from now on, and is due for as long as it was.
+                known.lane = lane;
+                let place = known.place;
+                if let Some(key) = state.periodic.remove(&place) {
+                    state.fresh.insert(place, key);
+                }
+            }
             return;
         }
-        state.dirty.insert(key.clone(), since);
+        state.added += 1;
+        let place = (since, state.added);
+        state.dirty.insert(key.clone(), Waiting { lane, place, at });
         self.metrics.added();
         self.metrics.depth(state.dirty.len());
         if !state.processing.contains_key(&key) {
-            state.ready.push_back(key);
+            state.lane(lane).insert(place, key);
             self.changed.notify_one();
         }
+    }
+}
+
+impl State {
+    fn lane(&mut self, lane: Lane) -> &mut BTreeMap<Place, Key> {
+        match lane {
+            Lane::Fresh => &mut self.fresh,
+            Lane::Periodic => &mut self.periodic,
+        }
+    }
+
+    /// How many keys may be handed out.
+    fn ready(&self) -> usize {
+        self.fresh.len() + self.periodic.len()
+    }
+
+    /// Takes the key whose turn it is.
+    fn pop(&mut self) -> Option<Key> {
+        let both = !self.fresh.is_empty() && !self.periodic.is_empty();
+        let (lane, passed) = match self.passed {
+            passed if both && passed + 1 < TURN => (Lane::Fresh, passed + 1),
+            _ if both || self.fresh.is_empty() => (Lane::Periodic, 0),
+            _ => (Lane::Fresh, 0),
+        };
+        self.passed = passed;
+        self.lane(lane).pop_first().map(|(_, key)| key)
     }
 }
 

@@ -33,8 +33,7 @@ async fn keys_come_in_the_order_in_which_they_fell_due() {
     queue.add_after(&key("a"), secs(1));
     queue.add_after(&key("b"), secs(1));
     advance(secs(3)).await;
-    queue.add(&key("d"));
-    for name in ["a", "b", "c", "d"] {
+    for name in ["a", "b", "c"] {
         assert_eq!(next(&queue).await.as_deref(), Some(name));
     }
     assert_eq!(next(&queue).await, None);
@@ -84,7 +83,7 @@ async fn a_key_is_never_worked_on_twice_at_once() {
     assert_eq!((next(&queue).await, queue.len()), (None, 0));
     queue.done(&due.key);
     let again = queue.get().await.unwrap();
-    assert_eq!(again, Due { key: key("a"), lateness: secs(2) });
+    assert_eq!(again, Due { key: key("a"), lateness: secs(2), at: None });
     queue.done(&again.key);
     assert_eq!(next(&queue).await, None);
 }
@@ -94,12 +93,15 @@ async fn a_key_that_falls_due_while_it_is_worked_on_comes_after_that() {
     let queue = queue();
     queue.add(&key("slow"));
     let due = queue.get().await.unwrap();
-    queue.add_after(&due.key, secs(1));
-    queue.add_after(&key("other"), secs(2));
+    let at = Instant::now() + secs(2);
+    queue.add_at(&due.key, at);
+    queue.add_after(&key("earlier"), secs(1));
+    queue.add_after(&key("later"), secs(3));
     advance(secs(5)).await;
+    assert_eq!(next(&queue).await.as_deref(), Some("earlier"));
     queue.done(&due.key);
-    assert_eq!(next(&queue).await.as_deref(), Some("other"));
-    assert_eq!(queue.get().await.unwrap(), Due { key: key("slow"), lateness: secs(4) });
+    assert_eq!(queue.get().await.unwrap(), Due { key: key("slow"), lateness: secs(3), at: Some(at) });
+    assert_eq!(next(&queue).await.as_deref(), Some("later"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -330,5 +332,67 @@ async fn what_waited_while_another_worked_is_not_late() {
     tokio::time::sleep(secs(600)).await;
     queue.begin();
     tokio::time::sleep(secs(1)).await;
-    assert_eq!(queue.get().await.unwrap(), Due { key: key("a"), lateness: secs(1) });
+    assert_eq!(queue.get().await.unwrap(), Due { key: key("a"), lateness: secs(1), at: None });
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_new_goes_before_what_was_due_when_the_work_began() {
+    let queue = queue();
+    for name in ["a", "b", "c"] {
+        queue.add(&key(name));
+    }
+    queue.begin();
+    assert_eq!(next(&queue).await.as_deref(), Some("a"));
+    queue.add(&key("new"));
+    for name in ["new", "b", "c"] {
+        assert_eq!(next(&queue).await.as_deref(), Some(name));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_changed_while_it_waits_its_turn_goes_first_and_keeps_its_time() {
+    let queue = queue();
+    for (name, after) in [("a", 1), ("b", 2), ("c", 3)] {
+        queue.add_after(&key(name), secs(after));
+    }
+    let due = Instant::now() + secs(3);
+    advance(secs(5)).await;
+    queue.add(&key("c"));
+    let first = queue.get().await.unwrap();
+    assert_eq!(first, Due { key: key("c"), lateness: secs(2), at: Some(due) });
+    queue.done(&first.key);
+    for name in ["a", "b"] {
+        assert_eq!(next(&queue).await.as_deref(), Some(name));
+    }
+    assert_eq!(next(&queue).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_changes_does_not_stop_those_whose_time_has_come() {
+    let queue = queue();
+    queue.add_after(&key("periodic"), secs(1));
+    advance(secs(2)).await;
+    for round in 1..=TURN {
+        queue.add(&key("changed"));
+        let due = queue.get().await.unwrap();
+        assert_eq!(&*due.key.name, if round < TURN { "changed" } else { "periodic" }, "{round}");
+        queue.done(&due.key);
+    }
+    assert_eq!(next(&queue).await.as_deref(), Some("changed"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_time_is_known_until_the_key_is_handed_out_for_it() {
+    let queue = queue();
+    let at = Instant::now() + secs(3);
+    assert!(!queue.has_time(&key("a")));
+    queue.add_at(&key("a"), at);
+    queue.add(&key("a"));
+    let changed = queue.get().await.unwrap();
+    assert!(queue.has_time(&key("a")) && changed.at.is_none());
+    advance(secs(4)).await;
+    assert!(queue.has_time(&key("a")), "it came while the key was worked on");
+    queue.done(&changed.key);
+    assert_eq!(queue.get().await.unwrap(), Due { key: key("a"), lateness: secs(1), at: Some(at) });
+    assert!(!queue.has_time(&key("a")));
 }

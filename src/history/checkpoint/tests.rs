@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::client::ClientOptions;
-use crate::app::Parts;
+use crate::app::{Parts, Phase};
 use crate::cli::Config;
 use crate::clock::VirtualClock;
 use crate::embedded::Cluster;
@@ -40,6 +40,7 @@ impl World {
             telemetry: Telemetry::new(),
             observers: Vec::new(),
             seed: 0,
+            phase: Phase::FirstSync,
         };
         let controller = parts.controller();
         controller.hpas.begin(None);

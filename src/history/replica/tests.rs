@@ -124,6 +124,7 @@ fn rig(does: impl IntoIterator<Item = Does>) -> Rig {
         telemetry: telemetry.clone(),
         observers: Vec::new(),
         seed: 1,
+        phase: crate::app::Phase::FirstSync,
     };
     let controller = parts.controller();
     controller.hpas.begin(None);

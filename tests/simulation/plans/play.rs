@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use concertina::api::client::{ClientOptions, Clients};
-use concertina::app::{Surroundings, client_options, run_with};
+use concertina::app::{Phase, Surroundings, client_options, run_with};
 use concertina::cli::Config;
 use concertina::cli::config::{Election, HistoryCheckpoint, Serving, TakeOver};
 use concertina::clock::{SharedClock, VirtualClock};
@@ -206,6 +206,7 @@ async fn live(way: Arc<Way>, clock: &SharedClock, config: Config, stop: Cancella
         clock: Arc::clone(clock),
         identity: way.process.clone(),
         observers: Vec::new(),
+        phase: Phase::FirstSync,
         link: Some(way.ground.network.join(&way.dead)),
     };
     let stopped = stop.clone();
