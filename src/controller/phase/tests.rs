@@ -9,7 +9,9 @@ const AGE: Duration = Duration::from_secs(5);
 
 fn of(period: Duration, shared: Option<Duration>, keys: &[Key]) -> Phases {
     let phases = Phases::spread(period, shared, "2030-01-01T00:00:07Z".parse().unwrap());
-    keys.iter().for_each(|key| phases.add(key));
+    for key in keys {
+        phases.add(key);
+    }
     phases
 }
 
@@ -108,7 +110,9 @@ async fn the_place_is_the_same_after_a_restart_and_in_every_replica() {
     advance(Duration::from_secs(20)).await;
     keys.reverse();
     let after = Phases::spread(PERIOD, Some(AGE), "2030-01-01T00:00:27Z".parse().unwrap());
-    keys.iter().for_each(|key| after.add(key));
+    for key in &keys {
+        after.add(key);
+    }
     let again = after.next(&keys[keys.len() - 5], None, at);
     assert_eq!(again, at + PERIOD);
 }
