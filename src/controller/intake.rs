@@ -112,7 +112,7 @@ impl Sink<HpaObject> for HpaIntake {
 
     fn delete(&mut self, object: Deleted) {
         let key = Key::new(object.namespace, object.name);
-        if let Some(record) = self.controller.hpas.delete(&key) {
+        if let Some(record) = self.controller.hpas.delete(&key, &object.uid) {
             let change = Change::Deleted { uid: Arc::clone(&record.uid) };
             self.controller.changed(&Update { change, old: Some(record), new: None });
         }

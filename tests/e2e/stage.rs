@@ -54,7 +54,7 @@ pub(crate) struct Stage {
 impl Stage {
     pub(crate) async fn set() -> Outcome<Self> {
         let mut plane = ControlPlane::start().await?;
-        let controllers = "deployment-controller,replicaset-controller,statefulset-controller";
+        let controllers = "deployment-controller,replicaset-controller,replicationcontroller-controller,statefulset-controller";
         plane.start_controllers("workload-controllers", controllers, &[])?;
         let kubelet = Kubelet::start(plane.admin.clone());
         let metrics = Metrics::new(kubelet.pods.clone());

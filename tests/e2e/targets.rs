@@ -13,7 +13,6 @@ use crate::identity::{BUILT_IN, RBAC, Requests, end, grant, revoke, start};
 use crate::metric_specs::external;
 use crate::outcome::{Context as _, Outcome, ensure, eventually};
 use crate::stage::{Autoscaler, Stage};
-use crate::widgets::define_widgets;
 use crate::world::{APP, SOON, World};
 
 /// Group and version, kind, resource.
@@ -27,7 +26,6 @@ const KINDS: [(&str, &str, &str); 5] = [
 
 pub(crate) async fn tell_their_scales(stage: &Stage) -> Outcome {
     let admin = &stage.plane.admin;
-    define_widgets(admin).await?;
     let world = World::make(stage, "targets", Autoscaler::Concertina).await?;
     for kind in KINDS {
         for (name, object) in objects(kind.1) {
@@ -77,7 +75,11 @@ async fn steady(stage: &Stage, world: &World) -> Outcome {
     let process = start(stage, "targets", &kubeconfig, &flags)?;
     for (_, kind, _) in KINDS {
         let valid = "ScalingActive=True ValidMetricFound";
-        world.condition(&kind.to_lowercase(), valid).await.context(process.tail(30))?;
+        let name = kind.to_lowercase();
+        world
+            .any_condition(&name, valid, |condition| condition.starts_with(valid))
+            .await
+            .context(process.tail(30))?;
     }
     for (_, _, resource) in KINDS {
         eventually(SOON, &format!("{resource} are watched"), async || {

@@ -32,7 +32,8 @@ pub(crate) fn generate(seed: u64, plant: Option<Plant>) -> Plan {
     let faults = faults(&scene, seed, quiet, favoured, pair);
     let closing = closing(&scene, seed, quiet);
     let longest = scene.hpas.iter().map(HpaPlan::longest).max().unwrap_or_default().max(scene.downscale);
-    let end = quiet + SETTLED + longest + PERIOD * 4;
+    // A count that goes down and up again needs three syncs, with pods that start in between.
+    let end = quiet + SETTLED + longest + PERIOD * 6;
     Plan { seed, scene, actions, faults, closing, quiet, end }
 }
 
@@ -49,6 +50,7 @@ fn scene(seed: u64) -> Scene {
         tolerance: dice.pick(&[0.1, 0.1, 0.0]),
         downscale: SECOND * dice.pick(&[0, 15, 30, 60]),
         latency: dice.pick(&[0, 5, 20, 200]),
+        shares: dice.percent(70),
     }
 }
 

@@ -36,6 +36,8 @@ pub(crate) struct Scene {
     pub(crate) downscale: Duration,
     /// The longest that a request, an answer or a piece of a watch takes on its way, in milliseconds.
     pub(crate) latency: u64,
+    /// Whether HPAs share metrics and targets are watched, or each sync asks for all that it needs.
+    pub(crate) shares: bool,
 }
 
 /// An HPA with its target.

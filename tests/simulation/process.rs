@@ -6,7 +6,7 @@ use std::time::Duration;
 use concertina::api::client::{ClientOptions, Clients};
 use concertina::app::{AppError, Phase, Surroundings, client_options, run_with};
 use concertina::cli::Config;
-use concertina::cli::config::{Election, HistoryCheckpoint, Serving, TakeOver};
+use concertina::cli::config::{Election, HistoryCheckpoint, ScaleSource, Serving, TakeOver};
 use concertina::clock::SharedClock;
 use concertina::telemetry::metrics::Metrics;
 use hyper_util::rt::TokioIo;
@@ -111,8 +111,12 @@ fn config(run: &Run) -> Config {
         election: scene.election.then(Election::default),
         decisions_per_hpa: 1,
         history_checkpoint: scene.checkpoint.then(HistoryCheckpoint::default),
+        scale_source: if scene.shares { ScaleSource::Auto } else { ScaleSource::Get },
         ..Config::default()
     };
+    if !scene.shares {
+        config.metric_sharing = None;
+    }
     config.settings.tolerance = if run.plant == Some(Plant::ToleranceOff) { 0.25 } else { scene.tolerance };
     config.settings.downscale_stabilization = scene.downscale;
     config

@@ -9,8 +9,10 @@ use serde_json::{Value, json};
 use crate::plan::Scene;
 
 /// Loads by HPA and metric.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Readings {
+    /// How many HPAs there are.
+    hpas: usize,
     state: Mutex<State>,
 }
 
@@ -37,6 +39,10 @@ enum Load {
 }
 
 impl Readings {
+    pub(crate) fn new(hpas: usize) -> Self {
+        Self { hpas, state: Mutex::default() }
+    }
+
     pub(crate) fn want(&self, hpa: usize, metric: usize, tenths: u64) {
         self.state.lock().unwrap().loads.insert((hpa, metric), Load::Wanted(tenths));
     }
@@ -80,6 +86,20 @@ impl State {
             *known = version;
         }
         names.clone()
+    }
+
+    /// What the pods of an HPA use.
+    fn usage(&mut self, cluster: &Cluster, hpa: usize, now: &str) -> Vec<Value> {
+        let pods = self.pods(cluster, hpa);
+        let ready = pods.iter().filter(|pod| pod.is_ready).count();
+        let busy = self.value(hpa, 0, 50, ready).unwrap_or_else(|| "0".to_owned());
+        let item = |Pod { name, is_ready }: &Pod| {
+            let cpu = if *is_ready { busy.as_str() } else { "1m" };
+            let labels = json!({"app": Scene::name(hpa)});
+            json!({"metadata": {"namespace": "shop", "name": name, "labels": labels}, "timestamp": now, "window": "15s",
+                "containers": [{"name": "app", "usage": {"cpu": cpu, "memory": "1Mi"}}]})
+        };
+        pods.iter().map(item).collect()
     }
 }
 
@@ -129,16 +149,13 @@ impl MetricsBackend for Readings {
                 ("MetricValueList", items.collect())
             }
             (MetricsApi::Resource, [_]) => {
-                let Some(hpa) = of_selector(request.label_selector) else { return MetricsReply::Absent };
-                let pods = state.pods(request.cluster, hpa);
-                let ready = pods.iter().filter(|pod| pod.is_ready).count();
-                let busy = state.value(hpa, 0, 50, ready).unwrap_or_else(|| "0".to_owned());
-                let item = |Pod { name, is_ready }: &Pod| {
-                    let cpu = if *is_ready { busy.as_str() } else { "1m" };
-                    json!({"metadata": {"namespace": "shop", "name": name}, "timestamp": now, "window": "15s",
-                        "containers": [{"name": "app", "usage": {"cpu": cpu, "memory": "1Mi"}}]})
+                let hpas = match of_selector(request.label_selector) {
+                    Some(hpa) => vec![hpa],
+                    None if request.label_selector.is_empty() => (0..self.hpas).collect(),
+                    None => return MetricsReply::Absent,
                 };
-                ("PodMetricsList", pods.iter().map(item).collect())
+                let items = hpas.into_iter().flat_map(|hpa| state.usage(request.cluster, hpa, &now));
+                ("PodMetricsList", items.collect())
             }
             _ => return MetricsReply::Absent,
         };

@@ -90,7 +90,7 @@ impl Run {
         let cluster = Cluster::new(Arc::clone(&clock));
         cluster.requests().keep(0);
         let workloads = Workloads::new(cluster.clone(), Arc::clone(&clock)).with_seed(plan.seed);
-        let readings = Arc::new(Readings::default());
+        let readings = Arc::new(Readings::new(plan.scene.hpas.len()));
         cluster.set_metrics(Arc::clone(&readings) as _);
         let processes = plan.scene.processes;
         Arc::new(Self {

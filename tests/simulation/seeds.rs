@@ -174,8 +174,8 @@ fn told(plan: &Plan, kept: &Kept, trial: &Trial, plant: Option<Plant>) -> String
     let scene = &plan.scene;
     let _ = writeln!(
         text,
-        "{} processes, election {}, tolerance {}",
-        scene.processes, scene.election, scene.tolerance
+        "{} processes, election {}, tolerance {}, shares {}",
+        scene.processes, scene.election, scene.tolerance, scene.shares
     );
     for (number, hpa) in scene.hpas.iter().enumerate() {
         let _ = writeln!(text, "h{number}: {hpa:?}");

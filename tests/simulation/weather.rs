@@ -66,7 +66,10 @@ impl Weather {
 impl Fault {
     fn concerns(&self, process: usize, subject: Subject) -> bool {
         self.process.is_none_or(|other| other == process)
-            && (self.hpa.is_none() || subject.hpa.is_none() || self.hpa == subject.hpa)
+            // What several HPAs share is not the metric of one.
+            && (self.hpa.is_none()
+                || self.hpa == subject.hpa
+                || (subject.hpa.is_none() && subject.class != Class::Metrics))
             && match self.kind {
                 FaultKind::CrashBefore
                 | FaultKind::CrashAfter

@@ -181,7 +181,7 @@ impl Judge {
         self.hpas[hpa].synced = now;
         let standing = &mut self.processes[process];
         if standing.life == life {
-            standing.scales[hpa].synced();
+            standing.scales[hpa].synced(now);
         }
     }
 

@@ -6,6 +6,9 @@ use std::time::Duration;
 use crate::ledger::Entry;
 use crate::plan::Class;
 
+/// `--metric-snapshot-age`: how long an answer may serve other syncs.
+const SHARED: Duration = Duration::from_secs(5);
+
 /// A process in its present life.
 #[derive(Debug)]
 pub(super) struct Standing {
@@ -30,19 +33,19 @@ pub(super) struct Read {
     conflicted: bool,
     /// Whether it was read again because a write was refused.
     pub(super) again: bool,
-    /// By question since the last sync: whether it was answered.
-    metrics: BTreeMap<String, bool>,
+    /// By question since the last sync: when it was asked last, and whether it was answered.
+    metrics: BTreeMap<String, (Duration, bool)>,
 }
 
 impl Read {
-    /// What was asked for the sync that has ended does not count for the next.
-    pub(super) fn synced(&mut self) {
-        self.metrics.clear();
+    /// What was asked for the sync that has ended does not count for the next, but an answer that may be shared still.
+    pub(super) fn synced(&mut self, now: Duration) {
+        self.metrics.retain(|_, (asked, answered)| *answered && *asked + SHARED > now);
     }
 
     /// How many questions were answered, and how many were not.
     pub(super) fn metrics(&self) -> (usize, usize) {
-        let answered = self.metrics.values().filter(|answered| **answered).count();
+        let answered = self.metrics.values().filter(|(_, answered)| *answered).count();
         (answered, self.metrics.len() - answered)
     }
 }
@@ -68,7 +71,7 @@ impl Standing {
 
     pub(super) fn sent(&mut self, entry: &Entry) {
         if let (Class::Metrics, Some(hpa)) = (entry.class, entry.hpa) {
-            self.scales[hpa].metrics.insert(entry.path.clone(), false);
+            self.scales[hpa].metrics.insert(entry.path.clone(), (entry.sent, false));
         }
     }
 
@@ -87,7 +90,13 @@ impl Standing {
             }
             (Class::ScalePut, Some(hpa)) => self.scales[hpa].conflicted = entry.code == Some(409),
             (Class::Metrics, Some(hpa)) => {
-                self.scales[hpa].metrics.insert(entry.path.clone(), is_whole);
+                self.scales[hpa].metrics.insert(entry.path.clone(), (entry.sent, is_whole));
+            }
+            // For all HPAs that ask for pods, and no harm to any other. Without it each may still ask for itself.
+            (Class::Metrics, None) if is_whole => {
+                for read in &mut self.scales {
+                    read.metrics.insert(entry.path.clone(), (entry.sent, true));
+                }
             }
             (Class::StatusPut | Class::HpaGet, _) if is_whole => {
                 self.versions.insert(entry.shown.clone());
