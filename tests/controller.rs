@@ -34,6 +34,8 @@ mod metrics;
 mod namespaces;
 #[path = "controller/overlap.rs"]
 mod overlap;
+#[path = "controller/pace.rs"]
+mod pace;
 #[path = "controller/panics.rs"]
 mod panics;
 #[path = "controller/permissions.rs"]

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -20,7 +19,9 @@ use crate::cli::Config;
 use crate::cli::config::ScaleSource;
 use crate::clock::SharedClock;
 use crate::controller::queue::Queue;
-use crate::controller::{Beside, Controller, Histories, HpaIntake, Observer, Observers, Phases, PodIntake};
+use crate::controller::{
+    Beside, Controller, Histories, HpaIntake, Observer, Observers, Phases, PodIntake, Workers,
+};
 use crate::record::{Comparisons, Decisions, Record};
 use crate::shadow::{self, Parity, Shadow};
 use crate::store::{Hpas, Overlap, Pods};
@@ -159,7 +160,7 @@ impl Parts<'_> {
             settings: config.settings.clone(),
             stale_guard: config.stale_consistency,
             period: config.sync_period,
-            workers: Arc::new(Semaphore::new(config.concurrent_syncs.clamp(1, Semaphore::MAX_PERMITS))),
+            workers: Workers::new(config.concurrent_syncs),
         });
         (controller, shadow)
     }

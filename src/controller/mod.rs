@@ -23,7 +23,6 @@ use std::time::Duration;
 use autoscaling::settings::Settings;
 use autoscaling::{Action, ErrorLabel};
 use futures::FutureExt;
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -32,7 +31,7 @@ pub use self::beside::{Before, Beside, Compared};
 pub use self::histories::{Changed, Histories, Revision, RevisionError, SeenRescale};
 pub use self::intake::{HpaIntake, PodIntake};
 pub use self::observe::{Concluded, Observer, Observers};
-pub use self::permit::WorkerPermit;
+pub use self::permit::{WorkerPermit, Workers};
 pub use self::phase::Phases;
 use self::queue::{Due, Queue};
 pub use self::sync::Next;
@@ -91,7 +90,7 @@ pub struct Controller {
     /// `--horizontal-pod-autoscaler-sync-period`.
     pub period: Duration,
     /// `--concurrent-horizontal-pod-autoscaler-syncs`, as permits.
-    pub workers: Arc<Semaphore>,
+    pub workers: Workers,
 }
 
 impl Controller {
@@ -99,31 +98,40 @@ impl Controller {
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let syncs = TaskTracker::new();
         self.queue.begin();
-        loop {
-            // A key first, a worker second: a worker held while nothing is due would be missing to the syncs whose
-            // metrics have come. The key stays in the queue until there is a worker.
-            let next = async {
-                while self.queue.wait().await {
-                    let permit = WorkerPermit::new(&self.workers).await;
-                    if let Some(due) = self.queue.take() {
-                        return Some((due, Instant::now(), permit));
-                    }
-                }
-                None
-            };
-            let (due, taken, permit) = tokio::select! {
-                biased;
-                () = stop.cancelled() => break,
-                next = next => match next {
-                    Some(next) => next,
-                    None => break,
-                },
-            };
-            syncs.spawn(Arc::clone(&self).work(due, taken, permit));
+        let lanes = async {
+            futures::join!(self.serve_fresh(&syncs), self.serve(&syncs));
+        };
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => {}
+            () = lanes => {}
         }
         self.queue.shut_down();
         syncs.close();
         syncs.wait().await;
+    }
+
+    /// Begins whatever is due.
+    async fn serve(self: &Arc<Self>, syncs: &TaskTracker) {
+        // A key first, a worker second: a worker held while nothing is due would be missing to the syncs whose metrics
+        // have come. The key stays in the queue until there is a worker.
+        while self.queue.wait().await {
+            let permit = WorkerPermit::new(&self.workers.any).await;
+            if let Some(due) = self.queue.take() {
+                syncs.spawn(Arc::clone(self).work(due, Instant::now(), permit));
+            }
+        }
+    }
+
+    /// Begins what is new or changed with workers that nobody else has.
+    async fn serve_fresh(self: &Arc<Self>, syncs: &TaskTracker) {
+        let Some(workers) = &self.workers.fresh else { return };
+        while self.queue.wait_fresh().await {
+            let permit = WorkerPermit::new(workers).await;
+            if let Some(due) = self.queue.take_fresh() {
+                syncs.spawn(Arc::clone(self).work(due, Instant::now(), permit));
+            }
+        }
     }
 
     /// One sync, with what follows for the queue.

@@ -4,6 +4,31 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+/// So many workers one is kept for syncs of HPAs that are new or changed: however many others wait for a worker, those
+/// find one. Fewer workers are all for all.
+const ONE_OF: usize = 5;
+
+/// The workers that there are.
+#[derive(Debug, Clone)]
+pub struct Workers {
+    /// For whatever is due.
+    pub any: Arc<Semaphore>,
+    /// For what is new or changed alone.
+    pub fresh: Option<Arc<Semaphore>>,
+}
+
+impl Workers {
+    /// So many workers in all, at least one.
+    pub fn new(count: usize) -> Self {
+        let count = count.clamp(1, Semaphore::MAX_PERMITS);
+        let fresh = count / ONE_OF;
+        Self {
+            any: Arc::new(Semaphore::new(count - fresh)),
+            fresh: (fresh > 0).then(|| Arc::new(Semaphore::new(fresh))),
+        }
+    }
+}
+
 /// One sync's claim to a worker, held or given back.
 #[derive(Debug)]
 pub struct WorkerPermit {

@@ -130,7 +130,7 @@ impl Stage {
         let before = self.cluster.get(HPAS, namespace, name).unwrap();
         self.cluster.requests().clear();
         let controller = &self.assembly.controller;
-        let mut permit = WorkerPermit::new(&controller.workers).await;
+        let mut permit = WorkerPermit::new(&controller.workers.any).await;
         controller.sync(&Key::new(namespace, name), &mut permit).await;
         controller.events.flush().await;
         let after = self.cluster.get(HPAS, namespace, name).unwrap();

@@ -46,7 +46,7 @@ fn with_bomb(controller: &Arc<Controller>) -> Arc<Controller> {
         settings: controller.settings.clone(),
         stale_guard: controller.stale_guard,
         period: controller.period,
-        workers: Arc::clone(&controller.workers),
+        workers: controller.workers.clone(),
     })
 }
 

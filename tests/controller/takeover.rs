@@ -67,7 +67,7 @@ impl Loop {
             settings: ours.settings.clone(),
             stale_guard: ours.stale_guard,
             period: ours.period,
-            workers: Arc::clone(&ours.workers),
+            workers: ours.workers.clone(),
         });
         let stopped = stop.clone();
         tokio::spawn(async move {

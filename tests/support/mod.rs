@@ -49,6 +49,20 @@ impl Rig {
         config: &Config,
         alter: impl FnOnce(&Arc<Controller>) -> Arc<Controller>,
     ) -> Self {
+        Self::begin(stage, config, Phase::FirstSync, alter)
+    }
+
+    /// A controller whose syncs are spread over the period.
+    pub(crate) fn spread(stage: Stage, config: &Config) -> Self {
+        Self::begin(stage, config, Phase::Name, Arc::clone)
+    }
+
+    fn begin(
+        stage: Stage,
+        config: &Config,
+        phase: Phase,
+        alter: impl FnOnce(&Arc<Controller>) -> Arc<Controller>,
+    ) -> Self {
         let telemetry = Metrics::new();
         let options = client_options(config, &telemetry);
         let gate = Arc::clone(&options.gate);
@@ -61,7 +75,7 @@ impl Rig {
             telemetry: telemetry.clone(),
             observers: Vec::new(),
             seed: 0,
-            phase: Phase::FirstSync,
+            phase,
         };
         let assembly = Assembly::start(parts, &stop);
         let synced = assembly.synced();

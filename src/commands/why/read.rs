@@ -266,7 +266,7 @@ impl Reader {
         apis: &OnceCell<BTreeSet<String>>,
     ) -> Option<(Situation, Changes)> {
         let controller = &self.controller;
-        let mut permit = WorkerPermit::new(&controller.workers).await;
+        let mut permit = WorkerPermit::new(&controller.workers.any).await;
         controller.sync(&key, &mut permit).await;
         drop(permit);
         let Decided { record, at, outcome, conclusion, metrics, pods } = self.captured.take(&key)?;

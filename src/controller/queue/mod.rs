@@ -29,6 +29,8 @@ const TURN: u32 = 8;
 pub struct Queue {
     state: Mutex<State>,
     changed: Notify,
+    /// Something fresh came; besides `changed`.
+    freshened: Notify,
     metrics: Workqueue,
 }
 
@@ -85,7 +87,7 @@ pub struct Due {
 impl Queue {
     /// An empty queue.
     pub fn new(metrics: Workqueue) -> Self {
-        Self { state: Mutex::default(), changed: Notify::new(), metrics }
+        Self { state: Mutex::default(), changed: Notify::new(), freshened: Notify::new(), metrics }
     }
 
     /// Makes a key due now. No effect if it is due already; a time that it waits for stays.
@@ -168,6 +170,23 @@ impl Queue {
         }
     }
 
+    /// Waits until a fresh key is due and leaves it in the queue; false once the queue is shut down.
+    pub async fn wait_fresh(&self) -> bool {
+        loop {
+            let freshened = self.freshened.notified();
+            {
+                let state = self.lock();
+                if state.shut_down {
+                    return false;
+                }
+                if !state.fresh.is_empty() {
+                    return true;
+                }
+            }
+            freshened.await;
+        }
+    }
+
     /// Whether a time is set for a key: it waits for one, or one has come that it was not handed out for yet.
     pub fn has_time(&self, key: &Key) -> bool {
         let state = self.up_to(Instant::now());
@@ -176,12 +195,21 @@ impl Queue {
 
     /// Hands out a key if one is due.
     pub fn take(&self) -> Option<Due> {
+        self.hand_out(State::pop)
+    }
+
+    /// Hands out a key if one is due that is new or was changed.
+    pub fn take_fresh(&self) -> Option<Due> {
+        self.hand_out(State::pop_fresh)
+    }
+
+    fn hand_out(&self, pop: impl FnOnce(&mut State) -> Option<Key>) -> Option<Due> {
         let now = Instant::now();
         let mut state = self.up_to(now);
         if state.shut_down {
             return None;
         }
-        let key = state.pop()?;
+        let key = pop(&mut state)?;
         let waited = state.dirty.remove(&key);
         state.processing.insert(key.clone(), now);
         let lateness = waited.map_or(Duration::ZERO, |waited| now.duration_since(waited.place.0));
@@ -190,6 +218,9 @@ impl Queue {
         // This worker looks after the queue no more, so another one must.
         if state.ready() > 0 || !state.waiting.is_empty() {
             self.changed.notify_one();
+        }
+        if !state.fresh.is_empty() {
+            self.freshened.notify_one();
         }
         Some(Due { key, lateness, at: waited.and_then(|waited| waited.at) })
     }
@@ -218,7 +249,7 @@ impl Queue {
         self.metrics.finished(now.duration_since(since));
         if let Some(Waiting { lane, place, .. }) = state.dirty.get(key).copied() {
             state.lane(lane).insert(place, key.clone());
-            self.changed.notify_one();
+            self.notify(lane);
         }
     }
 
@@ -238,6 +269,7 @@ impl Queue {
     pub fn shut_down(&self) {
         self.lock().shut_down = true;
         self.changed.notify_waiters();
+        self.freshened.notify_waiters();
     }
 
     /// How many keys are due and not handed out.
@@ -283,6 +315,13 @@ impl Queue {
         state
     }
 
+    fn notify(&self, lane: Lane) {
+        self.changed.notify_one();
+        if lane == Lane::Fresh {
+            self.freshened.notify_one();
+        }
+    }
+
     fn make_due(&self, state: &mut State, key: Key, lane: Lane, since: Instant) {
         let at = (lane == Lane::Periodic).then_some(since);
         if let Some(known) = state.dirty.get_mut(&key) {
@@ -293,6 +332,7 @@ impl Queue {
                 let place = known.place;
                 if let Some(key) = state.periodic.remove(&place) {
                     state.fresh.insert(place, key);
+                    self.notify(lane);
                 }
             }
             return;
@@ -304,7 +344,7 @@ impl Queue {
         self.metrics.depth(state.dirty.len());
         if !state.processing.contains_key(&key) {
             state.lane(lane).insert(place, key);
-            self.changed.notify_one();
+            self.notify(lane);
         }
     }
 }
@@ -332,6 +372,10 @@ impl State {
         };
         self.passed = passed;
         self.lane(lane).pop_first().map(|(_, key)| key)
+    }
+
+    fn pop_fresh(&mut self) -> Option<Key> {
+        self.fresh.pop_first().map(|(_, key)| key)
     }
 }
 

@@ -396,3 +396,21 @@ async fn a_time_is_known_until_the_key_is_handed_out_for_it() {
     assert_eq!(queue.get().await.unwrap(), Due { key: key("a"), lateness: secs(1), at: Some(at) });
     assert!(!queue.has_time(&key("a")));
 }
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_for_what_is_fresh_gets_nothing_else() {
+    let queue = Arc::new(queue());
+    let fresh = tokio::spawn({
+        let queue = Arc::clone(&queue);
+        async move { queue.wait_fresh().await.then(|| queue.take_fresh()).flatten() }
+    });
+    queue.add_after(&key("periodic"), secs(1));
+    advance(secs(2)).await;
+    assert!(queue.wait().await && queue.take_fresh().is_none());
+    assert!(!fresh.is_finished());
+    queue.add(&key("new"));
+    assert_eq!(fresh.await.unwrap().unwrap().key, key("new"));
+    assert_eq!(next(&queue).await.as_deref(), Some("periodic"));
+    queue.shut_down();
+    assert!(!queue.wait_fresh().await);
+}

@@ -1,0 +1,117 @@
+//! Many autoscalers: when their syncs come, and how fast requests go.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use concertina::cli::Config;
+use concertina::cli::config::ScaleSource;
+use serde_json::json;
+
+use crate::support::objects::{cpu, deployment, hpa, pod};
+use crate::support::{Rig, Stage};
+
+const NAMESPACES: usize = 50;
+const EACH: usize = 20;
+const PERIOD: f64 = 15.0;
+
+const LATENESS: &str = "concertina_sync_lateness_seconds";
+
+fn namespace(index: usize) -> String {
+    format!("team-{index:02}")
+}
+
+/// An autoscaler on cpu with a Deployment of one pod.
+fn add(stage: &Stage, namespace: &str, name: &str) {
+    let mut deployment = deployment(name, 1);
+    deployment["status"] = json!({ "replicas": 1 });
+    for mut object in [deployment, hpa(name, &[cpu(50)]), pod(name, 0)] {
+        object["metadata"]["namespace"] = json!(namespace);
+        stage.cluster.put_raw(object);
+    }
+}
+
+fn names() -> impl Iterator<Item = (String, String)> {
+    (0..NAMESPACES).flat_map(|index| (0..EACH).map(move |n| (namespace(index), format!("web-{n:02}"))))
+}
+
+fn many() -> Stage {
+    let stage = Stage::new();
+    for index in 0..=NAMESPACES {
+        stage
+            .create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace(index)}}));
+    }
+    for (namespace, name) in names() {
+        add(&stage, &namespace, &name);
+    }
+    usage(&stage, 50);
+    stage
+}
+
+/// Every pod uses so many of its 100 millicores.
+fn usage(stage: &Stage, millicores: usize) {
+    let late = (namespace(NAMESPACES), "late".to_owned());
+    let pods = names().chain([late]).map(|(namespace, name)| {
+        json!({
+            "metadata": {"namespace": namespace, "name": format!("{name}-0000"), "labels": {"app": name}},
+            "timestamp": "2030-01-01T00:00:00Z", "window": "30s",
+            "containers": [{"name": "app", "usage": {"cpu": format!("{millicores}m"), "memory": "1Mi"}}],
+        })
+    });
+    stage.metrics.set_resource(Some(json!({ "items": pods.collect::<Vec<_>>() })));
+}
+
+fn watching() -> Config {
+    Config { scale_source: ScaleSource::Watch, ..Config::default() }
+}
+
+/// How many syncs began, and how many of them within a second of their due time.
+fn begun(rig: &Rig) -> (f64, f64) {
+    (rig.series(&format!("{LATENESS}_count")), rig.series(&format!("{LATENESS}_bucket{{le=\"1\"}}")))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_are_on_time_at_the_default_limits_and_no_second_is_busy() {
+    let rig = Rig::spread(many(), &watching());
+    rig.pass(2.0 * PERIOD).await;
+    let (begin, before) = (rig.now(), begun(&rig));
+    for period in 0..5 {
+        // Every status changes in every period, and no count does.
+        usage(&rig, 51 + period % 2);
+        rig.pass(PERIOD).await;
+    }
+    let (all, on_time) = begun(&rig);
+    let syncs = all - before.0;
+    assert!((4_980.0..=5_020.0).contains(&syncs), "{syncs}");
+    assert_eq!(on_time - before.1, syncs, "all within a second of their due times");
+
+    let mut by_second = BTreeMap::<u64, u32>::new();
+    let made = rig.times(|request| request.verb != "watch");
+    for at in made.iter().filter(|at| **at >= begin) {
+        *by_second.entry(at.as_secs()).or_default() += 1;
+    }
+    let (requests, busiest) =
+        (f64::from(by_second.values().sum::<u32>()), f64::from(*by_second.values().max().unwrap()));
+    assert!(requests / syncs <= 1.06, "{} requests per sync", requests / syncs);
+    let mean = requests / (5.0 * PERIOD);
+    assert!(busiest <= 1.5 * mean, "{busiest} requests in one second, {mean} in the mean");
+    assert_eq!(rig.count("update", "/scale"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_is_created_while_a_thousand_wait_is_decided_first() {
+    let rig = Rig::spread(many(), &watching());
+    rig.pass(2.0).await;
+    let backlog = rig.cluster.requests().count(|request| request.path.ends_with("/status"));
+    assert!(backlog < 500, "{backlog} are done already");
+    let created = rig.now();
+    add(&rig, &namespace(NAMESPACES), "late");
+    let written = |request: &concertina::embedded::LoggedRequest| {
+        request.verb == "update" && request.path.ends_with("/late/status")
+    };
+    rig.pass(0.5).await;
+    let first = rig.times(written).first().copied();
+    assert!(
+        first.is_some_and(|at| at.checked_sub(created).unwrap() <= Duration::from_millis(100)),
+        "created at {created:?}, its status came at {first:?}"
+    );
+}
