@@ -6,6 +6,7 @@
 //! What can be seen from the server is measured there, so that any HPA controller can stand in the place of ours.
 //!
 //! - `simulated --workload W1`: the embedded API server over TCP and TLS, by itself, on one machine.
+//! - `real`: etcd and kube-apiserver, and several controllers one after the other.
 //! - `table REPORT...`, `chart REPORT...`: stored reports side by side, as text or as an SVG.
 //!
 //! Each run prints its table and stores it as text and JSON under `target/scale`. `cargo test --bench scale` makes one
@@ -18,9 +19,11 @@ mod median;
 mod observed;
 mod options;
 mod process;
+mod real;
 mod run;
 mod scrape;
 mod server;
+mod sightings;
 mod simulated;
 mod smoke;
 mod table;
@@ -44,6 +47,11 @@ fn main() -> Result<(), Failure> {
             let reports = runtime.block_on(simulated::run(&options))?;
             store(&median::of(&reports)?, &options.folder)
         }
+        Task::Real(real) => {
+            let reports = runtime.block_on(real::run(&real))?;
+            print!("{}", table::render(&reports));
+            Ok(())
+        }
         Task::Server(workload, kubeconfig) => {
             runtime.block_on(server::run(&serde_json::from_str(&workload)?, &kubeconfig))
         }
@@ -55,7 +63,10 @@ fn main() -> Result<(), Failure> {
             print!("{}", chart::render(&read(&files)?));
             Ok(())
         }
-        Task::Smoke => runtime.block_on(smoke::run()),
+        Task::Smoke => {
+            real::check()?;
+            runtime.block_on(smoke::run())
+        }
     }
 }
 

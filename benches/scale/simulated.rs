@@ -66,7 +66,7 @@ impl Surroundings for Server {
         &self.kubeconfig
     }
 
-    async fn measure(&mut self, time: Duration) -> Result<(), Failure> {
+    async fn measure(&mut self, time: Duration, _: u32) -> Result<(), Failure> {
         Ok(self.input.write_all(format!("measure {}\n", time.as_secs_f64()).as_bytes()).await?)
     }
 
