@@ -245,7 +245,7 @@ impl Spread {
     clippy::cast_sign_loss,
     reason = "a rank is within the count of values"
 )]
-fn percentile(sorted: &[f64], share: f64) -> f64 {
+pub(crate) fn percentile(sorted: &[f64], share: f64) -> f64 {
     let rank = (sorted.len() as f64 * share).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)
 }

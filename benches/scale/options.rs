@@ -7,6 +7,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use crate::Failure;
 use crate::controller::CommandLine;
+use crate::real::floor::Floor;
 use crate::real::{self, Real};
 use crate::workload::Workload;
 
@@ -33,6 +34,8 @@ pub(crate) enum Task {
     Simulated(Box<Options>),
     /// In front of a real API server.
     Real(Box<Real>),
+    /// Status writes and nothing else.
+    Floor(Floor),
     /// The server's process: a workload as JSON, and where the kubeconfig goes.
     Server(String, PathBuf),
     /// Stored reports side by side.
@@ -102,6 +105,7 @@ fn command() -> Command {
         .arg(Arg::new("bench").long("bench").action(ArgAction::SetTrue).hide(true).global(true))
         .subcommand(simulated)
         .subcommand(real::command())
+        .subcommand(real::floor::command())
         .subcommand(Command::new("server").hide(true).args(["workload", "kubeconfig"].map(Arg::new)))
         .subcommand(Command::new("table").about("Stored reports side by side").arg(files.clone()))
         .subcommand(Command::new("chart").about("Stored reports as an SVG").arg(files))
@@ -116,6 +120,7 @@ pub(crate) fn read() -> Result<Task, Failure> {
     Ok(match matches.subcommand() {
         Some(("simulated", matches)) => Task::Simulated(Box::new(simulated(matches)?)),
         Some(("real", matches)) => Task::Real(Box::new(real::read(matches)?)),
+        Some(("floor", matches)) => Task::Floor(real::floor::read(matches)?),
         Some(("server", matches)) => {
             let word = |name| matches.get_one::<String>(name).cloned().unwrap_or_default();
             Task::Server(word("workload"), word("kubeconfig").into())

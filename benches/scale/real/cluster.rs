@@ -57,10 +57,44 @@ struct Measuring {
 
 /// What the processes have used.
 #[derive(Debug, Clone, Copy)]
-struct Used {
+pub(super) struct Used {
     api_server: Usage,
     etcd: Usage,
     own: Usage,
+}
+
+/// CPU seconds of each process per second, or per whatever else.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Share {
+    pub(super) api_server: f64,
+    pub(super) etcd: f64,
+    /// This program.
+    pub(super) own: f64,
+}
+
+impl Used {
+    /// What was used until another moment, `time` seconds later.
+    pub(super) fn until(&self, later: &Self, time: f64) -> Share {
+        Share {
+            api_server: (later.api_server.cpu - self.api_server.cpu) / time,
+            etcd: (later.etcd.cpu - self.etcd.cpu) / time,
+            own: (later.own.cpu - self.own.cpu) / time,
+        }
+    }
+}
+
+impl Share {
+    pub(super) fn less(self, other: &Self) -> Self {
+        Self {
+            api_server: self.api_server - other.api_server,
+            etcd: self.etcd - other.etcd,
+            own: self.own - other.own,
+        }
+    }
+
+    pub(super) fn per(self, count: f64) -> Self {
+        Self { api_server: self.api_server / count, etcd: self.etcd / count, own: self.own / count }
+    }
 }
 
 impl RealCluster {
@@ -135,25 +169,25 @@ impl RealCluster {
         Ok(())
     }
 
-    /// Learns what the server asks itself; nobody else may ask meanwhile. What it uses is said.
-    pub(super) async fn listen(&mut self) -> Result<(), Failure> {
+    /// Learns what the server asks itself; nobody else may ask meanwhile. And what all use then.
+    pub(super) async fn listen(&mut self) -> Result<Share, Failure> {
         let before = Counters::read(&self.plane.admin).await?;
         let (first, begin) = (self.used()?, Instant::now());
         sleep(QUIET).await;
         let (last, time) = (self.used()?, begin.elapsed().as_secs_f64());
         let after = Counters::read(&self.plane.admin).await?;
         self.idle = Idle::between(&before, &after, time);
-        let share = |before: Usage, after: Usage| (after.cpu - before.cpu) / time * 100.0;
+        let share = first.until(&last, time);
         eprintln!(
             "idle: the API server uses {:.1} % of a core, etcd {:.1} %, this program {:.1} %",
-            share(first.api_server, last.api_server),
-            share(first.etcd, last.etcd),
-            share(first.own, last.own)
+            share.api_server * 100.0,
+            share.etcd * 100.0,
+            share.own * 100.0
         );
-        Ok(())
+        Ok(share)
     }
 
-    fn used(&self) -> Result<Used, Failure> {
+    pub(super) fn used(&self) -> Result<Used, Failure> {
         Ok(Used {
             api_server: Usage::of(told(self.plane.id_of("kube-apiserver"))?)?,
             etcd: Usage::of(told(self.plane.id_of("etcd"))?)?,

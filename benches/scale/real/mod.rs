@@ -6,12 +6,15 @@
 //! status, pods that are ready.
 
 mod cluster;
+mod connection;
 mod contestant;
+pub(crate) mod floor;
 mod follow;
 mod load;
 mod options;
 mod pages;
 mod plane;
+mod protobuf;
 mod search;
 mod sockets;
 mod stub;
@@ -58,6 +61,7 @@ pub(crate) fn check() -> Result<(), Failure> {
     stub::check()?;
     follow::check()?;
     sockets::check()?;
+    protobuf::check()?;
     search::check()?;
     options::check()
 }
