@@ -46,7 +46,9 @@ fn main() -> Result<(), Failure> {
     match task {
         Task::Simulated(options) => {
             let reports = runtime.block_on(simulated::run(&options))?;
-            store(&median::of(&reports)?, &options.folder)
+            let report = median::of(&reports)?;
+            print!("{}", table::render(std::slice::from_ref(&report)));
+            store(&report, &options.folder)
         }
         Task::Real(real) => {
             let reports = runtime.block_on(real::run(&real))?;
@@ -72,15 +74,16 @@ fn main() -> Result<(), Failure> {
     }
 }
 
-/// Prints a report and puts it beside those of other runs, as JSON and as text.
+/// Puts a report beside those of other runs, as JSON and as text, and says where.
 fn store(report: &Report, folder: &Path) -> Result<(), Failure> {
     let text = table::render(std::slice::from_ref(report));
-    println!("{text}");
     let plain = |text: &str| {
         let letters = text.to_lowercase().replace(|letter: char| !letter.is_ascii_alphanumeric(), "-");
         letters.split('-').filter(|word| !word.is_empty()).collect::<Vec<_>>().join("-")
     };
-    let stem = plain(&format!("{} {} {}", report.workload.name, report.workload.all_hpas(), report.label));
+    let Report { workload, label, server, .. } = report;
+    let half = if server == simulated::SERVER { "" } else { "real" };
+    let stem = plain(&format!("{half} {} {} {label}", workload.name, workload.all_hpas()));
     let path = folder.join(format!("{stem}.json"));
     std::fs::write(&path, serde_json::to_string_pretty(report)? + "\n")?;
     std::fs::write(folder.join(format!("{stem}.txt")), text)?;

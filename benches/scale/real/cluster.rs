@@ -28,7 +28,7 @@ const QUIET: Duration = Duration::from_secs(10);
 /// How often the connections of the controller are looked at.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long the watch may take to show what was created.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// etcd, API server and metrics server, and who looks on.
 pub(super) struct RealCluster {

@@ -103,7 +103,11 @@ pub(crate) fn command() -> Command {
         .arg(text("hpas", "HPAs whose status is written in turn").default_value("500"))
         .arg(text("rate", "Writes per second").default_value("200"))
         .arg(text("seconds", "How long for each way and round").default_value("20"))
-        .arg(text("runs", "Rounds, of whose figures the medians are told").visible_alias("repeat").default_value("3"))
+        .arg(
+            text("runs", "Rounds, of whose figures the medians are told")
+                .visible_alias("repeat")
+                .default_value("3"),
+        )
         .arg(text("out", "The folder for the table").default_value("target/scale"))
 }
 
@@ -130,7 +134,8 @@ pub(crate) async fn run(floor: &Floor) -> Result<(), Failure> {
     let config: Value = serde_json::from_str(&std::fs::read_to_string(kubeconfig)?)?;
     let token = config.pointer("/users/0/user/token").and_then(Value::as_str).ok_or("no token")?.to_owned();
     let server = Server { address: cluster.plane.url.trim_start_matches("https://").to_owned(), token };
-    let paths: Vec<_> = (0..floor.hpas).filter_map(|number| world.hpa(number)).map(|hpa| load::path(&hpa)).collect();
+    let paths: Vec<_> =
+        (0..floor.hpas).filter_map(|number| world.hpa(number)).map(|hpa| load::path(&hpa)).collect();
     first_statuses(&server, &paths).await?;
 
     let (mut idle, mut costs) = (Vec::new(), vec![Vec::new(); WAYS.len()]);
@@ -142,6 +147,7 @@ pub(crate) async fn run(floor: &Floor) -> Result<(), Failure> {
             costs.push(way.measure(floor, &cluster, &server, &paths, &quiet).await?);
         }
     }
+    are_whole(&server, &paths).await?;
     let table = table(floor, &idle, &costs);
     print!("{table}");
     std::fs::create_dir_all(&floor.folder)?;
@@ -159,7 +165,7 @@ async fn first_statuses(server: &Server, paths: &[String]) -> Result<(), Failure
             json!({"type": kind, "status": "True", "reason": reason, "message": message,
                    "lastTransitionTime": "2026-01-01T00:00:00Z"})
         };
-        hpa["status"] = json!({
+        let status = json!({
             "observedGeneration": 1, "lastScaleTime": "2026-01-01T00:00:00Z",
             "currentReplicas": 3, "desiredReplicas": 3,
             "currentMetrics": [{"type": "Resource", "resource": {"name": "cpu", "current": {
@@ -171,9 +177,29 @@ async fn first_statuses(server: &Server, paths: &[String]) -> Result<(), Failure
                 condition("ScalingLimited", "DesiredWithinRange", "the desired count is within the acceptable range"),
             ],
         });
-        let request =
-            server.request(Http::One, Method::PUT, &format!("{path}/status"), JSON, hpa.to_string().into())?;
+        hpa.as_object_mut().ok_or("an HPA is no object")?.insert("status".to_owned(), status);
+        let request = server.request(
+            Http::One,
+            Method::PUT,
+            &format!("{path}/status"),
+            JSON,
+            hpa.to_string().into(),
+        )?;
         connection.send(request).await?;
+    }
+    Ok(())
+}
+
+/// That the server has kept what was left out.
+async fn are_whole(server: &Server, paths: &[String]) -> Result<(), Failure> {
+    let mut connections = server.connect(Http::One, 1).await?;
+    let connection = connections.first_mut().ok_or("no connection")?;
+    for path in paths {
+        let hpa: Value = serde_json::from_slice(&get(server, connection, PLAIN, path).await?)?;
+        let managers = hpa.pointer("/metadata/managedFields").and_then(Value::as_array).map_or(0, Vec::len);
+        if hpa.pointer("/spec/maxReplicas").and_then(Value::as_i64) != Some(200) || managers < 2 {
+            return Err(format!("a status write has damaged an HPA: {hpa}").into());
+        }
     }
     Ok(())
 }
@@ -207,16 +233,20 @@ impl Way {
         }
         let (before, begin) = (cluster.used()?, Instant::now());
         let writers = connections.into_iter().zip(turns).enumerate().map(|(place, (connection, objects))| {
-            let mut writer = Writer { way: self, server, connection, objects, latencies: Vec::new(), bytes: (0, 0) };
+            let mut writer =
+                Writer { way: self, server, connection, objects, latencies: Vec::new(), bytes: (0, 0) };
             async move {
                 let pause = Duration::from_secs_f64(AT_ONCE as f64 / floor.rate);
-                writer.write(begin + pause.mul_f64(place as f64 / AT_ONCE as f64), pause, begin + floor.time).await?;
+                writer
+                    .write(begin + pause.mul_f64(place as f64 / AT_ONCE as f64), pause, begin + floor.time)
+                    .await?;
                 Ok::<_, Failure>(writer)
             }
         });
         let writers = try_join_all(writers).await?;
         let (after, time) = (cluster.used()?, begin.elapsed().as_secs_f64());
-        let mut latencies: Vec<_> = writers.iter().flat_map(|writer| writer.latencies.iter().copied()).collect();
+        let mut latencies: Vec<_> =
+            writers.iter().flat_map(|writer| writer.latencies.iter().copied()).collect();
         latencies.sort_by(f64::total_cmp);
         let count = (latencies.len() as f64).max(1.0);
         let sum = |of: fn(&Writer<'_>) -> usize| writers.iter().map(of).sum::<usize>() as f64 / count;

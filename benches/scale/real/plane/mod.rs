@@ -1,6 +1,10 @@
 //! The control plane of the end-to-end tests: etcd and kube-apiserver on loopback, and how to talk to them.
 
 #![allow(dead_code, reason = "shared with tests/e2e.rs, which uses all of it")]
+#![allow(
+    clippy::indexing_slicing,
+    reason = "only JSON is indexed, where a missing field is null and no panic"
+)]
 #![allow(missing_debug_implementations, reason = "tests need none")]
 
 #[path = "../../../../tests/e2e/aggregation.rs"]
