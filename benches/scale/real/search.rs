@@ -12,7 +12,7 @@ const ENOUGH: f64 = 0.99;
 /// It ends when the least that was too many is not more than so much above the most that was not.
 const CLOSE: f64 = 1.125;
 /// Fewer are of no interest.
-const LEAST: usize = 25;
+const LEAST: usize = 10;
 
 /// What is known of a controller's capacity.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -157,7 +157,7 @@ impl Stub {
         if subject.group == "external.metrics.k8s.io" && slowness > Duration::ZERO {
             tokio::time::sleep(slowness).await;
         } else if subject.group == "metrics.k8s.io" && poisoned && subject.namespace == POISONED {
-            std::future::pending().await;
+            std::future::pending::<()>().await;
         }
     }
 
