@@ -140,7 +140,7 @@ impl RealCluster {
             load::apps(&api, &world, self.apps..apps).await?;
             self.apps = apps;
         }
-        load::delete_hpas(&api, &world, all..self.hpas).await?;
+        load::delete_hpas(&api, &self.world, all..self.hpas).await?;
         load::hpas(&api, &world, self.hpas..all).await?;
         self.hpas = all;
         self.stub.show(workload, Arc::clone(&world));
