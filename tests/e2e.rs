@@ -27,6 +27,8 @@
 
 #[path = "e2e/adapter.rs"]
 mod adapter;
+#[path = "e2e/aggregation.rs"]
+mod aggregation;
 #[path = "e2e/assets.rs"]
 mod assets;
 #[path = "e2e/audit.rs"]

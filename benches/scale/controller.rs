@@ -23,12 +23,15 @@ const OWN: &str = "{concertina} --kubeconfig={kubeconfig} --secure-port=0 --heal
                    --leader-elect=false --takeover=off --horizontal-pod-autoscaler-sync-period={period}";
 const OWN_METRICS: &str = "http://127.0.0.1:{port}/metrics";
 
-/// kube-controller-manager with this controller alone, likewise. The embedded API server has no protobuf.
+/// kube-controller-manager with this controller alone, likewise.
 const BUILT_IN: &str = "{built-in} --kubeconfig={kubeconfig} --controllers=horizontal-pod-autoscaler-controller \
                         --secure-port={port} --bind-address=127.0.0.1 --cert-dir={folder} \
                         --authentication-skip-lookup --authorization-always-allow-paths=/metrics \
-                        --kube-api-content-type=application/json --leader-elect=false \
+                        --leader-elect=false \
                         --horizontal-pod-autoscaler-sync-period={period}";
+/// The embedded API server has no protobuf; a real one has, and accounts.
+const FOR_EMBEDDED: &str = " --kube-api-content-type=application/json";
+const FOR_REAL: &str = " --use-service-account-credentials=true";
 const BUILT_IN_METRICS: &str = "https://127.0.0.1:{port}/metrics";
 
 /// How a controller is started.
@@ -81,7 +84,7 @@ pub(crate) struct Places<'a> {
 #[derive(Debug)]
 pub(crate) struct Controller {
     child: Child,
-    pid: u32,
+    pub(crate) pid: u32,
     page: Option<Page>,
     /// When it was started.
     pub(crate) since: Micros,
@@ -101,10 +104,19 @@ impl CommandLine {
         }
     }
 
-    /// kube-controller-manager's, with more words.
+    /// kube-controller-manager's in front of the embedded API server, with more words.
     pub(crate) fn built_in(flags: Vec<String>) -> Self {
+        Self::built_in_with(FOR_EMBEDDED, flags)
+    }
+
+    /// The same in front of a real one.
+    pub(crate) fn built_in_for_real(flags: Vec<String>) -> Self {
+        Self::built_in_with(FOR_REAL, flags)
+    }
+
+    fn built_in_with(words: &str, flags: Vec<String>) -> Self {
         Self {
-            template: BUILT_IN.to_owned(),
+            template: BUILT_IN.to_owned() + words,
             flags,
             metrics: BUILT_IN_METRICS.to_owned(),
             instructions: false,
@@ -123,7 +135,7 @@ impl CommandLine {
         let pinned = pinned(self.pin, Core::Controller);
         for word in pinned.iter().copied().chain(before.split_whitespace()).chain(called.iter().copied()) {
             words.push(
-                word.replace("{concertina}", env!("CARGO_BIN_EXE_concertina"))
+                word.replace("{concertina}", &concertina().display().to_string())
                     .replace(
                         "{built-in}",
                         &if word.contains("{built-in}") { built_in()? } else { String::new() },
@@ -148,6 +160,11 @@ impl CommandLine {
         let page = Page::at(&self.metrics.replace("{port}", &port))?;
         Ok(Controller { child, pid, page, since: now(), called: called.join(" ") })
     }
+}
+
+/// The program of this repository, or another build of it that `CONCERTINA_BIN` names.
+pub(crate) fn concertina() -> PathBuf {
+    std::env::var_os("CONCERTINA_BIN").map_or_else(|| env!("CARGO_BIN_EXE_concertina").into(), PathBuf::from)
 }
 
 fn built_in() -> Result<String, Failure> {

@@ -6,6 +6,8 @@
 //! What can be seen from the server is measured there, so that any HPA controller can stand in the place of ours.
 //!
 //! - `simulated --workload W1`: the embedded API server over TCP and TLS, by itself, on one machine.
+//! - `real`: etcd and kube-apiserver, and several controllers one after the other. With `--search`: how many HPAs each can keep on time.
+//! - `floor`: what status writes alone cost the API server.
 //! - `table REPORT...`, `chart REPORT...`: stored reports side by side, as text or as an SVG.
 //!
 //! Each run prints its table and stores it as text and JSON under `target/scale`. `cargo test --bench scale` makes one
@@ -18,9 +20,11 @@ mod median;
 mod observed;
 mod options;
 mod process;
+mod real;
 mod run;
 mod scrape;
 mod server;
+mod sightings;
 mod simulated;
 mod smoke;
 mod table;
@@ -42,8 +46,16 @@ fn main() -> Result<(), Failure> {
     match task {
         Task::Simulated(options) => {
             let reports = runtime.block_on(simulated::run(&options))?;
-            store(&median::of(&reports)?, &options.folder)
+            let report = median::of(&reports)?;
+            print!("{}", table::render(std::slice::from_ref(&report)));
+            store(&report, &options.folder)
         }
+        Task::Real(real) => {
+            let reports = runtime.block_on(real::run(&real))?;
+            print!("{}", table::render(&reports));
+            Ok(())
+        }
+        Task::Floor(floor) => runtime.block_on(real::floor::run(&floor)),
         Task::Server(workload, kubeconfig) => {
             runtime.block_on(server::run(&serde_json::from_str(&workload)?, &kubeconfig))
         }
@@ -55,19 +67,23 @@ fn main() -> Result<(), Failure> {
             print!("{}", chart::render(&read(&files)?));
             Ok(())
         }
-        Task::Smoke => runtime.block_on(smoke::run()),
+        Task::Smoke => {
+            real::check()?;
+            runtime.block_on(smoke::run())
+        }
     }
 }
 
-/// Prints a report and puts it beside those of other runs, as JSON and as text.
+/// Puts a report beside those of other runs, as JSON and as text, and says where.
 fn store(report: &Report, folder: &Path) -> Result<(), Failure> {
     let text = table::render(std::slice::from_ref(report));
-    println!("{text}");
     let plain = |text: &str| {
         let letters = text.to_lowercase().replace(|letter: char| !letter.is_ascii_alphanumeric(), "-");
         letters.split('-').filter(|word| !word.is_empty()).collect::<Vec<_>>().join("-")
     };
-    let stem = plain(&format!("{} {} {}", report.workload.name, report.workload.all_hpas(), report.label));
+    let Report { workload, label, server, .. } = report;
+    let half = if server == simulated::SERVER { "" } else { "real" };
+    let stem = plain(&format!("{half} {} {} {label}", workload.name, workload.all_hpas()));
     let path = folder.join(format!("{stem}.json"));
     std::fs::write(&path, serde_json::to_string_pretty(report)? + "\n")?;
     std::fs::write(folder.join(format!("{stem}.txt")), text)?;

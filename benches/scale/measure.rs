@@ -91,6 +91,11 @@ pub(crate) struct Report {
     /// CPU seconds per 1,000 syncs.
     pub(crate) controller_cpu: f64,
     pub(crate) server_cpu: f64,
+    /// Of a real server etcd, and the metrics server with all that stands beside; apart from `server_cpu`.
+    #[serde(default)]
+    pub(crate) etcd_cpu: Option<f64>,
+    #[serde(default)]
+    pub(crate) beside_cpu: Option<f64>,
     /// Instructions of the controller per sync, outside the kernel; other figures of such a run say nothing.
     pub(crate) instructions_per_sync: Option<f64>,
     /// Bytes.
@@ -169,6 +174,8 @@ impl Run<'_> {
             sent_per_sync: on_wire(self.observed.sent),
             controller_cpu: per_sync(self.cpu * 1_000.0),
             server_cpu: per_sync(self.observed.cpu * 1_000.0),
+            etcd_cpu: self.observed.etcd_cpu.map(|cpu| per_sync(cpu * 1_000.0)),
+            beside_cpu: self.observed.beside_cpu.map(|cpu| per_sync(cpu * 1_000.0)),
             instructions_per_sync: self.instructions.map(per_sync),
             resident: percentile(&resident, 0.5),
             resident_peak: self.last.peak as f64,
@@ -238,7 +245,7 @@ impl Spread {
     clippy::cast_sign_loss,
     reason = "a rank is within the count of values"
 )]
-fn percentile(sorted: &[f64], share: f64) -> f64 {
+pub(crate) fn percentile(sorted: &[f64], share: f64) -> f64 {
     let rank = (sorted.len() as f64 * share).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)
 }

@@ -39,6 +39,12 @@ pub(crate) struct Observed {
     pub(crate) cpu: f64,
     /// Resident bytes of the server.
     pub(crate) resident: u64,
+    /// CPU seconds of etcd in the measured time, and of the metrics server and whoever else stands beside; with a real
+    /// server only, as the embedded one is all of it.
+    #[serde(default)]
+    pub(crate) etcd_cpu: Option<f64>,
+    #[serde(default)]
+    pub(crate) beside_cpu: Option<f64>,
 }
 
 /// Equal requests.

@@ -7,6 +7,8 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use crate::Failure;
 use crate::controller::CommandLine;
+use crate::real::floor::Floor;
+use crate::real::{self, Real};
 use crate::workload::Workload;
 
 /// Runs in front of a server.
@@ -30,6 +32,10 @@ pub(crate) struct Options {
 pub(crate) enum Task {
     /// In front of the embedded cluster.
     Simulated(Box<Options>),
+    /// In front of a real API server.
+    Real(Box<Real>),
+    /// Status writes and nothing else.
+    Floor(Floor),
     /// The server's process: a workload as JSON, and where the kubeconfig goes.
     Server(String, PathBuf),
     /// Stored reports side by side.
@@ -40,49 +46,52 @@ pub(crate) enum Task {
     Smoke,
 }
 
-fn command() -> Command {
+/// An argument with a value.
+pub(crate) fn text(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).help(help)
+}
+
+/// A word for the controller.
+pub(crate) fn flag(help: &'static str) -> Arg {
+    Arg::new("flag").long("flag").action(ArgAction::Append).allow_hyphen_values(true).help(help)
+}
+
+/// What both halves have: the workload, the times, where reports go.
+pub(crate) fn measured() -> Vec<Arg> {
     let number = |name: &'static str, help: &'static str| {
         Arg::new(name).long(name).value_parser(value_parser!(usize)).help(help)
     };
-    let text = |name: &'static str, help: &'static str| Arg::new(name).long(name).help(help);
+    let switch = |name: &'static str, help: &'static str| {
+        Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
+    };
+    vec![
+        text("workload", "W1 to W9, W5-slow, W5-distinct, W9-failover").default_value("W1"),
+        number("hpas", "HPAs, instead of the workload's"),
+        number("pods", "Pods of each HPA"),
+        number("namespaces", "Namespaces that they are spread over"),
+        number("probes", "HPAs that are created, and as many whose spec is changed, while it is measured"),
+        switch("unchanged", "Metrics stay as they are, so that no status changes"),
+        text("period", "Seconds between two syncs of an HPA").default_value("15"),
+        text("warm-up", "Periods before measuring").default_value("2"),
+        text("periods", "Periods to measure").default_value("10"),
+        text("runs", "Runs, of whose figures the medians are told")
+            .visible_alias("repeat")
+            .default_value("1"),
+        switch("pin", "Bind the server to the first core and the controller to the second"),
+        text("out", "The folder for reports").default_value("target/scale"),
+    ]
+}
+
+fn command() -> Command {
     let files = Arg::new("report").required(true).num_args(1..).value_parser(value_parser!(PathBuf));
     let simulated = Command::new("simulated")
         .about("Measures a controller in front of the embedded API server, over TCP and TLS")
-        .arg(text("workload", "W1 to W9, W5-slow, W5-distinct, W9-failover").default_value("W1"))
-        .arg(number("hpas", "HPAs, instead of the workload's"))
-        .arg(number("pods", "Pods of each HPA"))
-        .arg(number("namespaces", "Namespaces that they are spread over"))
-        .arg(number(
-            "probes",
-            "HPAs that are created, and as many whose spec is changed, while it is measured",
-        ))
-        .arg(
-            Arg::new("unchanged")
-                .long("unchanged")
-                .action(ArgAction::SetTrue)
-                .help("Metrics stay as they are, so that no status changes"),
-        )
-        .arg(text("period", "Seconds between two syncs of an HPA").default_value("15"))
-        .arg(text("warm-up", "Periods before measuring").default_value("2"))
-        .arg(text("periods", "Periods to measure").default_value("10"))
-        .arg(text("runs", "Runs, of whose figures the medians are told").default_value("1"))
-        .arg(
-            Arg::new("pin")
-                .long("pin")
-                .action(ArgAction::SetTrue)
-                .help("Bind the server to the first core and the controller to the second"),
-        )
+        .args(measured())
         .arg(Arg::new("built-in").long("built-in").action(ArgAction::SetTrue).help(
             "Measure kube-controller-manager, from the folder KUBEBUILDER_ASSETS, instead of concertina",
         ))
         .arg(text("controller", "The command line of another controller, with places like {kubeconfig}"))
-        .arg(
-            Arg::new("flag")
-                .long("flag")
-                .action(ArgAction::Append)
-                .allow_hyphen_values(true)
-                .help("A word to add to it; may be given often"),
-        )
+        .arg(flag("A word to add to it; may be given often"))
         .arg(text("metrics", "Where its metrics are, such as http://127.0.0.1:{port}/metrics"))
         .arg(
             Arg::new("instructions")
@@ -90,12 +99,13 @@ fn command() -> Command {
                 .action(ArgAction::SetTrue)
                 .help("Count its instructions with valgrind: for few HPAs; no other figure counts then"),
         )
-        .arg(text("label", "What the column is called"))
-        .arg(text("out", "The folder for reports").default_value("target/scale"));
+        .arg(text("label", "What the column is called"));
     Command::new("scale")
         .about("What an HPA controller costs, and whether it is on time")
         .arg(Arg::new("bench").long("bench").action(ArgAction::SetTrue).hide(true).global(true))
         .subcommand(simulated)
+        .subcommand(real::command())
+        .subcommand(real::floor::command())
         .subcommand(Command::new("server").hide(true).args(["workload", "kubeconfig"].map(Arg::new)))
         .subcommand(Command::new("table").about("Stored reports side by side").arg(files.clone()))
         .subcommand(Command::new("chart").about("Stored reports as an SVG").arg(files))
@@ -109,6 +119,8 @@ pub(crate) fn read() -> Result<Task, Failure> {
     };
     Ok(match matches.subcommand() {
         Some(("simulated", matches)) => Task::Simulated(Box::new(simulated(matches)?)),
+        Some(("real", matches)) => Task::Real(Box::new(real::read(matches)?)),
+        Some(("floor", matches)) => Task::Floor(real::floor::read(matches)?),
         Some(("server", matches)) => {
             let word = |name| matches.get_one::<String>(name).cloned().unwrap_or_default();
             Task::Server(word("workload"), word("kubeconfig").into())
@@ -126,7 +138,8 @@ pub(crate) fn read() -> Result<Task, Failure> {
     })
 }
 
-fn simulated(matches: &ArgMatches) -> Result<Options, Failure> {
+/// Reads what both halves have; the controller is that of this repository, and the label is empty.
+pub(crate) fn read_measured(matches: &ArgMatches) -> Result<Options, Failure> {
     let text = |name: &str| matches.get_one::<String>(name).map_or("", String::as_str);
     let number = |name: &str, place: &mut usize| {
         if let Some(number) = matches.get_one::<usize>(name) {
@@ -140,14 +153,30 @@ fn simulated(matches: &ArgMatches) -> Result<Options, Failure> {
     number("namespaces", &mut workload.namespaces);
     number("probes", &mut workload.probes);
     workload.unchanged |= matches.get_flag("unchanged");
+    let mut controller = CommandLine::own(Vec::new());
+    controller.pin = matches.get_flag("pin");
+    Ok(Options {
+        workload,
+        controller,
+        label: String::new(),
+        period: Duration::try_from_secs_f64(text("period").parse()?)?,
+        warm_up: text("warm-up").parse()?,
+        periods: text("periods").parse()?,
+        runs: text("runs").parse()?,
+        folder: text("out").into(),
+    })
+}
+
+fn simulated(matches: &ArgMatches) -> Result<Options, Failure> {
+    let mut options = read_measured(matches)?;
     let flags: Vec<_> = matches.get_many::<String>("flag").into_iter().flatten().cloned().collect();
-    let label = match text("label") {
-        "" => {
+    let label = match matches.get_one::<String>("label").map(String::as_str) {
+        None => {
             let program = if matches.get_flag("built-in") { "built-in" } else { "concertina" };
             let flags = if flags.is_empty() { "default flags".to_owned() } else { flags.join(" ") };
             format!("{program}, {flags}")
         }
-        label => label.to_owned(),
+        Some(label) => label.to_owned(),
     };
     let mut controller =
         if matches.get_flag("built-in") { CommandLine::built_in(flags) } else { CommandLine::own(flags) };
@@ -159,15 +188,7 @@ fn simulated(matches: &ArgMatches) -> Result<Options, Failure> {
         controller.metrics.clone_from(url);
     }
     controller.instructions = matches.get_flag("instructions");
-    controller.pin = matches.get_flag("pin");
-    Ok(Options {
-        workload,
-        controller,
-        label,
-        period: Duration::try_from_secs_f64(text("period").parse()?)?,
-        warm_up: text("warm-up").parse()?,
-        periods: text("periods").parse()?,
-        runs: text("runs").parse()?,
-        folder: text("out").into(),
-    })
+    controller.pin = options.controller.pin;
+    (options.controller, options.label) = (controller, label);
+    Ok(options)
 }

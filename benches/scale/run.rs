@@ -27,8 +27,8 @@ pub(crate) trait Surroundings {
     /// How a controller finds it.
     fn kubeconfig(&self) -> &Path;
 
-    /// Begins the measured time, in which the workload's happenings come to pass.
-    fn measure(&mut self, time: Duration) -> impl Future<Output = Result<(), Failure>>;
+    /// Begins the measured time, in which the workload's happenings come to pass. `controller` is the id of its process.
+    fn measure(&mut self, time: Duration, controller: u32) -> impl Future<Output = Result<(), Failure>>;
 
     /// What was seen, when the time is over.
     fn observed(&mut self) -> impl Future<Output = Result<Observed, Failure>>;
@@ -111,7 +111,7 @@ pub(crate) async fn run(
         controller.count(true).await?;
     }
     let mut first = Moment::of(&controller).await?;
-    server.measure(time).await?;
+    server.measure(time, controller.pid).await?;
     let (measuring, mut watched, mut restarted) = (Instant::now(), Watched::default(), None);
     while measuring.elapsed() + LOOK < time {
         sleep(LOOK).await;

@@ -51,11 +51,7 @@ impl Page {
             if !self.secure {
                 return self.ask(stream).await;
             }
-            let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
-                .with_safe_default_protocol_versions()?
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(OwnProcess))
-                .with_no_client_auth();
+            let config = trusting()?;
             let name = ServerName::IpAddress(self.address.ip().into());
             self.ask(TlsConnector::from(Arc::new(config)).connect(name, stream).await?).await
         };
@@ -75,6 +71,15 @@ impl Page {
         }
         Ok(page.to_owned())
     }
+}
+
+/// TLS that takes any certificate.
+pub(crate) fn trusting() -> Result<ClientConfig, Failure> {
+    Ok(ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(OwnProcess))
+        .with_no_client_auth())
 }
 
 fn sums(page: &str) -> BTreeMap<String, f64> {

@@ -14,6 +14,9 @@ use crate::observed::Observed;
 use crate::options::Options;
 use crate::run::{self, Surroundings};
 
+/// What the embedded server is called in reports.
+pub(crate) const SERVER: &str = "embedded";
+
 /// The process of the server, which ends with this.
 #[derive(Debug)]
 struct Server {
@@ -59,14 +62,14 @@ impl Drop for Server {
 
 impl Surroundings for Server {
     fn title(&self) -> String {
-        "embedded".to_owned()
+        SERVER.to_owned()
     }
 
     fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
-    async fn measure(&mut self, time: Duration) -> Result<(), Failure> {
+    async fn measure(&mut self, time: Duration, _: u32) -> Result<(), Failure> {
         Ok(self.input.write_all(format!("measure {}\n", time.as_secs_f64()).as_bytes()).await?)
     }
 

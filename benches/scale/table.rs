@@ -69,7 +69,11 @@ fn lines(reports: &[Report]) -> Vec<Line> {
             same.map_or_else(none, |kind| {
                 let bytes =
                     if kind.requests > 0.0 { (kind.received + kind.sent) / kind.requests } else { 0.0 };
-                format!("{:.3} of {:.1} kB", kind.requests, bytes / 1e3)
+                match bytes {
+                    // Not counted.
+                    0.0 => format!("{:.3}", kind.requests),
+                    bytes => format!("{:.3} of {:.1} kB", kind.requests, bytes / 1e3),
+                }
             })
         }));
     }
@@ -83,6 +87,10 @@ fn lines(reports: &[Report]) -> Vec<Line> {
             it.instructions_per_sync.map_or_else(none, |count| format!("{:.0} k", count / 1e3))
         }),
         line("server: CPU s per 1,000 syncs", &|it| format!("{:.3}", it.server_cpu)),
+        line("etcd: CPU s per 1,000 syncs", &|it| it.etcd_cpu.map_or_else(none, |cpu| format!("{cpu:.3}"))),
+        line("metrics server and bench: CPU s per 1,000 syncs", &|it| {
+            it.beside_cpu.map_or_else(none, |cpu| format!("{cpu:.3}"))
+        }),
         line("controller: resident, peak", &|it| megabytes(&[it.resident, it.resident_peak])),
         line("server: resident", &|it| megabytes(&[it.server_resident])),
         line("metric change → scale write p50 / p99 / max", &|it| spread(it.reaction.as_ref())),

@@ -3,7 +3,6 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::{Request, Response};
 use http_body_util::Full;
@@ -11,19 +10,15 @@ use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
+use crate::aggregation;
 use crate::assets::Keys;
 use crate::metrics::{APIS, Metrics};
-use crate::outcome::{Failure, Outcome, eventually};
+use crate::outcome::Outcome;
 use crate::rest::Rest;
-
-const SERVICES: &str = "/api/v1/namespaces/kube-system/services";
-const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
-const NAME: &str = "metrics-of-the-test";
 
 pub(crate) struct Adapter {
     pub(crate) port: u16,
@@ -64,11 +59,7 @@ impl Adapter {
 
     /// Registers the three APIs and waits until the API server forwards them.
     pub(crate) async fn register(&self, api: &Rest) -> Outcome {
-        let service = json!({
-            "metadata": {"name": NAME},
-            "spec": {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": self.port}]},
-        });
-        api.create(SERVICES, &service).await?;
+        aggregation::name(api, self.port).await?;
         for (group, ..) in APIS {
             self.register_api(api, group).await?;
         }
@@ -79,17 +70,7 @@ impl Adapter {
     }
 
     pub(crate) async fn register_api(&self, api: &Rest, group: &str) -> Outcome {
-        let (_, version, ..) = APIS.iter().find(|api| api.0 == group).ok_or("no such API")?;
-        let service = json!({
-            "metadata": {"name": format!("{version}.{group}")},
-            "spec": {
-                "group": group, "version": version,
-                "groupPriorityMinimum": 100, "versionPriority": 100,
-                "insecureSkipTLSVerify": true,
-                "service": {"namespace": "kube-system", "name": NAME, "port": self.port},
-            },
-        });
-        api.create(API_SERVICES, &service).await.map(drop)
+        aggregation::register(api, self.port, group, version(group)?).await
     }
 }
 
@@ -100,30 +81,16 @@ impl Drop for Adapter {
 }
 
 pub(crate) async fn unregister_api(api: &Rest, group: &str) -> Outcome {
-    let (_, version, ..) = APIS.iter().find(|api| api.0 == group).ok_or("no such API")?;
-    api.delete(&format!("{API_SERVICES}/{version}.{group}")).await.map(drop)
+    aggregation::unregister(api, group, version(group)?).await
 }
 
 /// Waits until the API server has looked at the server behind the API and discovery names it.
 pub(crate) async fn available(api: &Rest, group: &str) -> Outcome {
-    let (_, version, ..) = APIS.iter().find(|api| api.0 == group).ok_or("no such API")?;
-    eventually(Duration::from_secs(30), &format!("{group} is available"), async || {
-        let service = api.get(&format!("{API_SERVICES}/{version}.{group}")).await?;
-        let conditions = service.pointer("/status/conditions").and_then(Value::as_array);
-        let ready = conditions
-            .into_iter()
-            .flatten()
-            .any(|condition| condition["type"] == "Available" && condition["status"] == "True");
-        if !ready {
-            return Err(Failure(format!("status {}", service["status"])));
-        }
-        api.get(&format!("/apis/{group}/{version}")).await?;
-        let groups = api.get("/apis").await?;
-        let listed =
-            groups["groups"].as_array().is_some_and(|all| all.iter().any(|entry| entry["name"] == group));
-        if listed { Ok(()) } else { Err(Failure("not in discovery".to_owned())) }
-    })
-    .await
+    aggregation::available(api, group, version(group)?).await
+}
+
+fn version(group: &str) -> Outcome<&'static str> {
+    Ok(APIS.iter().find(|api| api.0 == group).ok_or("no such API")?.1)
 }
 
 fn respond(metrics: &Metrics, request: &Request<Incoming>) -> Response<Full<Bytes>> {

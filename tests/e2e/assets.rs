@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
-use crate::outcome::{Context, Failure, Outcome};
+use super::outcome::{Context, Failure, Outcome};
 
 /// The Kubernetes convention for a folder with etcd, kube-apiserver and, here,
 /// kube-controller-manager.

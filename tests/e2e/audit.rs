@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::outcome::{Outcome, ensure};
+use super::outcome::{Outcome, ensure};
 
 /// The ServiceAccount of the built-in autoscaler, which its bootstrap role and
 /// the bindings of metrics adapters name.

@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::assets::{self, Keys};
-use crate::outcome::{Context, Failure, Outcome, eventually};
-use crate::process::Process;
-use crate::rest::Rest;
+use super::assets::{self, Keys};
+use super::outcome::{Context, Failure, Outcome, eventually};
+use super::process::Process;
+use super::rest::Rest;
 
 /// In `system:masters`: RBAC lets it do everything.
 pub(crate) const ADMIN_TOKEN: &str = "admin-of-the-test";
@@ -38,8 +38,13 @@ pub(crate) struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// etcd and an API server that is ready, nothing else.
+    /// etcd and an API server that is ready, nothing else. It logs the requests of those that tests ask about.
     pub(crate) async fn start() -> Outcome<Self> {
+        Self::logging(Some(&audit_policy())).await
+    }
+
+    /// The same with another audit policy; without one nothing is logged.
+    pub(crate) async fn logging(audit_policy: Option<&str>) -> Outcome<Self> {
         let assets = assets::folder()?;
         let folder = Folder::create()?;
         let port = free_port()?;
@@ -47,7 +52,7 @@ impl ControlPlane {
         let admin = Rest::new(&url, ADMIN_TOKEN)?;
         let mut plane = Self { folder, assets, etcd: String::new(), port, url, admin, processes: Vec::new() };
         plane.etcd = plane.start_etcd()?;
-        plane.start_apiserver()?;
+        plane.start_apiserver(audit_policy)?;
         plane.wait_ready().await?;
         Ok(plane)
     }
@@ -77,7 +82,7 @@ impl ControlPlane {
         self.wait_ready().await
     }
 
-    fn start_apiserver(&mut self) -> Outcome {
+    fn start_apiserver(&mut self, audit_policy: Option<&str>) -> Outcome {
         let keys = Keys::generate()?;
         fs::write(self.authority(), &keys.authority_pem)?;
         fs::write(self.path("server.crt"), &keys.certificate_pem)?;
@@ -90,7 +95,9 @@ impl ControlPlane {
                  {MANAGER_TOKEN},system:kube-controller-manager,manager\n"
             ),
         )?;
-        fs::write(self.path("audit-policy.json"), audit_policy())?;
+        if let Some(policy) = audit_policy {
+            fs::write(self.path("audit-policy.json"), policy)?;
+        }
         self.run_apiserver()
     }
 
@@ -108,6 +115,9 @@ impl ControlPlane {
             ("audit-policy-file", "audit-policy.json"),
             ("audit-log-path", "audit.log"),
         ] {
+            if flag.starts_with("audit-") && !self.path("audit-policy.json").exists() {
+                continue;
+            }
             server.arg(format!("--{flag}={}", self.path(file).display()));
         }
         server.args([
@@ -199,6 +209,12 @@ impl ControlPlane {
         &self.folder.0
     }
 
+    /// The process id of a program that was started here.
+    pub(crate) fn id_of(&self, name: &str) -> Outcome<u32> {
+        let process = self.processes.iter().find(|process| process.name() == name);
+        process.map(Process::id).ok_or_else(|| Failure(format!("{name} does not run")))
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.folder.0.join(name)
     }
@@ -207,7 +223,7 @@ impl ControlPlane {
         self.path("authority.crt")
     }
 
-    /// What the server wrote about requests; see [`crate::audit`].
+    /// What the server wrote about requests; see [`super::audit`].
     pub(crate) fn audit_log(&self) -> Outcome<String> {
         fs::read_to_string(self.path("audit.log")).context("audit log")
     }
@@ -227,7 +243,7 @@ fn audit_policy() -> String {
         "omitStages": ["RequestReceived", "ResponseStarted"],
         "rules": [
             {"level": "Metadata", "users": [
-                crate::audit::AUTOSCALER,
+                super::audit::AUTOSCALER,
                 "system:serviceaccount:default:onlooker",
                 "system:serviceaccount:kube-system:concertina-shadow",
             ]},

@@ -16,7 +16,7 @@ use crate::metric_specs::{cpu_utilization, external, pods_average};
 use crate::metrics::Load;
 use crate::outcome::{Context as _, Outcome, ensure, eventually};
 use crate::process::Process;
-use crate::rest::Rest;
+use crate::rest::{Rest, collection};
 use crate::stage::{self, Autoscaler, DECISION_FLAGS, Stage};
 use crate::world::{APP, SOON, World};
 
@@ -211,33 +211,17 @@ pub(crate) async fn grant(stage: &Stage, flags: &[&str]) -> Outcome<Vec<Value>> 
     let output = Command::new(stage::binary()).arg("rbac").args(flags).output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure(output.status.success(), || String::from_utf8_lossy(&output.stderr).into_owned())?;
-    let mut objects = Vec::new();
-    for document in text.split("---\n").skip(1) {
-        let object: Value = serde_saphyr::from_str(document).context(document)?;
-        stage.plane.admin.create(&path(&object), &object).await?;
-        objects.push(object);
-    }
-    Ok(objects)
+    stage.plane.admin.create_all(&text).await
 }
 
 pub(crate) async fn revoke(stage: &Stage, objects: &[Value]) -> Outcome {
     for object in objects {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        stage.plane.admin.delete(&format!("{}/{name}", path(object))).await?;
+        stage.plane.admin.delete(&format!("{}/{name}", collection(object))).await?;
     }
     // A binding that is gone holds until the authorizer has seen it.
     tokio::time::sleep(Duration::from_secs(1)).await;
     Ok(())
-}
-
-fn path(object: &Value) -> String {
-    let resource = format!("{}s", object["kind"].as_str().unwrap_or_default().to_lowercase());
-    let version = object["apiVersion"].as_str().unwrap_or_default();
-    let root = if version.contains('/') { format!("/apis/{version}") } else { format!("/api/{version}") };
-    match object["metadata"]["namespace"].as_str() {
-        Some(namespace) => format!("{root}/namespaces/{namespace}/{resource}"),
-        None => format!("{root}/{resource}"),
-    }
 }
 
 /// The requests of the account and of the credentials, from the audit log.

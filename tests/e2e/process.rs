@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::outcome::{Context, Failure, Outcome, ensure, eventually};
+use super::outcome::{Context, Failure, Outcome, ensure, eventually};
 
 /// A running program whose output goes to a log file.
 pub(crate) struct Process {
@@ -53,6 +53,10 @@ impl Process {
 
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Sends a signal: `TERM`, `KILL`, `STOP`, `CONT`.

@@ -11,7 +11,7 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::Value;
 
-use crate::outcome::{Context, Failure, Outcome};
+use super::outcome::{Context, Failure, Outcome};
 
 /// How a body is to be read.
 pub(crate) mod media {
@@ -103,6 +103,17 @@ impl Rest {
         self.expect(Method::POST, path, media::JSON, Some(body)).await
     }
 
+    /// Creates the objects of a manifest, each after a line of dashes; these objects.
+    pub(crate) async fn create_all(&self, manifest: &str) -> Outcome<Vec<Value>> {
+        let mut objects = Vec::new();
+        for document in manifest.split("---\n").skip(1) {
+            let object: Value = serde_saphyr::from_str(document).context(document)?;
+            self.create(&collection(&object), &object).await?;
+            objects.push(object);
+        }
+        Ok(objects)
+    }
+
     pub(crate) async fn merge(&self, path: &str, body: &Value) -> Outcome<Value> {
         self.expect(Method::PATCH, path, media::MERGE, Some(body)).await
     }
@@ -127,5 +138,17 @@ impl Rest {
             Some(Value::Array(items)) => Ok(items),
             _ => Err(Failure(format!("GET {path}: not a list"))),
         }
+    }
+}
+
+/// Where objects like this one are created.
+pub(crate) fn collection(object: &Value) -> String {
+    let text = |pointer| object.pointer(pointer).and_then(Value::as_str);
+    let resource = format!("{}s", text("/kind").unwrap_or_default().to_lowercase());
+    let version = text("/apiVersion").unwrap_or_default();
+    let root = if version.contains('/') { format!("/apis/{version}") } else { format!("/api/{version}") };
+    match text("/metadata/namespace") {
+        Some(namespace) => format!("{root}/namespaces/{namespace}/{resource}"),
+        None => format!("{root}/{resource}"),
     }
 }

@@ -9,8 +9,9 @@ use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use serde::Deserialize;
 
-use crate::observed::{Awaited, Counted, Micros, Observed, Seen, now};
-use crate::workload::{Kind, POISONED, Workload};
+use crate::observed::{Counted, Micros, Observed, now};
+use crate::sightings::Sightings;
+use crate::workload::{POISONED, Workload};
 use crate::world::World;
 
 /// Where the requests of all connections pass.
@@ -26,9 +27,7 @@ pub(crate) struct Gateway {
 struct Tally {
     counts: BTreeMap<(String, &'static str, String), Counted>,
     seconds: BTreeMap<Micros, u64>,
-    seen: Observed,
-    /// Changes of specs that no status knows yet: where in `spec_changes`, and which generation is awaited.
-    generations: BTreeMap<String, (usize, i64)>,
+    sightings: Sightings,
 }
 
 /// What a path is about.
@@ -80,19 +79,7 @@ impl<'a> Subject<'a> {
 
 impl Gateway {
     pub(crate) fn new(workload: &Workload, world: Arc<World>) -> Self {
-        let mut tally = Tally::default();
-        let (all, probes) = world.keys();
-        let hangs = |key: &str| workload.poisoned && key.split('/').next() == Some(POISONED);
-        let slowness = Micros::try_from(workload.slowness.as_micros()).unwrap_or(Micros::MAX);
-        for (number, key) in all.into_iter().enumerate() {
-            let special = hangs(&key);
-            let is_slow = workload.kind == Kind::External && number < workload.hpas;
-            let held_up = if is_slow { slowness } else { 0 };
-            tally.seen.hpas.insert(key, Seen { held_up, special, ..Seen::default() });
-        }
-        for key in probes {
-            tally.seen.hpas.insert(key, Seen { special: true, ..Seen::default() });
-        }
+        let tally = Tally { sightings: Sightings::of(workload, world.keys()), ..Tally::default() };
         Self { workload: workload.clone(), world, tally: Mutex::new(tally) }
     }
 
@@ -101,13 +88,13 @@ impl Gateway {
         let mut tally = self.lock();
         tally.counts.clear();
         tally.seconds.clear();
-        tally.seen.begin = now();
+        tally.sightings.seen.begin = now();
     }
 
     /// All that was seen until now.
     pub(crate) fn end(&self) -> Observed {
         let tally = self.lock();
-        let mut seen = tally.seen.clone();
+        let mut seen = tally.sightings.seen.clone();
         seen.end = now();
         seen.requests = tally.counts.values().cloned().collect();
         let seconds = (seen.end - seen.begin) / 1_000_000;
@@ -115,26 +102,9 @@ impl Gateway {
         seen
     }
 
-    /// The metrics of these HPAs have just changed.
-    pub(crate) fn await_scales(&self, hpas: Vec<String>) {
-        let since = now();
-        self.lock().seen.reactions.extend(hpas.into_iter().map(|hpa| Awaited { hpa, since, until: None }));
-    }
-
-    /// This HPA is about to be created.
-    pub(crate) fn await_first(&self, hpa: String) {
-        self.lock().seen.creations.push(Awaited { hpa, since: now(), until: None });
-    }
-
-    /// The spec of this HPA has been changed at a time, to a generation.
-    pub(crate) fn await_generation(&self, hpa: &str, since: Micros, generation: i64) {
-        let mut tally = self.lock();
-        let place = tally.seen.spec_changes.len();
-        tally.seen.spec_changes.push(Awaited { hpa: hpa.to_owned(), since, until: None });
-        tally.generations.insert(hpa.to_owned(), (place, generation));
-        if let Some(seen) = tally.seen.hpas.get_mut(hpa) {
-            seen.special = true;
-        }
+    /// What is seen of HPAs, to add to what is waited for.
+    pub(crate) fn sightings<T>(&self, with: impl FnOnce(&mut Sightings) -> T) -> T {
+        with(&mut self.lock().sightings)
     }
 
     fn hold_up(&self, subject: &Subject<'_>) -> Duration {
@@ -170,14 +140,16 @@ impl Link for Gateway {
             if done && key.1 == "update" {
                 match (subject.resource, subject.subresource) {
                     ("horizontalpodautoscalers", "status") => {
-                        self.lock().status(
-                            &format!("{}/{}", subject.namespace, subject.name),
-                            arrived,
-                            &body,
-                        );
+                        let hpa = format!("{}/{}", subject.namespace, subject.name);
+                        let generation = || {
+                            let body = serde_json::from_slice::<HpaBody>(&body).ok()?;
+                            Some(body.status.observed_generation)
+                        };
+                        self.sightings(|it| it.status(&hpa, arrived, generation));
                     }
                     ("deployments", "scale") => {
-                        self.lock().scaled(&format!("{}/{}", subject.namespace, subject.name), arrived);
+                        let target = format!("{}/{}", subject.namespace, subject.name);
+                        self.sightings(|it| it.scaled(&target, arrived));
                         let replicas =
                             serde_json::from_slice::<ScaleBody>(&body).map(|body| body.spec.replicas);
                         if let Ok(replicas) = replicas {
@@ -216,7 +188,7 @@ impl Tally {
         });
         counted.count += 1;
         counted.received += length(bytes);
-        *self.seconds.entry((at - self.seen.begin).div_euclid(1_000_000)).or_default() += 1;
+        *self.seconds.entry((at - self.sightings.seen.begin).div_euclid(1_000_000)).or_default() += 1;
     }
 
     fn answered(&mut self, key: &(String, &'static str, String), answer: &Answer, done: bool) {
@@ -231,34 +203,6 @@ impl Tally {
     fn sent(&mut self, key: &(String, &'static str, String), bytes: usize) {
         if let Some(counted) = self.counts.get_mut(key) {
             counted.sent += length(bytes);
-        }
-    }
-
-    fn status(&mut self, hpa: &str, at: Micros, body: &[u8]) {
-        let Some(seen) = self.seen.hpas.get_mut(hpa) else { return };
-        seen.statuses.push(at);
-        let open = |awaited: &&mut Awaited| awaited.hpa == hpa && awaited.until.is_none();
-        if seen.special
-            && let Some(awaited) = self.seen.creations.iter_mut().find(open)
-        {
-            awaited.until = Some(at);
-        }
-        if let Some((place, generation)) = self.generations.get(hpa).copied()
-            && serde_json::from_slice::<HpaBody>(body)
-                .is_ok_and(|body| body.status.observed_generation >= generation)
-        {
-            self.generations.remove(hpa);
-            if let Some(awaited) = self.seen.spec_changes.get_mut(place) {
-                awaited.until = Some(at);
-            }
-        }
-    }
-
-    fn scaled(&mut self, target: &str, at: Micros) {
-        // Apps, their Deployments and their HPAs have the same names.
-        let open = |awaited: &&mut Awaited| awaited.hpa == target && awaited.until.is_none();
-        if let Some(awaited) = self.seen.reactions.iter_mut().find(open) {
-            awaited.until = Some(at);
         }
     }
 }

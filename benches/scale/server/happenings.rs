@@ -15,7 +15,7 @@ const ROUND: Duration = Duration::from_millis(100);
 
 /// Something that happens once, some time after the beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Happening {
+pub(crate) enum Happening {
     /// This app gets its HPA.
     Creation(usize),
     /// The HPA of this app gets another spec.
@@ -60,7 +60,7 @@ pub(crate) async fn play(
 }
 
 /// What happens when. Probes come evenly, in the first nine tenths of the time so that each can be answered in it.
-fn plan(workload: &Workload, time: Duration) -> Vec<(Duration, Happening)> {
+pub(crate) fn plan(workload: &Workload, time: Duration) -> Vec<(Duration, Happening)> {
     let all = workload.all_hpas();
     let probes = u32::try_from(workload.probes).unwrap_or(0);
     let pause = time.mul_f64(0.9) / probes.max(1);
@@ -81,15 +81,15 @@ fn happen(happening: Happening, world: &World, cluster: &Cluster, gateway: &Gate
     let key = |number: usize| world.key(number);
     match happening {
         Happening::Creation(number) => {
-            gateway.await_first(key(number));
+            gateway.sightings(|it| it.await_first(key(number)));
             world.create(cluster, number);
         }
         Happening::SpecChange(number) => {
             let since = now();
             if let Some(generation) = world.change_spec(cluster, number) {
-                gateway.await_generation(&key(number), since, generation);
+                gateway.sightings(|it| it.await_generation(&key(number), since, generation));
             }
         }
-        Happening::Step => gateway.await_scales(world.step()),
+        Happening::Step => gateway.sightings(|it| it.await_scales(world.step())),
     }
 }

@@ -5,7 +5,7 @@
 //! says what it saw as one line of JSON; it ends with its input.
 
 mod gateway;
-mod happenings;
+pub(crate) mod happenings;
 mod wire;
 
 use std::net::Ipv4Addr;

@@ -93,18 +93,34 @@ impl World {
 
     /// Puts everything into a cluster but the HPAs of probes.
     pub(crate) fn build(&self, cluster: &Cluster) {
+        let all = self.workload.all_hpas();
+        for number in 0..all + self.workload.probes {
+            for object in self.furnish(number) {
+                cluster.put_raw(object);
+            }
+        }
+        for app in self.lock().apps.iter().take(all) {
+            create_hpa(cluster, app);
+        }
+    }
+
+    /// The Deployment of an app and its pods, which get their names here, as they are when all are ready. One app after
+    /// the other gives the same names every time.
+    pub(crate) fn furnish(&self, number: usize) -> Vec<Value> {
         let started = (SystemClock.now() - jiff::SignedDuration::from_hours(1)).to_string();
         let mut state = self.lock();
         let State { apps, made, .. } = &mut *state;
-        for app in &mut *apps {
-            cluster.put_raw(objects::deployment(&app.namespace, &app.name, app.usual));
-            for _ in 0..app.usual {
-                add_pod(cluster, app, made, true, &started);
-            }
-        }
-        for app in apps.iter().take(self.workload.all_hpas()) {
-            create_hpa(cluster, app);
-        }
+        let Some(app) = apps.get_mut(number) else { return Vec::new() };
+        let mut objects = vec![objects::deployment(&app.namespace, &app.name, app.usual)];
+        objects.extend((0..app.usual).map(|_| add_pod(app, made, true, &started)));
+        objects
+    }
+
+    /// The HPA of an app.
+    pub(crate) fn hpa(&self, number: usize) -> Option<Value> {
+        let state = self.lock();
+        let app = state.apps.get(number)?;
+        Some(objects::hpa(&app.namespace, &app.name, app.kind, app.query))
     }
 
     /// The keys of HPAs: those that are there from the beginning, then those of probes.
@@ -153,6 +169,18 @@ impl World {
             .collect()
     }
 
+    /// Gives every HPA its usual load again; the keys of those that had another.
+    pub(crate) fn calm(&self) -> Vec<String> {
+        let mut state = self.lock();
+        let stepped = state.apps.iter_mut().filter(|app| app.factor != 1);
+        stepped
+            .map(|app| {
+                app.factor = 1;
+                app.key()
+            })
+            .collect()
+    }
+
     /// Gives an app as many pods as its Deployment now wants.
     pub(crate) fn resize(&self, cluster: &Cluster, namespace: &str, name: &str, replicas: usize) {
         let mut state = self.lock();
@@ -163,7 +191,7 @@ impl World {
         let Some(app) = apps.get_mut(place) else { return };
         let started = SystemClock.now().to_string();
         while app.pods.len() < replicas {
-            add_pod(cluster, app, made, true, &started);
+            cluster.put_raw(add_pod(app, made, true, &started));
         }
         while app.pods.len() > replicas
             && let Some(pod) = app.pods.pop()
@@ -192,7 +220,7 @@ impl World {
         }
         let old = app.pods.remove(0);
         let started = SystemClock.now().to_string();
-        add_pod(cluster, app, made, false, &started);
+        cluster.put_raw(add_pod(app, made, false, &started));
         if let Some(new) = app.pods.last() {
             cluster.put_raw(objects::pod(&app.namespace, &app.name, &new.name, true, &started));
         }
@@ -213,9 +241,11 @@ fn create_hpa(cluster: &Cluster, app: &App) {
     }
 }
 
-fn add_pod(cluster: &Cluster, app: &mut App, made: &mut u64, ready: bool, started: &str) {
+/// Names another pod of an app.
+fn add_pod(app: &mut App, made: &mut u64, ready: bool, started: &str) -> Value {
     *made += 1;
     let name = format!("{}-5d9c7b8f6d-{made:07}", app.name);
-    cluster.put_raw(objects::pod(&app.namespace, &app.name, &name, ready, started));
+    let pod = objects::pod(&app.namespace, &app.name, &name, ready, started);
     app.pods.push(metrics::Pod::new(&app.namespace, name));
+    pod
 }

@@ -1,0 +1,369 @@
+//! The floor: what a status write costs the API server and etcd when nobody does anything else.
+//!
+//! A loader writes statuses like those of a controller, each a little other than the one before, evenly at a given rate.
+//! What the server uses when it is left alone is taken off. One watch of all HPAs is open, as with a controller.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use bytes::Bytes;
+use clap::{ArgMatches, Command};
+use futures::future::try_join_all;
+use http::Method;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep_until};
+
+use super::cluster::{RealCluster, Share};
+use super::connection::{Connection, Http, Server};
+use super::load;
+use super::plane::told;
+use super::protobuf::{self, Edit, MANAGED_FIELDS, METADATA, SPEC, UTILIZATION};
+use crate::Failure;
+use crate::measure::percentile;
+use crate::observed::now;
+use crate::options::text;
+use crate::workload::Workload;
+use crate::world::World;
+
+/// Requests that may be in flight.
+const AT_ONCE: usize = 16;
+const JSON: &str = "application/json";
+
+/// How a status is written.
+#[derive(Debug, Clone, Copy)]
+struct Way {
+    title: &'static str,
+    protobuf: bool,
+    /// Parts of the object that are left out: the server keeps its own.
+    without_managed_fields: bool,
+    without_spec: bool,
+    http: Http,
+}
+
+const PLAIN: Way = Way {
+    title: "JSON",
+    protobuf: false,
+    without_managed_fields: false,
+    without_spec: false,
+    http: Http::One,
+};
+
+const WAYS: [Way; 8] = [
+    PLAIN,
+    Way { title: "JSON without managedFields", without_managed_fields: true, ..PLAIN },
+    Way {
+        title: "JSON without managedFields and spec",
+        without_managed_fields: true,
+        without_spec: true,
+        ..PLAIN
+    },
+    Way { title: "JSON, HTTP/2", http: Http::Two, ..PLAIN },
+    Way { title: "protobuf", protobuf: true, ..PLAIN },
+    Way { title: "protobuf without managedFields", protobuf: true, without_managed_fields: true, ..PLAIN },
+    Way {
+        title: "protobuf without managedFields and spec",
+        protobuf: true,
+        without_managed_fields: true,
+        without_spec: true,
+        ..PLAIN
+    },
+    Way { title: "protobuf, HTTP/2", protobuf: true, http: Http::Two, ..PLAIN },
+];
+
+/// What is to be written, and how fast.
+#[derive(Debug, Clone)]
+pub(crate) struct Floor {
+    hpas: usize,
+    /// Writes per second.
+    rate: f64,
+    time: Duration,
+    rounds: usize,
+    folder: std::path::PathBuf,
+}
+
+/// What one way cost in one round.
+#[derive(Debug, Clone, Copy)]
+struct Cost {
+    /// Writes per second that there were.
+    rate: f64,
+    /// CPU milliseconds per write, of each process.
+    share: Share,
+    /// Seconds.
+    p50: f64,
+    p99: f64,
+    /// Bytes of a body, to the server and from it.
+    sent: f64,
+    received: f64,
+}
+
+/// The subcommand.
+pub(crate) fn command() -> Command {
+    Command::new("floor")
+        .about("What status writes cost the API server, as JSON and as protobuf")
+        .arg(text("hpas", "HPAs whose status is written in turn").default_value("500"))
+        .arg(text("rate", "Writes per second").default_value("200"))
+        .arg(text("seconds", "How long for each way and round").default_value("3"))
+        .arg(
+            text("runs", "Rounds, of whose figures the medians are told")
+                .visible_alias("repeat")
+                .default_value("15"),
+        )
+        .arg(text("out", "The folder for the table").default_value("target/scale"))
+}
+
+/// Reads its words.
+pub(crate) fn read(matches: &ArgMatches) -> Result<Floor, Failure> {
+    let text = |name: &str| matches.get_one::<String>(name).map_or("", String::as_str);
+    Ok(Floor {
+        hpas: text("hpas").parse()?,
+        rate: text("rate").parse()?,
+        time: Duration::try_from_secs_f64(text("seconds").parse()?)?,
+        rounds: text("runs").parse()?,
+        folder: text("out").into(),
+    })
+}
+
+/// Measures every way, round by round, and prints what each cost.
+pub(crate) async fn run(floor: &Floor) -> Result<(), Failure> {
+    let mut cluster = RealCluster::start().await?;
+    let workload = Workload::named("W1").ok_or("no workload W1")?;
+    let workload = Workload { hpas: floor.hpas, pods: 1, probes: 0, ..workload };
+    cluster.hold(&workload).await?;
+    let world = World::new(&workload);
+    let kubeconfig = told(cluster.plane.service_account("kube-system", "horizontal-pod-autoscaler").await)?;
+    let config: Value = serde_json::from_str(&std::fs::read_to_string(kubeconfig)?)?;
+    let token = config.pointer("/users/0/user/token").and_then(Value::as_str).ok_or("no token")?.to_owned();
+    let server = Server { address: cluster.plane.url.trim_start_matches("https://").to_owned(), token };
+    let paths: Vec<_> =
+        (0..floor.hpas).filter_map(|number| world.hpa(number)).map(|hpa| load::path(&hpa)).collect();
+    first_statuses(&server, &paths).await?;
+
+    // Short rounds in which all ways take turns: what else the machine does then meets all of them alike.
+    let (idle, mut costs) = (cluster.listen().await?, vec![Vec::new(); WAYS.len()]);
+    for round in 1..=floor.rounds {
+        eprintln!("round {round} of {}", floor.rounds);
+        for (way, costs) in WAYS.iter().zip(&mut costs) {
+            costs.push(way.measure(floor, &cluster, &server, &paths, &idle).await?);
+        }
+    }
+    are_whole(&server, &paths).await?;
+    let table = table(floor, &idle, &costs);
+    print!("{table}");
+    std::fs::create_dir_all(&floor.folder)?;
+    Ok(std::fs::write(floor.folder.join("floor.txt"), table)?)
+}
+
+/// Statuses as a controller leaves them.
+async fn first_statuses(server: &Server, paths: &[String]) -> Result<(), Failure> {
+    let mut connections = server.connect(Http::One, 1).await?;
+    let connection = connections.first_mut().ok_or("no connection")?;
+    for path in paths {
+        let body = get(server, connection, PLAIN, path).await?;
+        let mut hpa: Value = serde_json::from_slice(&body)?;
+        let condition = |kind: &str, reason: &str, message: &str| {
+            json!({"type": kind, "status": "True", "reason": reason, "message": message,
+                   "lastTransitionTime": "2026-01-01T00:00:00Z"})
+        };
+        let status = json!({
+            "observedGeneration": 1, "lastScaleTime": "2026-01-01T00:00:00Z",
+            "currentReplicas": 3, "desiredReplicas": 3,
+            "currentMetrics": [{"type": "Resource", "resource": {"name": "cpu", "current": {
+                "averageUtilization": 50, "averageValue": "250m"}}}],
+            "conditions": [
+                condition("AbleToScale", "ReadyForNewScale", "recommended size matches current size"),
+                condition("ScalingActive", "ValidMetricFound",
+                          "the HPA was able to successfully calculate a replica count from cpu resource utilization"),
+                condition("ScalingLimited", "DesiredWithinRange", "the desired count is within the acceptable range"),
+            ],
+        });
+        hpa.as_object_mut().ok_or("an HPA is no object")?.insert("status".to_owned(), status);
+        let request = server.request(
+            Http::One,
+            Method::PUT,
+            &format!("{path}/status"),
+            JSON,
+            hpa.to_string().into(),
+        )?;
+        connection.send(request).await?;
+    }
+    Ok(())
+}
+
+/// That the server has kept what was left out.
+async fn are_whole(server: &Server, paths: &[String]) -> Result<(), Failure> {
+    let mut connections = server.connect(Http::One, 1).await?;
+    let connection = connections.first_mut().ok_or("no connection")?;
+    for path in paths {
+        let hpa: Value = serde_json::from_slice(&get(server, connection, PLAIN, path).await?)?;
+        let managers = hpa.pointer("/metadata/managedFields").and_then(Value::as_array).map_or(0, Vec::len);
+        if hpa.pointer("/spec/maxReplicas").and_then(Value::as_i64) != Some(200) || managers < 2 {
+            return Err(format!("a status write has damaged an HPA: {hpa}").into());
+        }
+    }
+    Ok(())
+}
+
+async fn get(server: &Server, connection: &mut Connection, way: Way, path: &str) -> Result<Bytes, Failure> {
+    connection.send(server.request(way.http, Method::GET, path, way.media(), Vec::new())?).await
+}
+
+impl Way {
+    fn media(self) -> &'static str {
+        if self.protobuf { protobuf::MEDIA } else { JSON }
+    }
+
+    async fn measure(
+        self,
+        floor: &Floor,
+        cluster: &RealCluster,
+        server: &Server,
+        paths: &[String],
+        idle: &Share,
+    ) -> Result<Cost, Failure> {
+        let mut connections = server.connect(self.http, AT_ONCE).await?;
+        let first = connections.first_mut().ok_or("no connection")?;
+        let mut objects = Vec::new();
+        for path in paths {
+            objects.push((path.as_str(), get(server, first, self, path).await?));
+        }
+        let mut turns: Vec<Vec<_>> = vec![Vec::new(); AT_ONCE];
+        for (place, object) in objects.into_iter().enumerate() {
+            turns.get_mut(place % AT_ONCE).ok_or("no turn")?.push(object);
+        }
+        let (before, begin) = (cluster.used()?, Instant::now());
+        let writers = connections.into_iter().zip(turns).enumerate().map(|(place, (connection, objects))| {
+            let mut writer =
+                Writer { way: self, server, connection, objects, latencies: Vec::new(), bytes: (0, 0) };
+            async move {
+                let pause = Duration::from_secs_f64(AT_ONCE as f64 / floor.rate);
+                writer
+                    .write(begin + pause.mul_f64(place as f64 / AT_ONCE as f64), pause, begin + floor.time)
+                    .await?;
+                Ok::<_, Failure>(writer)
+            }
+        });
+        let writers = try_join_all(writers).await?;
+        let (after, time) = (cluster.used()?, begin.elapsed().as_secs_f64());
+        let mut latencies: Vec<_> =
+            writers.iter().flat_map(|writer| writer.latencies.iter().copied()).collect();
+        latencies.sort_by(f64::total_cmp);
+        let count = (latencies.len() as f64).max(1.0);
+        let sum = |of: fn(&Writer<'_>) -> usize| writers.iter().map(of).sum::<usize>() as f64 / count;
+        Ok(Cost {
+            rate: count / time,
+            share: before.until(&after, time).less(idle).per(count / time),
+            p50: percentile(&latencies, 0.5),
+            p99: percentile(&latencies, 0.99),
+            sent: sum(|writer| writer.bytes.0),
+            received: sum(|writer| writer.bytes.1),
+        })
+    }
+
+    /// The object of an answer with another utilization, as it is sent back.
+    fn next(self, answer: &[u8], utilization: u32) -> Result<Vec<u8>, Failure> {
+        if self.protobuf {
+            let broken = "the answer is no protobuf";
+            let change = Edit::Varint(utilization.into());
+            let mut object =
+                protobuf::edit(protobuf::object(answer)?, &UTILIZATION, &change).ok_or(broken)?;
+            for (is_left_out, path) in [
+                (self.without_managed_fields, [METADATA, MANAGED_FIELDS].as_slice()),
+                (self.without_spec, [SPEC].as_slice()),
+            ] {
+                if is_left_out {
+                    object = protobuf::edit(&object, path, &Edit::Absent).ok_or(broken)?;
+                }
+            }
+            return protobuf::envelope(answer, &object);
+        }
+        let mut object: Value = serde_json::from_slice(answer)?;
+        let place = "/status/currentMetrics/0/resource/current/averageUtilization";
+        *object.pointer_mut(place).ok_or("the status has no metric")? = utilization.into();
+        if let Some(metadata) = object.pointer_mut("/metadata").and_then(Value::as_object_mut)
+            && self.without_managed_fields
+        {
+            metadata.remove("managedFields");
+        }
+        if let Some(fields) = object.as_object_mut()
+            && self.without_spec
+        {
+            fields.remove("spec");
+        }
+        Ok(object.to_string().into())
+    }
+}
+
+/// Writes the statuses of some HPAs in turn.
+struct Writer<'a> {
+    way: Way,
+    server: &'a Server,
+    connection: Connection,
+    /// Each with its last answer.
+    objects: Vec<(&'a str, Bytes)>,
+    latencies: Vec<f64>,
+    bytes: (usize, usize),
+}
+
+impl Writer<'_> {
+    async fn write(&mut self, first: Instant, pause: Duration, end: Instant) -> Result<(), Failure> {
+        let (mut due, count) = (first, self.objects.len().max(1));
+        for turn in 0_u32.. {
+            if due >= end {
+                break;
+            }
+            sleep_until(due).await;
+            due += pause;
+            let place = usize::try_from(turn)? % count;
+            let Some((path, answer)) = self.objects.get_mut(place) else { break };
+            // Other than the last one, of whichever way: an equal status would not be stored.
+            let utilization = u32::try_from(now().div_euclid(100_000).rem_euclid(10_000))?;
+            let body = self.way.next(answer, utilization)?;
+            self.bytes.0 += body.len();
+            let path = format!("{path}/status");
+            let request = self.server.request(self.way.http, Method::PUT, &path, self.way.media(), body)?;
+            let sent = Instant::now();
+            *answer = self.connection.send(request).await?;
+            self.latencies.push(sent.elapsed().as_secs_f64());
+            self.bytes.1 += answer.len();
+        }
+        Ok(())
+    }
+}
+
+fn table(floor: &Floor, idle: &Share, costs: &[Vec<Cost>]) -> String {
+    let median = |mut values: Vec<f64>| {
+        values.sort_by(f64::total_cmp);
+        percentile(&values, 0.5)
+    };
+    let mut out = String::new();
+    // Writing to a string cannot fail, here and below.
+    let _ = writeln!(
+        out,
+        "{} HPAs, {} writes per second for {} s, medians of {} rounds; idle: API server {:.1} % of a core, etcd {:.1} %\n",
+        floor.hpas,
+        floor.rate,
+        floor.time.as_secs(),
+        floor.rounds,
+        idle.api_server * 100.0,
+        idle.etcd * 100.0
+    );
+    out.push_str("| status write as | per second | API server ms | etcd ms | loader ms | p50 ms | p99 ms | sent B | answer B |\n");
+    out.push_str("|---|--:|--:|--:|--:|--:|--:|--:|--:|\n");
+    for (way, costs) in WAYS.iter().zip(costs) {
+        let of = |of: fn(&Cost) -> f64| median(costs.iter().map(of).collect());
+        let _ = writeln!(
+            out,
+            "| {} | {:.0} | {:.3} | {:.3} | {:.3} | {:.2} | {:.2} | {:.0} | {:.0} |",
+            way.title,
+            of(|it| it.rate),
+            of(|it| it.share.api_server) * 1e3,
+            of(|it| it.share.etcd) * 1e3,
+            of(|it| it.share.own) * 1e3,
+            of(|it| it.p50) * 1e3,
+            of(|it| it.p99) * 1e3,
+            of(|it| it.sent),
+            of(|it| it.received)
+        );
+    }
+    out
+}

@@ -1,0 +1,161 @@
+//! Just enough of protobuf to change a few fields of an object as the API server sends it, and to send it back.
+//!
+//! The wire format: a field is a number and a kind, then a varint, or bytes with their length, or 4 or 8 bytes. What is not
+//! changed is copied as it is. Kubernetes puts four bytes and an envelope around: `runtime.Unknown`, whose second field is
+//! the object.
+
+use crate::Failure;
+
+/// Its media type.
+pub(super) const MEDIA: &str = "application/vnd.kubernetes.protobuf";
+const MAGIC: [u8; 4] = *b"k8s\0";
+/// Field numbers of `runtime.Unknown`, and of what is read in an HPA of autoscaling/v2.
+const RAW: u64 = 2;
+pub(super) const METADATA: u64 = 1;
+pub(super) const SPEC: u64 = 2;
+pub(super) const MANAGED_FIELDS: u64 = 17;
+/// `status.currentMetrics.resource.current.averageUtilization`.
+pub(super) const UTILIZATION: [u64; 5] = [3, 5, 4, 2, 3];
+
+const VARINT: u64 = 0;
+const FIXED64: u64 = 1;
+const BYTES: u64 = 2;
+const FIXED32: u64 = 5;
+
+/// The object within its envelope.
+pub(super) fn object(body: &[u8]) -> Result<&[u8], Failure> {
+    let mut rest = body.strip_prefix(&MAGIC).ok_or("the answer is no protobuf of Kubernetes")?;
+    while !rest.is_empty() {
+        let field = Field::first(&mut rest).ok_or("the envelope is broken")?;
+        if field.number == RAW {
+            return Ok(field.content);
+        }
+    }
+    Err("the envelope is empty".into())
+}
+
+/// An envelope like another one around an object.
+pub(super) fn envelope(like: &[u8], object: &[u8]) -> Result<Vec<u8>, Failure> {
+    let rest = like.strip_prefix(&MAGIC).ok_or("the answer is no protobuf of Kubernetes")?;
+    let mut body = MAGIC.to_vec();
+    body.extend(edit(rest, &[RAW], &Edit::Bytes(object)).ok_or("the envelope is broken")?);
+    Ok(body)
+}
+
+/// What becomes of a field.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Edit<'a> {
+    Varint(u64),
+    Bytes(&'a [u8]),
+    /// It is left out.
+    Absent,
+}
+
+/// A message with every field at a path changed; none if it is no protobuf.
+pub(super) fn edit(message: &[u8], path: &[u64], change: &Edit<'_>) -> Option<Vec<u8>> {
+    let (mut rest, mut out) = (message, Vec::with_capacity(message.len() + 8));
+    while !rest.is_empty() {
+        let field = Field::first(&mut rest)?;
+        match path {
+            [number, deeper @ ..] if *number == field.number => {
+                let inner;
+                let change = match deeper {
+                    [] => *change,
+                    deeper => {
+                        inner = edit(field.content, deeper, change)?;
+                        Edit::Bytes(&inner)
+                    }
+                };
+                write(&mut out, field.number, change);
+            }
+            _ => out.extend_from_slice(field.whole),
+        }
+    }
+    Some(out)
+}
+
+/// A field of a message: all of its bytes, and those of its content if it has a length.
+struct Field<'a> {
+    number: u64,
+    whole: &'a [u8],
+    content: &'a [u8],
+}
+
+impl<'a> Field<'a> {
+    /// Takes the first field of a message.
+    fn first(rest: &mut &'a [u8]) -> Option<Self> {
+        let start = *rest;
+        let key = varint(rest)?;
+        let length = match key & 7 {
+            VARINT => {
+                varint(rest)?;
+                0
+            }
+            FIXED64 => 8,
+            FIXED32 => 4,
+            BYTES => usize::try_from(varint(rest)?).ok()?,
+            _ => return None,
+        };
+        let (content, behind) = rest.split_at_checked(length)?;
+        *rest = behind;
+        let whole = start.get(..start.len() - behind.len())?;
+        Some(Self { number: key >> 3, whole, content })
+    }
+}
+
+fn varint(rest: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, behind) = rest.split_first()?;
+        *rest = behind;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+fn write(out: &mut Vec<u8>, number: u64, change: Edit<'_>) {
+    match change {
+        Edit::Varint(value) => {
+            write_varint(out, number << 3 | VARINT);
+            write_varint(out, value);
+        }
+        Edit::Bytes(bytes) => {
+            write_varint(out, number << 3 | BYTES);
+            write_varint(out, u64::try_from(bytes.len()).unwrap_or(u64::MAX));
+            out.extend_from_slice(bytes);
+        }
+        Edit::Absent => {}
+    }
+}
+
+fn write_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.extend((value & 0x7f | 0x80).to_le_bytes().first());
+        value >>= 7;
+    }
+    out.extend(value.to_le_bytes().first());
+}
+
+/// That one field deep inside is changed, and no other.
+pub(super) fn check() -> Result<(), Failure> {
+    // 1: "name", 3: { 5: { 3: 150 } }, 9: four bytes.
+    let object_ = [b"\x0a\x04name\x1a\x05\x2a\x03\x18\x96\x01".as_slice(), b"\x4d\x01\x02\x03\x04"].concat();
+    let changed = edit(&object_, &[3, 5, 3], &Edit::Varint(7)).unwrap_or_default();
+    let expected = [b"\x0a\x04name\x1a\x04\x2a\x02\x18\x07".as_slice(), b"\x4d\x01\x02\x03\x04"].concat();
+    let without = edit(&object_, &[3], &Edit::Absent).unwrap_or_default();
+    let enveloped = [MAGIC.as_slice(), b"\x0a\x02v2\x12\x01x\x1a\x00"].concat();
+    let other = envelope(&enveloped, &object_)?;
+    let broken = edit(b"\x0a\x09name", &[1], &Edit::Absent);
+    if changed == expected
+        && without == b"\x0a\x04name\x4d\x01\x02\x03\x04"
+        && (object(&enveloped)?, object(&other)?) == (b"x".as_slice(), object_.as_slice())
+        && broken.is_none()
+    {
+        Ok(())
+    } else {
+        Err("a protobuf message is changed wrongly".into())
+    }
+}

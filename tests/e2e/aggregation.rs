@@ -1,0 +1,59 @@
+//! APIs that the API server forwards to a server on loopback.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::outcome::{Failure, Outcome, eventually};
+use super::rest::Rest;
+
+const SERVICES: &str = "/api/v1/namespaces/kube-system/services";
+const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
+const NAME: &str = "metrics-of-the-test";
+
+/// Gives the port of the server the name under which APIs are registered.
+pub(crate) async fn name(api: &Rest, port: u16) -> Outcome {
+    let service = json!({
+        "metadata": {"name": NAME},
+        "spec": {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]},
+    });
+    api.create(SERVICES, &service).await.map(drop)
+}
+
+pub(crate) async fn register(api: &Rest, port: u16, group: &str, version: &str) -> Outcome {
+    let service = json!({
+        "metadata": {"name": format!("{version}.{group}")},
+        "spec": {
+            "group": group, "version": version,
+            "groupPriorityMinimum": 100, "versionPriority": 100,
+            "insecureSkipTLSVerify": true,
+            "service": {"namespace": "kube-system", "name": NAME, "port": port},
+        },
+    });
+    api.create(API_SERVICES, &service).await.map(drop)
+}
+
+pub(crate) async fn unregister(api: &Rest, group: &str, version: &str) -> Outcome {
+    api.delete(&format!("{API_SERVICES}/{version}.{group}")).await.map(drop)
+}
+
+/// Waits until the API server has looked at the server behind the API and discovery names it.
+pub(crate) async fn available(api: &Rest, group: &str, version: &str) -> Outcome {
+    eventually(Duration::from_secs(30), &format!("{group} is available"), async || {
+        let service = api.get(&format!("{API_SERVICES}/{version}.{group}")).await?;
+        let conditions = service.pointer("/status/conditions").and_then(Value::as_array);
+        let ready = conditions
+            .into_iter()
+            .flatten()
+            .any(|condition| condition["type"] == "Available" && condition["status"] == "True");
+        if !ready {
+            return Err(Failure(format!("status {}", service["status"])));
+        }
+        api.get(&format!("/apis/{group}/{version}")).await?;
+        let groups = api.get("/apis").await?;
+        let listed =
+            groups["groups"].as_array().is_some_and(|all| all.iter().any(|entry| entry["name"] == group));
+        if listed { Ok(()) } else { Err(Failure("not in discovery".to_owned())) }
+    })
+    .await
+}
