@@ -477,7 +477,7 @@ mod tests {
         // A list from a server that lags behind takes us back.
         hpas.apply(record("web", "u1", Some(1), "99", 5));
         assert!(hpas.is_stale(&key));
-        hpas.apply(record("web", "u2", Some(1), "50", 5));
+        hpas.apply(record("web", "u2", Some(1), "150", 5));
         assert!(!hpas.is_stale(&key));
     }
 
