@@ -206,7 +206,9 @@ impl Assembly {
         };
         let (mut hpas, mut pods) = (Vec::new(), Vec::new());
         for namespace in namespaces {
-            let (hpa_watch, watching_hpas) = watch::watch::<watch::Hpas, _>(
+            let known: Arc<dyn watch::KnownHpas> = Arc::clone(&controller.hpas) as _;
+            let (hpa_watch, watching_hpas) = watch::watch_of(
+                watch::Hpas { known: Some(known) },
                 watch_client.clone(),
                 options(&namespace),
                 HpaIntake::new(Arc::clone(&controller), namespace.clone()),

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use autoscaling::history::History;
 
 use super::Controller;
-use crate::api::decode::{HpaObject, WireContainer, WirePod};
-use crate::api::watch::{Deleted, Sink};
-use crate::store::{Change, ContainerInput, HpaRecord, Key, PodInput, Pods, StatusWriter, Update};
+use crate::api::decode::{HpaObject, Known, StatusDigest, WireContainer, WirePod};
+use crate::api::watch::{Deleted, KnownHpas, Sink};
+use crate::store::{Change, ContainerInput, HpaRecord, Hpas, Key, PodInput, Pods, StatusWriter, Update};
 
 /// Takes in HPAs: a new one and a changed spec are due at once, one that is gone is forgotten.
 #[derive(Debug)]
@@ -92,8 +92,8 @@ impl From<HpaObject> for HpaRecord {
             resource_version: object.resource_version,
             metadata: object.metadata,
             spec_raw: object.spec_raw,
-            spec: Arc::new(object.spec),
-            status: Arc::new(object.status),
+            spec: object.spec,
+            status: object.status,
             status_writers: object.status_writers.into_iter().map(StatusWriter::from).collect(),
         }
     }
@@ -123,6 +123,17 @@ impl Sink<HpaObject> for HpaIntake {
             self.controller.changed(&update);
         }
         self.controller.count();
+    }
+}
+
+impl KnownHpas for Hpas {
+    fn known(&self, namespace: &str, name: &str) -> Option<Known> {
+        let (record, written) = self.known(&Key::new(namespace, name))?;
+        Some(Known {
+            spec_raw: Arc::clone(&record.spec_raw),
+            spec: Arc::clone(&record.spec),
+            status: written.map(|written| (StatusDigest(written.digest), written.status)),
+        })
     }
 }
 

@@ -23,8 +23,8 @@ use super::permit::WorkerPermit;
 use super::rescale::Target;
 use super::scale::Reading;
 use super::{Controller, event_target};
-use crate::api::status::StatusTarget;
-use crate::store::{HpaRecord, Key};
+use crate::api::status::{StatusTarget, Written};
+use crate::store::{HpaRecord, Key, WrittenStatus};
 
 /// What a sync knows when it has decided, and from what.
 struct Weighed {
@@ -232,7 +232,10 @@ impl Controller {
         }
         if let Some(status) = &conclusion.status {
             match self.statuses.put(status_target(record), status).await {
-                Ok(version) => self.hpas.wrote(&record.key, &record.uid, &version),
+                Ok(Written { resource_version, digest }) => {
+                    let status = WrittenStatus { digest: digest.0, status: Arc::new(status.clone()) };
+                    self.hpas.wrote(&record.key, &record.uid, &resource_version, status);
+                }
                 Err(error) if error.is_refused() => {}
                 Err(error) => {
                     if error.is_conflict() {

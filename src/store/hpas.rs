@@ -25,7 +25,7 @@ pub struct HpaRecord {
     /// `metadata`, byte for byte: a status PUT must send it back or the server deletes what is left out.
     pub metadata: Box<RawValue>,
     /// `spec`, byte for byte.
-    pub spec_raw: Box<RawValue>,
+    pub spec_raw: Arc<RawValue>,
     /// `spec`, read.
     pub spec: Arc<Spec>,
     /// `status`, read.
@@ -103,6 +103,17 @@ struct Known {
     record: Arc<HpaRecord>,
     /// `resourceVersion` that our own last status write of this object got.
     wrote: Option<String>,
+    /// The status of that write.
+    written: Option<WrittenStatus>,
+}
+
+/// A status that was written.
+#[derive(Debug, Clone)]
+pub struct WrittenStatus {
+    /// SHA-256 of its JSON.
+    pub digest: [u8; 32],
+    /// The status.
+    pub status: Arc<Status>,
 }
 
 impl Hpas {
@@ -181,6 +192,11 @@ impl Hpas {
         read(&self.state).known.get(key).map(|known| Arc::clone(&known.record))
     }
 
+    /// One HPA, with the status that was written last.
+    pub fn known(&self, key: &Key) -> Option<(Arc<HpaRecord>, Option<WrittenStatus>)> {
+        read(&self.state).known.get(key).map(|known| (Arc::clone(&known.record), known.written.clone()))
+    }
+
     /// All keys, sorted.
     pub fn keys(&self) -> Vec<Key> {
         read(&self.state).known.keys().cloned().collect()
@@ -208,10 +224,11 @@ impl Hpas {
 
     /// Remembers the `resourceVersion` that our own write of an HPA's status got (gate StaleControllerConsistencyHPA).
     /// Without effect if that object is gone.
-    pub fn wrote(&self, key: &Key, uid: &str, resource_version: &str) {
+    pub fn wrote(&self, key: &Key, uid: &str, resource_version: &str, status: WrittenStatus) {
         let mut state = write(&self.state);
         if let Some(known) = state.known.get_mut(key).filter(|known| *known.record.uid == *uid) {
             known.wrote = Some(resource_version.to_owned());
+            known.written = Some(status);
         }
     }
 
@@ -271,13 +288,14 @@ impl HpaRecord {
 impl State {
     fn put(&mut self, new: Arc<HpaRecord>) -> Update {
         let Some(known) = self.known.get_mut(&new.key) else {
-            self.known.insert(new.key.clone(), Known { record: Arc::clone(&new), wrote: None });
+            self.known
+                .insert(new.key.clone(), Known { record: Arc::clone(&new), wrote: None, written: None });
             return Update { change: Change::New, old: None, new: Some(new) };
         };
         let old = std::mem::replace(&mut known.record, Arc::clone(&new));
         let change = new.change_since(&old);
         if matches!(change, Change::Recreated { .. }) {
-            known.wrote = None;
+            (known.wrote, known.written) = (None, None);
         }
         Update { change, old: Some(old), new: Some(new) }
     }
@@ -315,7 +333,7 @@ mod tests {
             generation,
             resource_version: version.to_owned(),
             metadata: RawValue::from_string("{}".to_owned()).unwrap(),
-            spec_raw: RawValue::from_string("{}".to_owned()).unwrap(),
+            spec_raw: RawValue::from_string("{}".to_owned()).unwrap().into(),
             spec: Arc::new(spec(max)),
             status: Arc::new(Status::default()),
             status_writers: Vec::new(),
@@ -329,6 +347,10 @@ mod tests {
     fn finish(hpas: &Hpas, namespace: Option<&str>) -> Vec<(Key, Change)> {
         let named = |update: Update| (update.new.or(update.old).unwrap().key.clone(), update.change);
         hpas.finish(namespace).into_iter().map(named).collect()
+    }
+
+    fn written() -> WrittenStatus {
+        WrittenStatus { digest: [0; 32], status: Arc::default() }
     }
 
     fn heal(hpas: &Hpas, uid: &str, record: HpaRecord) -> Option<Change> {
@@ -470,7 +492,7 @@ mod tests {
         let key = Key::new("shop", "web");
         hpas.apply(record("web", "u1", Some(1), "99", 5));
         assert!(!hpas.is_stale(&key));
-        hpas.wrote(&key, "u1", "100");
+        hpas.wrote(&key, "u1", "100", written());
         assert!(hpas.is_stale(&key));
         hpas.apply(record("web", "u1", Some(1), "100", 5));
         assert!(!hpas.is_stale(&key));
@@ -485,10 +507,10 @@ mod tests {
     fn a_write_to_an_hpa_that_is_gone_or_recreated_is_not_remembered() {
         let hpas = Hpas::new();
         let key = Key::new("shop", "web");
-        hpas.wrote(&key, "u1", "100");
+        hpas.wrote(&key, "u1", "100", written());
         hpas.apply(record("web", "u2", Some(1), "50", 5));
         assert!(!hpas.is_stale(&key));
-        hpas.wrote(&key, "u1", "100");
+        hpas.wrote(&key, "u1", "100", written());
         assert!(!hpas.is_stale(&key));
     }
 

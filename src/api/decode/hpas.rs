@@ -1,8 +1,14 @@
 //! HorizontalPodAutoscalers: understood, and kept as received, because a status PUT must send metadata back whole.
+//!
+//! Most events of a watch are the echo of a status that this controller has written: spec and status are then what is
+//! known already, byte for byte, and are not understood again.
+
+use std::sync::Arc;
 
 use autoscaling::spec::Spec;
 use autoscaling::status::Status;
 use jiff::Timestamp;
+use ring::digest::{SHA256, digest};
 use serde_json::value::RawValue;
 
 use super::cursor::Cursor;
@@ -27,22 +33,54 @@ pub struct HpaObject {
     /// Who wrote `status`, and when last, by `metadata.managedFields`.
     pub status_writers: Vec<(String, Timestamp)>,
     /// `spec` as received.
-    pub spec_raw: Box<RawValue>,
+    pub spec_raw: Arc<RawValue>,
     /// `spec` understood.
-    pub spec: Spec,
+    pub spec: Arc<Spec>,
     /// `status` understood.
-    pub status: Status,
+    pub status: Arc<Status>,
 }
 
-/// Decodes an HPA of autoscaling/v2.
+/// What is known of an HPA before it is received again.
+#[derive(Debug, Clone)]
+pub struct Known {
+    /// `spec` as it was received.
+    pub spec_raw: Arc<RawValue>,
+    /// `spec` understood.
+    pub spec: Arc<Spec>,
+    /// The status that was written last.
+    pub status: Option<(StatusDigest, Arc<Status>)>,
+}
+
+/// By what a status is known again: the bytes of its JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StatusDigest(pub [u8; 32]);
+
+impl StatusDigest {
+    /// Of these bytes.
+    pub fn of(json: &[u8]) -> Self {
+        let mut bytes = [0; 32];
+        bytes.iter_mut().zip(digest(&SHA256, json).as_ref()).for_each(|(byte, from)| *byte = *from);
+        Self(bytes)
+    }
+}
+
+/// Decodes an HPA of autoscaling/v2 of which nothing is known.
 pub fn hpa(object: &[u8]) -> Result<HpaObject, DecodeError> {
-    let (mut metadata, mut spec, mut status) = (Metadata::default(), None, Status::default());
+    hpa_known(object, |_, _| None)
+}
+
+/// Decodes an HPA of autoscaling/v2. `known` is asked by namespace and name.
+pub fn hpa_known(
+    object: &[u8],
+    known: impl FnOnce(&str, &str) -> Option<Known>,
+) -> Result<HpaObject, DecodeError> {
+    let (mut metadata, mut spec, mut status) = (Metadata::default(), None, None);
     let mut cursor = Cursor::new(object);
     cursor.fields(|key, value| {
         match key {
             b"metadata" => metadata = Metadata::read(value)?,
             b"spec" => spec = if value.null()? { None } else { Some(value.raw()?) },
-            b"status" => status = value.parse::<Option<Status>>()?.unwrap_or_default(),
+            b"status" => status = if value.null()? { None } else { Some(value.raw()?) },
             _ => value.skip()?,
         }
         Ok(())
@@ -51,9 +89,25 @@ pub fn hpa(object: &[u8]) -> Result<HpaObject, DecodeError> {
     if metadata.name.is_empty() {
         return Err(DecodeError::new("an HPA without metadata.name"));
     }
-    let spec = spec.unwrap_or(b"{}");
-    status.current_metrics.shrink_to_fit();
-    status.conditions.shrink_to_fit();
+    let spec_json = spec.unwrap_or(b"{}");
+    let known = known(&metadata.namespace, &metadata.name);
+    let (spec_raw, spec) = match &known {
+        Some(known) if known.spec_raw.get().as_bytes() == spec_json => {
+            (Arc::clone(&known.spec_raw), Arc::clone(&known.spec))
+        }
+        _ => (raw(spec_json.to_vec())?.into(), Arc::new(serde_json::from_slice(spec_json)?)),
+    };
+    let written = known.and_then(|known| known.status);
+    let status = match (status, written) {
+        (None, _) => Arc::default(),
+        (Some(json), Some((written, status))) if StatusDigest::of(json) == written => status,
+        (Some(json), _) => {
+            let mut status: Status = serde_json::from_slice(json)?;
+            status.current_metrics.shrink_to_fit();
+            status.conditions.shrink_to_fit();
+            Arc::new(status)
+        }
+    };
     Ok(HpaObject {
         namespace: metadata.namespace.0.into_owned(),
         name: metadata.name.0.into_owned(),
@@ -62,8 +116,8 @@ pub fn hpa(object: &[u8]) -> Result<HpaObject, DecodeError> {
         generation: metadata.generation,
         metadata: raw(metadata.json)?,
         status_writers: metadata.status_writers,
-        spec: serde_json::from_slice(spec)?,
-        spec_raw: raw(spec.to_vec())?,
+        spec_raw,
+        spec,
         status,
     })
 }
@@ -148,6 +202,44 @@ mod tests {
         assert_eq!(hpa.spec.target.name, "web");
         assert_eq!(hpa.status.desired_replicas, 2);
         assert_eq!((hpa.namespace.as_str(), hpa.name.as_str(), hpa.uid.as_str()), ("shop", "web", "u1"));
+    }
+
+    const KNOWN: &str = r#"{"metadata":{"namespace":"shop","name":"web","resourceVersion":"12"},"spec":{"maxReplicas":5},"status":{"desiredReplicas":2,"currentMetrics":null}}"#;
+
+    fn known(object: &HpaObject, status: &str) -> Known {
+        Known {
+            spec_raw: Arc::clone(&object.spec_raw),
+            spec: Arc::clone(&object.spec),
+            status: Some((StatusDigest::of(status.as_bytes()), Arc::clone(&object.status))),
+        }
+    }
+
+    #[test]
+    fn what_is_known_byte_for_byte_is_not_understood_again() {
+        let first = hpa(KNOWN.as_bytes()).unwrap();
+        let status = serde_json::to_string(&*first.status).unwrap();
+        assert!(KNOWN.contains(&status), "a status is written as the server has it: {status}");
+        let again = hpa_known(KNOWN.replace("12", "13").as_bytes(), |namespace, name| {
+            ((namespace, name) == ("shop", "web")).then(|| known(&first, &status))
+        });
+        let again = again.unwrap();
+        assert!(Arc::ptr_eq(&again.spec, &first.spec) && Arc::ptr_eq(&again.spec_raw, &first.spec_raw));
+        assert!(Arc::ptr_eq(&again.status, &first.status));
+        assert_eq!(again.resource_version, "13");
+    }
+
+    #[test]
+    fn what_differs_by_a_byte_is_read() {
+        let first = hpa(KNOWN.as_bytes()).unwrap();
+        let status = serde_json::to_string(&*first.status).unwrap();
+        let read = |json: String| hpa_known(json.as_bytes(), |_, _| Some(known(&first, &status))).unwrap();
+        assert_eq!(read(KNOWN.replace(":5", ":6")).spec.max_replicas, 6);
+        assert_eq!(read(KNOWN.replace("s\":2", "s\":3")).status.desired_replicas, 3);
+        let empty = read(KNOWN.replace(r#","status":{"desiredReplicas":2,"currentMetrics":null}"#, ""));
+        assert_eq!(*empty.status, Status::default());
+        assert!(
+            hpa_known(KNOWN.replace(":5", ":many").as_bytes(), |_, _| Some(known(&first, &status))).is_err()
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub(super) mod fuzzing;
 mod handle;
 mod state;
 
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use self::state::{Machine, Outcome, State};
 use super::body::Lines;
 use super::call::Call;
 use super::client::Client;
-use super::decode::{self, DecodeError, HpaObject, WirePod};
+use super::decode::{self, DecodeError, HpaObject, Known, WirePod};
 use super::error::{ApiError, Status};
 use super::jitter::Jitter;
 
@@ -84,7 +85,16 @@ impl Watched for Pods {
 
 /// `horizontalpodautoscalers` of autoscaling/v2
 #[derive(Debug, Default)]
-pub struct Hpas;
+pub struct Hpas {
+    /// Knows them already.
+    pub known: Option<Arc<dyn KnownHpas>>,
+}
+
+/// What is known of HPAs when they are received again.
+pub trait KnownHpas: Debug + Send + Sync {
+    /// What is known of one.
+    fn known(&self, namespace: &str, name: &str) -> Option<Known>;
+}
 
 impl Watched for Hpas {
     type Object<'a> = HpaObject;
@@ -98,7 +108,7 @@ impl Watched for Hpas {
     }
 
     fn decode(&self, object: &[u8]) -> Result<HpaObject, DecodeError> {
-        decode::hpa(object)
+        decode::hpa_known(object, |namespace, name| self.known.as_ref()?.known(namespace, name))
     }
 
     fn resource_version(object: &HpaObject) -> &str {

@@ -318,8 +318,8 @@ mod tests {
             resource_version: String::new(),
             metadata: object.metadata,
             spec_raw: object.spec_raw,
-            spec: object.spec.into(),
-            status: object.status.into(),
+            spec: object.spec,
+            status: object.status,
             status_writers: Vec::new(),
         }
     }
