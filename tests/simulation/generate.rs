@@ -32,8 +32,8 @@ pub(crate) fn generate(seed: u64, plant: Option<Plant>) -> Plan {
     let faults = faults(&scene, seed, quiet, favoured, pair);
     let closing = closing(&scene, seed, quiet);
     let longest = scene.hpas.iter().map(HpaPlan::longest).max().unwrap_or_default().max(scene.downscale);
-    // A count that goes down and up again needs three syncs, with pods that start in between.
-    let end = quiet + SETTLED + longest + PERIOD * 6;
+    // A count that went down comes up in two steps, as its pods become ready, each after a window of its own.
+    let end = quiet + SETTLED + longest * 2 + PERIOD * 6;
     Plan { seed, scene, actions, faults, closing, quiet, end }
 }
 
