@@ -158,6 +158,9 @@ impl Metrics {
         let state = self.state();
         let mut items = Vec::new();
         for pod in &pods {
+            // A list of the namespace has the pods of others, too.
+            let app = pod.labels.get("app");
+            let of_app = pods.iter().filter(|other| other.labels.get("app") == app).count();
             let containers: Vec<_> = pod
                 .containers
                 .iter()
@@ -168,7 +171,7 @@ impl Metrics {
                         .filter(|([ns, app, name, _], _)| {
                             ns == namespace && name == container && pod.labels.get("app") == Some(app)
                         })
-                        .map(|([.., resource], load)| (resource.clone(), share(*load, pods.len()).into()))
+                        .map(|([.., resource], load)| (resource.clone(), share(*load, of_app).into()))
                         .collect();
                     (!usage.is_empty()).then(|| json!({"name": container, "usage": usage}))
                 })
