@@ -68,6 +68,7 @@ pub(crate) async fn play(plan: &Arc<Plan>, kept: &Kept, plant: Option<Plant>) ->
         }
     }
     stop.cancel();
+    run.network.close();
     let violations = run.judge.lock().unwrap().violations.clone();
     let struck = run.weather.lock().unwrap().struck.clone();
     let requests = run.ledger.lock().unwrap().len();

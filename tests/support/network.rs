@@ -45,6 +45,11 @@ impl Network {
         Arc::new(Place { network: self.clone(), here, cable: cable.clone() })
     }
 
+    /// Nobody is there any more, and nothing of what was served is held.
+    pub(crate) fn close(&self) {
+        self.sites().clear();
+    }
+
     /// From now on the process at this address shows another certificate than it says.
     pub(crate) fn forge(&self, address: SocketAddr) {
         self.sites().get_mut(&address).unwrap().certificate = Fingerprint::of(b"forged");
