@@ -48,6 +48,8 @@ pub(crate) struct Judge {
     clocks_differ: bool,
     /// Until when every sync may be late.
     disturbed_until: Duration,
+    /// Until when a period may have requests that were told to come again.
+    throttled_until: Duration,
     /// When nothing goes wrong any more.
     quiet: Duration,
     /// Who wrote the Lease last.
@@ -72,6 +74,7 @@ impl Judge {
             rates_doubtful_until: Duration::ZERO,
             clocks_differ: false,
             disturbed_until: AFTERMATH,
+            throttled_until: Duration::ZERO,
             violations: Vec::new(),
         }
     }
@@ -122,6 +125,7 @@ impl Judge {
                 late(&mut self.rates_doubtful_until, LONGEST);
             }
             K::ClockJump => self.clocks_differ = true,
+            K::Throttle => late(&mut self.throttled_until, PERIOD),
             K::LeaseDeleted | K::LeaseStolen => {
                 late(&mut self.rates_doubtful_until, LONGEST);
                 late(&mut self.leaders_doubtful_until, RENEW_DEADLINE + PERIOD);
@@ -387,6 +391,8 @@ impl Judge {
         let made = standing.in_a_period(entry.sent, PERIOD);
         // With a checkpoint, two for each of its parts and once more after a failure.
         let most = 60 + 2 * needed + if self.has_checkpoint { 40 } else { 0 };
+        // Told to come again at once, each comes ten times more at most, as client-go has it.
+        let most = if entry.sent < self.throttled_until { 11 * most } else { most };
         (made > most)
             .then(|| ("requests are bounded", format!("{made} requests in a period, the last one {entry}")))
     }
