@@ -102,7 +102,7 @@ impl Sink<HpaObject> for HpaIntake {
 
     fn delete(&mut self, object: Deleted) {
         let key = Key::new(object.namespace, object.name);
-        if let Some(record) = self.controller.hpas.delete(&key) {
+        if let Some(record) = self.controller.hpas.delete(&key, &object.uid) {
             self.controller.changed(&key, &Change::Deleted { uid: Arc::clone(&record.uid) }, None);
         }
     }

@@ -108,23 +108,32 @@ impl Hpas {
         state.listed.begin(namespace);
     }
 
-    /// Takes in an HPA that was listed, added or changed. `None` while a list is collected: its end reports.
+    /// Takes in an HPA that was listed, added or changed. `None` while a list is collected, whose end reports, and for an
+    /// event of an object that [`Self::heal`] knows to be replaced.
     pub fn apply(&self, record: HpaRecord) -> Option<Change> {
         let mut state = write(&self.state);
         if state.listed.covers(&record.key.namespace) {
             state.listing.insert(record.key.clone(), Arc::new(record));
             return None;
         }
-        Some(state.put(Arc::new(record)))
+        let known = state.known.get(&record.key).map(|known| &known.record);
+        let replaced = known.is_some_and(|known| {
+            known.uid != record.uid && is_older(&record.resource_version, &known.resource_version)
+        });
+        (!replaced).then(|| state.put(Arc::new(record)))
     }
 
-    /// Takes in that an HPA was deleted and hands out what was known of it.
-    pub fn delete(&self, key: &Key) -> Option<Arc<HpaRecord>> {
+    /// Takes in that the HPA with this UID was deleted and hands out what was known of it. The event may be late: another
+    /// one of its name stays.
+    pub fn delete(&self, key: &Key, uid: &str) -> Option<Arc<HpaRecord>> {
         let mut state = write(&self.state);
         if state.listed.covers(&key.namespace) {
-            state.listing.remove(key);
+            if state.listing.get(key).is_some_and(|listed| *listed.uid == *uid) {
+                state.listing.remove(key);
+            }
             return None;
         }
+        state.known.get(key).filter(|known| *known.record.uid == *uid)?;
         state.known.remove(key).map(|known| known.record)
     }
 
@@ -309,8 +318,27 @@ mod tests {
         hpas.apply(record("web", "u1", Some(1), "10", 5));
         let change = hpas.apply(record("web", "u2", Some(1), "20", 5));
         assert_eq!(change, Some(Change::Recreated { old_uid: "u1".into() }));
-        assert_eq!(*hpas.delete(&Key::new("shop", "web")).unwrap().uid, *"u2");
+        assert_eq!(*hpas.delete(&Key::new("shop", "web"), "u2").unwrap().uid, *"u2");
         assert!(hpas.is_empty());
+    }
+
+    #[test]
+    fn late_events_of_an_hpa_that_is_known_to_be_replaced_do_no_harm_to_the_other() {
+        let hpas = Hpas::new();
+        let key = Key::new("shop", "web");
+        hpas.apply(record("web", "u1", Some(1), "10", 5));
+        let replaced = hpas.heal("u1", record("web", "u2", Some(1), "14", 5));
+        assert_eq!(replaced, Some(Change::Recreated { old_uid: "u1".into() }));
+        assert_eq!(hpas.apply(record("web", "u1", Some(2), "12", 6)), None);
+        assert!(hpas.delete(&key, "u1").is_none());
+        assert_eq!(*hpas.get(&key).unwrap().uid, *"u2");
+        assert_eq!(hpas.apply(record("web", "u2", Some(1), "14", 5)), Some(Change::Unchanged));
+
+        // While a list is collected, too.
+        hpas.begin(None);
+        hpas.apply(record("web", "u2", Some(1), "14", 5));
+        assert!(hpas.delete(&key, "u1").is_none());
+        assert_eq!(hpas.finish(None), [(key, Change::Unchanged)]);
     }
 
     #[test]
@@ -329,7 +357,7 @@ mod tests {
         hpas.apply(record("b", "ub", Some(2), "7", 6));
         hpas.apply(record("c", "uc", Some(1), "8", 5));
         hpas.apply(record("d", "ud", Some(1), "9", 5));
-        assert!(hpas.delete(&Key::new("shop", "d")).is_none());
+        assert!(hpas.delete(&Key::new("shop", "d"), "ud").is_none());
         assert_eq!(hpas.keys(), [Key::new("shop", "a"), Key::new("shop", "b")]);
         let changes = [
             change("a", Change::Deleted { uid: "ua".into() }),
@@ -389,7 +417,7 @@ mod tests {
         // A list from a server that lags behind takes us back.
         hpas.apply(record("web", "u1", Some(1), "99", 5));
         assert!(hpas.is_stale(&key));
-        hpas.apply(record("web", "u2", Some(1), "50", 5));
+        hpas.apply(record("web", "u2", Some(1), "150", 5));
         assert!(!hpas.is_stale(&key));
     }
 

@@ -32,7 +32,7 @@ pub(crate) fn generate(seed: u64, plant: Option<Plant>) -> Plan {
     let faults = faults(&scene, seed, quiet, favoured, pair);
     let closing = closing(&scene, seed, quiet);
     let longest = scene.hpas.iter().map(HpaPlan::longest).max().unwrap_or_default().max(scene.downscale);
-    let end = quiet + SETTLED + longest + PERIOD * 4;
+    let end = quiet + SETTLED + longest + PERIOD * 6;
     Plan { seed, scene, actions, faults, closing, quiet, end }
 }
 
@@ -328,14 +328,15 @@ impl HpaPlan {
         rules.into_iter().any(|rules| rules["tolerance"] == "0.2")
     }
 
-    /// The longest time that a decision looks back.
+    /// How long a count may be on its way: as far as decisions look back, and twice where there are windows, since a count
+    /// that went down comes up in two steps, as its pods become ready.
     fn longest(&self) -> Duration {
         let rules = self.behavior.iter().flat_map(|behavior| [&behavior["scaleUp"], &behavior["scaleDown"]]);
         let seconds = rules.flat_map(|rules| {
             let policies = rules["policies"].as_array().into_iter().flatten();
             let periods = policies.filter_map(|policy| policy["periodSeconds"].as_u64());
             let window = rules["stabilizationWindowSeconds"].as_u64();
-            periods.map(|period| period * 3).chain(window).collect::<Vec<_>>()
+            periods.map(|period| period * 3).chain(window.map(|window| window * 2)).collect::<Vec<_>>()
         });
         Duration::from_secs(seconds.max().unwrap_or(0))
     }

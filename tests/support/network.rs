@@ -46,6 +46,7 @@ impl Network {
     }
 
     /// Nobody is there any more, and nothing of what was served is held.
+    #[allow(dead_code, reason = "for who plays many clusters in one process")]
     pub(crate) fn close(&self) {
         self.sites().clear();
     }

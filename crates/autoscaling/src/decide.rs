@@ -149,11 +149,6 @@ impl Decision {
     pub fn metrics(&self) -> &[MetricStatus] {
         &self.metrics
     }
-
-    /// One entry per metric that was computed.
-    pub fn computations(&self) -> &[Computation] {
-        &self.computations
-    }
 }
 
 /// Decides.
