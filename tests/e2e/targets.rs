@@ -81,25 +81,18 @@ async fn steady(stage: &Stage, world: &World) -> Outcome {
             .await
             .context(process.tail(30))?;
     }
-    for (_, _, resource) in KINDS {
-        eventually(SOON, &format!("{resource} are watched"), async || {
-            let group = KINDS.iter().find(|kind| kind.2 == resource).map_or("", |kind| kind.0);
-            let group = group.split_once('/').map_or("", |(group, _)| group);
-            let seen = Requests::of(stage, from)?.find(AUTOSCALER, "watch", group, resource, "");
-            ensure(seen, || format!("no watch of {resource}\n{}", process.tail(30)))
-        })
-        .await?;
-    }
-    // Five syncs of each, a second apart.
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    let settled = stage.plane.audit_log()?.len();
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    let log = stage.plane.audit_log()?;
-    let lines: Vec<_> = log.get(settled..).unwrap_or_default().lines().collect();
-    let metrics = lines.iter().filter(|line| line.contains("/apis/external.metrics.k8s.io/")).count();
-    let scales = lines.iter().filter(|line| line.contains(AUTOSCALER) && line.contains("/scale\"")).count();
-    ensure(metrics >= 5 * KINDS.len() - KINDS.len(), || format!("{metrics} reads of metrics"))?;
-    ensure(scales == 0, || format!("{scales} requests for Scales in steady syncs\n{}", process.tail(30)))?;
+    // Five syncs of each, a second apart, once all are watched.
+    eventually(SOON, "steady syncs ask for no Scale", async || {
+        let settled = stage.plane.audit_log()?.len();
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let log = stage.plane.audit_log()?;
+        let lines: Vec<_> = log.get(settled..).unwrap_or_default().lines().collect();
+        let metrics = lines.iter().filter(|line| line.contains("/apis/external.metrics.k8s.io/")).count();
+        let scales = lines.iter().filter(|line| line.contains(AUTOSCALER) && line.contains("/scale\"")).count();
+        ensure(metrics >= 5 * KINDS.len() - KINDS.len(), || format!("{metrics} reads of metrics"))?;
+        ensure(scales == 0, || format!("{scales} requests for Scales\n{}", process.tail(30)))
+    })
+    .await?;
 
     world.external("queue-deployment", &["40"]);
     let plain = world.deployments("plain");
@@ -109,7 +102,13 @@ async fn steady(stage: &Stage, world: &World) -> Outcome {
     })
     .await?;
     end(process).await?;
-    Requests::of(stage, from)?.none_is_refused()?;
+    let requests = Requests::of(stage, from)?;
+    requests.none_is_refused()?;
+    // The server tells of a watch when it ends.
+    for (version, _, resource) in KINDS {
+        let group = version.split_once('/').map_or("", |(group, _)| group);
+        ensure(requests.find(AUTOSCALER, "watch", group, resource, ""), || format!("no watch of {resource}"))?;
+    }
     revoke(stage, &rules).await
 }
 
