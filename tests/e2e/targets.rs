@@ -88,7 +88,8 @@ async fn steady(stage: &Stage, world: &World) -> Outcome {
         let log = stage.plane.audit_log()?;
         let lines: Vec<_> = log.get(settled..).unwrap_or_default().lines().collect();
         let metrics = lines.iter().filter(|line| line.contains("/apis/external.metrics.k8s.io/")).count();
-        let scales = lines.iter().filter(|line| line.contains(AUTOSCALER) && line.contains("/scale\"")).count();
+        let scales =
+            lines.iter().filter(|line| line.contains(AUTOSCALER) && line.contains("/scale\"")).count();
         ensure(metrics >= 5 * KINDS.len() - KINDS.len(), || format!("{metrics} reads of metrics"))?;
         ensure(scales == 0, || format!("{scales} requests for Scales\n{}", process.tail(30)))
     })
@@ -107,7 +108,9 @@ async fn steady(stage: &Stage, world: &World) -> Outcome {
     // The server tells of a watch when it ends.
     for (version, _, resource) in KINDS {
         let group = version.split_once('/').map_or("", |(group, _)| group);
-        ensure(requests.find(AUTOSCALER, "watch", group, resource, ""), || format!("no watch of {resource}"))?;
+        ensure(requests.find(AUTOSCALER, "watch", group, resource, ""), || {
+            format!("no watch of {resource}")
+        })?;
     }
     revoke(stage, &rules).await
 }
