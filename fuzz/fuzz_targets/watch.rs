@@ -82,10 +82,9 @@ fn naive(bytes: &[u8], (given, told): &(Given, Vec<Told>)) {
     let mut applied = 0;
     for (line, told) in lines.iter().zip(told) {
         let Ok(event) = serde_json::from_slice::<Value>(line) else {
-            // What nobody looks at may hold bytes that are no text; all else must be JSON to be taken in.
+            // Of what nobody looks at only the end is looked for.
             let text = String::from_utf8_lossy(line);
-            let sound = text.contains("\\u") || serde_json::from_str::<Value>(&text).is_ok();
-            assert!(sound || matches!(told, Told::Failed(_) | Told::Skipped), "{text}");
+            assert!(closed(line) || matches!(told, Told::Failed(_) | Told::Skipped), "{text}");
             applied += 1;
             continue;
         };
@@ -101,4 +100,24 @@ fn naive(bytes: &[u8], (given, told): &(Given, Vec<Told>)) {
         }
     }
     assert!(given.0.len() <= applied + told.len());
+}
+
+/// Whether what is opened first in a line is closed by its last byte.
+fn closed(line: &[u8]) -> bool {
+    let line = line.trim_ascii();
+    let (mut depth, mut in_string, mut escaped) = (0, false, false);
+    for (at, byte) in line.iter().enumerate() {
+        match byte {
+            b'\\' => escaped = !escaped,
+            b'"' if !escaped => in_string = !in_string,
+            b'{' | b'[' if !in_string => depth += 1,
+            b'}' | b']' if !in_string => depth -= 1,
+            _ => {}
+        }
+        escaped &= *byte == b'\\';
+        if depth == 0 {
+            return at + 1 == line.len() && !in_string;
+        }
+    }
+    false
 }

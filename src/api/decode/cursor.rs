@@ -151,14 +151,14 @@ impl<'a> Cursor<'a> {
         let length = match first {
             Some(b'{' | b'[') => Nesting::opened().end(rest.get(1..).unwrap_or_default()).map(|end| end + 2),
             Some(b'"') => end_of_string(rest.get(1..).unwrap_or_default()).map(|end| end + 2),
-            Some(b',' | b':' | b'}' | b']') | None => None,
-            Some(_) => {
-                let after = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\t' | b'\r' | b'\n');
-                Some(rest.iter().position(after).unwrap_or(rest.len()))
+            _ => {
+                let of_word = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+                let length = rest.iter().take_while(|byte| of_word(byte)).count();
+                (length > 0).then_some(length)
             }
         };
         let Some(length) = length else {
-            if !matches!(first, Some(b',' | b':' | b'}' | b']')) {
+            if matches!(first, Some(b'{' | b'[' | b'"')) {
                 self.at = self.bytes.len();
             }
             return Err(self.unexpected("a value"));
@@ -211,7 +211,7 @@ impl<'a> Cursor<'a> {
             return None;
         }
         let inner = self.rest().get(1..)?;
-        let end = inner.iter().position(|byte| matches!(byte, b'"' | b'\\'))?;
+        let end = inner.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..0x20))?;
         let key = inner.get(..end)?;
         if inner.get(end..end + 2) != Some(b"\":") {
             return None;
@@ -329,6 +329,9 @@ mod tests {
             r#"{"a":[1}"#,
             "nul",
             ":",
+            "{\"a\u{1}\":1}",
+            r#"{"a":1"b":2}"#,
+            r#"{"a":1"}"#,
         ];
         for text in texts {
             let expected = serde_json::from_str::<Value>(text).ok();
