@@ -3,7 +3,8 @@
 //! The places follow from the HPAs that there are and from nothing else, so that they are the same in every replica and
 //! after every restart. Namespaces stand in the order of a hash, each with a slot of the period as large as its share of
 //! all HPAs: no second has more syncs than another. In its slot the HPAs of a namespace lie close together, as far as
-//! they are few, so that one list of its metrics serves them all; by a hash of their names.
+//! they are few, so that one list of its metrics serves them all; by a hash of their names. Places lie on beats, a few
+//! syncs on each: what does the same several times in a row costs less than what does it as often with pauses.
 //!
 //! A controller that is played can do without: each HPA then keeps the phase of its first sync.
 //!
@@ -32,6 +33,10 @@ const WINDOW_OF_PERIOD: u32 = 5;
 /// How far a due time follows its place from one period to the next, and the least pause after a sync, as a part of the
 /// period.
 const STEP: u64 = 20;
+/// Between two beats at most: 250 ms, in nanoseconds. That is how late a due time may be that is moved to a beat.
+const BEAT: u64 = 250_000_000;
+/// Where a beat would have more syncs on average there are twice as many beats.
+const SYNCS_PER_BEAT: u64 = 16;
 
 /// The places of all HPAs.
 #[derive(Debug)]
@@ -148,12 +153,23 @@ impl Places {
         let all = all.max(1);
         let slot = part(period, here, all);
         let window = self.window.max(here.saturating_mul(CLOSE)).min(slot);
-        part(period, before, all) + fraction(window, inside)
+        let place = part(period, before, all) + fraction(window, inside);
+        place - place % beat(period, all)
     }
 
     fn groups(&self) -> MutexGuard<'_, Vec<u64>> {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// How far two beats lie apart with so many HPAs. In steps of two, so that it stays while HPAs come and go.
+fn beat(period: u64, all: u64) -> u64 {
+    let even = part(period, SYNCS_PER_BEAT, all);
+    let mut beat = BEAT.min(period / STEP).max(1);
+    while beat > even && beat > 1 {
+        beat /= 2;
+    }
+    beat
 }
 
 impl Hashes {

@@ -45,24 +45,6 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Goes to the value of the first field of this name in the object here; whether there is one.
-    pub(in crate::api) fn find(&mut self, name: &[u8]) -> Result<bool, DecodeError> {
-        self.expect(b'{', "an object")?;
-        if self.take(b'}') {
-            return Ok(false);
-        }
-        loop {
-            if self.key(|key, _| Ok(key == name))? {
-                return Ok(true);
-            }
-            self.skip()?;
-            if self.take(b'}') {
-                return Ok(false);
-            }
-            self.expect(b',', "a comma or the end of the object")?;
-        }
-    }
-
     /// Reads the array here. `element` is called before each element and must take it.
     pub(in crate::api) fn elements(
         &mut self,
@@ -190,10 +172,10 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes a key with its colon.
-    fn key<T>(
+    fn key(
         &mut self,
-        field: impl FnOnce(&[u8], &mut Self) -> Result<T, DecodeError>,
-    ) -> Result<T, DecodeError> {
+        field: impl FnOnce(&[u8], &mut Self) -> Result<(), DecodeError>,
+    ) -> Result<(), DecodeError> {
         if let Some(key) = self.plain_key() {
             return field(key, self);
         }

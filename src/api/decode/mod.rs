@@ -100,13 +100,18 @@ impl Meta {
     }
 }
 
-/// Reads which object it is, and nothing else: what follows `metadata` is not looked at.
+/// Reads which object it is, and passes over all else.
 pub fn meta(object: &[u8]) -> Result<Meta, DecodeError> {
-    let mut cursor = Cursor::new(object);
-    if !cursor.find(b"metadata")? {
-        return Err(DecodeError::new("an object without metadata"));
-    }
-    Meta::read(&mut cursor)
+    let (mut cursor, mut meta) = (Cursor::new(object), None);
+    cursor.fields(|key, value| {
+        if key != b"metadata" {
+            return value.skip();
+        }
+        meta = Some(Meta::read(value)?);
+        Ok(())
+    })?;
+    cursor.finish()?;
+    meta.ok_or_else(|| DecodeError::new("an object without metadata"))
 }
 
 /// Reads which object it is from its `metadata`.
