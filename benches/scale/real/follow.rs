@@ -17,8 +17,9 @@ use crate::Failure;
 use crate::observed::{Micros, now};
 use crate::sightings::Sightings;
 
+/// Followed by a version.
 const PATH: &str =
-    "/apis/autoscaling/v2/horizontalpodautoscalers?watch=1&resourceVersion=0&timeoutSeconds=36000";
+    "/apis/autoscaling/v2/horizontalpodautoscalers?watch=1&timeoutSeconds=36000&resourceVersion=";
 
 /// HPAs as they are watched; ends with this.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub(super) struct Follower {
 pub(super) struct Known {
     pub(super) sightings: Sightings,
     hpas: BTreeMap<String, State>,
+    /// Up to where it is known.
+    version: String,
     /// Why the watch has ended.
     end: Option<String>,
 }
@@ -66,6 +69,8 @@ struct Metadata<'a> {
     namespace: &'a str,
     #[serde(default)]
     generation: i64,
+    #[serde(default, rename = "resourceVersion")]
+    version: &'a str,
 }
 
 #[derive(Default, Deserialize)]
@@ -85,31 +90,36 @@ impl Follower {
         config.auth_info.token = Some(token.to_owned().into());
         config.read_timeout = None;
         let client = Client::try_from(config)?;
-        let response = client.send(Request::get(PATH).body(Body::empty())?).await?;
-        if !response.status().is_success() {
-            return Err(format!("the watch of HPAs: {}", response.status()).into());
-        }
-        let known = Arc::new(Mutex::new(Known::default()));
+        let known = Arc::new(Mutex::new(Known { version: "0".to_owned(), ..Known::default() }));
         let kept = Arc::clone(&known);
+        let mut body = watch(&client, "0").await?;
         let task = tokio::spawn(async move {
-            let mut body = response.into_body();
-            let mut buffer = Vec::new();
-            let end = loop {
-                match body.frame().await {
-                    None => break "the API server has ended the watch of HPAs".to_owned(),
-                    Some(Err(error)) => break format!("the watch of HPAs: {error}"),
-                    Some(Ok(frame)) => {
-                        let Some(piece) = frame.data_ref() else { continue };
-                        buffer.extend_from_slice(piece);
-                        if let Err(error) = lock(&kept).pieces(&mut buffer, now()) {
-                            break format!("the watch of HPAs: {error}");
-                        }
-                    }
+            loop {
+                if let Err(end) = Self::take_in(body, &kept).await {
+                    break lock(&kept).end = Some(end);
                 }
-            };
-            lock(&kept).end = Some(end);
+                let version = lock(&kept).version.clone();
+                // A server ends the watch of who does not read as fast as others write for a moment.
+                body = match watch(&client, &version).await {
+                    Ok(body) => body,
+                    Err(error) => break lock(&kept).end = Some(error.to_string()),
+                };
+            }
         });
         Ok(Self { known, task })
+    }
+
+    /// Takes in what a watch shows until the server ends it.
+    async fn take_in(mut body: Body, known: &Mutex<Known>) -> Result<(), String> {
+        let mut buffer = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| format!("the watch of HPAs: {error}"))?;
+            let Some(piece) = frame.data_ref() else { continue };
+            buffer.extend_from_slice(piece);
+            let pieces = lock(known).pieces(&mut buffer, now());
+            pieces.map_err(|error| format!("the watch of HPAs: {error}"))?;
+        }
+        Ok(())
     }
 
     /// What is known until now; none if the watch has ended.
@@ -151,6 +161,10 @@ impl Known {
 
     fn event(&mut self, line: &[u8], at: Micros) -> Result<(), serde_json::Error> {
         let Event { kind, object: Hpa { metadata, status } } = serde_json::from_slice(line)?;
+        if kind == "ERROR" {
+            return Err(serde::de::Error::custom("the API server says that it is at its end"));
+        }
+        metadata.version.clone_into(&mut self.version);
         let key = format!("{}/{}", metadata.namespace, metadata.name);
         if kind == "DELETED" {
             self.hpas.remove(&key);
@@ -168,6 +182,16 @@ impl Known {
             }
         }
         Ok(())
+    }
+}
+
+/// Watches from a version on.
+async fn watch(client: &Client, version: &str) -> Result<Body, Failure> {
+    let response = client.send(Request::get(format!("{PATH}{version}")).body(Body::empty())?).await?;
+    if response.status().is_success() {
+        Ok(response.into_body())
+    } else {
+        Err(format!("the watch of HPAs: {}", response.status()).into())
     }
 }
 
