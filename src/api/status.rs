@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use super::call::Call;
 use super::client::Client;
-use super::decode::{HpaObject, StatusDigest, hpa, meta};
+use super::decode::{HpaObject, hpa, meta};
 use super::error::ApiError;
 use super::limit::status_rate;
 
@@ -49,33 +49,22 @@ pub struct StatusTarget<'a> {
     pub spec: &'a RawValue,
 }
 
-/// A status that was written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Written {
-    /// `metadata.resourceVersion` of the HPA since.
-    pub resource_version: String,
-    /// By what it is known when the watch shows it.
-    pub digest: StatusDigest,
-}
-
 /// What stands in front of the metadata.
 const HEAD: &str = r#"{"kind":"HorizontalPodAutoscaler","apiVersion":"autoscaling/v2","metadata":"#;
 /// Room for a status with two metrics; a larger one makes the buffer grow.
 const STATUS_ROOM: usize = 1536;
 
 impl StatusTarget<'_> {
-    /// What is sent to write a status: written once, into one buffer. With the digest of the status in it.
-    pub fn body(&self, status: &Status) -> Result<(Vec<u8>, StatusDigest), ApiError> {
+    /// What is sent to write a status: written once, into one buffer.
+    pub fn body(&self, status: &Status) -> Result<Vec<u8>, ApiError> {
         let (metadata, spec) = (self.metadata.get(), self.spec.get());
         let mut body = Vec::with_capacity(HEAD.len() + metadata.len() + spec.len() + STATUS_ROOM);
         for part in [HEAD, metadata, r#","spec":"#, spec, r#","status":"#] {
             body.extend_from_slice(part.as_bytes());
         }
-        let begin = body.len();
         serde_json::to_writer(&mut body, status).map_err(|error| ApiError::Request(error.to_string()))?;
-        let digest = StatusDigest::of(body.get(begin..).unwrap_or_default());
         body.push(b'}');
-        Ok((body, digest))
+        Ok(body)
     }
 }
 
@@ -98,9 +87,9 @@ impl Statuses {
         }
     }
 
-    /// Writes a status.
-    pub async fn put(&self, target: StatusTarget<'_>, status: &Status) -> Result<Written, ApiError> {
-        let (body, digest) = target.body(status)?;
+    /// Writes a status; `metadata.resourceVersion` of the HPA since.
+    pub async fn put(&self, target: StatusTarget<'_>, status: &Status) -> Result<String, ApiError> {
+        let body = target.body(status)?;
         let path = [
             "apis",
             "autoscaling",
@@ -116,8 +105,7 @@ impl Statuses {
             .about("horizontalpodautoscalers.autoscaling", target.name)
             .subresource("status");
         let answer = self.client.bytes(&call).await?;
-        let meta = meta(&answer).map_err(ApiError::Decode)?;
-        Ok(Written { resource_version: meta.resource_version, digest })
+        Ok(meta(&answer).map_err(ApiError::Decode)?.resource_version)
     }
 
     /// Reads an HPA as it is now, after a write of its status that failed or may have; `None` if it is gone.

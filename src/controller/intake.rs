@@ -5,7 +5,7 @@ use std::sync::Arc;
 use autoscaling::history::History;
 
 use super::Controller;
-use crate::api::decode::{HpaObject, Known, StatusDigest, WireContainer, WirePod};
+use crate::api::decode::{HpaObject, Known, WireContainer, WirePod};
 use crate::api::watch::{Deleted, KnownHpas, Sink};
 use crate::store::{Change, ContainerInput, HpaRecord, Hpas, Key, PodInput, Pods, StatusWriter, Update};
 
@@ -128,12 +128,8 @@ impl Sink<HpaObject> for HpaIntake {
 
 impl KnownHpas for Hpas {
     fn known(&self, namespace: &str, name: &str) -> Option<Known> {
-        let (record, written) = self.known(&Key::new(namespace, name))?;
-        Some(Known {
-            spec_raw: Arc::clone(&record.spec_raw),
-            spec: Arc::clone(&record.spec),
-            status: written.map(|written| (StatusDigest(written.digest), written.status)),
-        })
+        let (record, status) = self.known(&Key::new(namespace, name))?;
+        Some(Known { spec_raw: Arc::clone(&record.spec_raw), spec: Arc::clone(&record.spec), status })
     }
 }
 

@@ -23,8 +23,8 @@ use super::permit::WorkerPermit;
 use super::rescale::Target;
 use super::scale::Reading;
 use super::{Controller, event_target};
-use crate::api::status::{StatusTarget, Written};
-use crate::store::{HpaRecord, Key, WrittenStatus};
+use crate::api::status::StatusTarget;
+use crate::store::{HpaRecord, Key};
 
 /// What a sync knows when it has decided, and from what.
 struct Weighed {
@@ -231,11 +231,9 @@ impl Controller {
             self.events.record(about.clone(), event.clone());
         }
         if let Some(status) = &conclusion.status {
+            self.hpas.sends(&record.key, &record.uid, Arc::new(status.clone()));
             match self.statuses.put(status_target(record), status).await {
-                Ok(Written { resource_version, digest }) => {
-                    let status = WrittenStatus { digest: digest.0, status: Arc::new(status.clone()) };
-                    self.hpas.wrote(&record.key, &record.uid, &resource_version, status);
-                }
+                Ok(resource_version) => self.hpas.wrote(&record.key, &record.uid, &resource_version),
                 Err(error) if error.is_refused() => {}
                 Err(error) => {
                     if error.is_conflict() {

@@ -103,17 +103,8 @@ struct Known {
     record: Arc<HpaRecord>,
     /// `resourceVersion` that our own last status write of this object got.
     wrote: Option<String>,
-    /// The status of that write.
-    written: Option<WrittenStatus>,
-}
-
-/// A status that was written.
-#[derive(Debug, Clone)]
-pub struct WrittenStatus {
-    /// SHA-256 of its JSON.
-    pub digest: [u8; 32],
-    /// The status.
-    pub status: Arc<Status>,
+    /// The status that was sent last.
+    sent: Option<Arc<Status>>,
 }
 
 impl Hpas {
@@ -192,9 +183,9 @@ impl Hpas {
         read(&self.state).known.get(key).map(|known| Arc::clone(&known.record))
     }
 
-    /// One HPA, with the status that was written last.
-    pub fn known(&self, key: &Key) -> Option<(Arc<HpaRecord>, Option<WrittenStatus>)> {
-        read(&self.state).known.get(key).map(|known| (Arc::clone(&known.record), known.written.clone()))
+    /// One HPA, with the status that was sent last.
+    pub fn known(&self, key: &Key) -> Option<(Arc<HpaRecord>, Option<Arc<Status>>)> {
+        read(&self.state).known.get(key).map(|known| (Arc::clone(&known.record), known.sent.clone()))
     }
 
     /// All keys, sorted.
@@ -222,13 +213,21 @@ impl Hpas {
         read(&self.state).synced
     }
 
+    /// Remembers a status that is about to be sent: the watch may show it before the answer comes. Without effect if that
+    /// object is gone.
+    pub fn sends(&self, key: &Key, uid: &str, status: Arc<Status>) {
+        let mut state = write(&self.state);
+        if let Some(known) = state.known.get_mut(key).filter(|known| *known.record.uid == *uid) {
+            known.sent = Some(status);
+        }
+    }
+
     /// Remembers the `resourceVersion` that our own write of an HPA's status got (gate StaleControllerConsistencyHPA).
     /// Without effect if that object is gone.
-    pub fn wrote(&self, key: &Key, uid: &str, resource_version: &str, status: WrittenStatus) {
+    pub fn wrote(&self, key: &Key, uid: &str, resource_version: &str) {
         let mut state = write(&self.state);
         if let Some(known) = state.known.get_mut(key).filter(|known| *known.record.uid == *uid) {
             known.wrote = Some(resource_version.to_owned());
-            known.written = Some(status);
         }
     }
 
@@ -288,14 +287,13 @@ impl HpaRecord {
 impl State {
     fn put(&mut self, new: Arc<HpaRecord>) -> Update {
         let Some(known) = self.known.get_mut(&new.key) else {
-            self.known
-                .insert(new.key.clone(), Known { record: Arc::clone(&new), wrote: None, written: None });
+            self.known.insert(new.key.clone(), Known { record: Arc::clone(&new), wrote: None, sent: None });
             return Update { change: Change::New, old: None, new: Some(new) };
         };
         let old = std::mem::replace(&mut known.record, Arc::clone(&new));
         let change = new.change_since(&old);
         if matches!(change, Change::Recreated { .. }) {
-            (known.wrote, known.written) = (None, None);
+            (known.wrote, known.sent) = (None, None);
         }
         Update { change, old: Some(old), new: Some(new) }
     }
@@ -347,10 +345,6 @@ mod tests {
     fn finish(hpas: &Hpas, namespace: Option<&str>) -> Vec<(Key, Change)> {
         let named = |update: Update| (update.new.or(update.old).unwrap().key.clone(), update.change);
         hpas.finish(namespace).into_iter().map(named).collect()
-    }
-
-    fn written() -> WrittenStatus {
-        WrittenStatus { digest: [0; 32], status: Arc::default() }
     }
 
     fn heal(hpas: &Hpas, uid: &str, record: HpaRecord) -> Option<Change> {
@@ -492,7 +486,7 @@ mod tests {
         let key = Key::new("shop", "web");
         hpas.apply(record("web", "u1", Some(1), "99", 5));
         assert!(!hpas.is_stale(&key));
-        hpas.wrote(&key, "u1", "100", written());
+        hpas.wrote(&key, "u1", "100");
         assert!(hpas.is_stale(&key));
         hpas.apply(record("web", "u1", Some(1), "100", 5));
         assert!(!hpas.is_stale(&key));
@@ -507,10 +501,10 @@ mod tests {
     fn a_write_to_an_hpa_that_is_gone_or_recreated_is_not_remembered() {
         let hpas = Hpas::new();
         let key = Key::new("shop", "web");
-        hpas.wrote(&key, "u1", "100", written());
+        hpas.wrote(&key, "u1", "100");
         hpas.apply(record("web", "u2", Some(1), "50", 5));
         assert!(!hpas.is_stale(&key));
-        hpas.wrote(&key, "u1", "100", written());
+        hpas.wrote(&key, "u1", "100");
         assert!(!hpas.is_stale(&key));
     }
 

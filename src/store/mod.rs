@@ -22,7 +22,7 @@ mod targets;
 mod tests;
 
 pub(crate) use hpas::is_older;
-pub use hpas::{Change, HpaRecord, Hpas, StatusWriter, Update, WrittenStatus};
+pub use hpas::{Change, HpaRecord, Hpas, StatusWriter, Update};
 pub use input::{ContainerInput, PodInput};
 pub use overlap::Overlap;
 pub use pods::{Pods, Stats};

@@ -3,15 +3,18 @@
 
 use std::time::Duration;
 
+use autoscaling::status::Status;
 use concertina::api::mapper::Mapping;
 use concertina::api::scale::{Scalable, ScalePaths, Shape};
 use concertina::api::watch::Watched;
+use http::Method;
 use serde_json::{Value, json};
 
 use crate::audit::AUTOSCALER;
 use crate::identity::{BUILT_IN, RBAC, Requests, end, grant, revoke, start};
 use crate::metric_specs::external;
 use crate::outcome::{Context as _, Outcome, ensure, eventually};
+use crate::rest::media;
 use crate::stage::{Autoscaler, Stage};
 use crate::world::{APP, SOON, World};
 
@@ -80,6 +83,7 @@ async fn steady(stage: &Stage, world: &World) -> Outcome {
             .any_condition(&name, valid, |condition| condition.starts_with(valid))
             .await
             .context(process.tail(30))?;
+        echoed(world, &name).await?;
     }
     // Five syncs of each, a second apart, once all are watched.
     eventually(SOON, "steady syncs ask for no Scale", async || {
@@ -113,6 +117,16 @@ async fn steady(stage: &Stage, world: &World) -> Outcome {
         })?;
     }
     revoke(stage, &rules).await
+}
+
+/// The server tells a status byte for byte as it was sent: by that a watch knows it again.
+async fn echoed(world: &World, name: &str) -> Outcome {
+    let answer = world.api.send(Method::GET, &world.hpas(name), &[("Accept", media::JSON)], None).await?;
+    let status =
+        answer.text.trim_end().split_once(r#","status":"#).and_then(|(_, rest)| rest.strip_suffix('}'));
+    let status = status.ok_or("an HPA ends with its status")?;
+    let sent = serde_json::to_string(&serde_json::from_str::<Status>(status)?)?;
+    ensure(sent == status, || format!("sent:\n{sent}\ntold:\n{status}"))
 }
 
 /// The object, as it is read, against its Scale of the same version.

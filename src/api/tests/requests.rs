@@ -65,7 +65,7 @@ async fn a_status_goes_with_metadata_as_received() {
     let written = statuses.put(target, &status).await.unwrap();
     let after = cluster.get("autoscaling/horizontalpodautoscalers", "default", "web").unwrap();
     assert_eq!(after["status"]["desiredReplicas"], 4);
-    assert_eq!(after["metadata"]["resourceVersion"], written.resource_version.as_str());
+    assert_eq!(after["metadata"]["resourceVersion"], written.as_str());
     for field in ["labels", "annotations", "ownerReferences", "finalizers", "uid", "creationTimestamp"] {
         assert_eq!(before["metadata"][field], after["metadata"][field], "{field}");
     }
