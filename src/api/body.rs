@@ -1,6 +1,8 @@
 //! Answers read with bounds: whole ones up to a limit, watches line by line.
 
-use bytes::{Buf, Bytes, BytesMut};
+use std::io::BufRead as _;
+
+use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
@@ -104,14 +106,14 @@ impl LineBuffer {
     /// The next line that is complete and not empty, without its end.
     pub(super) fn next(&mut self) -> Option<BytesMut> {
         loop {
-            let unsearched = self.bytes.get(self.searched..).unwrap_or_default();
-            let Some(at) = unsearched.iter().position(|byte| *byte == b'\n') else {
-                self.searched = self.bytes.len();
+            let mut unsearched = self.bytes.get(self.searched..).unwrap_or_default();
+            // From memory nothing can fail.
+            self.searched += unsearched.skip_until(b'\n').unwrap_or(0);
+            if !self.bytes.get(..self.searched).is_some_and(|seen| seen.ends_with(b"\n")) {
                 return None;
-            };
-            let line = self.bytes.split_to(self.searched + at);
-            self.bytes.advance(1);
-            self.searched = 0;
+            }
+            let mut line = self.bytes.split_to(std::mem::take(&mut self.searched));
+            line.truncate(line.len() - 1);
             if !line.trim_ascii().is_empty() {
                 return Some(line);
             }

@@ -5,7 +5,7 @@
 
 use serde::Deserialize;
 
-use super::decode::DecodeError;
+use super::decode::{DecodeError, Nesting};
 
 /// The largest envelope (`kind`, `metadata` and what else surrounds the items), in bytes.
 const MAX_ENVELOPE: usize = 1 << 20;
@@ -45,8 +45,9 @@ pub(super) struct ItemScanner {
     /// The beginning of an item that did not end with its piece.
     partial: Vec<u8>,
     envelope: Vec<u8>,
-    /// Brackets open, within the envelope or within the item.
+    /// Brackets open in the envelope.
     depth: usize,
+    /// In a string of the envelope, or in one that is an item.
     in_string: bool,
     escaped: bool,
     /// At depth 1 of the envelope: the next string is a key.
@@ -65,8 +66,10 @@ enum Place {
     Envelope,
     /// In the array, before an item or its end.
     Between,
-    /// In an object, array or string of the array.
-    Item,
+    /// In an object or array of the array.
+    Item(Nesting),
+    /// In a string of the array.
+    Text,
     /// In a number, `true`, `false` or `null` of the array.
     Scalar,
 }
@@ -87,23 +90,29 @@ impl ItemScanner {
                     b']' => self.leave_items(),
                     _ => {
                         start = at;
-                        self.depth = 0;
-                        self.place = Place::Item;
-                        match byte {
-                            b'{' | b'[' => self.depth = 1,
-                            b'"' => self.in_string = true,
-                            _ => self.place = Place::Scalar,
-                        }
+                        self.in_string = byte == b'"';
+                        self.place = match byte {
+                            b'{' | b'[' => Place::Item(Nesting::opened()),
+                            b'"' => Place::Text,
+                            _ => Place::Scalar,
+                        };
                     }
                 },
-                Place::Item => match self.end_of_item(piece.get(at..).unwrap_or_default()) {
-                    Some(more) => {
-                        at += more;
+                Place::Item(mut nesting) => {
+                    let Some(more) = nesting.end(piece.get(at..).unwrap_or_default()) else {
+                        self.place = Place::Item(nesting);
+                        break;
+                    };
+                    at += more;
+                    self.place = Place::Between;
+                    self.complete(piece.get(start..=at).unwrap_or_default(), &mut item)?;
+                }
+                Place::Text => {
+                    if self.step_string(byte) {
                         self.place = Place::Between;
                         self.complete(piece.get(start..=at).unwrap_or_default(), &mut item)?;
                     }
-                    None => break,
-                },
+                }
                 Place::Scalar => {
                     if matches!(byte, b',' | b']' | b' ' | b'\t' | b'\r' | b'\n') {
                         self.complete(piece.get(start..at).unwrap_or_default(), &mut item)?;
@@ -116,7 +125,7 @@ impl ItemScanner {
             }
             at += 1;
         }
-        if matches!(self.place, Place::Item | Place::Scalar) {
+        if matches!(self.place, Place::Item(_) | Place::Text | Place::Scalar) {
             self.partial.extend_from_slice(piece.get(start..).unwrap_or_default());
         }
         if self.partial.len() > MAX_ITEM || self.envelope.len() > MAX_ENVELOPE {
@@ -149,42 +158,6 @@ impl ItemScanner {
         let result = item(&self.partial);
         self.partial.clear();
         result
-    }
-
-    /// Which of these bytes is the last of the item; all of them are of it if none is. The first byte of an item has
-    /// been counted already.
-    fn end_of_item(&mut self, bytes: &[u8]) -> Option<usize> {
-        let Self { mut depth, mut in_string, mut escaped, .. } = *self;
-        let mut at = 0;
-        let end = loop {
-            let Some(&byte) = bytes.get(at) else { break None };
-            if escaped {
-                escaped = false;
-            } else if in_string {
-                // Most bytes are within strings, where only these two mean anything.
-                let rest = bytes.get(at..).unwrap_or_default();
-                let plain = rest.iter().position(|byte| matches!(byte, b'"' | b'\\'));
-                let Some(plain) = plain else { break None };
-                at += plain;
-                escaped = bytes.get(at) == Some(&b'\\');
-                in_string = escaped;
-                if !in_string && depth == 0 {
-                    break Some(at);
-                }
-            } else {
-                match byte {
-                    b'"' => in_string = true,
-                    b'{' | b'[' => depth += 1,
-                    b'}' | b']' if depth <= 1 => break Some(at),
-                    b'}' | b']' => depth -= 1,
-                    _ => {}
-                }
-            }
-            at += 1;
-        };
-        (self.depth, self.in_string, self.escaped) =
-            if end.is_some() { (0, false, false) } else { (depth, in_string, escaped) };
-        end
     }
 
     /// Whether the string ends with this byte.

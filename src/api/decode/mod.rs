@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 use self::cursor::Cursor;
 use super::error::{MAX_MESSAGE, cut};
 pub use hpas::{HpaObject, Known, hpa, hpa_known};
+pub(super) use nesting::Nesting;
 pub use pods::{WireContainer, WirePod, pod};
 pub(in crate::api) use text::Pairs;
 pub use text::Text;
