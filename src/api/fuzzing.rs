@@ -70,5 +70,5 @@ pub fn error(
 
 /// The body of the request that writes a status.
 pub fn status_body(target: StatusTarget<'_>, status: &Status) -> Result<Vec<u8>, ApiError> {
-    target.body(status).map(|(body, _)| body)
+    target.body(status)
 }

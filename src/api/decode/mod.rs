@@ -172,6 +172,15 @@ mod tests {
     }
 
     #[test]
+    fn which_object_it_is_is_read_to_its_end() {
+        let object = r#"{"metadata":{"name":"web"},"spec":{"replicas":2}}"#;
+        assert_eq!(meta(object.as_bytes()).unwrap().name, "web");
+        for end in 0..object.len() {
+            assert!(meta(&object.as_bytes()[..end]).is_err(), "{end}");
+        }
+    }
+
+    #[test]
     fn the_last_initial_bookmark_is_recognised() {
         let object = br#"{"kind":"Pod","metadata":{"resourceVersion":"7","annotations":{"k8s.io/initial-events-end":"true"}}}"#;
         let meta = meta(object).unwrap();
