@@ -195,6 +195,8 @@ impl Shadow {
         command.arg("--kubeconfig").arg(kubeconfig).arg("--dry-run");
         command.arg("--horizontal-pod-autoscaler-sync-period=1s").args(DECISION_FLAGS).args(more);
         command.args(["--kube-api-qps=500", "--kube-api-burst=1000", "--secure-port=0"]);
+        // Metrics move every second here: an answer that is kept for some would be another than the loop got.
+        command.arg("--share-metrics=false");
         command.arg(format!("--health-address=127.0.0.1:{port}"));
         let process = Process::start("shadow", command, stage.plane.folder())?;
         let serves = Rest::new(&format!("http://127.0.0.1:{port}"), "none")?;
