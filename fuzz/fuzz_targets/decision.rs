@@ -52,7 +52,8 @@ fn play(u: &mut Unstructured<'_>) -> Result<()> {
         match step.before {
             Before::Nothing => {}
             Before::FailOver => {
-                history = History::decode(&history.encode()).expect("what is written can be read").inherit()
+                history =
+                    History::decode(&history.encode()).expect("what is written can be read").inherit(now)
             }
             Before::Restart { .. } => {
                 rebuilt = true;

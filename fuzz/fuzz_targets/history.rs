@@ -45,7 +45,7 @@ fn rebuilt(u: &mut Unstructured<'_>) -> Result<()> {
         .collect::<Result<Vec<_>>>()?;
     let history = History::rebuilt(&status, &rescales, apart, now);
     check(&history);
-    assert!(history.inherited && history.recommendations.is_empty());
+    assert!(history.inherited.is_some() && history.recommendations.is_empty());
     for direction in [&history.scale_ups, &history.scale_downs] {
         for event in direction {
             assert!(event.at <= now && event.earliest() <= event.at, "{event:?} at {now}");

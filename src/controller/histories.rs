@@ -198,7 +198,7 @@ impl Histories {
             known.unknown_up = known.unknown_up.max(history.unknown_up);
             known.unknown_down = known.unknown_down.max(history.unknown_down);
             known.unsettled = known.unsettled.or(history.unsettled);
-            known.inherited |= history.inherited;
+            known.inherited = known.inherited.max(history.inherited);
             if known.recommendations.is_empty() {
                 known.recommendations = std::mem::take(&mut history.recommendations);
             }

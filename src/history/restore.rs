@@ -143,7 +143,7 @@ fn after_crash(mut history: History, hpa: &HpaRecord, controller: &Controller, n
         // A rescale that is missing here was recommended, at least.
         recommendations.push(Recommendation { at: scaled, replicas: hpa.status.desired_replicas });
     }
-    history.inherit()
+    history.inherit(now)
 }
 
 /// The longest window over which recommendations of an HPA matter.

@@ -161,9 +161,9 @@ pub struct History {
     /// A rescale whose answer was lost; the next sync settles it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsettled: Option<Unsettled>,
-    /// Taken over from another process, or rebuilt; the next sync looks for what may be missing.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub inherited: bool,
+    /// When it was taken over from another process, or rebuilt; the next sync looks for what may be missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inherited: Option<Timestamp>,
 }
 
 /// One decision, or several in a row that differ in noise only.
@@ -362,11 +362,6 @@ impl From<SettingsInfo> for Settings {
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
-fn is_false(flag: &bool) -> bool {
-    !*flag
-}
-
 impl From<history::History> for History {
     fn from(history: history::History) -> Self {
         let history::History {
@@ -488,7 +483,7 @@ mod tests {
             unknown_up: Some(at),
             unknown_down: Some(at),
             unsettled: Some(Unsettled { at, from: 2, to: 3 }),
-            inherited: true,
+            inherited: Some(at),
             ..plain
         };
         doubted.scale_ups.push(history::ScaleEvent { at, change: 1, earliest: Some(Timestamp::MIN) });

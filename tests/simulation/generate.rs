@@ -33,7 +33,8 @@ pub(crate) fn generate(seed: u64, plant: Option<Plant>) -> Plan {
     let closing = closing(&scene, seed, quiet);
     let longest = scene.hpas.iter().map(HpaPlan::longest).max().unwrap_or_default().max(scene.downscale);
     let end = quiet + SETTLED + longest + PERIOD * 6;
-    Plan { seed, scene, actions, faults, closing, quiet, end }
+    let reach = scene.hpas.iter().map(HpaPlan::reach).max().unwrap_or_default() + scene.downscale;
+    Plan { seed, scene, actions, faults, closing, quiet, end, still: reach + PERIOD * 2 }
 }
 
 fn scene(seed: u64) -> Scene {
@@ -325,20 +326,33 @@ impl HpaPlan {
 
     /// Whether its own tolerance is larger than those of the flag.
     fn tolerates_much(&self) -> bool {
-        let rules = self.behavior.iter().flat_map(|behavior| [&behavior["scaleUp"], &behavior["scaleDown"]]);
-        rules.into_iter().any(|rules| rules["tolerance"] == "0.2")
+        self.rules().any(|rules| rules["tolerance"] == "0.2")
     }
 
     /// How long a count may be on its way: as far as decisions look back, and twice where there are windows, since a count
     /// that went down comes up in two steps, as its pods become ready.
     fn longest(&self) -> Duration {
-        let rules = self.behavior.iter().flat_map(|behavior| [&behavior["scaleUp"], &behavior["scaleDown"]]);
-        let seconds = rules.flat_map(|rules| {
-            let policies = rules["policies"].as_array().into_iter().flatten();
-            let periods = policies.filter_map(|policy| policy["periodSeconds"].as_u64());
-            let window = rules["stabilizationWindowSeconds"].as_u64();
-            periods.map(|period| period * 3).chain(window.map(|window| window * 2)).collect::<Vec<_>>()
-        });
-        Duration::from_secs(seconds.max().unwrap_or(0))
+        let periods = self.periods().map(|period| period * 3);
+        Duration::from_secs(periods.chain(self.windows().map(|window| window * 2)).max().unwrap_or(0))
+    }
+
+    /// How far apart two steps on its way are at most: a window must pass, and then a period.
+    fn reach(&self) -> Duration {
+        Duration::from_secs(self.windows().max().unwrap_or(0) + self.periods().max().unwrap_or(0))
+    }
+
+    fn rules(&self) -> impl Iterator<Item = &Value> {
+        self.behavior.iter().flat_map(|behavior| [&behavior["scaleUp"], &behavior["scaleDown"]])
+    }
+
+    /// Of its rate policies, in seconds.
+    fn periods(&self) -> impl Iterator<Item = u64> {
+        let policies = self.rules().flat_map(|rules| rules["policies"].as_array().into_iter().flatten());
+        policies.filter_map(|policy| policy["periodSeconds"].as_u64())
+    }
+
+    /// In seconds.
+    fn windows(&self) -> impl Iterator<Item = u64> {
+        self.rules().filter_map(|rules| rules["stabilizationWindowSeconds"].as_u64())
     }
 }

@@ -18,8 +18,10 @@ pub(crate) struct Plan {
     pub(crate) closing: Vec<Act>,
     /// When no action and no fault is left.
     pub(crate) quiet: Duration,
-    /// When the end is looked at.
+    /// When the end is looked at, at the earliest.
     pub(crate) end: Duration,
+    /// How long after the last rescale nothing is on its way any more.
+    pub(crate) still: Duration,
 }
 
 /// The world at the beginning.

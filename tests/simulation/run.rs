@@ -297,6 +297,11 @@ impl Run {
 
     // --- the world
 
+    /// Whether no count is on its way any more.
+    pub(crate) fn is_still(&self) -> bool {
+        self.judge.lock().unwrap().rescaled + self.plan.still < self.now()
+    }
+
     /// Whether no fault is on.
     pub(crate) fn is_fair(&self) -> bool {
         self.weather.lock().unwrap().is_clear()

@@ -34,14 +34,14 @@ pub(crate) fn attempt(plan: &Arc<Plan>, kept: &Kept, plant: Option<Plant>) -> Tr
         let fair = played(plan, &kept.without_faults(), None);
         simulated += fair.simulated;
         syncs += fair.syncs;
-        violation = fair.violations.first().cloned().or_else(|| ends_alike(plan, &outcome, &fair));
+        violation = fair.violations.first().cloned().or_else(|| ends_alike(&outcome, &fair));
     }
     Trial { outcome, violation, simulated, syncs }
 }
 
 /// 6. Once nothing goes wrong any more, all ends as if nothing ever had.
-fn ends_alike(plan: &Plan, outcome: &Outcome, fair: &Outcome) -> Option<Violation> {
+fn ends_alike(outcome: &Outcome, fair: &Outcome) -> Option<Violation> {
     let (hpa, ended) = outcome.end.iter().find(|(hpa, ended)| fair.end.get(hpa) != Some(ended))?;
     let text = format!("h{hpa} ends as {ended}, without faults as {}", fair.end[hpa]);
-    Some(Violation { at: plan.end, invariant: "ends as without faults", text })
+    Some(Violation { at: outcome.simulated, invariant: "ends as without faults", text })
 }

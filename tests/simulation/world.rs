@@ -17,6 +17,8 @@ use crate::run::{Run, Violation};
 
 const HPAS: &str = "autoscaling/horizontalpodautoscalers";
 const SECOND: Duration = Duration::from_secs(1);
+/// How much later than planned the end of a run may be.
+const LATER: Duration = Duration::from_mins(15);
 
 /// What came of a run.
 #[derive(Debug)]
@@ -59,6 +61,10 @@ pub(crate) async fn play(plan: &Arc<Plan>, kept: &Kept, plant: Option<Plant>) ->
         take(&run, &mut processes, step);
     }
     wait_until(&run, &mut processes, plan.end).await;
+    // What was on its way when a person scaled is written on top of that, and takes more steps back than were planned for.
+    while !run.over.is_cancelled() && run.now() < plan.end + LATER && !run.is_still() {
+        wait_until(&run, &mut processes, run.now() + SECOND).await;
+    }
     let simulated = run.now();
     let end = if run.over.is_cancelled() { BTreeMap::new() } else { look(&run) };
     for process in 0..plan.scene.processes {

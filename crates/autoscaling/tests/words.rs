@@ -12,7 +12,7 @@ mod workload;
 
 use autoscaling::event::EventKind;
 use autoscaling::explanation::{Assumed, PodGroup};
-use autoscaling::pod::{Phase, ResourceList};
+use autoscaling::pod::{LabelSet, Phase, ResourceList};
 use autoscaling::query::{Api, Query};
 use autoscaling::spec::{MetricSource, Spec};
 use autoscaling::status::Status;
@@ -65,6 +65,13 @@ fn a_phase_reads_as_itself_and_anything_else_as_unknown() {
             Phase::Unknown
         ]
     );
+}
+
+#[test]
+fn labels_stand_by_key_and_of_two_values_of_one_the_last() {
+    let labels =
+        LabelSet::new([("b", "1"), ("a", "2"), ("b", "3")].map(|(key, value)| (key.into(), value.into())));
+    assert_eq!(labels.iter().collect::<Vec<_>>(), [("a", "2"), ("b", "3")]);
 }
 
 #[test]

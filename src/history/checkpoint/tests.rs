@@ -142,13 +142,16 @@ async fn after_a_crash_every_history_is_inherited_and_stale_recommendations_go()
     world.checkpoint().save(&before.histories, false).await.unwrap();
     let after = world.controller(2);
     assert_eq!(world.restored(&after).await, Restored { inherited: 2, ..Restored::default() });
-    assert_eq!(after.histories.get(&uid(1)), before.histories.get(&uid(1)).inherit());
+    assert_eq!(after.histories.get(&uid(1)), before.histories.get(&uid(1)).inherit(world.clock.now()));
 
     sleep(Duration::from_secs(301)).await;
     let later = world.controller(2);
     world.restored(&later).await;
     let known = before.histories.get(&uid(1));
-    assert_eq!(later.histories.get(&uid(1)), History { recommendations: Vec::new(), ..known.inherit() });
+    assert_eq!(
+        later.histories.get(&uid(1)),
+        History { recommendations: Vec::new(), ..known.inherit(world.clock.now()) }
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -97,6 +97,7 @@ impl Copy {
         // With each new holder the number of the term grows by one: nobody has led in between.
         let in_order = handed_over.is_some_and(|before| before.checked_add(1) == Some(term));
         let mut inheritance = if in_order { Inheritance::HandedOver } else { Inheritance::Nothing };
+        let now = controller.clock.now();
         let mut copied: BTreeMap<_, _> = kept;
         copied.extend(coming.into_iter().flatten());
         for uid in uids(controller) {
@@ -110,7 +111,7 @@ impl Copy {
                 Some(history) if in_order => controller.histories.seed(&uid, history),
                 Some(history) => {
                     inheritance = Inheritance::CutOff;
-                    controller.histories.inherit(&uid, history.inherit());
+                    controller.histories.inherit(&uid, history.inherit(now));
                 }
                 // What that leader did not know, nobody needs to.
                 None if in_order => controller.histories.forget(&uid),

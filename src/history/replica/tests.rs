@@ -210,7 +210,7 @@ async fn a_standby_asks_for_everything_first_and_then_for_what_is_new() {
     assert_eq!(rig.pulls("ok"), 3);
     let Rig { follower, controller, .. } = rig;
     assert_eq!(follower.adopt(4), Inheritance::CutOff);
-    assert_eq!(controller.histories.get("known"), history(3).inherit());
+    assert_eq!(controller.histories.get("known"), history(3).inherit(controller.clock.now()));
     assert_eq!(controller.histories.len(), 1, "no HPA has the other UID");
 }
 
@@ -241,7 +241,7 @@ async fn a_clock_that_is_set_after_the_last_copy_makes_it_no_older() {
 #[tokio::test(start_paused = true)]
 async fn what_the_leader_hands_over_is_exact_for_whoever_leads_next_and_for_nobody_after() {
     for (term, inheritance, expected) in
-        [(4, Inheritance::HandedOver, history(1)), (5, Inheritance::CutOff, history(1).inherit())]
+        [(4, Inheritance::HandedOver, history(1)), (5, Inheritance::CutOff, history(1))]
     {
         let mut rig = rig([
             answer(&[("known", 1)], 1, true, false, false),
@@ -254,7 +254,8 @@ async fn what_the_leader_hands_over_is_exact_for_whoever_leads_next_and_for_nobo
         assert_eq!(times, [0.0, 0.0, 0.0, 0.9, 1.8]);
         let Rig { follower, controller, .. } = rig;
         assert_eq!(follower.adopt(term), inheritance);
-        assert_eq!(controller.histories.get("known"), expected);
+        let inherited = (inheritance == Inheritance::CutOff).then(|| controller.clock.now());
+        assert_eq!(controller.histories.get("known"), History { inherited, ..expected });
     }
 }
 
@@ -271,7 +272,7 @@ async fn leaders_that_fail_hang_or_answer_garbage_are_asked_ever_less_often_and_
         assert!((25..=45).contains(&failed), "{failed} {result}");
         let Rig { follower, controller, .. } = rig;
         assert_eq!(follower.adopt(4), Inheritance::CutOff);
-        assert_eq!(controller.histories.get("known"), history(1).inherit());
+        assert_eq!(controller.histories.get("known"), history(1).inherit(controller.clock.now()));
     }
 }
 
@@ -290,7 +291,7 @@ async fn of_another_leader_everything_is_asked_for_and_an_unfinished_copy_hides_
     assert!(asked[1].1.ends_with("&since=5.7") && !asked[2].1.contains("since"), "{asked:?}");
     let Rig { follower, controller, .. } = rig;
     assert_eq!(follower.adopt(5), Inheritance::CutOff);
-    assert_eq!(controller.histories.get("known"), history(1).inherit());
+    assert_eq!(controller.histories.get("known"), history(1).inherit(controller.clock.now()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -413,7 +414,7 @@ impl Link for Line {
 #[tokio::test(start_paused = true)]
 async fn a_hand_over_that_times_out_is_none() {
     for (is_cut, inheritance, expected) in
-        [(false, Inheritance::HandedOver, history(2)), (true, Inheritance::CutOff, history(1).inherit())]
+        [(false, Inheritance::HandedOver, history(2)), (true, Inheritance::CutOff, history(1))]
     {
         let leader = rig([Does::Fails]).controller;
         leader.histories.seed(&"known".into(), history(1));
@@ -438,7 +439,8 @@ async fn a_hand_over_that_times_out_is_none() {
         assert_eq!(timed_out, is_cut);
         let Rig { follower, controller, .. } = standby;
         assert_eq!(follower.adopt(4), inheritance);
-        assert_eq!(controller.histories.get("known"), expected);
+        let inherited = (inheritance == Inheritance::CutOff).then(|| controller.clock.now());
+        assert_eq!(controller.histories.get("known"), History { inherited, ..expected });
     }
 }
 

@@ -26,6 +26,8 @@ const PERIOD: Duration = Duration::from_secs(15);
 const LATE: Duration = Duration::from_secs(4);
 /// How long a fault, a start or a fail-over may keep syncs from being on time once it is over.
 const AFTERMATH: Duration = Duration::from_mins(1);
+/// How long before a write its decision may have been made while requests are slow.
+const LONG_WAY: Duration = Duration::from_secs(30);
 /// The longest period of a policy, with some room.
 const LONGEST: Duration = Duration::from_secs(400);
 
@@ -42,6 +44,8 @@ pub(crate) struct Judge {
     has_checkpoint: bool,
     /// Until when views may be old.
     views_late_until: Duration,
+    /// Until when what is written may have been decided long ago, by what was seen then: requests are slow.
+    decisions_late_until: Duration,
     /// Until when rates are not judged: two lead at once, or clocks are wrong.
     rates_doubtful_until: Duration,
     /// What one process wrote down is old or yet to come by the clock of the next.
@@ -52,6 +56,8 @@ pub(crate) struct Judge {
     throttled_until: Duration,
     /// When nothing goes wrong any more.
     quiet: Duration,
+    /// When anything was rescaled last.
+    pub(crate) rescaled: Duration,
     /// Who wrote the Lease last.
     leads: Option<(usize, u32)>,
     /// Until when two may lead at once, the Lease having been tampered with.
@@ -64,6 +70,7 @@ impl Judge {
         let scene = &plan.scene;
         Self {
             quiet: plan.quiet,
+            rescaled: Duration::ZERO,
             leads: None,
             leaders_doubtful_until: Duration::ZERO,
             hpas: scene.hpas.iter().map(|_| Watched::default()).collect(),
@@ -71,6 +78,7 @@ impl Judge {
             has_election: scene.election,
             has_checkpoint: scene.checkpoint,
             views_late_until: Duration::ZERO,
+            decisions_late_until: Duration::ZERO,
             rates_doubtful_until: Duration::ZERO,
             clocks_differ: false,
             disturbed_until: AFTERMATH,
@@ -89,6 +97,7 @@ impl Judge {
 
     /// A process ends, in whatever way.
     pub(crate) fn ended(&mut self, now: Duration) {
+        self.hpas.iter_mut().for_each(Watched::is_left);
         if self.clocks_differ {
             self.rates_doubtful_until = self.rates_doubtful_until.max(now + LONGEST);
         }
@@ -131,6 +140,10 @@ impl Judge {
                 late(&mut self.leaders_doubtful_until, RENEW_DEADLINE + PERIOD);
             }
             _ => {}
+        }
+        let of_decisions = [K::MetricsSlow, K::Slow, K::Hang, K::Throttle, K::Storm, K::ResetBefore];
+        if of_decisions.contains(&fault.kind) {
+            late(&mut self.decisions_late_until, AFTERMATH);
         }
         let of_views = [
             K::Partition,
@@ -213,6 +226,10 @@ impl Judge {
         if let (Some(hpa), Class::ScalePut, true) = (entry.hpa, entry.class, entry.is_done()) {
             let again = self.standing(entry).is_some_and(|standing| standing.scales[hpa].again);
             self.hpas[hpa].rescaled(entry, again, now);
+            self.rescaled = now;
+        }
+        if let (Some(hpa), Class::StatusPut, true) = (entry.hpa, entry.class, entry.is_done()) {
+            self.hpas[hpa].is_told = true;
         }
         if entry.class == Class::LeaseWrite && entry.is_done() {
             self.leads = Some((entry.process, entry.life));
@@ -248,7 +265,8 @@ impl Judge {
 
     /// What an HPA asked for as long as a view may be behind.
     fn recent(&self, hpa: usize, now: Duration) -> Vec<Rules> {
-        let lag = if now < self.views_late_until { LONG_LAG } else { LAG };
+        let is_late = now < self.views_late_until.max(self.decisions_late_until);
+        let lag = if is_late { LONG_LAG } else { LAG };
         self.hpas[hpa].since(now.saturating_sub(lag))
     }
 
@@ -292,8 +310,10 @@ impl Judge {
         }
         let rescales = self.hpas[hpa].counted().to_vec();
         let recent = self.recent(hpa, now);
+        let is_late = now < self.decisions_late_until;
+        let decided = entry.sent.saturating_sub(if is_late { LONG_WAY } else { Duration::ZERO });
         let allowed = |rules: &Rules| {
-            let limit = rules.limit(from, to, &rescales, now);
+            let limit = rules.limit(from, to, &rescales, decided..now);
             rules.restores(from, to)
                 || (from == 0 && to == rules.min)
                 || if to > from { to <= limit } else { to >= limit }
@@ -301,7 +321,8 @@ impl Judge {
         if to == from || recent.iter().any(allowed) {
             return None;
         }
-        let limits: Vec<_> = recent.iter().map(|rules| rules.limit(from, to, &rescales, now)).collect();
+        let limits: Vec<_> =
+            recent.iter().map(|rules| rules.limit(from, to, &rescales, decided..now)).collect();
         Some(("rates hold", format!("{entry}; the policies allow {limits:?} after {rescales:?}")))
     }
 

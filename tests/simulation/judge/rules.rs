@@ -1,6 +1,7 @@
 //! What an HPA allows, read from the object as it is stored, and the rate policies by their definition.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -88,8 +89,8 @@ impl Rules {
         policies.map(|policy| policy.period).max().unwrap_or_default()
     }
 
-    /// How far a count may go from `from` at `now`, after these rescales, in the direction of `to`.
-    pub(crate) fn limit(&self, from: i64, to: i64, rescales: &[Rescale], now: Duration) -> i64 {
+    /// How far a count may go from `from` in the direction of `to`, after these rescales, if that is decided and done `when`.
+    pub(crate) fn limit(&self, from: i64, to: i64, rescales: &[Rescale], when: Range<Duration>) -> i64 {
         let up = to > from;
         let Some(behavior) = &self.behavior else {
             // Without `behavior` a count doubles at most, and goes down freely.
@@ -99,7 +100,7 @@ impl Rules {
         if pace.select == "Disabled" {
             return from;
         }
-        let allowed = pace.policies.iter().map(|policy| policy.limit(up, from, rescales, now));
+        let allowed = pace.policies.iter().map(|policy| policy.limit(up, from, rescales, &when));
         let largest = up == (pace.select != "Min");
         let limit = if largest { allowed.max() } else { allowed.min() }.unwrap_or(from);
         if up { limit.max(from) } else { limit.min(from) }
@@ -131,18 +132,26 @@ impl Pace {
 
 impl Policy {
     /// By the policy's definition: counted from the replicas at the beginning of its period. Where it is not certain whether
-    /// a rescale still counted when the decision was made, it counts as is kinder.
-    fn limit(&self, up: bool, from: i64, rescales: &[Rescale], now: Duration) -> i64 {
-        let within = |slack: Duration| move |rescale: &&Rescale| rescale.at + self.period + slack > now;
-        let changes = |up: bool, slack| -> i64 {
-            let known = rescales
-                .iter()
-                .filter(within(slack))
-                .filter(|rescale| slack == LATE || !rescale.may_be_forgotten);
-            known.filter(|rescale| (rescale.change > 0) == up).map(|rescale| rescale.change).sum()
+    /// a rescale still counted when the decision was made, it counts as is kinder. That is not always the count furthest in
+    /// the policy's direction: 200 % down from fewer than no replicas go up.
+    fn limit(&self, up: bool, from: i64, rescales: &[Rescale], when: &Range<Duration>) -> i64 {
+        let counts = |rescale: &&Rescale, is_sure: bool| {
+            let ends = rescale.at + self.period;
+            if is_sure { ends > when.end && !rescale.may_be_forgotten } else { ends + LATE > when.start }
         };
-        let slack = |same: bool| if same { Duration::ZERO } else { LATE };
-        let start = from - changes(true, slack(up)) - changes(false, slack(!up));
+        let changes = |up: bool, is_sure: bool| -> i64 {
+            let counted = rescales.iter().filter(|rescale| counts(rescale, is_sure));
+            counted.filter(|rescale| (rescale.change > 0) == up).map(|rescale| rescale.change).sum()
+        };
+        // The most pods there may have been, and the fewest.
+        let most = from - changes(true, true) - changes(false, false);
+        let fewest = from - changes(true, false) - changes(false, true);
+        let ends = [most, fewest].map(|start| self.limit_from(up, start));
+        if up { ends[0].max(ends[1]) } else { ends[0].min(ends[1]) }
+    }
+
+    /// How far a count may go that had so many replicas at the beginning of the period.
+    fn limit_from(&self, up: bool, start: i64) -> i64 {
         match (self.percent, up) {
             (false, true) => start + self.value as i64,
             (false, false) => start - self.value as i64,
@@ -173,19 +182,34 @@ mod tests {
     fn a_policy_counts_from_the_replicas_at_the_beginning_of_its_period() {
         let rules = rules(&json!([{"type": "Pods", "value": 4, "periodSeconds": 60}]));
         let at = Duration::from_secs(100);
-        assert_eq!(rules.limit(8, 20, &[], at), 12);
-        assert_eq!(rules.limit(8, 20, &[rescale(50, 3)], at), 9);
-        assert_eq!(rules.limit(8, 20, &[rescale(40, 3)], at), 12);
-        assert_eq!(rules.limit(8, 2, &[rescale(50, -3)], at), 7);
+        assert_eq!(rules.limit(8, 20, &[], at..at), 12);
+        assert_eq!(rules.limit(8, 20, &[rescale(50, 3)], at..at), 9);
+        assert_eq!(rules.limit(8, 20, &[rescale(40, 3)], at..at), 12);
+        assert_eq!(rules.limit(8, 2, &[rescale(50, -3)], at..at), 7);
         // Where it went both ways within a moment, the kinder reading counts.
-        assert_eq!(rules.limit(8, 20, &[rescale(38, -3)], at), 15);
+        assert_eq!(rules.limit(8, 20, &[rescale(38, -3)], at..at), 15);
+    }
+
+    #[test]
+    fn what_may_be_forgotten_counts_or_not_whichever_is_kinder() {
+        let rules = rules(&json!([{"type": "Percent", "value": 200, "periodSeconds": 60}]));
+        let at = Duration::from_secs(100);
+        let forgotten = Rescale { may_be_forgotten: true, ..rescale(50, 6) };
+        // From 3 − 6 pods the policy goes up; from 3 it goes to −3.
+        assert_eq!(
+            (rules.limit(3, 2, &[rescale(50, 6)], at..at), rules.limit(3, 2, &[forgotten], at..at)),
+            (3, -3)
+        );
     }
 
     #[test]
     fn without_behavior_a_count_doubles_at_most() {
         let rules = Rules::of(&json!({"spec": {"maxReplicas": 20}}));
         assert_eq!(
-            (rules.limit(5, 20, &[], Duration::ZERO), rules.limit(1, 20, &[], Duration::ZERO)),
+            (
+                rules.limit(5, 20, &[], Duration::ZERO..Duration::ZERO),
+                rules.limit(1, 20, &[], Duration::ZERO..Duration::ZERO)
+            ),
             (10, 4)
         );
         assert!(rules.admits(1) && !rules.admits(0) && !rules.admits(21) && rules.restores(30, 20));

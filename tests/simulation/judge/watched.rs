@@ -14,6 +14,8 @@ pub(super) struct Watched {
     /// What it allows, since when; none while it is not there.
     versions: Vec<(Duration, Option<Rules>)>,
     rescales: Vec<Rescale>,
+    /// Whether a controller has written its status.
+    pub(super) is_told: bool,
     /// When it was synced last.
     pub(super) synced: Duration,
     /// When somebody else gave its target a count.
@@ -31,6 +33,7 @@ impl Watched {
             if rules.is_none() {
                 // Another of its name has no past.
                 self.rescales.clear();
+                self.is_told = false;
             }
             self.versions.push((now, rules));
         }
@@ -60,16 +63,27 @@ impl Watched {
         self.now().map_or(0, |rules| 5 + rules.queries + rules.metrics.min(EVENTS))
     }
 
-    /// A rescale took place. Written `again` after a conflict, it is remembered as it was decided, on another count.
+    /// A process has ended. Where it had written no status yet, it looks to the next one as if nobody had ever scaled it.
+    pub(super) fn is_left(&mut self) {
+        if !self.is_told {
+            self.rescales.iter_mut().for_each(|rescale| rescale.may_be_forgotten = true);
+        }
+    }
+
+    /// A rescale took place. Written `again` after a conflict, it is remembered as it was decided, on another count. Decided
+    /// by what was seen of the HPA before it had a `behavior`, it is not remembered.
     pub(super) fn rescaled(&mut self, entry: &Entry, again: bool, now: Duration) {
         let (Some(from), Some(to)) = (entry.before, entry.replicas) else { return };
-        let Some(rules) = self.now().cloned() else { return };
+        let Some(rules) = self.now() else { return };
+        let has_behavior = rules.behavior.is_some();
         // What the process saw of the HPA may be old.
-        for rules in self.since(now.saturating_sub(LONG_LAG)) {
+        let seen = self.since(now.saturating_sub(LONG_LAG));
+        for rules in &seen {
             rules.forget(&mut self.rescales, to > from, now);
         }
-        if rules.behavior.is_some() {
-            self.rescales.push(Rescale { at: now, change: to - from, may_be_forgotten: again });
+        if has_behavior {
+            let may_be_forgotten = again || seen.iter().any(|rules| rules.behavior.is_none());
+            self.rescales.push(Rescale { at: now, change: to - from, may_be_forgotten });
         }
     }
 

@@ -133,6 +133,8 @@ fn a_window_that_holds_says_for_how_long() {
         "stays at 5: cpu asks for 3, but the 5 min scale-down window still holds 5, for another 2 min 10 s"
     );
     assert_eq!(explanation.limiting_step(), Some(LimitingStep::ScaleDownWindow));
+    let at_its_end = explanation.sentence(at(400));
+    assert!(at_its_end.ends_with("the 5 min scale-down window still holds 5"), "{at_its_end}");
 }
 
 #[test]
@@ -202,6 +204,7 @@ fn a_policy_says_when_it_allows_more() {
         explanation.sentence(at(0)),
         "goes from 5 to 8: cpu asks for 30, but the scale-up policies allow 8, for another 40 s"
     );
+    assert!(explanation.sentence(at(40)).ends_with("policies allow 8"), "it allows more from now on");
     let mut disabled = limited(decided(5, 40, 3), 3, 5, Limit::ScaleDownRate);
     if let Some(limit) = &mut disabled.limit {
         (limit.select, limit.direction) = (Some(SelectPolicy::Disabled), Some(Direction::Down));
@@ -259,6 +262,8 @@ fn a_metric_that_fails_is_told_with_its_error() {
         reason: "FailedGetExternalMetric".into(),
         error: "no such metric".into(),
     });
+    assert_eq!(failed.subject().name.as_ref(), "queue_length");
+    assert_eq!(reading(40, 3, ProposalReason::Ratio).subject(), &cpu());
     let alone =
         Explanation { metrics: vec![failed.clone()], winner: None, desired: None, ..decided(5, 40, 3) };
     assert_eq!(alone.sentence(at(0)), "stays at 5: queue_length cannot be read: no such metric");

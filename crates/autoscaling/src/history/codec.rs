@@ -55,7 +55,7 @@ impl History {
         flag(self.unknown_up.is_some(), UNKNOWN_UP);
         flag(self.unknown_down.is_some(), UNKNOWN_DOWN);
         flag(self.unsettled.is_some(), UNSETTLED);
-        flag(self.inherited, INHERITED);
+        flag(self.inherited.is_some(), INHERITED);
         let mut to = Writer { bytes: vec![VERSION, flags], times: Times::default() };
         to.length(self.recommendations.len());
         let mut before = 0;
@@ -83,6 +83,9 @@ impl History {
             to.signed(from.into());
             to.signed(written.into());
         }
+        if let Some(inherited) = self.inherited {
+            to.time(inherited);
+        }
         to.bytes
     }
 
@@ -100,7 +103,7 @@ impl History {
         if flags & !FLAGS != 0 {
             return Err(HistoryError::Flags(flags));
         }
-        let mut history = Self { inherited: flags & INHERITED != 0, ..Self::default() };
+        let mut history = Self::default();
         let mut before = 0;
         for _ in 0..from.length("recommendations", RECOMMENDATIONS)? {
             let at = from.time()?;
@@ -123,6 +126,9 @@ impl History {
             let at = from.time()?;
             let (before, to) = (count(from.signed()?)?, count(from.signed()?)?);
             history.unsettled = Some(Unsettled { at, from: before, to });
+        }
+        if flags & INHERITED != 0 {
+            history.inherited = Some(from.time()?);
         }
         match bytes.len() - from.at {
             0 => Ok(history),

@@ -153,7 +153,7 @@ impl History {
         for event in self.scale_ups.iter_mut().chain(&mut self.scale_downs) {
             event.shift(by);
         }
-        for at in [&mut self.unknown_up, &mut self.unknown_down].into_iter().flatten() {
+        for at in [&mut self.unknown_up, &mut self.unknown_down, &mut self.inherited].into_iter().flatten() {
             *at = moved(*at, by);
         }
         if let Some(unsettled) = &mut self.unsettled {

@@ -47,10 +47,10 @@ pub struct History {
     /// A rescale whose answer was lost. The next sync that reads the Scale settles it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unsettled: Option<Unsettled>,
-    /// Taken over from another process, or rebuilt: the very last rescale may be missing. The next sync that reads the
-    /// Scale looks for it.
-    #[serde(skip_serializing_if = "is_false")]
-    pub inherited: bool,
+    /// When it was taken over from another process, or rebuilt: the very last rescale before may be missing. The next sync
+    /// that reads the Scale looks for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inherited: Option<Timestamp>,
 }
 
 /// One recommendation.
@@ -102,10 +102,10 @@ impl History {
         *self == Self::default()
     }
 
-    /// The same, taken over from another process that may have gone on for a moment.
+    /// The same, taken over from another process that may have gone on for a moment, until `now` at most.
     #[must_use]
-    pub fn inherit(self) -> Self {
-        Self { inherited: true, ..self }
+    pub fn inherit(self, now: Timestamp) -> Self {
+        Self { inherited: Some(now), ..self }
     }
 
     /// When the last rescale was of which the size is not known, as far as it may have gone in a direction.
@@ -151,9 +151,4 @@ pub(crate) fn ago(now: Timestamp, duration: SignedDuration) -> Timestamp {
 /// The time `duration` after an instant; the latest time there is if that is out of range.
 pub(crate) fn after(at: Timestamp, duration: SignedDuration) -> Timestamp {
     at.checked_add(duration).unwrap_or(Timestamp::MAX)
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
-fn is_false(flag: &bool) -> bool {
-    !*flag
 }

@@ -37,7 +37,7 @@ impl History {
     /// zero, no event is believed.
     #[must_use]
     pub fn rebuilt(status: &Status, rescales: &[Rescaled], apart: Duration, now: Timestamp) -> Self {
-        let mut history = Self::default().inherit();
+        let mut history = Self::default().inherit(now);
         let Some(told) = status.last_scale_time else { return history };
         let mut rescales = rescales.to_vec();
         rescales.sort_unstable_by_key(|rescale| std::cmp::Reverse(*rescale));

@@ -10,6 +10,9 @@ use crate::condition::whole_seconds;
 use crate::plan::Hpa;
 use crate::status::Status;
 
+/// How long the last request of the process before may have been on its way: as long as any request takes.
+const ON_ITS_WAY: SignedDuration = SignedDuration::from_secs(30);
+
 /// What a sync found to have happened before.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Found {
@@ -39,10 +42,11 @@ impl Found {
 impl History {
     /// What the Scale shows of what is open; `None` if nothing is.
     pub(crate) fn reconcile(&self, hpa: &Hpa<'_>, replicas: i32, now: Timestamp) -> Option<Found> {
-        if self.unsettled.is_none() && !self.inherited {
+        if self.unsettled.is_none() && self.inherited.is_none() {
             return None;
         }
-        let mut found = Found { settled: self.unsettled, owned: self.inherited, ..Found::default() };
+        let owned = self.inherited.is_some();
+        let mut found = Found { settled: self.unsettled, owned, ..Found::default() };
         // Without behavior no rescale is remembered: no policy asks for it.
         let Some(behavior) = &hpa.spec.behavior else { return Some(found) };
         if let Some(Unsettled { at, from, to }) = self.unsettled
@@ -55,13 +59,14 @@ impl History {
             }
             found.scale_event = Some((direction, added));
         }
-        if self.inherited {
+        if let Some(inherited) = self.inherited {
             let seen = self.seen(&found, hpa.status);
             found.unknown = seen.unknown_last_scale(hpa.status, now);
             let desired = hpa.status.desired_replicas;
             if tells_a_count(hpa.status) && replicas != desired && i64::from(replicas) != seen.expected {
-                // The process before may have scaled on top of what a person did: neither way nor size can be told.
-                found.unknown = Some(now);
+                // The process before may have scaled on top of what a person did: neither way nor size can be told. A
+                // target that was not there for long shows it late.
+                found.unknown = Some(after(inherited, ON_ITS_WAY).min(now));
             }
         }
         Some(found)
@@ -79,7 +84,7 @@ impl History {
         if found.settled.is_some() && found.settled == self.unsettled {
             self.unsettled = None;
         }
-        self.inherited &= !found.owned;
+        self.inherited.take_if(|_| found.owned);
         if let Some((direction, added)) = found.scale_event {
             self.remember(direction, added);
         }

@@ -296,6 +296,13 @@ mod tests {
         assert_eq!(q("0.1").as_f64(), 0.1);
         assert_eq!(q("1e3").as_f64(), 1000.0);
         assert_eq!(q("1Ki").saturating_add(q("500m")).as_f64(), 1024.5);
+        // Of each number of places one value that as billionths would be another float.
+        let written = ["4.3", "0.06", "0.011", "0.0019", "0.00003", "0.000001", "0.0000001", "0.00000005"];
+        let digits = [43.0, 6.0, 11.0, 19.0, 3.0, 1.0, 1.0, 5.0];
+        let powers = [1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8];
+        for ((text, digits), power) in written.into_iter().zip(digits).zip(powers) {
+            assert_eq!(q(text).as_f64(), digits * power, "{text}");
+        }
     }
 
     #[test]

@@ -273,7 +273,7 @@ impl Followed {
             Before::Nothing => {}
             Before::HandOver => {
                 let bytes = self.history.encode();
-                self.history = History::decode(&bytes).unwrap().inherit();
+                self.history = History::decode(&bytes).unwrap().inherit(now);
             }
             Before::Restart => {
                 self.history = History::rebuilt(&self.status, &[], Duration::ZERO, now);

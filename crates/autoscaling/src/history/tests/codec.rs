@@ -9,7 +9,7 @@ fn histories() -> impl Strategy<Value = History> {
         proptest::option::of(times()),
         proptest::option::of(times()),
         proptest::option::of(unsettled),
-        any::<bool>(),
+        proptest::option::of(times()),
     );
     (collection::vec(recommendation, 0..=20), events(), events(), doubts).prop_map(
         |(recommendations, scale_ups, scale_downs, (unknown_up, unknown_down, unsettled, inherited))| {
@@ -46,7 +46,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_a_run_remembers_reads_as_the_same(rules in behaviors(), syncs in syncs(), inherited: bool) {
+    fn whatever_a_run_remembers_reads_as_the_same(rules in behaviors(), syncs in syncs(), inherited in proptest::option::of(times())) {
         let mut run = Run::new(spec(Some(rules)), 5);
         run.history.inherited = inherited;
         let mut now = at(1_700_000_000);

@@ -72,6 +72,6 @@ fn a_doubt_goes_when_no_period_reaches_it() {
 #[test]
 fn a_history_with_anything_in_it_is_not_empty() {
     assert!(History::default().is_empty());
-    assert!(!History::default().inherit().is_empty());
+    assert!(!History::default().inherit(at(1)).is_empty());
     assert!(!History { unknown_down: Some(at(1)), ..History::default() }.is_empty());
 }

@@ -24,14 +24,14 @@ fn unknown(history: &History) -> Option<Timestamp> {
 #[test]
 fn an_hpa_that_was_never_scaled_has_no_past() {
     let history = History::rebuilt(&Status::default(), &rescaled(&[(90, 5)]), APART, at(100));
-    assert_eq!(history, History::default().inherit());
+    assert_eq!(history, History::default().inherit(at(100)));
 }
 
 #[test]
 fn without_events_the_last_rescale_is_of_unknown_size() {
     let history = History::rebuilt(&scaled(50, 5), &[], APART, at(100));
     assert_eq!(unknown(&history), Some("1970-01-01T00:00:50.999999999Z".parse().unwrap()));
-    assert!(history.inherited && history.scale_ups.is_empty());
+    assert!(history.inherited == Some(at(100)) && history.scale_ups.is_empty());
     let skewed = History::rebuilt(&scaled(150, 5), &[], APART, at(100));
     assert_eq!(unknown(&skewed), Some(at(100)));
 }
@@ -39,7 +39,7 @@ fn without_events_the_last_rescale_is_of_unknown_size() {
 #[test]
 fn a_rescale_that_no_period_reaches_is_no_past() {
     let long_ago = History::rebuilt(&scaled(50, 5), &rescaled(&[(50, 5)]), APART, at(1851));
-    assert_eq!(long_ago, History::default().inherit());
+    assert_eq!(long_ago, History::default().inherit(at(1851)));
     let barely = History::rebuilt(&scaled(50, 5), &rescaled(&[(50, 5)]), APART, at(1850));
     assert!(unknown(&barely).is_some());
 }
@@ -165,7 +165,7 @@ proptest! {
     ) {
         let (safe, history) = rebuilt_is_safe(&rules, &past, later);
         prop_assert!(safe, "{:?}", history);
-        prop_assert!(history.inherited);
+        prop_assert!(history.inherited.is_some());
         prop_assert_eq!(History::decode(&history.encode()), Ok(history));
     }
 }

@@ -87,7 +87,7 @@ fn taken_over() -> Run {
     let mut run = settled_at_five();
     run.history.scale_ups.push(ScaleEvent::new(at(50), 1));
     run.status.last_scale_time = Some(at(50));
-    run.history.inherited = true;
+    run.history.inherited = Some(at(95));
     run
 }
 
@@ -97,7 +97,7 @@ fn a_history_taken_over_that_nothing_contradicts_is_just_taken() {
     let conclusion = run.done(5, at(100));
     assert!(conclusion.changes.found.is_some_and(|found| found.owned && found.scale_event.is_none()));
     assert_eq!(run.history.scale_ups, [ScaleEvent::new(at(50), 1)]);
-    assert_eq!((run.history.unknown_up, run.history.inherited), (None, false));
+    assert_eq!((run.history.unknown_up, run.history.inherited), (None, None));
     assert_eq!(run.done(5, at(115)).changes.found, None);
 }
 
@@ -114,9 +114,19 @@ fn a_count_that_the_last_process_did_not_tell_may_be_its_rescale_in_either_direc
 }
 
 #[test]
+fn it_is_no_younger_than_the_last_request_of_that_process_may_be_however_late_the_scale_is_read() {
+    let mut run = taken_over();
+    run.replicas = 8;
+    run.done(8, at(1000));
+    assert_eq!((run.history.unknown_up, run.history.unknown_down), (Some(at(125)), Some(at(125))));
+    run.done(7, at(1015));
+    assert_eq!(run.replicas, 7);
+}
+
+#[test]
 fn without_an_inheritance_a_count_that_somebody_changed_is_no_rescale() {
     let mut run = taken_over();
-    run.history.inherited = false;
+    run.history.inherited = None;
     (run.replicas, run.status.last_scale_time) = (6, Some(at(90)));
     run.done(9, at(111));
     assert_eq!(run.replicas, 7);
@@ -177,7 +187,7 @@ fn a_remembered_rescale_explains_a_count_that_the_status_does_not_tell() {
 #[test]
 fn a_status_that_was_never_written_explains_nothing_and_contradicts_nothing() {
     let mut run = Run::new(spec(Some(one_per_minute())), 5);
-    run.history.inherited = true;
+    run.history.inherited = Some(at(95));
     run.done(9, at(100));
     assert_eq!(run.replicas, 6);
     assert_eq!((run.history.scale_ups.len(), run.history.unknown_up), (1, None));
@@ -186,7 +196,7 @@ fn a_status_that_was_never_written_explains_nothing_and_contradicts_nothing() {
 #[test]
 fn nor_does_the_status_of_syncs_that_came_to_no_count() {
     let mut run = Run::new(spec(Some(one_per_minute())), 5);
-    run.history.inherited = true;
+    run.history.inherited = Some(at(95));
     run.sync_with(Err("no answer".to_owned()), 9, WriteOutcome::Done, at(100));
     assert!(!run.status.conditions.is_empty());
     run.done(9, at(115));
@@ -200,7 +210,7 @@ fn without_behavior_a_history_taken_over_holds_nothing_back() {
     (run.status.last_scale_time, run.replicas) = (Some(at(90)), 6);
     run.done(12, at(100));
     assert_eq!(run.replicas, 12);
-    assert_eq!((run.history.unknown_up, run.history.inherited), (None, false));
+    assert_eq!((run.history.unknown_up, run.history.inherited), (None, None));
 }
 
 #[test]
