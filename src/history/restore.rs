@@ -140,8 +140,8 @@ fn after_crash(mut history: History, hpa: &HpaRecord, controller: &Controller, n
     } else if let (Some(newest), Some(scaled)) = (newest, hpa.status.last_scale_time)
         && scaled > newest
     {
-        // A rescale that is missing here was recommended, at least.
-        recommendations.push(Recommendation { at: scaled, replicas: hpa.status.desired_replicas });
+        // A rescale that is missing here was recommended, at least. By a clock that is ahead of ours, it was so just now.
+        recommendations.push(Recommendation { at: scaled.min(now), replicas: hpa.status.desired_replicas });
     }
     history.inherit(now)
 }

@@ -6,6 +6,8 @@ use crate::status::Condition;
 
 /// `AbleToScale`: whether the target's Scale can be read and written.
 pub const ABLE_TO_SCALE: &str = "AbleToScale";
+/// Why not, if it could be read and not written.
+pub(crate) const FAILED_UPDATE_SCALE: &str = "FailedUpdateScale";
 /// `ScalingActive`: whether metrics give a count.
 pub const SCALING_ACTIVE: &str = "ScalingActive";
 /// `ScalingLimited`: whether bounds or rates held the count back.
@@ -44,7 +46,7 @@ impl ConditionUpdate {
 
     pub(crate) fn failed_update_scale(error: &str) -> Self {
         let message = format!("the HPA controller was unable to update the target scale: {error}");
-        Self { kind: ABLE_TO_SCALE, status: false, reason: "FailedUpdateScale", message }
+        Self { kind: ABLE_TO_SCALE, status: false, reason: FAILED_UPDATE_SCALE, message }
     }
 
     pub(crate) fn ready_for_new_scale() -> Self {

@@ -161,14 +161,18 @@ async fn a_rescale_that_came_after_the_last_write_is_a_recommendation_at_least()
     fill(&before, 1, 5);
     world.checkpoint().save(&before.histories, false).await.unwrap();
     sleep(Duration::from_secs(10)).await;
-    let after = world.controller(0);
-    let mut scaled = record(0);
-    let status = Arc::make_mut(&mut scaled.status);
-    (status.desired_replicas, status.last_scale_time) = (40, Some(world.clock.now()));
-    after.hpas.apply(scaled);
-    world.restored(&after).await;
-    let last = Recommendation { at: world.clock.now(), replicas: 40 };
-    assert_eq!(after.histories.get(&uid(0)).recommendations.last(), Some(&last));
+    // By the clock of who scaled it may not have been yet: it counts from now on, and not until then.
+    for ahead in [0, 3600] {
+        let after = world.controller(0);
+        let mut scaled = record(0);
+        let status = Arc::make_mut(&mut scaled.status);
+        status.last_scale_time = Some(world.clock.now() + SignedDuration::from_secs(ahead));
+        status.desired_replicas = 40;
+        after.hpas.apply(scaled);
+        world.restored(&after).await;
+        let last = Recommendation { at: world.clock.now(), replicas: 40 };
+        assert_eq!(after.histories.get(&uid(0)).recommendations.last(), Some(&last), "{ahead} s ahead");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::commit::{Added, moved, scale_event};
 use super::{Direction, History, ScaleEvent, Unsettled, after};
-use crate::condition::whole_seconds;
+use crate::condition::{ABLE_TO_SCALE, FAILED_UPDATE_SCALE, whole_seconds};
 use crate::plan::Hpa;
-use crate::status::Status;
+use crate::status::{Condition, Status};
 
 /// How long the last request of the process before may have been on its way: as long as any request takes.
 const ON_ITS_WAY: SignedDuration = SignedDuration::from_secs(30);
@@ -62,8 +62,8 @@ impl History {
         if let Some(inherited) = self.inherited {
             let seen = self.seen(&found, hpa.status);
             found.unknown = seen.unknown_last_scale(hpa.status, now);
-            let desired = hpa.status.desired_replicas;
-            if tells_a_count(hpa.status) && replicas != desired && i64::from(replicas) != seen.expected {
+            let told = told_count(hpa.status);
+            if tells_a_count(hpa.status) && replicas != told && i64::from(replicas) != seen.expected {
                 // The process before may have scaled on top of what a person did: neither way nor size can be told. A
                 // target that was not there for long shows it late.
                 found.unknown = Some(after(inherited, ON_ITS_WAY).min(now));
@@ -106,7 +106,7 @@ impl History {
             .chain(self.scale_downs.iter().map(|event| (Direction::Down, event)))
             .chain(found.scale_event.iter().map(|(direction, added)| (*direction, &added.entry)));
         let mut seen =
-            Seen { last: self.unknown_up.max(self.unknown_down), expected: status.desired_replicas.into() };
+            Seen { last: self.unknown_up.max(self.unknown_down), expected: told_count(status).into() };
         for (direction, event) in remembered {
             seen.last = seen.last.max(Some(event.at));
             if status.last_scale_time.is_none_or(|last| whole_seconds(event.earliest()) > last) {
@@ -118,6 +118,14 @@ impl History {
         }
         seen
     }
+}
+
+/// The count that a status leaves its target with. Where the Scale could not be written, that is the one that was there,
+/// and `desiredReplicas` is older.
+fn told_count(status: &Status) -> i32 {
+    let failed =
+        |condition: &Condition| condition.kind == ABLE_TO_SCALE && condition.reason == FAILED_UPDATE_SCALE;
+    if status.conditions.iter().any(failed) { status.current_replicas } else { status.desired_replicas }
 }
 
 /// Whether any sync before has come to a count. One that failed writes a status too.

@@ -227,15 +227,13 @@ fn rate(step: &Value, current: i64, up: bool) -> Result<i64, String> {
         let value = number("value");
         let share = value as f64 / 100.0;
         last = match (policy["type"].as_str().unwrap(), up) {
+            ("pods" | "percent", _) if policy["unknownRescale"].is_string() => current,
             ("pods", true) => saturate((start + value) as f64),
             ("pods", false) => saturate((start - value) as f64),
             ("percent", true) => saturate((start as f64 * (1.0 + share)).ceil()),
             ("percent", false) => saturate((start as f64 * (1.0 - share)).trunc()),
             _ => last,
         };
-        if policy["unknownRescale"].is_string() {
-            last = current;
-        }
         same("a policy", number("allows"), last)?;
         allowed.push(last);
     }

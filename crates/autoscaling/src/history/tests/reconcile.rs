@@ -124,6 +124,17 @@ fn it_is_no_younger_than_the_last_request_of_that_process_may_be_however_late_th
 }
 
 #[test]
+fn of_a_target_that_could_not_be_written_the_status_tells_the_count_that_it_had() {
+    let mut run = taken_over();
+    (run.history.inherited, run.replicas) = (None, 8);
+    run.sync(9, WriteOutcome::Failed("denied".to_owned()), at(115));
+    assert_eq!((run.status.current_replicas, run.status.desired_replicas), (8, 5));
+    run.history.inherited = Some(at(118));
+    run.done(8, at(120));
+    assert_eq!((run.history.unknown_up, run.history.unknown_down), (None, None));
+}
+
+#[test]
 fn without_an_inheritance_a_count_that_somebody_changed_is_no_rescale() {
     let mut run = taken_over();
     run.history.inherited = None;
