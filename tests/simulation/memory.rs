@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use autoscaling::history::History;
 use autoscaling::settings::Settings;
@@ -36,6 +37,8 @@ struct Ideal {
     by: (usize, u32),
     /// By how much its clock had been set then.
     set: SignedDuration,
+    /// When it was.
+    at: Duration,
 }
 
 /// Tells the memory of the syncs of one life of a process.
@@ -75,15 +78,17 @@ impl Memory {
             history: History::default(),
             by: witness.by,
             set: sync.set,
+            at: run.now(),
         });
         if ideal.by != witness.by {
             ideal.set = SignedDuration::ZERO;
-            if !run.hands_over(ideal.by, sync.hpa) {
+            if !run.hands_over(ideal.by, sync.hpa, ideal.at) {
                 ideal.history = history.clone();
                 ideal.set = sync.set;
             }
             ideal.by = witness.by;
         }
+        ideal.at = run.now();
         // A clock that is set makes nothing older or younger.
         ideal.history.shift(sync.set - ideal.set);
         ideal.set = sync.set;

@@ -175,11 +175,11 @@ impl Run {
         self.judge.lock().unwrap().touches(hpa, self.now());
     }
 
-    /// Whether everything that a life remembered of an HPA must have come to the next: another process stood by for long
+    /// Whether everything that a life remembered of an HPA, which it `synced` last then, must have come to the next: another process stood by for long
     /// enough, nothing stood in the way, and if it crashed, not within the last moment, and the status told the count that
     /// somebody else gave the target: who was it? Or it was alone, ended in order and kept a checkpoint, which this next
     /// life was the first to read.
-    pub(crate) fn hands_over(&self, from: (usize, u32), hpa: &HpaRecord) -> bool {
+    pub(crate) fn hands_over(&self, from: (usize, u32), hpa: &HpaRecord, synced: Duration) -> bool {
         let ends = self.ends.lock().unwrap();
         let Some(end) = ends.iter().find(|end| end.life == from) else { return false };
         let was_there = |process: usize| {
@@ -197,7 +197,8 @@ impl Run {
             let own = |entry: &&Entry| (entry.process, entry.life) == from && entry.hpa == name;
             ledger.iter().rev().take(2_000).filter(own)
         };
-        let is_recent = || own().any(|entry| entry.answered.is_none_or(|at| at + LAST > end.at));
+        let is_last = |at: Duration| at + LAST > end.at;
+        let is_recent = || is_last(synced) || own().any(|entry| entry.answered.is_none_or(is_last));
         let is_told = || {
             let tells =
                 |at| own().any(|entry| entry.class == Class::StatusPut && entry.is_done() && entry.sent > at);

@@ -26,6 +26,8 @@ const PERIOD: Duration = Duration::from_secs(15);
 const LATE: Duration = Duration::from_secs(4);
 /// How long a fault, a start or a fail-over may keep syncs from being on time once it is over.
 const AFTERMATH: Duration = Duration::from_mins(1);
+/// After the end of a leader the next one has synced every HPA within so long.
+const TAKEN_OVER: Duration = AFTERMATH;
 /// How long before a write its decision may have been made while requests are slow.
 const LONG_WAY: Duration = Duration::from_secs(30);
 /// The longest period of a policy, with some room.
@@ -56,6 +58,8 @@ pub(crate) struct Judge {
     throttled_until: Duration,
     /// When nothing goes wrong any more.
     quiet: Duration,
+    /// When a process ended last.
+    ended: Option<Duration>,
     /// When anything was rescaled last.
     pub(crate) rescaled: Duration,
     /// Who wrote the Lease last.
@@ -70,6 +74,7 @@ impl Judge {
         let scene = &plan.scene;
         Self {
             quiet: plan.quiet,
+            ended: None,
             rescaled: Duration::ZERO,
             leads: None,
             leaders_doubtful_until: Duration::ZERO,
@@ -98,6 +103,7 @@ impl Judge {
     /// A process ends, in whatever way.
     pub(crate) fn ended(&mut self, now: Duration) {
         self.hpas.iter_mut().for_each(Watched::is_left);
+        self.ended = Some(now);
         if self.clocks_differ {
             self.rates_doubtful_until = self.rates_doubtful_until.max(now + LONGEST);
         }
@@ -133,7 +139,13 @@ impl Judge {
                 self.clocks_differ = true;
                 late(&mut self.rates_doubtful_until, LONGEST);
             }
-            K::ClockJump => self.clocks_differ = true,
+            K::ClockJump => {
+                self.clocks_differ = true;
+                // What only a status tells is read after that as of another time.
+                if self.ended.is_some_and(|ended| now < ended + TAKEN_OVER) {
+                    late(&mut self.rates_doubtful_until, LONGEST);
+                }
+            }
             K::Throttle => late(&mut self.throttled_until, PERIOD),
             K::LeaseDeleted | K::LeaseStolen => {
                 late(&mut self.rates_doubtful_until, LONGEST);
@@ -225,7 +237,11 @@ impl Judge {
             .or_else(|| self.rates_hold(entry, now));
         if let (Some(hpa), Class::ScalePut, true) = (entry.hpa, entry.class, entry.is_done()) {
             let again = self.standing(entry).is_some_and(|standing| standing.scales[hpa].again);
-            self.hpas[hpa].rescaled(entry, again, now);
+            self.hpas[hpa].rescaled(entry, now);
+            if again {
+                // It is remembered as it was decided, from the count that somebody else changed meanwhile.
+                self.hpas[hpa].rates_doubtful_until = now + LONGEST;
+            }
             self.rescaled = now;
         }
         if let (Some(hpa), Class::StatusPut, true) = (entry.hpa, entry.class, entry.is_done()) {

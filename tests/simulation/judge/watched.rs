@@ -70,9 +70,8 @@ impl Watched {
         }
     }
 
-    /// A rescale took place. Written `again` after a conflict, it is remembered as it was decided, on another count. Decided
-    /// by what was seen of the HPA before it had a `behavior`, it is not remembered.
-    pub(super) fn rescaled(&mut self, entry: &Entry, again: bool, now: Duration) {
+    /// A rescale took place. Decided by what was seen of the HPA before it had a `behavior`, it is not remembered.
+    pub(super) fn rescaled(&mut self, entry: &Entry, now: Duration) {
         let (Some(from), Some(to)) = (entry.before, entry.replicas) else { return };
         let Some(rules) = self.now() else { return };
         let has_behavior = rules.behavior.is_some();
@@ -82,7 +81,7 @@ impl Watched {
             rules.forget(&mut self.rescales, to > from, now);
         }
         if has_behavior {
-            let may_be_forgotten = again || seen.iter().any(|rules| rules.behavior.is_none());
+            let may_be_forgotten = seen.iter().any(|rules| rules.behavior.is_none());
             self.rescales.push(Rescale { at: now, change: to - from, may_be_forgotten });
         }
     }
