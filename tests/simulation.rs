@@ -104,6 +104,22 @@ fn every_planted_bug_is_found() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "how long the simulation takes is real time")]
+fn an_hour_of_twenty_hpas_with_five_pods_each_is_told_with_its_speed() {
+    let plan = Arc::new(generate::steady(20, 5, std::time::Duration::from_hours(1)));
+    let began = std::time::Instant::now();
+    let outcome = trial::played(&plan, &Kept::all(&plan), None);
+    let (simulated, took) = (outcome.simulated, began.elapsed());
+    assert!(outcome.violations.is_empty(), "{:?}", outcome.violations);
+    assert!(outcome.syncs >= 20 * 240, "{}", outcome.syncs);
+    seeds::say(&format!(
+        "20 HPAs with 5 pods each: {} syncs in {simulated:?}, simulated in {took:?}, {:.0} times as fast",
+        outcome.syncs,
+        simulated.as_secs_f64() / took.as_secs_f64(),
+    ));
+}
+
+#[test]
 fn one_seed_asks_for_the_same_at_the_same_times() {
     for seed in 0..if cfg!(debug_assertions) { 10 } else { 60 } {
         let plan = Arc::new(generate::generate(seed, None));

@@ -37,6 +37,40 @@ pub(crate) fn generate(seed: u64, plant: Option<Plant>) -> Plan {
     Plan { seed, scene, actions, faults, closing, quiet, end, still: reach + PERIOD * 2 }
 }
 
+/// Nothing but load that is as it should be: so many HPAs with as many pods each, for as long.
+pub(crate) fn steady(hpas: usize, pods: u32, end: Duration) -> Plan {
+    let replicas = i64::from(pods);
+    let metrics = || vec![MetricPlan { kind: MetricKind::Cpu, wanted: u64::from(pods) * 10 }];
+    let hpa = || HpaPlan {
+        has_pods: true,
+        replicas,
+        min: None,
+        max: replicas * 2,
+        metrics: metrics(),
+        behavior: None,
+    };
+    let scene = Scene {
+        processes: 1,
+        election: true,
+        checkpoint: false,
+        hpas: (0..hpas).map(|_| hpa()).collect(),
+        tolerance: 0.1,
+        downscale: SECOND * 60,
+        latency: 5,
+        shares: true,
+    };
+    Plan {
+        seed: 0,
+        scene,
+        actions: Vec::new(),
+        faults: Vec::new(),
+        closing: Vec::new(),
+        quiet: Duration::ZERO,
+        end,
+        still: Duration::ZERO,
+    }
+}
+
 fn scene(seed: u64) -> Scene {
     let mut dice = Dice::apart(seed, 1);
     let processes = dice.pick(&[1, 1, 2, 2, 2, 3]);
