@@ -191,7 +191,8 @@ fn what_stands_in_the_way_of_metrics_is_told() {
         let failure = ScaleFailure { message: "no such thing".to_owned(), is_spec };
         let decision = decided(Err(failure), Overlap::None, &settings);
         assert_eq!(decision.verdict(), &Verdict::NoScale);
-        assert_eq!(decision.explanation().course, Course::NoScale);
+        let explained = decision.explanation();
+        assert_eq!((explained.course, explained.min, explained.max), (Course::NoScale, 1, 9));
         assert!(decision.metrics().is_empty());
         let workload = Workload::asked_directly(1, 9, 3);
         let hpa = workload.hpa();

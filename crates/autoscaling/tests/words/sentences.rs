@@ -5,12 +5,12 @@ use autoscaling::explanation::{
     Course, Explanation, LimitStep, LimitingStep, Measure, MetricExplanation, MetricReading, PodGroup,
     PodVerdict, ProposalReason, StabilizationStep, Subject, milli,
 };
-use autoscaling::history::Recommendation;
+use autoscaling::history::{History, Recommendation};
 use autoscaling::settings::Settings;
-use autoscaling::spec::ValueTarget;
+use autoscaling::spec::{Behavior, PolicyKind, ScalingPolicy, ValueTarget};
 use jiff::Timestamp;
 
-use crate::workload::{NOW, Workload, external_metric, external_value};
+use crate::workload::{NOW, Workload, asking_for, external_metric, external_value};
 
 fn reading(why: ProposalReason, value: i32, proposal: i32) -> MetricReading {
     MetricReading {
@@ -234,7 +234,7 @@ fn memory_has_every_binary_unit() {
 #[test]
 fn a_ratio_that_is_no_number_is_null_in_json() {
     let workload = Workload::new(external_metric(ValueTarget::Value("0".parse().unwrap())), 1, 9, 3);
-    let decision = workload.decide(external_value(0), &autoscaling::history::History::default(), NOW);
+    let decision = workload.decide(external_value(0), &History::default(), NOW);
     assert!(decision.explanation().metrics[0].reading().is_none(), "without pods it fails");
     let mut nan = reading(ProposalReason::Ratio, 0, 0);
     nan.ratio = f64::NAN;
@@ -243,6 +243,21 @@ fn a_ratio_that_is_no_number_is_null_in_json() {
     let back: MetricReading = serde_json::from_value(json).unwrap();
     assert!(!back.ratio.is_finite());
     assert_eq!(Settings::default().tolerance, 0.1);
+}
+
+#[test]
+fn from_zero_only_what_the_policies_keep_below_the_minimum_is_lifted_to_it() {
+    let workload = Workload::asked_directly(3, 9, 0).scaled_to_zero();
+    let lifted = |workload: &Workload| {
+        let decision = workload.decide(asking_for(3), &History::default(), NOW);
+        (decision.explanation().desired, decision.explanation().lifted_to_min)
+    };
+    assert_eq!(lifted(&workload), (Some(3), None));
+    // Twice as many as none are none.
+    let mut behavior = Behavior::default();
+    behavior.scale_up.policies =
+        [ScalingPolicy { kind: PolicyKind::Percent, value: 100, period_seconds: 15 }].into();
+    assert_eq!(lifted(&workload.with_behavior(behavior)), (Some(3), Some(3)));
 }
 
 #[test]
