@@ -140,3 +140,28 @@ fn what_no_window_reaches_goes_first() {
         "the older ones of a window longer than the API's go when it is full"
     );
 }
+
+#[test]
+fn what_just_fits_stays_as_it_is() {
+    // Falling counts, each of which may hold something; of the first two, alike, the older one cannot.
+    let mut history = History::default();
+    for (second, replicas) in (0..).zip(std::iter::once(2000).chain((0..512).map(|below| 2000 - below))) {
+        recommend(&mut history, Recommendation { at: at(second), replicas }, 3600);
+    }
+    assert_eq!(history.recommendations.len(), RECOMMENDATIONS);
+    assert_eq!(history.recommendations[0], Recommendation { at: at(1), replicas: 2000 });
+
+    // Of two that no period reaches one gives its slot, the other goes, and what is left is in no order of time.
+    let rescaled = |second| ScaleEvent::new(at(second), 1);
+    let mut expected: Vec<_> = (2000..2255).rev().map(rescaled).collect();
+    let mut scale_ups = expected.clone();
+    scale_ups.insert(100, rescaled(1));
+    scale_ups.insert(0, rescaled(0));
+    expected.insert(100, rescaled(2300));
+    let mut history = History { scale_ups, ..History::default() };
+    let mut behavior = behavior_of(&one_per_minute());
+    behavior.scale_up.policies[0].period_seconds = 600;
+    history.commit(&Changes::rescaled(&behavior, 1, 2, at(2300)));
+    assert_eq!(expected.len(), SCALE_EVENTS);
+    assert!(history.scale_ups == expected);
+}

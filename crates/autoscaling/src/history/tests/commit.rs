@@ -1,4 +1,4 @@
-use super::super::{Added, Changes};
+use super::super::{Added, Changes, Found, Unsettled};
 use super::*;
 
 fn recommended(second: i64, replicas: i32, outdated_before: i64) -> Changes {
@@ -74,4 +74,45 @@ fn a_history_with_anything_in_it_is_not_empty() {
     assert!(History::default().is_empty());
     assert!(!History::default().inherit(at(1)).is_empty());
     assert!(!History { unknown_down: Some(at(1)), ..History::default() }.is_empty());
+}
+
+#[test]
+fn a_clock_that_is_set_moves_all_that_is_remembered_and_all_that_is_added() {
+    let recommendation = |second| Recommendation { at: at(second), replicas: 3 };
+    let event = |second| ScaleEvent { at: at(second), change: 2, earliest: Some(at(second - 1)) };
+    let unsettled = |second| Some(Unsettled { at: at(second), from: 1, to: 2 });
+    let remembered = |second| History {
+        recommendations: vec![recommendation(second)],
+        scale_ups: vec![event(second)],
+        scale_downs: vec![event(second + 1)],
+        unknown_up: Some(at(second + 2)),
+        unknown_down: Some(at(second + 3)),
+        unsettled: unsettled(second + 4),
+        inherited: Some(at(second + 5)),
+    };
+    let added_event = |second| Added { entry: event(second), outdated_before: at(second - 60) };
+    let added = |second| Changes {
+        found: Some(Found {
+            settled: unsettled(second),
+            owned: true,
+            scale_event: Some((Direction::Down, added_event(second + 1))),
+            unknown: Some(at(second + 2)),
+        }),
+        initial: Some(recommendation(second + 3)),
+        recommendation: Some(Added { entry: recommendation(second + 4), outdated_before: at(second - 300) }),
+        scale_event: Some((Direction::Up, added_event(second + 5))),
+        unsettled: unsettled(second + 6),
+    };
+    for by in [3600, -50] {
+        let (mut history, mut changes) = (remembered(100), added(100));
+        history.shift(seconds(by));
+        changes.shift(seconds(by));
+        assert_eq!((history, changes), (remembered(100 + by), added(100 + by)));
+    }
+    let mut first = History { unknown_up: Some(Timestamp::MIN), ..History::default() };
+    first.shift(seconds(-1));
+    assert_eq!(first.unknown_up, Some(Timestamp::MIN));
+    let mut last = History { unknown_up: Some(Timestamp::MAX), ..History::default() };
+    last.shift(seconds(1));
+    assert_eq!(last.unknown_up, Some(Timestamp::MAX));
 }
