@@ -38,6 +38,10 @@ impl Network {
     /// The next process, until its `cable` breaks.
     pub(crate) fn join(&self, cable: &CancellationToken) -> Arc<dyn Link> {
         let mut sites = self.sites();
+        // Who is gone serves nothing any more, and holds nothing of what it served.
+        for site in sites.values_mut().filter(|site| site.cable.is_cancelled()) {
+            site.endpoints = None;
+        }
         let address = SocketAddr::from(([10, 0, 0, u8::try_from(sites.len() + 1).unwrap()], 10257));
         let certificate = Fingerprint::of(address.to_string().as_bytes());
         sites.insert(address, Site { certificate, endpoints: None, cable: cable.clone() });
