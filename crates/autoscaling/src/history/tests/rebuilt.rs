@@ -45,6 +45,20 @@ fn a_rescale_that_no_period_reaches_is_no_past() {
 }
 
 #[test]
+fn a_rescale_that_has_just_left_the_longest_period_is_no_past() {
+    let history = History::rebuilt(&scaled(213, 9), &rescaled(&[(213, 9), (198, 6)]), APART, at(2000));
+    assert_eq!((unknown(&history), history.scale_ups.len()), (None, 1));
+}
+
+#[test]
+fn events_of_syncs_that_may_be_as_near_as_events_are_late_tell_nothing() {
+    let events = rescaled(&[(50, 5), (46, 3)]);
+    let rebuilt = |apart| History::rebuilt(&scaled(50, 5), &events, Duration::from_secs(apart), at(100));
+    assert!(rebuilt(4).scale_ups.is_empty() && unknown(&rebuilt(4)).is_some());
+    assert_eq!(rebuilt(5).scale_ups.len(), 1);
+}
+
+#[test]
 fn rescales_one_sync_after_another_are_known_but_for_the_first() {
     let events = rescaled(&[(45, 9), (15, 6), (30, 4), (45, 9)]);
     let history = History::rebuilt(&scaled(45, 9), &events, APART, at(100));

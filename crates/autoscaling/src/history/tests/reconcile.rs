@@ -102,6 +102,19 @@ fn a_history_taken_over_that_nothing_contradicts_is_just_taken() {
 }
 
 #[test]
+fn rescales_that_are_remembered_and_not_told_explain_a_count() {
+    for (ups, downs, count) in [(2, 0, 7), (0, 2, 3), (3, 1, 7)] {
+        let mut run = taken_over();
+        let event = |change| (change > 0).then(|| ScaleEvent::new(at(70), change));
+        run.history.scale_ups.extend(event(ups));
+        run.history.scale_downs.extend(event(downs));
+        run.replicas = count;
+        run.done(count, at(100));
+        assert_eq!((run.history.unknown_up, run.history.unknown_down), (None, None), "{count}");
+    }
+}
+
+#[test]
 fn a_count_that_the_last_process_did_not_tell_may_be_its_rescale_in_either_direction() {
     let mut run = taken_over();
     run.replicas = 6;
