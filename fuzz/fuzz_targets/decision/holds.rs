@@ -79,9 +79,9 @@ impl Sync<'_> {
             _ if min <= max => assert!((min..=max).contains(&count), "{count} of {min} to {max}"),
             _ => {}
         }
-        // Less than nothing only where a bound is, or where the Scale has it already.
-        let is_given = [min, max, decision.current()].contains(&count);
-        assert!(count >= 0 || max < 0 || is_given, "{count} of {min} to {max}");
+        // Less than nothing only where the minimum or the Scale is, or as a bound.
+        let starts_below = min < 0 || decision.current() < 0;
+        assert!(count >= 0 || starts_below || [min, max].contains(&count), "{count} of {min} to {max}");
         if count == 0 && decision.current() > 0 {
             assert!(min <= 0 || max == 0 || min > max, "down to 0 of {min} to {max}");
         }
