@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use autoscaling::condition::FAILED_UPDATE_SCALE;
 use autoscaling::event::EventKind;
 use autoscaling::explanation::LimitingStep;
 use autoscaling::history::History;
@@ -293,7 +294,7 @@ impl Controller {
             match event.reason {
                 "FailedComputeMetricsReplicas" => {}
                 // As the condition calls it.
-                "FailedRescale" => self.telemetry.sync_failed("FailedUpdateScale"),
+                "FailedRescale" => self.telemetry.sync_failed(FAILED_UPDATE_SCALE),
                 "SelectorRequired" => self.telemetry.sync_failed("InvalidSelector"),
                 reason => self.telemetry.sync_failed(reason),
             }

@@ -37,7 +37,7 @@ struct Ideal {
     by: (usize, u32),
     /// By how much its clock had been set then.
     set: SignedDuration,
-    /// When it was.
+    /// When the last sync was.
     at: Duration,
 }
 

@@ -175,10 +175,10 @@ impl Run {
         self.judge.lock().unwrap().touches(hpa, self.now());
     }
 
-    /// Whether everything that a life remembered of an HPA, which it `synced` last then, must have come to the next: another process stood by for long
-    /// enough, nothing stood in the way, and if it crashed, not within the last moment, and the status told the count that
-    /// somebody else gave the target: who was it? Or it was alone, ended in order and kept a checkpoint, which this next
-    /// life was the first to read.
+    /// Whether everything that a life remembered of an HPA, which it `synced` last then, must have come to the next: another
+    /// process stood by for long enough, nothing stood in the way, and if it crashed, not within the last moment, and the
+    /// status told the count that somebody else gave the target: who was it? Or it was alone, ended in order and kept a
+    /// checkpoint, which this next life was the first to read.
     pub(crate) fn hands_over(&self, from: (usize, u32), hpa: &HpaRecord, synced: Duration) -> bool {
         let ends = self.ends.lock().unwrap();
         let Some(end) = ends.iter().find(|end| end.life == from) else { return false };

@@ -6,14 +6,15 @@ use crate::status::Condition;
 
 /// `AbleToScale`: whether the target's Scale can be read and written.
 pub const ABLE_TO_SCALE: &str = "AbleToScale";
-/// Why not, if it could be read and not written.
-pub(crate) const FAILED_UPDATE_SCALE: &str = "FailedUpdateScale";
 /// `ScalingActive`: whether metrics give a count.
 pub const SCALING_ACTIVE: &str = "ScalingActive";
 /// `ScalingLimited`: whether bounds or rates held the count back.
 pub const SCALING_LIMITED: &str = "ScalingLimited";
 /// `ScaledToZero`: whether this controller scaled the target to zero.
 pub const SCALED_TO_ZERO: &str = "ScaledToZero";
+
+/// The reason of `AbleToScale` where the Scale could be read and not written.
+pub const FAILED_UPDATE_SCALE: &str = "FailedUpdateScale";
 
 /// A condition to be set.
 #[derive(Debug, Clone, PartialEq, Eq)]
