@@ -109,14 +109,11 @@ fn sync(
         _ => false,
     };
     let stands = match verdict {
-        Verdict::Rescale { to, .. } if done => {
-            rescales.push(Rescale {
-                at: step.now,
-                change: i64::from(to) - i64::from(current),
-                to,
-                doubtful: false,
-            });
-            to
+        Verdict::Rescale { to, .. } if done || matches!(outcome, WriteOutcome::Unknown(_)) => {
+            let change = i64::from(to) - i64::from(current);
+            // One that was lost counts too where somebody else gives the same count.
+            rescales.push(Rescale { at: step.now, change, to, doubtful: !done });
+            if done { to } else { current }
         }
         Verdict::NoScale => last,
         _ => current,

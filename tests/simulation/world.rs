@@ -50,7 +50,9 @@ pub(crate) async fn play(plan: &Arc<Plan>, kept: &Kept, plant: Option<Plant>) ->
     let workloads = Arc::clone(&run.workloads);
     let stopped = stop.clone();
     tokio::spawn(async move { workloads.run(stopped).await });
-    let mut processes: Vec<_> = (0..plan.scene.processes)
+    // Who stands by and never comes to act changes nothing.
+    let count = if kept.faults.is_empty() { 1 } else { plan.scene.processes };
+    let mut processes: Vec<_> = (0..count)
         .map(|number| Process::new(&run, number, SECOND * u32::try_from(number).unwrap()))
         .collect();
     for (at, step) in timeline(plan, kept) {

@@ -26,13 +26,13 @@ pub struct Sync<'a> {
     pub answers: &'a Answers<'a>,
 }
 
-/// A rescale of ours that was written.
+/// A rescale of ours that was written, or may have been.
 #[derive(Debug, Clone, Copy)]
 pub struct Rescale {
     pub at: Timestamp,
     pub change: i64,
     pub to: i32,
-    /// Somebody else has scaled since, or the clock was set back: it may count or not.
+    /// Somebody else has scaled since, the clock was set back, or it was lost: it may count or not.
     pub doubtful: bool,
 }
 

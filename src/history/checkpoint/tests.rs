@@ -240,6 +240,19 @@ async fn a_history_that_is_bad_costs_that_hpa_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_clock_that_is_set_before_the_first_sync_leaves_what_was_read_as_old_as_it_is() {
+    let world = World::new();
+    let before = world.controller(1);
+    fill(&before, 1, 5);
+    world.checkpoint().save(&before.histories, true).await.unwrap();
+    let after = world.controller(1);
+    assert_eq!(world.restored(&after).await.exact, 1);
+    let an_hour = SignedDuration::from_hours(1);
+    after.histories.moment(world.clock.now() - an_hour);
+    assert_eq!(after.histories.get(&uid(0)), history(0, 5, world.clock.now() - an_hour));
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_is_written_if_nothing_has_changed() {
     let world = World::new();
     let controller = world.controller(3);

@@ -279,11 +279,15 @@ impl Judge {
         now > self.views_late_until && now > since + PERIOD + LAG
     }
 
+    /// How long a view may be behind now.
+    fn lag(&self, now: Duration) -> Duration {
+        let is_late = now < self.views_late_until.max(self.decisions_late_until);
+        if is_late { LONG_LAG } else { LAG }
+    }
+
     /// What an HPA asked for as long as a view may be behind.
     fn recent(&self, hpa: usize, now: Duration) -> Vec<Rules> {
-        let is_late = now < self.views_late_until.max(self.decisions_late_until);
-        let lag = if is_late { LONG_LAG } else { LAG };
-        self.hpas[hpa].since(now.saturating_sub(lag))
+        self.hpas[hpa].since(now.saturating_sub(self.lag(now)))
     }
 
     // --- the invariants
@@ -321,6 +325,8 @@ impl Judge {
         let from = entry.before?;
         if now < self.rates_doubtful_until.max(self.hpas[hpa].rates_doubtful_until)
             || self.standing(entry)?.scales[hpa].again
+            // It may be another one's of its name.
+            || (self.hpas[hpa].began > Duration::ZERO && entry.sent < self.hpas[hpa].began + self.lag(now))
         {
             return None;
         }

@@ -14,6 +14,8 @@ pub(super) struct Watched {
     /// What it allows, since when; none while it is not there.
     versions: Vec<(Duration, Option<Rules>)>,
     rescales: Vec<Rescale>,
+    /// Since when it is there, or was.
+    pub(super) began: Duration,
     /// Whether a controller has written its status.
     pub(super) is_told: bool,
     /// When it was synced last.
@@ -31,9 +33,11 @@ impl Watched {
         if self.versions.last().is_none_or(|(_, last)| *last != rules) {
             self.disturbed_until = self.disturbed_until.max(now + PERIOD);
             if rules.is_none() {
-                // Another of its name has no past.
-                self.rescales.clear();
                 self.is_told = false;
+            } else if self.now().is_none() {
+                // Another of its name had no past; what the last one asked for may still be on its way.
+                self.rescales.clear();
+                self.began = now;
             }
             self.versions.push((now, rules));
         }
