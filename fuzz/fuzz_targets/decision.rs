@@ -111,6 +111,7 @@ fn sync(
     let stands = match verdict {
         Verdict::Rescale { to, .. } if done || matches!(outcome, WriteOutcome::Unknown(_)) => {
             let change = i64::from(to) - i64::from(current);
+            holds::forget(rescales, spec, change > 0, step.now);
             // One that was lost counts too where somebody else gives the same count.
             rescales.push(Rescale { at: step.now, change, to, doubtful: !done });
             if done { to } else { current }

@@ -175,6 +175,11 @@ impl Run {
         self.judge.lock().unwrap().touches(hpa, self.now());
     }
 
+    /// When somebody else last changed what an HPA scales.
+    pub(crate) fn touched(&self, hpa: &HpaRecord) -> Option<Duration> {
+        number(hpa).and_then(|hpa| self.judge.lock().unwrap().touched(hpa))
+    }
+
     /// Whether everything that a life remembered of an HPA, which it `synced` last then, must have come to the next: another
     /// process stood by for long enough, nothing stood in the way, and if it crashed, not within the last moment, and the
     /// status told the count that somebody else gave the target: who was it? Or it was alone, ended in order and kept a
@@ -190,8 +195,8 @@ impl Run {
         };
         let has_standby = (0..self.plan.scene.processes).any(was_there);
         let is_fair = *self.unfair_until.lock().unwrap() <= end.at;
-        let name = hpa.key.name.strip_prefix('h').and_then(|number| number.parse().ok());
-        let touched = name.and_then(|hpa| self.judge.lock().unwrap().touched(hpa));
+        let touched = self.touched(hpa);
+        let name = number(hpa);
         let ledger = self.ledger.lock().unwrap();
         let own = || {
             let own = |entry: &&Entry| (entry.process, entry.life) == from && entry.hpa == name;
@@ -337,6 +342,11 @@ impl Run {
 fn versions(text: &[u8]) -> impl Iterator<Item = &str> {
     let text = std::str::from_utf8(text).unwrap_or_default();
     text.split("\"resourceVersion\":\"").skip(1).filter_map(|rest| rest.split('"').next())
+}
+
+/// Which HPA of the scene it is.
+fn number(hpa: &HpaRecord) -> Option<usize> {
+    hpa.key.name.strip_prefix('h').and_then(|number| number.parse().ok())
 }
 
 fn path(hpa: usize) -> ScalePath {

@@ -6,7 +6,9 @@ use autoscaling::history::{Direction, History, LONGEST_PERIOD};
 use autoscaling::pod::{ConditionStatus, Phase};
 use autoscaling::quantity::Quantity;
 use autoscaling::query::Answer;
-use autoscaling::spec::{MetricSource, PolicyKind, ResourceTarget, ScalingRules, SelectPolicy, ValueTarget};
+use autoscaling::spec::{
+    MetricSource, PolicyKind, ResourceTarget, ScalingRules, SelectPolicy, Spec, ValueTarget,
+};
 use autoscaling::status::Status;
 use autoscaling::{Answers, Conclusion, Decision, Hpa, Plan, Verdict, decide};
 use jiff::{SignedDuration, Timestamp};
@@ -32,8 +34,20 @@ pub struct Rescale {
     pub at: Timestamp,
     pub change: i64,
     pub to: i32,
-    /// Somebody else has scaled since, the clock was set back, or it was lost: it may count or not.
+    /// It may count or not: somebody else has scaled since, the clock was set back, it was lost, or it was older than the
+    /// longest period of its direction when another one came, which is when the reference forgets it.
     pub doubtful: bool,
+}
+
+/// Another rescale is remembered: what is older than all periods of its direction may be forgotten for it.
+pub fn forget(rescales: &mut [Rescale], spec: &Spec, up: bool, now: Timestamp) {
+    let Some(behavior) = &spec.behavior else { return };
+    let rules = if up { &behavior.scale_up } else { &behavior.scale_down };
+    let longest = rules.policies.iter().map(|policy| policy.period_seconds).max().unwrap_or(0);
+    let begin = now.checked_sub(SignedDuration::from_secs(longest.into())).unwrap_or(Timestamp::MIN);
+    for one in rescales.iter_mut().filter(|one| (one.change > 0) == up && one.at <= begin) {
+        one.doubtful = true;
+    }
 }
 
 impl Sync<'_> {
@@ -134,19 +148,24 @@ impl Sync<'_> {
         let each = rules.policies.iter().map(|policy| {
             let period = SignedDuration::from_secs(policy.period_seconds.into());
             let begin = self.step.now.checked_sub(period).unwrap_or(Timestamp::MIN);
+            let counted = || self.rescales.iter().filter(|one| one.at > begin);
+            let sure: i64 = counted().filter(|one| !one.doubtful).map(|one| one.change).sum();
             // What is in doubt counts where that allows more.
-            let counts = |one: &&Rescale| one.at > begin && (!one.doubtful || (one.change > 0) != up);
-            let changed: i64 = self.rescales.iter().filter(counts).map(|one| one.change).sum();
-            let start = narrow(current - changed);
+            let doubtful = || counted().filter(|one| one.doubtful).map(|one| one.change);
+            let most: i64 = doubtful().filter(|change| *change > 0).sum();
+            let least: i64 = doubtful().filter(|change| *change < 0).sum();
+            let ends = [most, least].map(|change| narrow(current - sure - change));
             let value = i64::from(policy.value);
             let share = value as f64 / 100.0;
-            before = match (policy.kind, up) {
+            let allows = |start: i64| match (policy.kind, up) {
                 (PolicyKind::Pods, true) => narrow(start + value),
                 (PolicyKind::Pods, false) => narrow(start - value),
                 (PolicyKind::Percent, true) => narrow((start as f64 * (1.0 + share)).ceil() as i64),
                 (PolicyKind::Percent, false) => narrow((start as f64 * (1.0 - share)).trunc() as i64),
                 (PolicyKind::Unknown, _) => before,
             };
+            let [one, other] = ends.map(allows);
+            before = if up { one.max(other) } else { one.min(other) };
             before
         });
         let most = up == (rules.select_policy == SelectPolicy::Max);
