@@ -13,13 +13,13 @@ mod pages;
 mod said;
 mod shown;
 mod trial;
+mod undo;
 pub mod wire;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use autoscaling::pod::Pod;
 use autoscaling::query::{Answer, QueryError};
 use autoscaling::settings::Settings;
 use autoscaling::status::Status;
@@ -30,6 +30,7 @@ use self::ledger::Ledger;
 use self::machine::{Case, JUST_BEFORE, Machine, Own};
 pub use self::pages::Parity;
 use self::trial::{Inputs, Trial, memory};
+use self::undo::undo;
 use self::wire::{Builtin, Change, Outcome, Verdict};
 use crate::clock::SharedClock;
 use crate::controller::queue::Queue;
@@ -117,10 +118,8 @@ impl Shadow {
         let selector = watched.last.as_ref().map(|last| &last.scale.selector);
         let pods = selector.map(|selector| self.parts.pods.select(&key.namespace, selector));
         let last = watched.last.as_ref().filter(|last| last.scale.replicas == builtin.from);
-        let pods = pods.map(|pods| match last {
-            Some(last) => undo(pods, &last.pods, builtin),
-            None => pods,
-        });
+        let known = last.map_or(&[][..], |last| &last.pods);
+        let pods = pods.map(|pods| undo(pods, known, builtin));
         Before { seen, from: builtin.from, to: builtin.to, pods }
     }
 
@@ -342,28 +341,6 @@ impl Beside for Shadow {
             self.parts.queue.add(&sync.hpa.key);
         }
     }
-}
-
-/// The pods without what the rescale itself may have done to them already: the watch of pods can be ahead of that of HPAs.
-/// `known` are those of the sync before.
-fn undo(pods: Vec<Arc<Pod>>, known: &[Arc<Pod>], builtin: Builtin) -> Vec<Arc<Pod>> {
-    let before = |pod: &Pod| {
-        known.binary_search_by(|known| known.name.cmp(&pod.name)).ok().and_then(|place| known.get(place))
-    };
-    if builtin.to < builtin.from {
-        // Who goes because of it had not been told to.
-        let as_it_was = |pod: Arc<Pod>| match before(&pod) {
-            Some(known) if pod.terminating && !known.terminating => Arc::clone(known),
-            _ => pod,
-        };
-        return pods.into_iter().map(as_it_was).collect();
-    }
-    let at_work = pods.iter().filter(|pod| !pod.terminating && before(pod).is_some()).count();
-    if i32::try_from(at_work).is_ok_and(|at_work| at_work < builtin.from) {
-        return pods;
-    }
-    // All that there should have been were there: whoever is new came of it.
-    pods.into_iter().filter(|pod| before(pod).is_some()).collect()
 }
 
 /// A line for what an operator wants to know of: every difference, and what could not be compared.

@@ -110,12 +110,15 @@ impl Memory {
             return Some(finding);
         }
         let again = conclude(&hpa, decision, sync.outcome, &self.settings, sync.ended);
-        ideal.history.commit(&again.changes);
-        if told(sync.conclusion) == told(&again) {
+        let (got, wanted) = (told(sync.conclusion), told(&again));
+        if got == wanted {
+            ideal.history.commit(&again.changes);
             return None;
         }
-        let (got, wanted) = (told(sync.conclusion), told(&again));
-        let text = format!("{}: decided {got:?}, with all its past {wanted:?}", sync.hpa.key);
+        let text = format!(
+            "{}: decided {got:?} by {history:?}, with all its past {wanted:?} by {:?}",
+            sync.hpa.key, ideal.history
+        );
         Some(("decides as with an ideal memory", text))
     }
 

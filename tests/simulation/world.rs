@@ -363,21 +363,22 @@ fn look(run: &Run) -> BTreeMap<usize, Value> {
     (0..run.plan.scene.hpas.len())
         .map(|number| {
             let object = run.cluster.get(HPAS, "shop", &Scene::name(number)).unwrap_or_default();
-            let mut status = object["status"].clone();
+            let (mut status, replicas) = (object["status"].clone(), run.replicas(number));
             if let Some(fields) = status.as_object_mut() {
                 fields.remove("lastScaleTime");
                 fields.remove("observedGeneration");
             }
             if let Some(conditions) = status["conditions"].as_array_mut() {
-                // It comes with the first rescale, and nobody can tell later whether there was one.
+                // Only a rescale writes it, and who changes the HPA at that moment stands in its way. It matters at 0.
                 conditions.retain(|condition| {
-                    condition["type"] != "ScaledToZero" || condition["status"] != "False"
+                    condition["type"] != "ScaledToZero"
+                        || (condition["status"] == "True" && replicas == Some(0))
                 });
             }
             for condition in status["conditions"].as_array_mut().into_iter().flatten() {
                 condition.as_object_mut().unwrap().remove("lastTransitionTime");
             }
-            (number, json!({"replicas": run.replicas(number), "status": status}))
+            (number, json!({"replicas": replicas, "status": status}))
         })
         .collect()
 }

@@ -16,6 +16,9 @@ pub const SCALED_TO_ZERO: &str = "ScaledToZero";
 /// The reason of `AbleToScale` where the Scale could be read and not written.
 pub const FAILED_UPDATE_SCALE: &str = "FailedUpdateScale";
 
+/// The reason of `AbleToScale` where the Scale could be read. What a sync comes to takes its place.
+pub(crate) const SUCCEEDED_GET_SCALE: &str = "SucceededGetScale";
+
 /// A condition to be set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConditionUpdate {
@@ -37,7 +40,7 @@ impl ConditionUpdate {
 
     pub(crate) fn succeeded_get_scale() -> Self {
         let message = "the HPA controller was able to get the target's current scale".to_owned();
-        Self { kind: ABLE_TO_SCALE, status: true, reason: "SucceededGetScale", message }
+        Self { kind: ABLE_TO_SCALE, status: true, reason: SUCCEEDED_GET_SCALE, message }
     }
 
     pub(crate) fn succeeded_rescale(replicas: i32) -> Self {

@@ -435,7 +435,8 @@ impl Judge {
 
     /// 8. No process sends more requests in a period than its HPAs need, and a bounded number of repetitions.
     fn requests_are_bounded(&mut self, entry: &Entry) -> Finding {
-        let needed: usize = self.hpas.iter().map(Watched::requests).sum();
+        let since = entry.sent.saturating_sub(PERIOD);
+        let needed: usize = self.hpas.iter().map(|hpa| hpa.requests(since)).sum();
         let standing = self.standing(entry)?;
         let made = standing.in_a_period(entry.sent, PERIOD);
         // With a checkpoint, two for each of its parts and once more after a failure.

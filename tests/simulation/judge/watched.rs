@@ -45,9 +45,13 @@ impl Watched {
 
     /// All that it allowed since then.
     pub(super) fn since(&self, since: Duration) -> Vec<Rules> {
+        self.rules(since).cloned().collect()
+    }
+
+    fn rules(&self, since: Duration) -> impl Iterator<Item = &Rules> {
         let ends = self.versions.iter().skip(1).map(|(from, _)| *from).chain([Duration::MAX]);
-        let recent = self.versions.iter().zip(ends).filter(|(_, end)| *end >= since);
-        recent.filter_map(|((_, rules), _)| rules.clone()).collect()
+        let recent = self.versions.iter().zip(ends).filter(move |(_, end)| *end >= since);
+        recent.filter_map(|((_, rules), _)| rules.as_ref())
     }
 
     fn now(&self) -> Option<&Rules> {
@@ -62,9 +66,10 @@ impl Watched {
         self.versions.last().filter(|(_, rules)| rules.is_none()).map(|(since, _)| *since)
     }
 
-    /// The most requests that one period of it takes, without repetitions.
-    pub(super) fn requests(&self) -> usize {
-        self.now().map_or(0, |rules| 5 + rules.queries + rules.metrics.min(EVENTS))
+    /// The most requests that one period of it takes, without repetitions, by what it asked for since then.
+    pub(super) fn requests(&self, since: Duration) -> usize {
+        let most = |rules: &Rules| 5 + rules.queries + rules.metrics.min(EVENTS);
+        self.rules(since).map(most).max().unwrap_or(0)
     }
 
     /// A process has ended. Where it had written no status yet, it looks to the next one as if nobody had ever scaled it.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::commit::{Added, moved, scale_event};
 use super::{Direction, History, ScaleEvent, Unsettled, after};
-use crate::condition::{ABLE_TO_SCALE, FAILED_UPDATE_SCALE, whole_seconds};
+use crate::condition::{ABLE_TO_SCALE, FAILED_UPDATE_SCALE, SUCCEEDED_GET_SCALE, whole_seconds};
 use crate::plan::Hpa;
 use crate::status::{Condition, Status};
 
@@ -120,12 +120,14 @@ impl History {
     }
 }
 
-/// The count that a status leaves its target with. Where the Scale could not be written, that is the one that was there,
-/// and `desiredReplicas` is older.
+/// The count that a status leaves its target with. Where the Scale could not be written, or was read and nothing came of
+/// it, that is the one that was there, and `desiredReplicas` is older.
 fn told_count(status: &Status) -> i32 {
-    let failed =
-        |condition: &Condition| condition.kind == ABLE_TO_SCALE && condition.reason == FAILED_UPDATE_SCALE;
-    if status.conditions.iter().any(failed) { status.current_replicas } else { status.desired_replicas }
+    let is_older = |condition: &Condition| {
+        condition.kind == ABLE_TO_SCALE
+            && [FAILED_UPDATE_SCALE, SUCCEEDED_GET_SCALE].contains(&&*condition.reason)
+    };
+    if status.conditions.iter().any(is_older) { status.current_replicas } else { status.desired_replicas }
 }
 
 /// Whether any sync before has come to a count. One that failed writes a status too.

@@ -148,6 +148,17 @@ fn of_a_target_that_could_not_be_written_the_status_tells_the_count_that_it_had(
 }
 
 #[test]
+fn of_a_sync_that_came_to_no_count_too() {
+    let mut run = Run::new(spec(Some(one_per_minute())), 5);
+    let without_selector = Scale::new(5, 5, "").unwrap();
+    run.sync_with(Ok(without_selector), 9, WriteOutcome::Done, at(100));
+    assert_eq!((run.status.current_replicas, run.status.desired_replicas), (5, 0));
+    run.history.inherited = Some(at(105));
+    run.done(9, at(115));
+    assert_eq!((run.replicas, run.history.unknown_up), (6, None));
+}
+
+#[test]
 fn without_an_inheritance_a_count_that_somebody_changed_is_no_rescale() {
     let mut run = taken_over();
     run.history.inherited = None;
