@@ -46,11 +46,21 @@ fn youngest_last(pod: &Pod) -> (bool, Option<Timestamp>, bool, &str) {
 
 #[cfg(test)]
 mod tests {
+    use autoscaling::pod::Phase;
+
     use super::*;
 
     fn pod(name: &str, started: Option<&str>) -> Arc<Pod> {
         let start_time = started.map(|time| format!("2030-01-01T00:{time}Z").parse().unwrap());
-        Arc::new(Pod { name: name.into(), start_time, ..Pod::default() })
+        Arc::new(Pod {
+            name: name.into(),
+            labels: Arc::default(),
+            requests: Arc::default(),
+            phase: Phase::Running,
+            terminating: false,
+            ready: None,
+            start_time,
+        })
     }
 
     fn rescale(from: i32, to: i32) -> Builtin {
