@@ -90,6 +90,7 @@ impl Memory {
         } else if history.inherited.is_some() && run.touched(sync.hpa).is_some_and(|at| at > ideal.at) {
             // A target that was gone comes back with a count: the last one of the life before, for all that is known.
             ideal.history = history.clone();
+            ideal.set = sync.set;
         }
         ideal.at = run.now();
         // A clock that is set makes nothing older or younger.
