@@ -308,7 +308,12 @@ impl Judge {
         let (hpa, to) = rescale(entry)?;
         let from = entry.before.filter(|from| to < *from)?;
         let recent = self.recent(hpa, now);
-        let read = self.standing(entry)?.scales[hpa].metrics();
+        let scale = &self.standing(entry)?.scales[hpa];
+        if scale.again {
+            // It was decided from the count that somebody else changed meanwhile, and went up from there.
+            return None;
+        }
+        let read = scale.metrics();
         let allowed = |rules: &Rules| rules.restores(from, to) || (read.1 == 0 && read.0 >= rules.queries);
         if recent.iter().any(allowed) {
             return None;
