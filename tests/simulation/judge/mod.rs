@@ -58,6 +58,8 @@ pub(crate) struct Judge {
     throttled_until: Duration,
     /// When nothing goes wrong any more.
     quiet: Duration,
+    /// Until when events come that were held back, the first of a watch among them.
+    late_events_until: Duration,
     /// When a process ended last.
     ended: Option<Duration>,
     /// When anything was rescaled last.
@@ -74,6 +76,7 @@ impl Judge {
         let scene = &plan.scene;
         Self {
             quiet: plan.quiet,
+            late_events_until: Duration::ZERO,
             ended: None,
             rescaled: Duration::ZERO,
             leads: None,
@@ -147,6 +150,7 @@ impl Judge {
                 }
             }
             K::Throttle => late(&mut self.throttled_until, PERIOD),
+            K::WatchLate => late(&mut self.late_events_until, Duration::from_millis(fault.amount)),
             K::LeaseDeleted | K::LeaseStolen => {
                 late(&mut self.rates_doubtful_until, LONGEST);
                 late(&mut self.leaders_doubtful_until, RENEW_DEADLINE + PERIOD);
@@ -431,10 +435,11 @@ impl Judge {
 
     /// 6. Two periods after the last fault every HPA was synced again.
     fn all_is_synced_again(&self, now: Duration) -> Finding {
-        if now < self.quiet + PERIOD * 2 + LATE || now > self.quiet + PERIOD * 3 {
+        let quiet = self.quiet.max(self.late_events_until);
+        if now < quiet + PERIOD * 2 + LATE || now > quiet + PERIOD * 3 {
             return None;
         }
-        let late = self.hpas.iter().position(|hpa| hpa.is_due() && hpa.synced < self.quiet)?;
+        let late = self.hpas.iter().position(|hpa| hpa.is_due() && hpa.synced < quiet)?;
         Some(("all is synced again", format!("h{late} was synced at {:?} last", self.hpas[late].synced)))
     }
 
