@@ -110,7 +110,9 @@ fn sync(
     };
     let stands = match verdict {
         Verdict::Rescale { to, .. } if done || matches!(outcome, WriteOutcome::Unknown(_)) => {
-            let change = i64::from(to) - i64::from(current);
+            // What is remembered of it saturates, as counts do.
+            let most = i64::from(i32::MAX);
+            let change = (i64::from(to) - i64::from(current)).clamp(-most, most);
             holds::forget(rescales, spec, change > 0, step.now);
             // One that was lost counts too where somebody else gives the same count.
             rescales.push(Rescale { at: step.now, change, to, doubtful: !done });
