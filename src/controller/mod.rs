@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use self::beside::{Before, Beside, Compared};
+use self::histories::Moment;
 pub use self::histories::{Changed, Histories, Revision, RevisionError, SeenRescale};
 pub use self::intake::{HpaIntake, PodIntake};
 pub use self::observe::{Concluded, Observer, Observers};
@@ -94,6 +95,11 @@ pub struct Controller {
 }
 
 impl Controller {
+    /// What time it is, to which what is remembered is as old as it was, whatever became of the clock.
+    pub(crate) fn moment(&self) -> Moment {
+        self.histories.moment(self.clock.now())
+    }
+
     /// Works until `stop`, then waits for the syncs that have begun.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let syncs = TaskTracker::new();

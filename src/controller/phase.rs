@@ -148,8 +148,9 @@ impl Places {
             let groups = self.groups();
             // Of slices, which are summed many at a time: this is done at every sync.
             let (before, rest) = groups.split_at_checked(group).unwrap_or((&groups, &[]));
+            let here = rest.first().copied().unwrap_or(0);
             let (before, rest) = (before.iter().sum::<u64>(), rest.iter().sum::<u64>());
-            (before, groups.get(group).copied().unwrap_or(0), before + rest)
+            (before, here, before + rest)
         };
         // An HPA that has just gone is nowhere.
         let all = all.max(1);

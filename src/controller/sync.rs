@@ -157,7 +157,7 @@ impl Controller {
             (Some(scale), _) if plan.reads_metrics() => self.pods.select(&key.namespace, &scale.selector),
             _ => Vec::new(),
         };
-        let moment = self.histories.moment(self.clock.now());
+        let moment = self.moment();
         let (decided, at) = (Instant::now(), moment.at);
         let history = self.histories.get(&record.uid);
         let Gathered { answers, took } = gathered;

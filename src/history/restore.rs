@@ -53,7 +53,7 @@ pub async fn restore(
     if let Some(checkpoint) = &mut checkpoint {
         let shards = checkpoint.read(WITHIN).await;
         let entries = newest(&shards);
-        let now = controller.histories.moment(controller.clock.now()).at;
+        let now = controller.moment().at;
         hpas.retain(|hpa| {
             let Some((shard, entry)) = entries.get(&*hpa.uid) else { return true };
             match read_entry(entry, now) {
@@ -86,7 +86,7 @@ pub async fn restore(
     };
     hpas.retain(|hpa| hpa.spec.behavior.is_some());
     let ((), rescales) = join(begin, events(controller, reads, namespaces, &hpas)).await;
-    let now = controller.histories.moment(controller.clock.now()).at;
+    let now = controller.moment().at;
     for hpa in hpas {
         let history = History::rebuilt(&hpa.status, &rescales.of(&hpa.uid), controller.period, now);
         restored.rebuilt += usize::from(hpa.status.last_scale_time.is_some());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use concertina::embedded::Exchange;
 use serde_json::Value;
 
-use crate::plan::Class;
+use crate::plan::{Class, Scene};
 use crate::readings::of_selector;
 
 /// One request, as it left its process.
@@ -50,12 +50,11 @@ impl Subject {
     pub(crate) fn of(exchange: &Exchange) -> Self {
         let path = exchange.path.as_str();
         let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-        let named = |name: &str| name.strip_prefix('h')?.parse().ok();
         let (class, hpa) = match (exchange.verb, parts.as_slice()) {
-            ("get", [.., name, "scale"]) => (Class::ScaleGet, named(name)),
-            (_, [.., name, "scale"]) => (Class::ScalePut, named(name)),
-            (_, [.., "horizontalpodautoscalers", name, "status"]) => (Class::StatusPut, named(name)),
-            ("get", [.., "horizontalpodautoscalers", name]) => (Class::HpaGet, named(name)),
+            ("get", [.., name, "scale"]) => (Class::ScaleGet, Scene::number(name)),
+            (_, [.., name, "scale"]) => (Class::ScalePut, Scene::number(name)),
+            (_, [.., "horizontalpodautoscalers", name, "status"]) => (Class::StatusPut, Scene::number(name)),
+            ("get", [.., "horizontalpodautoscalers", name]) => (Class::HpaGet, Scene::number(name)),
             ("create" | "update" | "patch", [.., "leases"] | [.., "leases", _]) => (Class::LeaseWrite, None),
             (_, [.., "leases"] | [.., "leases", _]) => (Class::LeaseGet, None),
             ("create" | "patch" | "update", [.., "events"] | [.., "events", _]) => (Class::Event, None),

@@ -80,18 +80,18 @@ impl Memory {
             set: sync.set,
             at: run.now(),
         });
-        if ideal.by != witness.by {
-            ideal.set = SignedDuration::ZERO;
-            if !run.hands_over(ideal.by, sync.hpa, ideal.at) {
-                ideal.history = history.clone();
-                ideal.set = sync.set;
-            }
-            ideal.by = witness.by;
-        } else if history.inherited.is_some() && run.touched(sync.hpa).is_some_and(|at| at > ideal.at) {
+        let is_in_doubt = if ideal.by == witness.by {
             // A target that was gone comes back with a count: the last one of the life before, for all that is known.
+            history.inherited.is_some() && run.touched(sync.hpa).is_some_and(|at| at > ideal.at)
+        } else {
+            ideal.set = SignedDuration::ZERO;
+            !run.hands_over(ideal.by, sync.hpa, ideal.at)
+        };
+        if is_in_doubt {
             ideal.history = history.clone();
             ideal.set = sync.set;
         }
+        ideal.by = witness.by;
         ideal.at = run.now();
         // A clock that is set makes nothing older or younger.
         ideal.history.shift(sync.set - ideal.set);
@@ -169,7 +169,7 @@ impl Observer for Witness {
     fn concluded(&self, sync: &Concluded<'_>) {
         if let Some(run) = self.run.upgrade()
             && !run.is_dead(self.by.0, self.by.1)
-            && let Some(hpa) = sync.hpa.key.name.strip_prefix('h').and_then(|number| number.parse().ok())
+            && let Some(hpa) = Scene::number(&sync.hpa.key.name)
         {
             run.judge.lock().unwrap().synced(self.by.0, self.by.1, hpa, run.now());
         }

@@ -234,6 +234,11 @@ impl Scene {
         format!("h{hpa}")
     }
 
+    /// Which HPA has this name.
+    pub(crate) fn number(name: &str) -> Option<usize> {
+        name.strip_prefix('h')?.parse().ok()
+    }
+
     /// The name of a metric of an HPA.
     pub(crate) fn metric(hpa: usize, metric: usize) -> String {
         format!("m{hpa}-{metric}")

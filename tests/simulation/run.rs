@@ -177,7 +177,7 @@ impl Run {
 
     /// When somebody else last changed what an HPA scales.
     pub(crate) fn touched(&self, hpa: &HpaRecord) -> Option<Duration> {
-        number(hpa).and_then(|hpa| self.judge.lock().unwrap().touched(hpa))
+        Scene::number(&hpa.key.name).and_then(|hpa| self.judge.lock().unwrap().touched(hpa))
     }
 
     /// Whether everything that a life remembered of an HPA, which it `synced` last then, must have come to the next: another
@@ -196,7 +196,7 @@ impl Run {
         let has_standby = (0..self.plan.scene.processes).any(was_there);
         let is_fair = *self.unfair_until.lock().unwrap() <= end.at;
         let touched = self.touched(hpa);
-        let name = number(hpa);
+        let name = Scene::number(&hpa.key.name);
         let ledger = self.ledger.lock().unwrap();
         let own = || {
             let own = |entry: &&Entry| (entry.process, entry.life) == from && entry.hpa == name;
@@ -342,11 +342,6 @@ impl Run {
 fn versions(text: &[u8]) -> impl Iterator<Item = &str> {
     let text = std::str::from_utf8(text).unwrap_or_default();
     text.split("\"resourceVersion\":\"").skip(1).filter_map(|rest| rest.split('"').next())
-}
-
-/// Which HPA of the scene it is.
-fn number(hpa: &HpaRecord) -> Option<usize> {
-    hpa.key.name.strip_prefix('h').and_then(|number| number.parse().ok())
 }
 
 fn path(hpa: usize) -> ScalePath {

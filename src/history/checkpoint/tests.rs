@@ -51,6 +51,14 @@ impl World {
         controller
     }
 
+    /// A leader that knew so many HPAs, and so much of each, and saved it; in the end, or before it was over.
+    async fn left(&self, hpas: u32, entries: u32, ended: bool) -> Arc<Controller> {
+        let controller = self.controller(hpas);
+        fill(&controller, hpas, entries);
+        self.checkpoint().save(&controller.histories, ended).await.unwrap();
+        controller
+    }
+
     fn checkpoint(&self) -> Checkpoint {
         let place = HistoryCheckpoint::default();
         Checkpoint::new(&self.clients, &place, Arc::clone(&self.clock), Telemetry::new())
@@ -137,9 +145,7 @@ async fn after_an_end_in_order_every_history_is_exactly_as_it_was() {
 #[tokio::test(start_paused = true)]
 async fn after_a_crash_every_history_is_inherited_and_stale_recommendations_go() {
     let world = World::new();
-    let before = world.controller(2);
-    fill(&before, 2, 20);
-    world.checkpoint().save(&before.histories, false).await.unwrap();
+    let before = world.left(2, 20, false).await;
     let after = world.controller(2);
     assert_eq!(world.restored(&after).await, Restored { inherited: 2, ..Restored::default() });
     assert_eq!(after.histories.get(&uid(1)), before.histories.get(&uid(1)).inherit(world.clock.now()));
@@ -157,9 +163,7 @@ async fn after_a_crash_every_history_is_inherited_and_stale_recommendations_go()
 #[tokio::test(start_paused = true)]
 async fn a_rescale_that_came_after_the_last_write_is_a_recommendation_at_least() {
     let world = World::new();
-    let before = world.controller(1);
-    fill(&before, 1, 5);
-    world.checkpoint().save(&before.histories, false).await.unwrap();
+    world.left(1, 5, false).await;
     sleep(Duration::from_secs(10)).await;
     // By the clock of who scaled it may not have been yet: it counts from now on, and not until then.
     for ahead in [0, 3600] {
@@ -242,9 +246,7 @@ async fn a_history_that_is_bad_costs_that_hpa_alone() {
 #[tokio::test(start_paused = true)]
 async fn a_clock_that_is_set_before_the_first_sync_leaves_what_was_read_as_old_as_it_is() {
     let world = World::new();
-    let before = world.controller(1);
-    fill(&before, 1, 5);
-    world.checkpoint().save(&before.histories, true).await.unwrap();
+    world.left(1, 5, true).await;
     let after = world.controller(1);
     assert_eq!(world.restored(&after).await.exact, 1);
     let an_hour = SignedDuration::from_hours(1);
@@ -274,9 +276,7 @@ async fn nothing_is_written_if_nothing_has_changed() {
 #[tokio::test(start_paused = true)]
 async fn who_is_remembered_already_keeps_that() {
     let world = World::new();
-    let before = world.controller(2);
-    fill(&before, 2, 20);
-    world.checkpoint().save(&before.histories, true).await.unwrap();
+    world.left(2, 20, true).await;
     let after = world.controller(2);
     let own = history(0, 3, world.clock.now());
     after.histories.seed(&uid(0).into(), own.clone());

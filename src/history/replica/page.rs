@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::StatusCode;
-use jiff::Timestamp;
 use percent_encoding::percent_decode_str;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
@@ -114,7 +113,8 @@ impl Source {
             return stands_by();
         }
         self.asked(query);
-        self.keep_age();
+        // A clock that was set makes changes of its own.
+        self.controller.moment();
         let revision = self.controller.histories.revision();
         let is_known =
             query.since.is_some_and(|since| since.epoch == revision.epoch && since.change <= revision.change);
@@ -128,7 +128,7 @@ impl Source {
             return stands_by();
         }
         let is_concluded = phase == Phase::Concluded;
-        let now = self.keep_age();
+        let now = self.controller.moment().at;
         let mut writer = Writer::new();
         let mut changed = self.controller.histories.changed_since(query.since, AT_ONCE);
         loop {
@@ -144,11 +144,6 @@ impl Source {
             content_type: CONTENT_TYPE,
             body: writer.finish(now, changed.upto, changed.more, last),
         }
-    }
-
-    /// What time it is, to which what is remembered is as old as it was, whatever became of the clock.
-    fn keep_age(&self) -> Timestamp {
-        self.controller.histories.moment(self.controller.clock.now()).at
     }
 
     /// Takes note of who asks. A standby that asks for what comes after the last change has everything.
