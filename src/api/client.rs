@@ -333,10 +333,20 @@ impl Client {
 
     /// Sends a request and reads the answer, up to the limit of the request.
     pub async fn bytes(&self, call: &Call) -> Result<Bytes, ApiError> {
-        self.timed(call, async |answer: Response<Incoming>| {
-            body::collect(answer.into_body(), call.limit).await
-        })
-        .await
+        self.bytes_in(self.turn().await, call).await
+    }
+
+    /// The same for a request whose turn it is already.
+    pub(super) async fn bytes_in(&self, turn: Turn, call: &Call) -> Result<Bytes, ApiError> {
+        let read = async |answer: Response<Incoming>| body::collect(answer.into_body(), call.limit).await;
+        self.timed(turn, call, read).await
+    }
+
+    /// Waits for the turn of one request at the rate limit.
+    pub(super) async fn turn(&self) -> Turn {
+        let since = Instant::now();
+        self.take_token().await;
+        Turn { since }
     }
 
     /// Sends a request and hands out the items of the answer one by one while they arrive.
@@ -345,7 +355,7 @@ impl Client {
         call: &Call,
         mut item: impl FnMut(&[u8]) -> Result<(), DecodeError>,
     ) -> Result<Envelope, ApiError> {
-        self.timed(call, async |answer: Response<Incoming>| {
+        self.timed(self.turn().await, call, async |answer: Response<Incoming>| {
             let mut body = answer.into_body();
             let (mut scanner, mut read) = (ItemScanner::default(), 0_usize);
             while let Some(piece) = body::chunk(&mut body).await? {
@@ -403,11 +413,10 @@ impl Client {
     /// One request with its answer, within its time.
     async fn timed<T>(
         &self,
+        turn: Turn,
         call: &Call,
         read: impl AsyncFnOnce(Response<Incoming>) -> Result<T, ApiError>,
     ) -> Result<T, ApiError> {
-        let started = Instant::now();
-        self.take_token().await;
         call.sent.now();
         let deadline = self.deadline(call);
         let answered = async {
@@ -421,7 +430,7 @@ impl Client {
         if let Some(observer) = &self.observer
             && !matches!(result, Err(ApiError::Refused(_)))
         {
-            observer.ended(call, &self.host, started.elapsed());
+            observer.ended(call, &self.host, turn.since.elapsed());
         }
         result
     }
@@ -524,6 +533,14 @@ impl Client {
             observer.attempted(&Attempt { call, host: &self.host, code, date, elapsed });
         }
     }
+}
+
+/// The turn of one request: the rate limit lets it go.
+#[derive(Debug)]
+#[must_use]
+pub struct Turn {
+    /// When it began to wait.
+    since: Instant,
 }
 
 /// An error, and how long the `Retry-After` header asks to wait.

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::call::Call;
-use super::client::Client;
+use super::client::{Client, Turn};
 use super::decode::{HpaObject, hpa, meta};
 use super::error::ApiError;
 use super::limit::status_rate;
@@ -87,8 +87,18 @@ impl Statuses {
         }
     }
 
+    /// Waits until one more status may be written.
+    pub async fn turn(&self) -> Turn {
+        self.client.turn().await
+    }
+
     /// Writes a status; `metadata.resourceVersion` of the HPA since.
-    pub async fn put(&self, target: StatusTarget<'_>, status: &Status) -> Result<String, ApiError> {
+    pub async fn put(
+        &self,
+        turn: Turn,
+        target: StatusTarget<'_>,
+        status: &Status,
+    ) -> Result<String, ApiError> {
         let body = target.body(status)?;
         let path = [
             "apis",
@@ -104,7 +114,7 @@ impl Statuses {
             .query("fieldManager", &self.field_manager)
             .about("horizontalpodautoscalers.autoscaling", target.name)
             .subresource("status");
-        let answer = self.client.bytes(&call).await?;
+        let answer = self.client.bytes_in(turn, &call).await?;
         Ok(meta(&answer).map_err(ApiError::Decode)?.resource_version)
     }
 

@@ -269,7 +269,8 @@ pub static FLAGS: &[Flag] = &[
         Kind::Int32,
         "5",
         Group::Autoscaling,
-        "How many syncs may decide or write at the same time.",
+        "How many syncs may decide or scale at the same time. Syncs that wait for metrics, or for the answer to a \
+         status, do not count.",
     ),
     here(
         "horizontal-pod-autoscaler-cpu-initialization-period",

@@ -3,7 +3,7 @@
 //! The places follow from the HPAs that there are and from nothing else, so that they are the same in every replica and
 //! after every restart. Namespaces stand in the order of a hash, each with a slot of the period as large as its share of
 //! all HPAs: no second has more syncs than another. In its slot the HPAs of a namespace lie close together, as far as
-//! they are few, so that one list of its metrics serves them all; by a hash of their names. Places lie on beats, a few
+//! they are few, so that one list of its metrics serves them all; by a hash of their names. Places lie on beats, some
 //! syncs on each: what does the same several times in a row costs less than what does it as often with pauses.
 //!
 //! A controller that is played can do without: each HPA then keeps the phase of its first sync.
@@ -33,10 +33,10 @@ const WINDOW_OF_PERIOD: u32 = 5;
 /// How far a due time follows its place from one period to the next, and the least pause after a sync, as a part of the
 /// period.
 const STEP: u64 = 20;
-/// Between two beats at most: 250 ms, in nanoseconds. That is how late a due time may be that is moved to a beat.
-const BEAT: u64 = 250_000_000;
+/// Between two beats at most: 500 ms, in nanoseconds. That is how late a due time may be that is moved to a beat.
+const BEAT: u64 = 500_000_000;
 /// Where a beat would have more syncs on average there are twice as many beats.
-const SYNCS_PER_BEAT: u64 = 16;
+const SYNCS_PER_BEAT: u64 = 64;
 
 /// The places of all HPAs.
 #[derive(Debug)]

@@ -49,7 +49,7 @@ pub enum Next {
 }
 
 impl Controller {
-    /// Syncs one HPA. The permit is given back while metrics are awaited.
+    /// Syncs one HPA. The worker is given back while metrics are awaited, and when the status is sent.
     pub async fn sync(&self, key: &Key, permit: &mut WorkerPermit) -> Next {
         let Some(record) = self.hpas.get(key) else {
             self.forget_key(key);
@@ -107,7 +107,7 @@ impl Controller {
         if let Some(beside) = &self.beside {
             beside.compared(&Compared { sync: &concluded, scale: plan.scale(), history: &history, before });
         }
-        self.finish(&concluded).await;
+        self.finish(&concluded, permit).await;
         if !self.is_there(record) {
             // It went meanwhile: what was remembered after that would stay for good.
             self.forget(&record.key, &record.uid);
@@ -208,11 +208,11 @@ impl Controller {
     }
 
     /// Sends events and status, and commits the history, unless the HPA went or was replaced meanwhile.
-    async fn finish(&self, sync: &Concluded<'_>) {
+    async fn finish(&self, sync: &Concluded<'_>, permit: &mut WorkerPermit) {
         let Concluded { hpa: record, at, set, conclusion, outcome, .. } = *sync;
         // Writing may have been allowed since: a status must not tell of a rescale that was withheld.
         if *outcome != WriteOutcome::Withheld {
-            self.tell(record, conclusion).await;
+            self.tell(record, conclusion, permit).await;
         }
         if self.is_there(record) {
             self.histories.commit(&record.uid, &conclusion.changes, Moment { at, set });
@@ -225,15 +225,18 @@ impl Controller {
     }
 
     /// Sends events and status.
-    async fn tell(&self, record: &HpaRecord, conclusion: &Conclusion) {
+    async fn tell(&self, record: &HpaRecord, conclusion: &Conclusion, permit: &mut WorkerPermit) {
         let about = event_target(record);
         let mut look = false;
         for event in &conclusion.events {
             self.events.record(about.clone(), event.clone());
         }
         if let Some(status) = &conclusion.status {
+            // Whoever waits at the rate limit keeps the worker: what is new finds few in front of it.
+            let turn = self.statuses.turn().await;
+            permit.send_status().await;
             self.hpas.sends(&record.key, &record.uid, Arc::new(status.clone()));
-            match self.statuses.put(status_target(record), status).await {
+            match self.statuses.put(turn, status_target(record), status).await {
                 Ok(resource_version) => self.hpas.wrote(&record.key, &record.uid, &resource_version),
                 Err(error) if error.is_refused() => {}
                 Err(error) => {

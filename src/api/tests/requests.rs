@@ -62,7 +62,7 @@ async fn a_status_goes_with_metadata_as_received() {
     };
     let statuses = Statuses::new(clients(&cluster).core, "concertina");
     let status = Status { desired_replicas: 4, current_replicas: 2, ..Status::default() };
-    let written = statuses.put(target, &status).await.unwrap();
+    let written = statuses.put(statuses.turn().await, target, &status).await.unwrap();
     let after = cluster.get("autoscaling/horizontalpodautoscalers", "default", "web").unwrap();
     assert_eq!(after["status"]["desiredReplicas"], 4);
     assert_eq!(after["metadata"]["resourceVersion"], written.as_str());
@@ -70,7 +70,7 @@ async fn a_status_goes_with_metadata_as_received() {
         assert_eq!(before["metadata"][field], after["metadata"][field], "{field}");
     }
     assert_eq!(before["spec"], after["spec"]);
-    let conflict = statuses.put(target, &status).await.unwrap_err();
+    let conflict = statuses.put(statuses.turn().await, target, &status).await.unwrap_err();
     assert!(conflict.is_conflict(), "{conflict}");
 }
 
