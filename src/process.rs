@@ -113,7 +113,7 @@ where
 {
     // A second provider from another crate must not make the choice ambiguous; that this is the first is fine too.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    // Syncs mostly wait. One thread takes a fifth less CPU time for them than two, which wake each other.
+    // Syncs mostly wait. One thread takes a sixth less CPU time for them than two, which wake each other.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return failed(&error),

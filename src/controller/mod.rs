@@ -1,7 +1,7 @@
 //! Drives the syncs: takes keys from the queue, runs one sync each, puts them back for the next period.
 //!
-//! Workers bound the syncs that decide or write. A sync that waits for metrics holds none, and a sync that panics
-//! takes nobody with it: its HPA comes back a period later like any other.
+//! Workers bound the syncs that decide or scale. A sync that waits for metrics, or whose status is on its way, holds none;
+//! and a sync that panics takes nobody with it: its HPA comes back a period later like any other.
 
 mod beside;
 mod gather;

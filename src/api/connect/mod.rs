@@ -55,8 +55,8 @@ pub(super) type HttpService = BoxCloneSyncService<Request<Body>, Response<Incomi
 /// How long a connection may wait unused before it is closed.
 const IDLE: Duration = Duration::from_mins(1);
 
-/// How many connections may wait unused. A busy loop of 10,000 HPAs has a few requests under way at a time; what a slow
-/// answer or a start needed beyond that is closed when it is done.
+/// How many connections may wait unused: twice what statuses that go together take. What slow answers or a start needed
+/// beyond that is closed when it is done.
 const MOST_IDLE: usize = 64;
 
 /// The stack over TLS and TCP, by way of a proxy if there is one, with the credentials of the configuration. And where

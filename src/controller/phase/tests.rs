@@ -144,7 +144,7 @@ async fn the_second_sync_follows_at_its_place_half_a_period_later_or_more() {
         assert_eq!(position(&phases, next), place(&phases, key), "{key}");
         nexts.insert(next);
     }
-    assert!(nexts.len() > 25, "they do not come at once again: {}", nexts.len());
+    assert_eq!(nexts.len(), 30, "they do not come at once again, but on every beat of a period");
 }
 
 #[tokio::test(start_paused = true)]
