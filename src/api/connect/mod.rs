@@ -57,7 +57,7 @@ const IDLE: Duration = Duration::from_mins(1);
 
 /// How many connections may wait unused: twice what statuses that go together take. What slow answers or a start needed
 /// beyond that is closed when it is done.
-const MOST_IDLE: usize = 64;
+const MOST_IDLE: usize = 32;
 
 /// The stack over TLS and TCP, by way of a proxy if there is one, with the credentials of the configuration. And where
 /// those come from.
