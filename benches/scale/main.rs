@@ -8,6 +8,7 @@
 //! - `simulated --workload W1`: the embedded API server over TCP and TLS, by itself, on one machine.
 //! - `real`: etcd and kube-apiserver, and several controllers one after the other. With `--search`: how many HPAs each can keep on time.
 //! - `floor`: what status writes alone cost the API server.
+//! - `lists`: what compressed lists would cost.
 //! - `table REPORT...`, `chart REPORT...`: stored reports side by side, as text or as an SVG.
 //!
 //! Each run prints its table and stores it as text and JSON under `target/scale`. `cargo test --bench scale` makes one
@@ -56,6 +57,7 @@ fn main() -> Result<(), Failure> {
             Ok(())
         }
         Task::Floor(floor) => runtime.block_on(real::floor::run(&floor)),
+        Task::Lists(lists) => runtime.block_on(real::lists::run(&lists)),
         Task::Server(workload, kubeconfig) => {
             runtime.block_on(server::run(&serde_json::from_str(&workload)?, &kubeconfig))
         }

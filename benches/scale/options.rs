@@ -8,6 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use crate::Failure;
 use crate::controller::CommandLine;
 use crate::real::floor::Floor;
+use crate::real::lists::Lists;
 use crate::real::{self, Real};
 use crate::workload::Workload;
 
@@ -36,6 +37,8 @@ pub(crate) enum Task {
     Real(Box<Real>),
     /// Status writes and nothing else.
     Floor(Floor),
+    /// Lists with and without compression.
+    Lists(Lists),
     /// The server's process: a workload as JSON, and where the kubeconfig goes.
     Server(String, PathBuf),
     /// Stored reports side by side.
@@ -106,6 +109,7 @@ fn command() -> Command {
         .subcommand(simulated)
         .subcommand(real::command())
         .subcommand(real::floor::command())
+        .subcommand(real::lists::command())
         .subcommand(Command::new("server").hide(true).args(["workload", "kubeconfig"].map(Arg::new)))
         .subcommand(Command::new("table").about("Stored reports side by side").arg(files.clone()))
         .subcommand(Command::new("chart").about("Stored reports as an SVG").arg(files))
@@ -121,6 +125,7 @@ pub(crate) fn read() -> Result<Task, Failure> {
         Some(("simulated", matches)) => Task::Simulated(Box::new(simulated(matches)?)),
         Some(("real", matches)) => Task::Real(Box::new(real::read(matches)?)),
         Some(("floor", matches)) => Task::Floor(real::floor::read(matches)?),
+        Some(("lists", matches)) => Task::Lists(real::lists::read(matches)?),
         Some(("server", matches)) => {
             let word = |name| matches.get_one::<String>(name).cloned().unwrap_or_default();
             Task::Server(word("workload"), word("kubeconfig").into())

@@ -1,13 +1,14 @@
 //! The floor: what a status write costs the API server and etcd when nobody does anything else.
 //!
-//! A loader writes statuses like those of a controller, each a little other than the one before, evenly at a given rate.
+//! A loader writes statuses like those of a controller, each a little other than the one before, at a given rate, evenly or
+//! sixteen at a time.
 //! What the server uses when it is left alone is taken off. One watch of all HPAs is open, as with a controller.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use bytes::Bytes;
-use clap::{ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 use futures::future::try_join_all;
 use http::Method;
 use serde_json::{Value, json};
@@ -78,6 +79,8 @@ pub(crate) struct Floor {
     rate: f64,
     time: Duration,
     rounds: usize,
+    /// As many at the same moment as may be in flight, and then none for a while.
+    together: bool,
     folder: std::path::PathBuf,
 }
 
@@ -108,6 +111,12 @@ pub(crate) fn command() -> Command {
                 .visible_alias("repeat")
                 .default_value("15"),
         )
+        .arg(
+            Arg::new("together")
+                .long("together")
+                .action(ArgAction::SetTrue)
+                .help("Write sixteen at a time, as a controller does whose syncs come together"),
+        )
         .arg(text("out", "The folder for the table").default_value("target/scale"))
 }
 
@@ -119,6 +128,7 @@ pub(crate) fn read(matches: &ArgMatches) -> Result<Floor, Failure> {
         rate: text("rate").parse()?,
         time: Duration::try_from_secs_f64(text("seconds").parse()?)?,
         rounds: text("runs").parse()?,
+        together: matches.get_flag("together"),
         folder: text("out").into(),
     })
 }
@@ -236,9 +246,8 @@ impl Way {
                 Writer { way: self, server, connection, objects, latencies: Vec::new(), bytes: (0, 0) };
             async move {
                 let pause = Duration::from_secs_f64(AT_ONCE as f64 / floor.rate);
-                writer
-                    .write(begin + pause.mul_f64(place as f64 / AT_ONCE as f64), pause, begin + floor.time)
-                    .await?;
+                let part = if floor.together { 0.0 } else { place as f64 / AT_ONCE as f64 };
+                writer.write(begin + pause.mul_f64(part), pause, begin + floor.time).await?;
                 Ok::<_, Failure>(writer)
             }
         });
@@ -339,9 +348,10 @@ fn table(floor: &Floor, idle: &Share, costs: &[Vec<Cost>]) -> String {
     // Writing to a string cannot fail, here and below.
     let _ = writeln!(
         out,
-        "{} HPAs, {} writes per second for {} s, medians of {} rounds; idle: API server {:.1} % of a core, etcd {:.1} %\n",
+        "{} HPAs, {} writes per second{} for {} s, medians of {} rounds; idle: API server {:.1} % of a core, etcd {:.1} %\n",
         floor.hpas,
         floor.rate,
+        if floor.together { ", sixteen at a time," } else { "" },
         floor.time.as_secs(),
         floor.rounds,
         idle.api_server * 100.0,

@@ -10,6 +10,7 @@ mod connection;
 mod contestant;
 pub(crate) mod floor;
 mod follow;
+pub(crate) mod lists;
 mod load;
 mod options;
 mod pages;
