@@ -86,13 +86,13 @@ impl Steady {
         };
         // After the first sync nothing changes any more.
         if let Some(status) = steady.sync() {
-            steady.status = status;
+            steady.status.clone_from(&status);
         }
         steady
     }
 
     /// A whole sync within the core: plan, decide, conclude.
-    fn sync(&self) -> Option<Status> {
+    fn sync(&self) -> Option<Arc<Status>> {
         let hpa = Hpa {
             namespace: "shop",
             name: "web",

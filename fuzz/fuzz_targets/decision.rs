@@ -124,7 +124,7 @@ fn sync(
     history.commit(&conclusion.changes);
     assert_eq!(History::decode(&history.encode()).as_ref(), Ok(&*history));
     if let Some(status) = conclusion.status {
-        world.status = status;
+        world.status.clone_from(&status);
     }
     Ok(stands)
 }

@@ -235,7 +235,7 @@ impl Controller {
             // Whoever waits at the rate limit keeps the worker: what is new finds few in front of it.
             let turn = self.statuses.turn().await;
             permit.send_status().await;
-            self.hpas.sends(&record.key, &record.uid, Arc::new(status.clone()));
+            self.hpas.sends(&record.key, &record.uid, Arc::clone(status));
             match self.statuses.put(turn, status_target(record), status).await {
                 Ok(resource_version) => self.hpas.wrote(&record.key, &record.uid, &resource_version),
                 Err(error) if error.is_refused() => {}

@@ -1,5 +1,7 @@
 //! The third step of a sync: from the outcome of the write, the new status, the events, the changes of the history.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 
 use crate::condition::{ConditionUpdate, SCALED_TO_ZERO, whole_seconds};
@@ -31,7 +33,7 @@ pub enum WriteOutcome {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conclusion {
     /// The new status, if it differs from the old one.
-    pub status: Option<Status>,
+    pub status: Option<Arc<Status>>,
     /// Events to send before the status is written.
     pub events: Vec<EventIntent>,
     /// An event to send after the status was written, as the reference does.
@@ -146,7 +148,7 @@ pub fn conclude(
     status.conditions = list;
     let desired = has_scale.then_some(status.desired_replicas);
     Conclusion {
-        status: (status != *hpa.status).then_some(status),
+        status: (status != *hpa.status).then(|| Arc::new(status)),
         events,
         last_event,
         changes,

@@ -1,5 +1,7 @@
 //! Conditions of an HPA: every type, reason and text, and how a list of them is updated.
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 
 use crate::status::Condition;
@@ -29,68 +31,70 @@ pub struct ConditionUpdate {
     /// One word for machines.
     pub reason: &'static str,
     /// A sentence for people.
-    pub message: String,
+    pub message: Cow<'static, str>,
 }
 
 impl ConditionUpdate {
     pub(crate) fn failed_get_scale(error: &str) -> Self {
-        let message = format!("the HPA controller was unable to get the target's current scale: {error}");
+        let message =
+            format!("the HPA controller was unable to get the target's current scale: {error}").into();
         Self { kind: ABLE_TO_SCALE, status: false, reason: "FailedGetScale", message }
     }
 
     pub(crate) fn succeeded_get_scale() -> Self {
-        let message = "the HPA controller was able to get the target's current scale".to_owned();
+        let message = "the HPA controller was able to get the target's current scale".into();
         Self { kind: ABLE_TO_SCALE, status: true, reason: SUCCEEDED_GET_SCALE, message }
     }
 
     pub(crate) fn succeeded_rescale(replicas: i32) -> Self {
-        let message = format!("the HPA controller was able to update the target scale to {replicas}");
+        let message = format!("the HPA controller was able to update the target scale to {replicas}").into();
         Self { kind: ABLE_TO_SCALE, status: true, reason: "SucceededRescale", message }
     }
 
     pub(crate) fn failed_update_scale(error: &str) -> Self {
-        let message = format!("the HPA controller was unable to update the target scale: {error}");
+        let message = format!("the HPA controller was unable to update the target scale: {error}").into();
         Self { kind: ABLE_TO_SCALE, status: false, reason: FAILED_UPDATE_SCALE, message }
     }
 
     pub(crate) fn ready_for_new_scale() -> Self {
-        let message = "recommended size matches current size".to_owned();
+        let message = "recommended size matches current size".into();
         Self { kind: ABLE_TO_SCALE, status: true, reason: "ReadyForNewScale", message }
     }
 
     pub(crate) fn scale_down_stabilized() -> Self {
         let message =
             "recent recommendations were higher than current one, applying the highest recent recommendation";
-        Self { kind: ABLE_TO_SCALE, status: true, reason: "ScaleDownStabilized", message: message.to_owned() }
+        Self { kind: ABLE_TO_SCALE, status: true, reason: "ScaleDownStabilized", message: message.into() }
     }
 
     pub(crate) fn scale_up_stabilized() -> Self {
         let message =
             "recent recommendations were lower than current one, applying the lowest recent recommendation";
-        Self { kind: ABLE_TO_SCALE, status: true, reason: "ScaleUpStabilized", message: message.to_owned() }
+        Self { kind: ABLE_TO_SCALE, status: true, reason: "ScaleUpStabilized", message: message.into() }
     }
 
     pub(crate) fn valid_metric_found(metric: &str) -> Self {
-        let message = format!("the HPA was able to successfully calculate a replica count from {metric}");
+        let message =
+            format!("the HPA was able to successfully calculate a replica count from {metric}").into();
         Self { kind: SCALING_ACTIVE, status: true, reason: "ValidMetricFound", message }
     }
 
     pub(crate) fn metric_failed(reason: &'static str, error: &str) -> Self {
-        let message = format!("the HPA was unable to compute the replica count: {error}");
+        let message = format!("the HPA was unable to compute the replica count: {error}").into();
         Self { kind: SCALING_ACTIVE, status: false, reason, message }
     }
 
     pub(crate) fn missing_selector() -> Self {
-        let message = "the HPA target's scale is missing a selector".to_owned();
+        let message = "the HPA target's scale is missing a selector".into();
         Self { kind: SCALING_ACTIVE, status: false, reason: "InvalidSelector", message }
     }
 
     pub(crate) fn ambiguous_selector(message: String) -> Self {
-        Self { kind: SCALING_ACTIVE, status: false, reason: "AmbiguousSelector", message }
+        Self { kind: SCALING_ACTIVE, status: false, reason: "AmbiguousSelector", message: message.into() }
     }
 
     pub(crate) fn scaling_disabled() -> Self {
-        let message = "scaling is disabled since the replica count of the target is zero".to_owned();
+        let message = "scaling is disabled since the replica count of the target is zero".into();
         Self { kind: SCALING_ACTIVE, status: false, reason: "ScalingDisabled", message }
     }
 
@@ -100,7 +104,7 @@ impl ConditionUpdate {
         } else {
             ("NotScaledToZero", "the HPA controller did not scale the workload to zero")
         };
-        Self { kind: SCALED_TO_ZERO, status: by_us, reason, message: message.to_owned() }
+        Self { kind: SCALED_TO_ZERO, status: by_us, reason, message: message.into() }
     }
 
     /// Sets it in `conditions`: a new type is appended, the order is kept, and `lastTransitionTime` moves only with
@@ -110,17 +114,17 @@ impl ConditionUpdate {
         let at =
             conditions.iter().position(|condition| condition.kind == self.kind).unwrap_or(conditions.len());
         if at == conditions.len() {
-            conditions.push(Condition { kind: self.kind.to_owned(), ..Condition::default() });
+            conditions.push(Condition::default());
         }
         let Some(condition) = conditions.get_mut(at) else {
             return;
         };
         if condition.status != status {
-            status.clone_into(&mut condition.status);
             condition.last_transition_time = Some(whole_seconds(now));
         }
-        self.reason.clone_into(&mut condition.reason);
-        condition.message = self.message;
+        // Also what is the same: what was read of a status is a copy, this is none.
+        (condition.kind, condition.status) = (self.kind.into(), status.into());
+        (condition.reason, condition.message) = (self.reason.into(), self.message);
     }
 }
 
@@ -158,7 +162,7 @@ impl Limit {
                 ("TooFewReplicas", "the desired replica count is less than the minimum replica count")
             }
         };
-        ConditionUpdate { kind: SCALING_LIMITED, status: changed, reason, message: message.to_owned() }
+        ConditionUpdate { kind: SCALING_LIMITED, status: changed, reason, message: message.into() }
     }
 }
 
@@ -198,9 +202,6 @@ mod tests {
         ConditionUpdate::succeeded_get_scale().set(&mut conditions, at(1));
         ConditionUpdate::valid_metric_found("cpu resource").set(&mut conditions, at(1));
         ConditionUpdate::ready_for_new_scale().set(&mut conditions, at(1));
-        assert_eq!(
-            conditions.iter().map(|c| c.kind.as_str()).collect::<Vec<_>>(),
-            [ABLE_TO_SCALE, SCALING_ACTIVE]
-        );
+        assert_eq!(conditions.iter().map(|c| &*c.kind).collect::<Vec<_>>(), [ABLE_TO_SCALE, SCALING_ACTIVE]);
     }
 }

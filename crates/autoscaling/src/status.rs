@@ -1,5 +1,7 @@
 //! `HorizontalPodAutoscalerStatus` of autoscaling/v2, as it is read and as it is written.
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -29,26 +31,26 @@ pub struct Status {
     pub conditions: Vec<Condition>,
 }
 
-/// One condition of an HPA.
+/// One condition of an HPA. Nearly all that is said in conditions is said of every HPA, so it is not copied for each.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Condition {
     /// `AbleToScale`, `ScalingActive`, `ScalingLimited`, `ScaledToZero`.
     #[serde(rename = "type")]
-    pub kind: String,
+    pub kind: Cow<'static, str>,
     /// `True`, `False` or `Unknown`.
-    pub status: String,
+    pub status: Cow<'static, str>,
     /// Written by others, left alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// When `status` last changed; whole seconds.
     pub last_transition_time: Option<Timestamp>,
     /// One word for machines.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub reason: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub reason: Cow<'static, str>,
     /// A sentence for people.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub message: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub message: Cow<'static, str>,
 }
 
 /// What one metric showed. A metric that failed leaves an entry whose `type` is empty. Boxed, as only one of them is set.

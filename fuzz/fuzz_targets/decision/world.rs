@@ -270,8 +270,8 @@ fn status(u: &mut Unstructured<'_>, begin: Timestamp) -> Result<Status> {
         return Ok(Status::default());
     }
     let zero = Condition {
-        kind: SCALED_TO_ZERO.to_owned(),
-        status: if u.ratio(1, 4_u8)? { "False" } else { "True" }.to_owned(),
+        kind: SCALED_TO_ZERO.into(),
+        status: if u.ratio(1, 4_u8)? { "False" } else { "True" }.into(),
         last_transition_time: Some(begin),
         ..Condition::default()
     };

@@ -59,6 +59,10 @@ const IDLE: Duration = Duration::from_mins(1);
 /// beyond that is closed when it is done.
 const MOST_IDLE: usize = 32;
 
+/// How many bytes a connection reads ahead, and how long the head of an answer may be. TLS hands out 16 KiB at a time; what
+/// hyper would take by itself, 400 KiB, is kept by each connection that ever had a long answer.
+const READ_AHEAD: usize = 32 * 1024;
+
 /// The stack over TLS and TCP, by way of a proxy if there is one, with the credentials of the configuration. And where
 /// those come from.
 pub(super) fn over_network(
@@ -165,6 +169,7 @@ where
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(IDLE)
         .pool_max_idle_per_host(MOST_IDLE)
+        .http1_max_buf_size(READ_AHEAD)
         .build::<_, Body>(connector);
     BoxCloneSyncService::new(client.map_err(BoxError::from))
 }

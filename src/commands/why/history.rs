@@ -180,7 +180,7 @@ fn last_sync(evidence: &Evidence<'_>, windows: Windows, found: &mut Vec<Remember
     let reason = |kind: &str| {
         let mut conditions = status.conditions.iter();
         let holds = conditions.find(|condition| condition.kind == kind && condition.status == "True");
-        holds.map(|condition| condition.reason.as_str())
+        holds.map(|condition| &*condition.reason)
     };
     if reason(SCALING_ACTIVE).is_none() {
         return;

@@ -282,7 +282,7 @@ impl Reader {
             reason: event.reason.to_owned(),
             message: event.message,
         });
-        let conditions = status.map_or_else(|| record.status.conditions.clone(), |status| status.conditions);
+        let conditions = status.as_ref().unwrap_or(&record.status).conditions.clone();
         let situation = Situation {
             source: Source::Cluster {
                 watching_since: self.memory.as_ref().map(|memory| memory.since),

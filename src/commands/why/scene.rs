@@ -136,7 +136,7 @@ impl Scene {
         let decision = decide(&hpa, &plan, &answers, &self.history, &self.settings, now());
         let outcome = WriteOutcome::Withheld;
         let concluded = conclude(&hpa, decision, &outcome, &self.settings, now());
-        let status = concluded.status.unwrap_or_else(|| (*record.status).clone());
+        let status = concluded.status.as_ref().unwrap_or(&record.status);
         let owners = pods.iter().map(|pod| (Arc::clone(&pod.name), chain("web"))).collect::<BTreeMap<_, _>>();
         Situation {
             key: key.clone(),
@@ -146,7 +146,7 @@ impl Scene {
             explanation: concluded.explanation,
             outcome,
             events: Vec::new(),
-            conditions: status.conditions,
+            conditions: status.conditions.clone(),
             metrics,
             pods,
             owners,

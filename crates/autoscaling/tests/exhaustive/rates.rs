@@ -295,7 +295,7 @@ impl Followed {
         let conclusion = conclude(&workload.hpa(), decision, &WriteOutcome::Done, settings, now);
         self.history.commit(&conclusion.changes);
         if let Some(status) = conclusion.status {
-            self.status = status;
+            self.status.clone_from(&status);
         }
 
         let rules = if wanted > before { up } else { down };

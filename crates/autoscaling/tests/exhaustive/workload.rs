@@ -68,8 +68,8 @@ impl Workload {
     /// Makes the target one that this controller brought to zero, which metrics may lift again.
     pub(crate) fn scaled_to_zero(mut self) -> Self {
         let condition = Condition {
-            kind: autoscaling::condition::SCALED_TO_ZERO.to_owned(),
-            status: "True".to_owned(),
+            kind: autoscaling::condition::SCALED_TO_ZERO.into(),
+            status: "True".into(),
             ..Condition::default()
         };
         self.status.conditions = vec![condition];

@@ -132,7 +132,7 @@ fn one(world: &mut World, key: &str, stored: &mut Stored, settings: &Settings, n
     let mut events = conclusion.events;
     if let Some(status) = conclusion.status {
         match world.put_status() {
-            None => stored.status = status,
+            None => stored.status.clone_from(&status),
             Some(error) => events.push(failed_update_status(&error)),
         }
     }

@@ -110,7 +110,7 @@ impl Run {
         };
         let conclusion = conclude(&hpa, decision, &outcome, &self.settings, now);
         if let Some(status) = &conclusion.status {
-            self.status = status.clone();
+            self.status.clone_from(status);
         }
         self.history.commit(&conclusion.changes);
         conclusion
