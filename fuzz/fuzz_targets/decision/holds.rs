@@ -264,7 +264,7 @@ impl Sync<'_> {
         for (at, condition) in status.conditions.iter().enumerate() {
             let again = status.conditions[..at].iter().any(|other| other.kind == condition.kind);
             assert!(!again, "{} stands twice", condition.kind);
-            assert!(matches!(condition.status.as_str(), "True" | "False" | "Unknown"));
+            assert!(matches!(&*condition.status, "True" | "False" | "Unknown"));
         }
         assert!(status.last_scale_time.is_none_or(|time| time.subsec_nanosecond() == 0));
         assert_eq!(
