@@ -57,7 +57,7 @@ fn main() -> Result<(), Failure> {
             Ok(())
         }
         Task::Floor(floor) => runtime.block_on(real::floor::run(&floor)),
-        Task::Lists(lists) => runtime.block_on(real::lists::run(&lists)),
+        Task::Lists(rounds) => runtime.block_on(real::lists::run(&rounds)),
         Task::Server(workload, kubeconfig) => {
             runtime.block_on(server::run(&serde_json::from_str(&workload)?, &kubeconfig))
         }

@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use crate::Failure;
 use crate::controller::CommandLine;
 use crate::real::floor::Floor;
-use crate::real::lists::Lists;
+use crate::real::rounds::Rounds;
 use crate::real::{self, Real};
 use crate::workload::Workload;
 
@@ -38,7 +38,7 @@ pub(crate) enum Task {
     /// Status writes and nothing else.
     Floor(Floor),
     /// Lists with and without compression.
-    Lists(Lists),
+    Lists(Rounds),
     /// The server's process: a workload as JSON, and where the kubeconfig goes.
     Server(String, PathBuf),
     /// Stored reports side by side.
@@ -125,7 +125,7 @@ pub(crate) fn read() -> Result<Task, Failure> {
         Some(("simulated", matches)) => Task::Simulated(Box::new(simulated(matches)?)),
         Some(("real", matches)) => Task::Real(Box::new(real::read(matches)?)),
         Some(("floor", matches)) => Task::Floor(real::floor::read(matches)?),
-        Some(("lists", matches)) => Task::Lists(real::lists::read(matches)?),
+        Some(("lists", matches)) => Task::Lists(Rounds::read(matches)?),
         Some(("server", matches)) => {
             let word = |name| matches.get_one::<String>(name).cloned().unwrap_or_default();
             Task::Server(word("workload"), word("kubeconfig").into())

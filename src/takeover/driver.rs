@@ -383,7 +383,7 @@ impl Observer for TakeOver {
         let stored = facts(&sync.hpa.status);
         let turn = Turn {
             spec: Arc::clone(&sync.hpa.spec),
-            found: conclusion.status.as_ref().map_or_else(|| stored.clone(), |status| facts(status)),
+            found: conclusion.status.as_deref().map_or_else(|| stored.clone(), facts),
             stored,
             withheld: *sync.outcome == WriteOutcome::Withheld,
             untouched: sync.hpa.status_writers.is_empty() && *sync.hpa.status == Status::default(),

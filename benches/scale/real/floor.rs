@@ -19,6 +19,7 @@ use super::connection::{Connection, Http, Server};
 use super::load;
 use super::plane::told;
 use super::protobuf::{self, Edit, MANAGED_FIELDS, METADATA, SPEC, UTILIZATION};
+use super::rounds::{Rounds, median, with_rounds};
 use crate::Failure;
 use crate::measure::percentile;
 use crate::observed::now;
@@ -77,11 +78,9 @@ pub(crate) struct Floor {
     hpas: usize,
     /// Writes per second.
     rate: f64,
-    time: Duration,
-    rounds: usize,
     /// As many at the same moment as may be in flight, and then none for a while.
     together: bool,
-    folder: std::path::PathBuf,
+    rounds: Rounds,
 }
 
 /// What one way cost in one round.
@@ -101,23 +100,17 @@ struct Cost {
 
 /// The subcommand.
 pub(crate) fn command() -> Command {
-    Command::new("floor")
+    let command = Command::new("floor")
         .about("What status writes cost the API server, as JSON and as protobuf")
         .arg(text("hpas", "HPAs whose status is written in turn").default_value("500"))
         .arg(text("rate", "Writes per second").default_value("200"))
-        .arg(text("seconds", "How long for each way and round").default_value("3"))
-        .arg(
-            text("runs", "Rounds, of whose figures the medians are told")
-                .visible_alias("repeat")
-                .default_value("15"),
-        )
         .arg(
             Arg::new("together")
                 .long("together")
                 .action(ArgAction::SetTrue)
                 .help("Write sixteen at a time, as a controller does whose syncs come together"),
-        )
-        .arg(text("out", "The folder for the table").default_value("target/scale"))
+        );
+    with_rounds(command, "3")
 }
 
 /// Reads its words.
@@ -126,10 +119,8 @@ pub(crate) fn read(matches: &ArgMatches) -> Result<Floor, Failure> {
     Ok(Floor {
         hpas: text("hpas").parse()?,
         rate: text("rate").parse()?,
-        time: Duration::try_from_secs_f64(text("seconds").parse()?)?,
-        rounds: text("runs").parse()?,
         together: matches.get_flag("together"),
-        folder: text("out").into(),
+        rounds: Rounds::read(matches)?,
     })
 }
 
@@ -148,19 +139,15 @@ pub(crate) async fn run(floor: &Floor) -> Result<(), Failure> {
         (0..floor.hpas).filter_map(|number| world.hpa(number)).map(|hpa| load::path(&hpa)).collect();
     first_statuses(&server, &paths).await?;
 
-    // Short rounds in which all ways take turns: what else the machine does then meets all of them alike.
     let (idle, mut costs) = (cluster.listen().await?, vec![Vec::new(); WAYS.len()]);
-    for round in 1..=floor.rounds {
-        eprintln!("round {round} of {}", floor.rounds);
+    for round in 1..=floor.rounds.count {
+        eprintln!("round {round} of {}", floor.rounds.count);
         for (way, costs) in WAYS.iter().zip(&mut costs) {
             costs.push(way.measure(floor, &cluster, &server, &paths, &idle).await?);
         }
     }
     are_whole(&server, &paths).await?;
-    let table = table(floor, &idle, &costs);
-    print!("{table}");
-    std::fs::create_dir_all(&floor.folder)?;
-    Ok(std::fs::write(floor.folder.join("floor.txt"), table)?)
+    floor.rounds.tell("floor.txt", &table(floor, &idle, &costs))
 }
 
 /// Statuses as a controller leaves them.
@@ -247,7 +234,7 @@ impl Way {
             async move {
                 let pause = Duration::from_secs_f64(AT_ONCE as f64 / floor.rate);
                 let part = if floor.together { 0.0 } else { place as f64 / AT_ONCE as f64 };
-                writer.write(begin + pause.mul_f64(part), pause, begin + floor.time).await?;
+                writer.write(begin + pause.mul_f64(part), pause, begin + floor.rounds.time).await?;
                 Ok::<_, Failure>(writer)
             }
         });
@@ -340,10 +327,6 @@ impl Writer<'_> {
 }
 
 fn table(floor: &Floor, idle: &Share, costs: &[Vec<Cost>]) -> String {
-    let median = |mut values: Vec<f64>| {
-        values.sort_by(f64::total_cmp);
-        percentile(&values, 0.5)
-    };
     let mut out = String::new();
     // Writing to a string cannot fail, here and below.
     let _ = writeln!(
@@ -352,15 +335,15 @@ fn table(floor: &Floor, idle: &Share, costs: &[Vec<Cost>]) -> String {
         floor.hpas,
         floor.rate,
         if floor.together { ", sixteen at a time," } else { "" },
-        floor.time.as_secs(),
-        floor.rounds,
+        floor.rounds.time.as_secs(),
+        floor.rounds.count,
         idle.api_server * 100.0,
         idle.etcd * 100.0
     );
     out.push_str("| status write as | per second | API server ms | etcd ms | loader ms | p50 ms | p99 ms | sent B | answer B |\n");
     out.push_str("|---|--:|--:|--:|--:|--:|--:|--:|--:|\n");
     for (way, costs) in WAYS.iter().zip(costs) {
-        let of = |of: fn(&Cost) -> f64| median(costs.iter().map(of).collect());
+        let of = |of: fn(&Cost) -> f64| median(costs, of);
         let _ = writeln!(
             out,
             "| {} | {:.0} | {:.3} | {:.3} | {:.3} | {:.2} | {:.2} | {:.0} | {:.0} |",

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::io::Read as _;
 use std::time::Duration;
 
-use clap::{ArgMatches, Command};
+use clap::Command;
 use flate2::read::GzDecoder;
 use http::Method;
 use http::header::{ACCEPT_ENCODING, HeaderValue};
@@ -15,9 +15,8 @@ use tokio::time::Instant;
 use super::cluster::{RealCluster, Share};
 use super::connection::{Connection, Http, Server};
 use super::plane::ADMIN_TOKEN;
+use super::rounds::{Rounds, median, with_rounds};
 use crate::Failure;
-use crate::measure::percentile;
-use crate::options::text;
 use crate::workload::Workload;
 
 /// What is read, and where: pages of the size that the watches of a controller ask for.
@@ -27,14 +26,6 @@ const LISTS: [(&str, &str); 2] = [
 ];
 /// What a request accepts.
 const WAYS: [(&str, &str); 2] = [("as it is", "identity"), ("gzip", "gzip")];
-
-/// How much is read.
-#[derive(Debug, Clone)]
-pub(crate) struct Lists {
-    time: Duration,
-    rounds: usize,
-    folder: std::path::PathBuf,
-}
 
 /// What one list cost.
 #[derive(Debug, Clone, Copy)]
@@ -49,29 +40,11 @@ struct Cost {
 
 /// The subcommand.
 pub(crate) fn command() -> Command {
-    Command::new("lists")
-        .about("What lists cost as they are, and compressed")
-        .arg(text("seconds", "How long for each way and round").default_value("1"))
-        .arg(
-            text("runs", "Rounds, of whose figures the medians are told")
-                .visible_alias("repeat")
-                .default_value("15"),
-        )
-        .arg(text("out", "The folder for the table").default_value("target/scale"))
-}
-
-/// Reads its words.
-pub(crate) fn read(matches: &ArgMatches) -> Result<Lists, Failure> {
-    let text = |name: &str| matches.get_one::<String>(name).map_or("", String::as_str);
-    Ok(Lists {
-        time: Duration::try_from_secs_f64(text("seconds").parse()?)?,
-        rounds: text("runs").parse()?,
-        folder: text("out").into(),
-    })
+    with_rounds(Command::new("lists").about("What lists cost as they are, and compressed"), "1")
 }
 
 /// Measures every list in every way, round by round, and prints what each cost.
-pub(crate) async fn run(lists: &Lists) -> Result<(), Failure> {
+pub(crate) async fn run(rounds: &Rounds) -> Result<(), Failure> {
     let mut cluster = RealCluster::start().await?;
     let workload = Workload::named("W1").ok_or("no workload W1")?;
     cluster.hold(&Workload { hpas: 500, pods: 1, probes: 0, ..workload }).await?;
@@ -80,22 +53,19 @@ pub(crate) async fn run(lists: &Lists) -> Result<(), Failure> {
     let idle = cluster.listen().await?;
     let mut connections = server.connect(Http::One, 1).await?;
     let connection = connections.first_mut().ok_or("no connection")?;
-    let mut out = format!("medians of {} rounds of {} s\n\n", lists.rounds, lists.time.as_secs_f64());
+    let mut out = format!("medians of {} rounds of {} s\n\n", rounds.count, rounds.time.as_secs_f64());
     out.push_str("| a list of | | API server ms | reader ms | until it is there ms | kB |\n|---|---|--:|--:|--:|--:|\n");
     for (what, path) in LISTS {
         let mut costs = vec![Vec::new(); WAYS.len()];
-        for _ in 0..lists.rounds {
+        for _ in 0..rounds.count {
             for ((_, accepted), costs) in WAYS.into_iter().zip(&mut costs) {
-                costs
-                    .push(measure(lists.time, &cluster, &server, connection, (path, accepted), &idle).await?);
+                costs.push(
+                    measure(rounds.time, &cluster, &server, connection, (path, accepted), &idle).await?,
+                );
             }
         }
         for ((way, _), costs) in WAYS.into_iter().zip(&costs) {
-            let of = |of: fn(&Cost) -> f64| {
-                let mut values: Vec<_> = costs.iter().map(of).collect();
-                values.sort_by(f64::total_cmp);
-                percentile(&values, 0.5)
-            };
+            let of = |of: fn(&Cost) -> f64| median(costs, of);
             // Writing to a string cannot fail.
             let _ = writeln!(
                 out,
@@ -107,9 +77,7 @@ pub(crate) async fn run(lists: &Lists) -> Result<(), Failure> {
             );
         }
     }
-    print!("{out}");
-    std::fs::create_dir_all(&lists.folder)?;
-    Ok(std::fs::write(lists.folder.join("lists.txt"), out)?)
+    rounds.tell("lists.txt", &out)
 }
 
 async fn measure(

@@ -16,6 +16,7 @@ mod options;
 mod pages;
 mod plane;
 mod protobuf;
+pub(crate) mod rounds;
 mod search;
 mod sockets;
 mod stub;
