@@ -10,8 +10,14 @@ const LEFT: f64 = 250.0;
 const RIGHT: f64 = 90.0;
 const BAR: f64 = 16.0;
 const GAP: f64 = 22.0;
-/// Fills of bars, in the order of the reports.
-const INKS: [&str; 4] = ["#8a8f98", "#b9770e", "#2471a3", "#1e8449"];
+/// Fills of bars: of who is known by its label the same in every picture, of others in the order of the reports.
+const OF_LABEL: [(&str, &str); 4] = [
+    ("built-in, default flags", "#8a8f98"),
+    ("built-in, tuned", "#b9770e"),
+    ("concertina", "#2471a3"),
+    ("concertina, default flags", "#1e8449"),
+];
+const OF_OTHERS: [&str; 4] = ["#2471a3", "#b9770e", "#1e8449", "#8a8f98"];
 
 /// What is drawn: its title, its unit, and how it is taken from a report.
 type Figure = (&'static str, &'static str, fn(&Report) -> Option<f64>);
@@ -31,7 +37,9 @@ const FIGURES: [Figure; 8] = [
 pub(crate) fn render(reports: &[Report]) -> String {
     let mut body = String::new();
     let mut y = 30.0;
-    for (report, ink) in reports.iter().zip(INKS.iter().cycle()) {
+    let inks: Vec<_> =
+        reports.iter().zip(OF_OTHERS.iter().cycle()).map(|(it, other)| ink(it, other)).collect();
+    for (report, ink) in reports.iter().zip(&inks) {
         let Report { workload, label, .. } = report;
         let title =
             format!("{label}: {} HPAs × {} pods, {}", workload.all_hpas(), workload.pods, workload.title);
@@ -48,7 +56,7 @@ pub(crate) fn render(reports: &[Report]) -> String {
         }
         y += GAP;
         let _ = writeln!(body, r#"<text class="name" x="16" y="{}">{}</text>"#, y + 12.0, escaped(title));
-        for (value, ink) in values.iter().zip(INKS.iter().cycle()) {
+        for (value, ink) in values.iter().zip(&inks) {
             if let Some(value) = value {
                 let length = value / most * (WIDTH - LEFT - RIGHT);
                 let _ = writeln!(
@@ -70,6 +78,10 @@ pub(crate) fn render(reports: &[Report]) -> String {
          @media (prefers-color-scheme: dark) {{ text {{ fill: #ddd }} .ground {{ fill: #16181c }} }}</style>\n\
          <rect class=\"ground\" width=\"{WIDTH}\" height=\"{height}\" rx=\"8\"/>\n{body}</svg>\n"
     )
+}
+
+fn ink(report: &Report, other: &'static str) -> &'static str {
+    OF_LABEL.iter().find(|(label, _)| *label == report.label).map_or(other, |(_, ink)| ink)
 }
 
 /// With three figures that count.

@@ -47,7 +47,8 @@ struct Group {
 #[derive(Debug)]
 struct Watched {
     selector: Arc<Selector>,
-    groups: BTreeSet<Id>,
+    /// Of most selectors one: a set would be ten times too large.
+    groups: Vec<Id>,
     users: usize,
 }
 
@@ -120,7 +121,7 @@ impl Namespace {
             let group = self.groups.remove(&entry.labels).unwrap_or_default();
             for id in group.matched_by {
                 if let Some(watched) = self.watched.get_mut(&id) {
-                    watched.groups.remove(&entry.labels);
+                    watched.groups.retain(|set| *set != entry.labels);
                 }
             }
         }
@@ -160,10 +161,10 @@ impl Namespace {
         }
         self.last_watched += 1;
         let id = self.last_watched;
-        let mut groups = BTreeSet::new();
+        let mut groups = Vec::new();
         for (set, labels) in self.label_sets.iter() {
             if selector.matches(&**labels) {
-                groups.insert(set);
+                groups.push(set);
                 self.groups.entry(set).or_default().matched_by.push(id);
             }
         }
@@ -238,7 +239,7 @@ impl Namespace {
         let set = self.label_sets.insert(digest, set);
         for id in &matched_by {
             if let Some(watched) = self.watched.get_mut(id) {
-                watched.groups.insert(set);
+                watched.groups.push(set);
             }
         }
         self.groups.insert(set, Group { pods: Vec::new(), matched_by });

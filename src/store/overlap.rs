@@ -21,7 +21,8 @@ pub struct Overlap {
 #[derive(Debug, Default)]
 struct Claims {
     by_hpa: BTreeMap<Arc<str>, Claim>,
-    by_selector: BTreeMap<SelectorId, BTreeSet<Arc<str>>>,
+    /// Flat: most selectors have one HPA, for which a set of its own would be ten times too large.
+    by_selector: BTreeSet<(SelectorId, Arc<str>)>,
 }
 
 #[derive(Debug)]
@@ -51,7 +52,7 @@ impl Overlap {
                 let id = pods.watch(&hpa.namespace, selector);
                 claims.remove(hpa, pods);
                 claims.by_hpa.insert(Arc::clone(&hpa.name), Claim { selector: Arc::clone(selector), id });
-                claims.by_selector.entry(id).or_default().insert(Arc::clone(&hpa.name));
+                claims.by_selector.insert((id, Arc::clone(&hpa.name)));
                 id
             }
         };
@@ -93,7 +94,7 @@ impl Claims {
     /// The HPAs whose selectors match a pod that this one matches too, by name.
     fn sharing(&self, namespace: &Arc<str>, id: SelectorId, pods: &Pods) -> Vec<Key> {
         let sharing = pods.sharing(namespace, id);
-        let names: BTreeSet<_> = sharing.iter().filter_map(|id| self.by_selector.get(id)).flatten().collect();
+        let names: BTreeSet<_> = sharing.iter().flat_map(|id| self.names(*id)).collect();
         names.into_iter().map(|name| Key::new(Arc::clone(namespace), Arc::clone(name))).collect()
     }
 
@@ -101,12 +102,13 @@ impl Claims {
         let Some(claim) = self.by_hpa.remove(&hpa.name) else {
             return;
         };
-        if let Some(names) = self.by_selector.get_mut(&claim.id) {
-            names.remove(&hpa.name);
-            if names.is_empty() {
-                self.by_selector.remove(&claim.id);
-            }
-        }
+        self.by_selector.remove(&(claim.id, Arc::clone(&hpa.name)));
         pods.unwatch(&hpa.namespace, claim.id);
+    }
+
+    /// The HPAs with a selector.
+    fn names(&self, id: SelectorId) -> impl Iterator<Item = &Arc<str>> {
+        let from = (id, Arc::<str>::default());
+        self.by_selector.range(from..).take_while(move |(of, _)| *of == id).map(|(_, name)| name)
     }
 }
