@@ -61,7 +61,7 @@ fn controller(config: &Config) -> ExitCode {
     if let Err(error) = logging::set_up(config.logging, Arc::clone(&clock)) {
         return failed(&error);
     }
-    until_stopped(|stop| crate::app::run(config, clock, stop))
+    until_stopped(|stop| crate::app::run(config, clock, Vec::new(), stop))
 }
 
 #[cfg(feature = "tools")]

@@ -100,11 +100,16 @@ pub struct Surroundings {
     pub phase: Phase,
 }
 
-/// Runs the controller until `stop`, then ends in order.
+/// Runs the controller until `stop`, then ends in order. `observers` are told of concluded syncs, besides its own.
 ///
 /// # Errors
 /// What [`AppError`] lists: before the first sync, and when the Lease is lost.
-pub async fn run(config: &Config, clock: SharedClock, stop: CancellationToken) -> Result<(), AppError> {
+pub async fn run(
+    config: &Config,
+    clock: SharedClock,
+    observers: Observers,
+    stop: CancellationToken,
+) -> Result<(), AppError> {
     let cluster = kubeconfig::load(config.kubeconfig.as_deref(), config.master.as_deref())?;
     let telemetry = Telemetry::new();
     let counted = RequestMetrics::with_skew(telemetry.clone(), Arc::clone(&clock));
@@ -116,7 +121,6 @@ pub async fn run(config: &Config, clock: SharedClock, stop: CancellationToken) -
         elected.then(|| Peers::new(&clients, &cluster.cluster_url, config.serving.advertised)).flatten();
     let link = peers.map(|peers| Arc::new(peers) as Arc<dyn Link>);
     let identity = election::identity()?;
-    let observers = Observers::new();
     let surroundings = Surroundings { server, clock, identity, link, observers, phase: Phase::Name };
     run_with(config, &clients, surroundings, telemetry, stop).await
 }

@@ -17,6 +17,7 @@ mod world;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -27,10 +28,10 @@ use tokio_util::task::TaskTracker;
 use crate::app::{self, AppError};
 use crate::cli::DemoOptions;
 use crate::clock::SharedClock;
-use crate::embedded::{Cluster, Status};
+use crate::embedded::Status;
 
 use self::files::Files;
-use self::observe::{Observer, Snapshot};
+use self::observe::{Observer, Snapshot, Syncs};
 pub use self::screen::Screen;
 pub(super) use self::screen::terminal_columns;
 use self::world::DemoWorld;
@@ -109,24 +110,25 @@ pub async fn run(
 
     let config = world::controller_config(&files);
     let controlling = stop.child_token();
+    let syncs = Arc::new(Syncs::default());
     let controller = {
-        let controlling = controlling.clone();
+        let (controlling, told) = (controlling.clone(), Arc::clone(&syncs) as Arc<_>);
         async move {
             tokio::time::sleep(HEAD_START).await;
-            app::run(&config, clock, controlling).await
+            app::run(&config, clock, vec![told], controlling).await
         }
     };
     let intro = intro(&server, &files);
-    let result =
-        show(&world.cluster, options.duration, screen, &intro, controller, &controlling, &stop).await;
+    let observer = Observer::new(world.cluster, syncs);
+    let result = show(observer, options.duration, screen, &intro, controller, &controlling, &stop).await;
     ending.cancel();
     tasks.wait().await;
     result
 }
 
-/// Shows the cluster while `controller` runs, then ends it by `controlling` and shows the summary.
+/// Shows what `observer` sees while `controller` runs, then ends it by `controlling` and shows the summary.
 async fn show<E>(
-    cluster: &Cluster,
+    mut observer: Observer,
     duration: Option<Duration>,
     mut screen: Screen,
     intro: &[String],
@@ -138,7 +140,6 @@ where
     DemoError: From<E>,
     E: Send + 'static,
 {
-    let mut observer = Observer::new(cluster.clone());
     let mut controller = tokio::spawn(controller);
     let deadline = async {
         match duration {

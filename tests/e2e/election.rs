@@ -270,7 +270,7 @@ impl Ahead {
             while !stopped.is_cancelled() {
                 let clock =
                     ShiftedClock { clock: Arc::new(SystemClock), ahead: SignedDuration::from_hours(1) };
-                let ended = concertina::app::run(&config, Arc::new(clock), stopped.clone()).await;
+                let ended = concertina::app::run(&config, Arc::new(clock), Vec::new(), stopped.clone()).await;
                 eprintln!("the replica that is ahead ended: {ended:?}");
                 sleep(Duration::from_secs(1)).await;
             }

@@ -1,12 +1,15 @@
 //! Looks at the cluster and remembers what is shown: counts over the last minute, extremes, events.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use autoscaling::quantity::Quantity;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use crate::controller::{self, Concluded};
 use crate::embedded::Cluster;
 
 /// How many points a history has, and how far they are apart: the last minute.
@@ -124,12 +127,22 @@ pub(super) struct Observer {
     began: Instant,
     next_point: Duration,
     tracks: BTreeMap<String, Track>,
-    syncs: usize,
+    syncs: Arc<Syncs>,
+}
+
+/// Counts the syncs of the controller, which tells of each: requests do not, as most syncs make but one.
+#[derive(Debug, Default)]
+pub(super) struct Syncs(AtomicUsize);
+
+impl controller::Observer for Syncs {
+    fn concluded(&self, _: &Concluded<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl Observer {
-    pub(super) fn new(cluster: Cluster) -> Self {
-        Self { cluster, began: Instant::now(), next_point: Duration::ZERO, tracks: BTreeMap::new(), syncs: 0 }
+    pub(super) fn new(cluster: Cluster, syncs: Arc<Syncs>) -> Self {
+        Self { cluster, began: Instant::now(), next_point: Duration::ZERO, tracks: BTreeMap::new(), syncs }
     }
 
     /// What there is to see now.
@@ -139,23 +152,10 @@ impl Observer {
         if is_point {
             self.next_point = elapsed + POINT;
         }
-        self.count_syncs();
         let hpas: Vec<_> = self.cluster.list("autoscaling/horizontalpodautoscalers", None);
         let hpas: Vec<_> = hpas.iter().map(|hpa| self.hpa(hpa, is_point)).collect();
         self.tracks.retain(|key, _| hpas.iter().any(|hpa| hpa.key() == *key));
-        Snapshot { elapsed, hpas, events: self.events(), syncs: self.syncs }
-    }
-
-    /// Each sync of the controller reads the Scale of its target, once. The log of requests is bounded, so it is
-    /// counted and emptied each time.
-    fn count_syncs(&mut self) {
-        let requests = self.cluster.requests();
-        self.syncs += requests.count(|request| {
-            request.verb == "get"
-                && request.path.ends_with("/scale")
-                && !request.user_agent.starts_with("kubectl")
-        });
-        requests.clear();
+        Snapshot { elapsed, hpas, events: self.events(), syncs: self.syncs.0.load(Ordering::Relaxed) }
     }
 
     fn hpa(&mut self, hpa: &Value, is_point: bool) -> HpaState {

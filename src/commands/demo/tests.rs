@@ -51,6 +51,10 @@ fn clock() -> SharedClock {
     Arc::new(VirtualClock::starting_at("2030-01-01T00:00:00Z".parse().expect("time")))
 }
 
+fn observer(world: &DemoWorld) -> Observer {
+    Observer::new(world.cluster.clone(), Arc::default())
+}
+
 /// A cluster in which everything but the controller runs.
 fn world() -> (DemoWorld, CancellationToken) {
     let world = DemoWorld::build(&clock()).expect("world");
@@ -95,7 +99,7 @@ async fn a_run_tells_what_to_try_each_change_and_a_summary_and_ends_by_itself() 
     };
     let intro = ["Hello".to_owned()];
     let ended = Some(Duration::from_secs(20));
-    show(&world.cluster, ended, page.screen(), &intro, controller, &controlling, &stop).await.expect("run");
+    show(observer(&world), ended, page.screen(), &intro, controller, &controlling, &stop).await.expect("run");
     ending.cancel();
     let text = page.text();
     assert!(text.starts_with("Hello\n"), "{text}");
@@ -116,7 +120,7 @@ async fn an_interrupt_ends_it_with_a_summary_too() {
         interrupt.cancel();
     });
     let controller = until_stopped(controlling.clone());
-    show(&world.cluster, None, page.screen(), &[], controller, &controlling, &stop).await.expect("run");
+    show(observer(&world), None, page.screen(), &[], controller, &controlling, &stop).await.expect("run");
     ending.cancel();
     assert!(page.text().contains("Concertina demo: 7 seconds"), "{}", page.text());
 }
@@ -126,7 +130,7 @@ async fn a_controller_that_fails_ends_the_demo_with_its_error() {
     let (world, ending) = world();
     let (page, token) = (Page::default(), CancellationToken::new());
     let controller = async { Err(io::Error::other("no way")) };
-    let ended = show(&world.cluster, None, page.screen(), &[], controller, &token, &token).await;
+    let ended = show(observer(&world), None, page.screen(), &[], controller, &token, &token).await;
     ending.cancel();
     assert_eq!(ended.expect_err("error").to_string(), "cannot write to standard output: no way");
 }
@@ -168,7 +172,7 @@ async fn an_observer_reads_metrics_targets_conditions_and_events() {
             "lastTimestamp": "2030-01-01T00:00:00Z",
         }))
         .expect("event");
-    let snapshot = Observer::new(world.cluster).observe();
+    let snapshot = observer(&world).observe();
     stop.cancel();
     let burst = &snapshot.hpas[0];
     assert_eq!((burst.key().as_str(), burst.replicas, burst.ready), ("shop/burst", 2, 2));
@@ -183,7 +187,7 @@ async fn an_observer_reads_metrics_targets_conditions_and_events() {
 #[tokio::test(start_paused = true)]
 async fn a_summary_names_extremes_and_rescales_of_each_hpa() {
     let (world, stop) = world();
-    let mut observer = Observer::new(world.cluster.clone());
+    let mut observer = observer(&world);
     observer.observe();
     for replicas in [5, 0, 3] {
         scale(&world.cluster, "worker", replicas);
