@@ -21,8 +21,10 @@ use crate::api::error::ApiError;
 
 /// How many reviews are asked for at once.
 const AT_ONCE: usize = 8;
-/// After what time it is looked whether a missing permission was granted.
+/// After what time it is looked whether a missing permission was granted without which no HPA is acted on.
 const AGAIN: Duration = Duration::from_secs(30);
+/// The same of those that are done without: some roles never have them, such as the built-in controller's.
+const SELDOM: Duration = Duration::from_mins(5);
 
 /// A permission that is needed and not there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,12 +109,16 @@ pub async fn run(clients: Clients, needed: Vec<Permission>, findings: Findings) 
         let Checked { missing, error } = check(&clients, &needed, &findings.missing()).await;
         let known = findings.replace(missing.clone());
         tell(&known, &missing);
-        match error {
+        let pause = match error {
             None if missing.is_empty() => return,
-            None => {}
-            Some(error) => tracing::debug!(%error, "permissions could not be checked, will be asked again"),
-        }
-        tokio::time::sleep(AGAIN).await;
+            None if findings.ready().is_ok() => SELDOM,
+            None => AGAIN,
+            Some(error) => {
+                tracing::debug!(%error, "permissions could not be checked, will be asked again");
+                AGAIN
+            }
+        };
+        tokio::time::sleep(pause).await;
     }
 }
 

@@ -97,5 +97,10 @@ async fn a_metrics_api_that_may_not_be_read_leaves_it_ready() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(texts(&findings.missing()).len(), 3);
     assert_eq!(findings.ready(), Ok(()));
-    checking.abort();
+    cluster.faults().clear();
+    tokio::time::sleep(AGAIN).await;
+    assert_eq!(findings.missing().len(), 3, "it does without them, so it asks seldom");
+    tokio::time::sleep(SELDOM).await;
+    assert_eq!(findings.missing(), []);
+    checking.await.unwrap();
 }
