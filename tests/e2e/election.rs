@@ -104,6 +104,9 @@ async fn play(stage: &mut Stage) -> Outcome<Timestamp> {
 
     let deleted = now();
     stage.plane.admin.delete(LEASE).await?;
+    // Not the first write shows it: a sync that had begun writes still.
+    let again = eventually(CRASH, "the Lease is made anew", async || stage.plane.admin.get(LEASE).await);
+    again.await.context(replicas.tails())?;
     let (next, took) = replicas.another_acts(stage, "nobody", deleted).await?;
     replicas.told.push(format!("lease deleted: {next} acts after {took:.1?}"));
 
