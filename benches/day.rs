@@ -1,26 +1,28 @@
-//! A day of the whole controller against the embedded cluster, in virtual time: `cargo bench --bench day`.
+//! Simulates a day of the whole controller against the embedded cluster in virtual time: `cargo bench
+//! --bench day`.
 //!
-//! One thread, HTTP within the process, tokio's paused clock; nothing but the controller and the cluster takes time. The
-//! targets are Deployments whose pods stay as they are; each pod's cpu moves a little within the tolerance, so that every
-//! sync reads the scale and the metrics and writes a status. First a table of whole runs, then one period of each, with
-//! the allocations in it.
+//! Everything runs on one thread, with in-process HTTP and tokio's paused clock, so only the controller
+//! and the cluster use CPU time. The targets are Deployments with constant pods. Each pod's cpu varies
+//! within the tolerance, so that every sync reads the scale and the metrics and writes a status. The
+//! benchmark prints a table of whole runs, followed by one period of each with its allocations.
 
-#![allow(clippy::expect_used, reason = "literals of this file")]
+#![allow(clippy::expect_used, reason = "literals in this file are valid")]
 
 use std::error::Error;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use concertina::api::call::Call;
-use concertina::api::client::Clients;
-use concertina::app::{Assembly, Parts, Phase, client_options};
+use clock::{SharedClock, VirtualClock};
+use cluster::call::Call;
+use cluster::client::Clients;
+use concertina::app::client_options;
 use concertina::cli::Config;
-use concertina::clock::{SharedClock, VirtualClock};
-use concertina::embedded::{Cluster, MetricsApi, MetricsBackend, MetricsReply, MetricsRequest};
-use concertina::telemetry::metrics::Metrics;
+use controller::assembly::{Assembly, Parts, Phase};
+use controller::telemetry::metrics::Metrics;
 use divan::counter::ItemsCount;
 use divan::{AllocProfiler, Bencher};
+use fake_cluster::{Cluster, MetricsApi, MetricsBackend, MetricsReply, MetricsRequest};
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use serde_json::json;
@@ -34,10 +36,10 @@ const EPOCH: &str = "2030-01-01T00:00:00Z";
 const NAMESPACE: &str = "shop";
 const PERIOD: Duration = Duration::from_secs(15);
 const DAY: Duration = Duration::from_hours(24);
-/// So long the HPAs come into their rhythm before anything is measured.
+/// Time before the measurement, after which all HPAs sync in a steady rhythm.
 const WARM_UP: Duration = Duration::from_mins(5);
 
-/// HPAs, and pods of each.
+/// The size of a cluster: the number of HPAs and the number of pods per HPA.
 #[derive(Debug, Clone, Copy)]
 struct Size {
     hpas: usize,
@@ -54,7 +56,8 @@ impl std::fmt::Display for Size {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // One word chooses among the lines of the table and, in divan, among the periods: `table 1 x 100`, `period`.
+    // The first argument filters the table's lines and divan's periods, for example `table 1 x 100` or
+    // `period`.
     let chosen = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
     println!("HPAs x pods |   time |  syncs |    cpu s | µs/sync | requests/sync | RSS MB first, last");
     for (size, time) in SIZES.into_iter().zip([DAY, DAY, DAY / 12]) {
@@ -66,21 +69,21 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One run, as a line of the table.
+/// Runs one simulation and prints its line of the table.
 fn run(size: Size, time: Duration) -> Result<(), Box<dyn Error>> {
     let world = World::new(size);
     world.pass(WARM_UP);
     let (first, requests) = (resident_bytes()?, world.requests());
-    let began = Stopwatch::start()?;
+    let started = Stopwatch::start()?;
     world.pass(time);
-    let spent = began.seconds()?;
+    let cpu_seconds_spent = started.seconds()?;
     let syncs = time.as_secs_f64() / PERIOD.as_secs_f64() * size.hpas as f64;
     let requests = world.requests() - requests;
     println!(
-        "{:>11} | {:>4} h | {syncs:>6} | {spent:>8.3} | {:>7.1} | {:>13.2} | {:.1}, {:.1}",
+        "{:>11} | {:>4} h | {syncs:>6} | {cpu_seconds_spent:>8.3} | {:>7.1} | {:>13.2} | {:.1}, {:.1}",
         size.to_string(),
         time.as_secs() / 3600,
-        spent * 1e6 / syncs,
+        cpu_seconds_spent * 1e6 / syncs,
         requests / syncs,
         first as f64 / 1e6,
         resident_bytes()? as f64 / 1e6,
@@ -88,7 +91,7 @@ fn run(size: Size, time: Duration) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One period: a sync of every HPA.
+/// One period: one sync of every HPA.
 #[divan::bench(args = SIZES, sample_size = 1, sample_count = 200)]
 fn period(bencher: Bencher<'_, '_>, size: Size) {
     let world = World::new(size);
@@ -96,7 +99,8 @@ fn period(bencher: Bencher<'_, '_>, size: Size) {
     bencher.counter(ItemsCount::new(size.hpas)).bench_local(|| world.pass(PERIOD));
 }
 
-/// One request and its answer of two bytes, by the controller's client: what HTTP within the process costs.
+/// Sends one request with a two-byte response through the controller's client. The time is the cost of
+/// in-process HTTP.
 #[divan::bench(sample_size = 100, sample_count = 200)]
 fn request(bencher: Bencher<'_, '_>) {
     let runtime = paused_runtime();
@@ -106,11 +110,11 @@ fn request(bencher: Bencher<'_, '_>) {
     });
     bencher.bench_local(|| {
         let answer = runtime.block_on(core.bytes(&Call::get(["healthz"])));
-        divan::black_box(answer).expect("an answer")
+        divan::black_box(answer).expect("the healthz request must succeed")
     });
 }
 
-/// A cluster with its controller at work, in a runtime whose time stands still but for [`World::pass`].
+/// A cluster with a running controller, in a runtime with a clock that advances only in [`World::pass`].
 struct World {
     runtime: Runtime,
     telemetry: Metrics,
@@ -130,7 +134,7 @@ impl World {
         self.runtime.block_on(async { tokio::time::sleep(time).await });
     }
 
-    /// How many requests the controller has made.
+    /// The number of requests that the controller has sent.
     fn requests(&self) -> f64 {
         let text = self.telemetry.render();
         let series = text.lines().filter(|line| line.starts_with("rest_client_requests_total{"));
@@ -140,17 +144,17 @@ impl World {
 
 fn paused_runtime() -> Runtime {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-    runtime.expect("a runtime")
+    runtime.expect("the runtime must start")
 }
 
-/// Clients whose every connection is a pipe to `cluster`, with real HTTP on it.
+/// Clients that connect to `cluster` over in-memory pipes, with real HTTP.
 fn clients(cluster: &Cluster, config: &Config, telemetry: &Metrics) -> Clients {
     let server = cluster.clone();
     let connector = tower::service_fn(move |_: http::Uri| {
         let stream = TokioIo::new(server.dial());
         async move { Ok::<_, std::io::Error>(stream) }
     });
-    Clients::over(connector, &client_options(config, telemetry)).expect("clients")
+    Clients::over(connector, &client_options(config, telemetry)).expect("the clients must connect")
 }
 
 async fn start(size: Size, telemetry: Metrics, stop: CancellationToken) {
@@ -165,12 +169,12 @@ async fn start(size: Size, telemetry: Metrics, stop: CancellationToken) {
             cluster.put_raw(ready_pod(number, pod));
         }
     }
-    cluster.set_metrics(Arc::new(Swaying { pods: size.pods, epoch: clock.now() }));
+    cluster.set_metrics(Arc::new(OscillatingUsage { pods: size.pods, epoch: clock.now() }));
     let config = Config::default();
     let clients = clients(&cluster, &config, &telemetry);
     let parts = Parts {
         clients: &clients,
-        config: &config,
+        options: &config.controller_options(),
         clock,
         telemetry,
         observers: Vec::new(),
@@ -182,14 +186,14 @@ async fn start(size: Size, telemetry: Metrics, stop: CancellationToken) {
     tokio::spawn(Arc::clone(&assembly.controller).run(stop));
 }
 
-/// The cpu of every pod, between 46 % and 54 % of its request, slowly up and down.
+/// The cpu usage of every pod: it oscillates slowly between 46 % and 54 % of the request.
 #[derive(Debug)]
-struct Swaying {
+struct OscillatingUsage {
     pods: usize,
     epoch: Timestamp,
 }
 
-impl MetricsBackend for Swaying {
+impl MetricsBackend for OscillatingUsage {
     fn answer(&self, request: &MetricsRequest<'_>) -> MetricsReply {
         if request.api != MetricsApi::Resource {
             return MetricsReply::Absent;
@@ -267,7 +271,7 @@ fn ready_pod(number: usize, index: usize) -> serde_json::Value {
     })
 }
 
-/// Time that the process has worked, as the system counts it: what else the machine does is not in it.
+/// CPU time of this process from the system's accounting, which excludes other processes.
 struct Stopwatch(f64);
 
 impl Stopwatch {
@@ -282,7 +286,7 @@ impl Stopwatch {
 
 fn cpu_seconds() -> Result<f64, Box<dyn Error>> {
     let text = std::fs::read_to_string("/proc/self/schedstat")?;
-    let nanos: f64 = text.split(' ').next().ok_or("an empty /proc/self/schedstat")?.parse()?;
+    let nanos: f64 = text.split(' ').next().ok_or("/proc/self/schedstat is empty")?.parse()?;
     Ok(nanos / 1e9)
 }
 

@@ -1,6 +1,7 @@
-//! What one decision costs in time and allocations, and what decoding a watched pod and a list of pods' usage costs. `cargo bench --bench decide`.
+//! Time and allocations of one decision, of decoding a watched pod, and of decoding a list of pod usage.
+//! `cargo bench --bench decide`.
 
-#![allow(clippy::expect_used, reason = "literals of this file")]
+#![allow(clippy::expect_used, reason = "literals in this file are valid")]
 
 use std::sync::Arc;
 
@@ -14,8 +15,8 @@ use autoscaling::settings::Settings;
 use autoscaling::spec::Spec;
 use autoscaling::status::Status;
 use autoscaling::{Answers, Hpa, Overlap, Scale, WriteOutcome, conclude, decide, plan};
-use concertina::api::decode;
-use concertina::api::metrics::Snapshot;
+use cluster::decode;
+use cluster::metrics::Snapshot;
 use divan::{AllocProfiler, Bencher, black_box};
 use jiff::Timestamp;
 use serde_json::json;
@@ -27,7 +28,7 @@ fn main() {
     divan::main();
 }
 
-/// An HPA on cpu with pods at half of their target, all ready, in the middle of its range.
+/// An HPA on cpu with ready pods at their target and a count in the middle of its range.
 struct Steady {
     spec: Spec,
     status: Status,
@@ -84,7 +85,7 @@ impl Steady {
             settings: Settings::default(),
             now,
         };
-        // After the first sync nothing changes any more.
+        // After the first sync, the status no longer changes.
         if let Some(status) = steady.sync() {
             steady.status.clone_from(&status);
         }
@@ -110,7 +111,7 @@ impl Steady {
     }
 }
 
-/// `decide` alone, for one cpu HPA.
+/// Measures only `decide`, for one HPA on cpu.
 #[divan::bench(args = [10, 100, 1000])]
 fn decide_cpu(bencher: Bencher<'_, '_>, pods: i32) {
     let steady = Steady::new(pods);
@@ -136,7 +137,7 @@ fn steady_sync(bencher: Bencher<'_, '_>, pods: i32) {
     bencher.bench_local(|| black_box(steady.sync()));
 }
 
-/// One watched pod of about 5 KB, from wire bytes to the projected record.
+/// Decodes one watched pod of about 5 KB from wire bytes to the pod record.
 #[divan::bench]
 fn decode_pod(bencher: Bencher<'_, '_>) {
     let bytes = pod_json();
@@ -145,7 +146,7 @@ fn decode_pod(bencher: Bencher<'_, '_>) {
         .bench_local(|| black_box(decode::pod(&bytes).is_ok()));
 }
 
-/// A namespace of 1,000 pods of 449 bytes each, as metrics.k8s.io lists it, to the snapshot that HPAs share.
+/// Decodes a list of 1,000 pods from metrics.k8s.io, 449 bytes each, into the snapshot that HPAs share.
 #[divan::bench]
 fn decode_usage_of_1000_pods(bencher: Bencher<'_, '_>) {
     let list = usage_json(1000);
@@ -155,16 +156,16 @@ fn decode_usage_of_1000_pods(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// One HPA's ten pods out of it.
+/// Selects one HPA's ten pods from the snapshot of 1,000 pods.
 #[divan::bench]
 fn select_10_of_1000_pods(bencher: Bencher<'_, '_>) {
-    let snapshot = Snapshot::read([&*usage_json(1000)]).expect("a sound list");
+    let snapshot = Snapshot::read([&*usage_json(1000)]).expect("a valid list");
     let selector = Selector::parse("app=app-42").expect("a literal selector");
     assert_eq!(snapshot.select(&selector).len(), 10);
     bencher.bench_local(|| black_box(snapshot.select(&selector)));
 }
 
-/// As metrics-server writes it: two containers and four labels, ten pods of each app.
+/// A list in the format of metrics-server: two containers and four labels per pod, ten pods per app.
 fn usage_json(pods: usize) -> Vec<u8> {
     let item = |pod: usize| {
         let app = pod / 10;

@@ -1,8 +1,10 @@
-//! What a cached pod and a recorded HPA cost, and how long the index and the record take. `cargo bench --bench memory`.
+//! Memory of a cached pod and of a recorded HPA, and the time of index and record operations. `cargo
+//! bench --bench memory`.
 //!
-//! 50,000 pods of 5,000 ReplicaSets in 50 namespaces: 2 containers, 5 labels each; 5,000 HPAs. The record: 10,000 HPAs with
-//! two metrics and 15 pods each. Bytes are the growth of the process's resident memory, so allocator and index are in them.
-//! Linux only: it reads /proc.
+//! The pods: 50,000 pods of 5,000 ReplicaSets in 50 namespaces, with 2 containers and 5 labels each, and
+//! 5,000 HPAs. The record: 10,000 HPAs with two metrics and 15 pods each. Bytes are the growth of the
+//! process's resident memory, so they include the allocator and the index. Linux only, because it reads
+//! /proc.
 
 #[path = "memory/cluster.rs"]
 mod cluster;
@@ -19,20 +21,21 @@ use std::sync::Arc;
 use autoscaling::pod::{ConditionStatus, Phase, ReadyCondition};
 use autoscaling::quantity::Quantity;
 use autoscaling::selector::Selector;
-use concertina::store::{ContainerInput, Key, Overlap, PodInput, Pods};
+use controller::store::{ContainerInput, Key, Overlap, PodInput, Pods};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-/// The variable that names the part to measure.
+/// Environment variable that selects the part to measure.
 const PART: &str = "MEMORY_BENCH_PART";
 const NAMESPACES: usize = 50;
 const SETS: usize = 100;
 const PODS: usize = 10;
 
-/// What the design promises.
+/// Maximum memory per pod, in bytes.
 const BYTES_PER_POD: usize = 400;
 
-/// Each part in a process of its own: what one gives back, another would take without growing.
+/// Runs each part in a separate process, because memory that one part frees would hide the growth of the
+/// next.
 fn main() -> Result<(), Box<dyn Error>> {
     match std::env::var(PART).as_deref() {
         Ok("pods") => return pods(),
@@ -40,10 +43,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         Ok("large") => return cluster::measure(10_000),
         Ok("time") => return cluster::time(),
         Ok("record") => return record::measure(false),
-        Ok("restless") => return record::measure(true),
+        Ok("changing") => return record::measure(true),
         _ => {}
     }
-    for part in ["pods", "small", "large", "time", "record", "restless"] {
+    for part in ["pods", "small", "large", "time", "record", "changing"] {
         let status = Command::new(std::env::current_exe()?).env(PART, part).status()?;
         if !status.success() {
             return Err(format!("part {part}: {status}").into());
@@ -62,17 +65,17 @@ fn pods() -> Result<(), Box<dyn Error>> {
     let count = NAMESPACES * SETS * PODS;
 
     let before = resident_bytes()?;
-    let began = Instant::now();
+    let started = Instant::now();
     pods.begin(None);
     list(&pods, &requests, start);
     pods.finish(None);
-    let listed = began.elapsed();
+    let listed = started.elapsed();
     let bytes = resident_bytes()?.saturating_sub(before) / count;
     println!("{count} pods: {bytes} B each; {:.2} µs each to list", micros(listed) / count as f64);
 
-    let began = Instant::now();
+    let started = Instant::now();
     list(&pods, &requests, start);
-    println!("unchanged pod: {:.2} µs", micros(began.elapsed()) / count as f64);
+    println!("unchanged pod: {:.2} µs", micros(started.elapsed()) / count as f64);
 
     let mut hpas = Vec::new();
     for (namespace, set) in all_sets() {
@@ -80,23 +83,23 @@ fn pods() -> Result<(), Box<dyn Error>> {
         hpas.push((Key::new(namespace_name(namespace), app(set)), selector));
     }
     for round in ["first", "next"] {
-        let began = Instant::now();
+        let started = Instant::now();
         let shared: usize =
             hpas.iter().map(|(hpa, selector)| overlap.claim(hpa, selector, &pods).len()).sum();
-        let each = micros(began.elapsed()) / hpas.len() as f64;
+        let each = micros(started.elapsed()) / hpas.len() as f64;
         println!("{} HPAs: {each:.2} µs for the {round} claim, {shared} holders", hpas.len());
     }
-    let began = Instant::now();
+    let started = Instant::now();
     let selected: usize =
         hpas.iter().map(|(hpa, selector)| pods.select(&hpa.namespace, selector).len()).sum();
-    println!("select: {:.2} µs, {selected} pods", micros(began.elapsed()) / hpas.len() as f64);
+    println!("select: {:.2} µs, {selected} pods", micros(started.elapsed()) / hpas.len() as f64);
 
     for (hpa, _) in &hpas {
         overlap.release(hpa, &pods);
     }
     pods.begin(None);
     pods.finish(None);
-    println!("left when all is gone: {:?}", pods.stats());
+    println!("remaining after all objects are deleted: {:?}", pods.stats());
     if bytes > BYTES_PER_POD {
         return Err(format!("{bytes} B per pod is more than {BYTES_PER_POD}").into());
     }
@@ -150,19 +153,19 @@ fn micros(elapsed: std::time::Duration) -> f64 {
 }
 
 fn resident_bytes() -> Result<usize, Box<dyn Error>> {
-    own_memory("VmRSS:")
+    process_memory("VmRSS:")
 }
 
-/// The most that was resident since [`reset_peak`].
+/// The maximum resident memory since [`reset_peak`].
 fn peak_bytes() -> Result<usize, Box<dyn Error>> {
-    own_memory("VmHWM:")
+    process_memory("VmHWM:")
 }
 
 fn reset_peak() -> Result<(), Box<dyn Error>> {
     Ok(std::fs::write("/proc/self/clear_refs", "5")?)
 }
 
-fn own_memory(field: &str) -> Result<usize, Box<dyn Error>> {
+fn process_memory(field: &str) -> Result<usize, Box<dyn Error>> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix(field));
     let line = line.ok_or_else(|| format!("no {field} in /proc/self/status"))?;

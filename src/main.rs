@@ -1,8 +1,9 @@
-//! The `concertina` binary: reads the command line, runs, maps errors to exit codes.
+//! The `concertina` binary: passes the command line to [`concertina::process::run`] and returns its exit
+//! code.
 
 use std::process::ExitCode;
 
-/// The released binaries are static, with musl, whose own allocator costs a quarter more CPU time per sync.
+/// Released binaries are static musl builds, and musl's own allocator costs a quarter more CPU time per sync.
 #[cfg(all(feature = "mimalloc", target_env = "musl"))]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

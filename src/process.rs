@@ -1,5 +1,5 @@
-//! From the command line to an exit code: 0 when ended on request, 1 when it could not run, 2 for a wrong command line.
-//! `why` also has 3, for findings, and `parity` for differences.
+//! Turns a command line into an exit code: 0 after a requested stop, 1 after a failure, 2 for an invalid
+//! command line. `why` returns 3 if it has findings, and `parity` returns 3 if it finds differences.
 
 use std::ffi::OsString;
 use std::process::{ExitCode, Termination};
@@ -7,19 +7,20 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::{CliError, Config, Invocation, Program, RbacOptions};
-#[cfg(feature = "tools")]
-use crate::cli::{DemoOptions, ParityOptions, WhyOptions};
-use crate::clock::{SharedClock, SystemClock};
+use crate::cli::{CliError, Config, Program};
 #[cfg(feature = "tools")]
 use crate::commands::demo::Screen;
 #[cfg(feature = "tools")]
+use crate::commands::options::{DemoOptions, ParityOptions, WhyOptions};
+#[cfg(feature = "tools")]
 use crate::commands::{parity::ParityError, why::WhyError};
+use crate::invocation::{Invocation, RbacOptions};
+use crate::logging;
 use crate::permissions;
-use crate::platform::StopRequests;
-use crate::telemetry::logging;
+use clock::{SharedClock, SystemClock};
+use cluster::platform::StopRequests;
 
-/// Runs what the command line asks for, whose first word is how the program was called.
+/// Runs the operation that the command line selects. The first word is the program's name.
 pub fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     let program = words.next().map(|called| Program::of(&called)).unwrap_or_default();
     let invocation = match Invocation::of(program, words) {
@@ -38,7 +39,7 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
         Invocation::Rbac(options) => {
             let RbacOptions { config, account } = &*options;
             let mut needed = permissions::needed(config);
-            needed.extend(permissions::to_spare_requests(config));
+            needed.extend(permissions::optional_watch_permissions(config));
             print!("{}", permissions::manifest(&needed, account, config.watch_namespaces.is_some()));
             ExitCode::SUCCESS
         }
@@ -67,7 +68,7 @@ fn controller(config: &Config) -> ExitCode {
 #[cfg(feature = "tools")]
 fn demo(options: &DemoOptions) -> ExitCode {
     let clock: SharedClock = Arc::new(SystemClock);
-    // Logs would run through the view; who wants them asks for them.
+    // Logs would corrupt the live view, so only `-v` enables them.
     if options.logging.verbosity > 0
         && let Err(error) = logging::set_up(options.logging, Arc::clone(&clock))
     {
@@ -104,16 +105,18 @@ fn parity(options: &ParityOptions) -> ExitCode {
     })
 }
 
-/// Runs until it ends by itself or a signal asks it to.
+/// Runs `run` until it returns or a signal requests the stop.
 fn until_stopped<F, T, E>(run: impl FnOnce(CancellationToken) -> F) -> ExitCode
 where
     F: Future<Output = Result<T, E>>,
     T: Termination,
     E: std::error::Error,
 {
-    // A second provider from another crate must not make the choice ambiguous; that this is the first is fine too.
+    // Pins the provider in case another crate adds a second one. An error means that a provider is already
+    // installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    // Syncs mostly wait. One thread takes a sixth less CPU time for them than two, which wake each other.
+    // Syncs mostly wait. A single thread takes a sixth less CPU time for them than two threads that wake each
+    // other.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return failed(&error),
@@ -121,7 +124,7 @@ where
     let result = runtime.block_on(async {
         let stop = CancellationToken::new();
         if let Err(error) = stop_on_signal(&stop) {
-            tracing::warn!(%error, "signals cannot be listened to");
+            tracing::warn!(%error, "failed to listen for signals");
         }
         run(stop).await
     });
@@ -131,7 +134,8 @@ where
     }
 }
 
-/// SIGTERM and SIGINT (see [`StopRequests`] for other systems) end in order; a second one ends at once.
+/// Cancels `stop` on SIGTERM or SIGINT. On other systems, [`StopRequests`] defines the requests. A second
+/// signal exits with code 1 at once.
 pub(crate) fn stop_on_signal(stop: &CancellationToken) -> std::io::Result<()> {
     let mut requests = StopRequests::listen()?;
     let stop = stop.clone();

@@ -1,4 +1,4 @@
-//! The built program: command lines, exit codes, start and end.
+//! The built program: command lines, exit codes, startup and shutdown.
 
 #![allow(
     clippy::unwrap_used,
@@ -6,7 +6,10 @@
     clippy::indexing_slicing,
     reason = "a test fails by panicking"
 )]
-#![allow(clippy::disallowed_methods, reason = "another process is waited for, which follows no virtual time")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the tests wait for another process, which has no virtual time"
+)]
 
 #[path = "cli/tls.rs"]
 mod tls;
@@ -20,29 +23,29 @@ use std::time::{Duration, Instant};
 
 use concertina::cli::kcm;
 
-/// How long the program may take for anything that a test waits for. A test that passes takes much less.
+/// Timeout of every step. A passing test takes much less.
 const DEADLINE: Duration = Duration::from_secs(20);
-/// Where nobody listens.
-const NOBODY: &str = "http://127.0.0.1:1";
+/// An address without a listener.
+const CLOSED: &str = "http://127.0.0.1:1";
 
 fn concertina(flags: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_concertina"));
     command.args(flags);
-    // Not in a pod, wherever the tests run.
+    // The tests may run in a pod. The program must not detect it.
     for variable in ["KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "KUBECONFIG", "RUST_LOG"] {
         command.env_remove(variable);
     }
     command
 }
 
-/// Runs the program, which must end by itself.
+/// Runs the program, which must exit by itself. Returns exit code, standard output and standard error.
 fn ended(flags: &[&str]) -> (i32, String, String) {
     let mut child = concertina(flags).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let begun = Instant::now();
+    let start = Instant::now();
     while child.try_wait().unwrap().is_none() {
-        if begun.elapsed() > DEADLINE {
+        if start.elapsed() > DEADLINE {
             child.kill().unwrap();
-            panic!("{flags:?}: still runs: {:?}", child.wait_with_output().unwrap());
+            panic!("{flags:?}: still running: {:?}", child.wait_with_output().unwrap());
         }
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -51,14 +54,14 @@ fn ended(flags: &[&str]) -> (i32, String, String) {
     (status.code().unwrap(), text(stdout), text(stderr))
 }
 
-/// What the program says on standard error while it ends with this code; nothing may be on standard output.
+/// The standard error of a run that exits with `code` and an empty standard output.
 fn refused(code: i32, flags: &[&str]) -> String {
     let (got, stdout, stderr) = ended(flags);
     assert_eq!((got, stdout.as_str()), (code, ""), "{flags:?}: {stderr}");
     stderr
 }
 
-/// A folder of its own for each test, removed at its end.
+/// A temporary folder of one test, removed at its end.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -81,7 +84,7 @@ impl Drop for Folder {
     }
 }
 
-/// A kubeconfig whose current context is `current`; there is one context, `here`.
+/// A kubeconfig with one context, `here`, and with `current` as the current context.
 fn kubeconfig(server: &str, current: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: {current}\n\
@@ -91,12 +94,12 @@ fn kubeconfig(server: &str, current: &str) -> String {
     )
 }
 
-/// A port that was free a moment ago.
+/// A port that was free at the time of the check.
 fn free_port() -> SocketAddr {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
 }
 
-/// The program at work. Killed if a test ends without ending it.
+/// The running program. It is killed if a test ends without stopping it.
 struct Running {
     child: Child,
     health: SocketAddr,
@@ -104,12 +107,12 @@ struct Running {
 }
 
 impl Running {
-    /// Starts it with a free port for health and waits until it answers there.
+    /// Starts the program with a free health port and waits until it responds there.
     fn start(folder: &Folder, flags: &[&str]) -> Self {
         let log = folder.0.join("stderr");
         let health = free_port();
         let address = format!("--health-address={health}");
-        // Unless a test wants it, so that tests do not meet at the port.
+        // Parallel tests must not share the secure port. A test that needs the port overrides the flag.
         let with_port = [&["--secure-port=0"], flags].concat();
         let child = concertina(&with_port)
             .arg(address)
@@ -119,7 +122,7 @@ impl Running {
             .spawn()
             .unwrap();
         let mut running = Self { child, health, log };
-        running.until("it serves health", |running| running.get("/livez").is_some());
+        running.until("health is served", |running| running.get("/livez").is_some());
         running
     }
 
@@ -127,13 +130,13 @@ impl Running {
         let start = Instant::now();
         while !condition(self) {
             let ended = self.child.try_wait().unwrap();
-            assert!(ended.is_none(), "it ended with {ended:?} before: {what}\n{}", self.logged());
-            assert!(start.elapsed() < DEADLINE, "still not: {what}\n{}", self.logged());
+            assert!(ended.is_none(), "exited with {ended:?} before: {what}\n{}", self.logged());
+            assert!(start.elapsed() < DEADLINE, "timed out before: {what}\n{}", self.logged());
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
-    /// Code and body of an answer of the health address.
+    /// Status code and body of a response of the health address.
     fn get(&self, path: &str) -> Option<(u16, String)> {
         let mut stream = TcpStream::connect_timeout(&self.health, Duration::from_secs(1)).ok()?;
         stream.set_read_timeout(Some(DEADLINE)).ok()?;
@@ -149,7 +152,7 @@ impl Running {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Sends a signal and waits for the end: the exit code, and how long it took.
+    /// Sends a signal and waits for the exit. Returns the exit code and the elapsed time.
     fn signal(&mut self, signal: &str) -> (Option<i32>, Duration) {
         let start = Instant::now();
         let sent =
@@ -159,7 +162,7 @@ impl Running {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return (status.code(), start.elapsed());
             }
-            assert!(start.elapsed() < DEADLINE, "it does not end\n{}", self.logged());
+            assert!(start.elapsed() < DEADLINE, "still running after the signal\n{}", self.logged());
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -173,7 +176,7 @@ impl Drop for Running {
 }
 
 #[test]
-fn help_and_version_go_to_standard_output_and_end_well() {
+fn help_and_version_are_printed_to_stdout_with_exit_code_0() {
     let (code, help, errors) = ended(&["--help"]);
     assert_eq!((code, errors.as_str()), (0, ""));
     for expected in ["Usage:", "--dry-run", "--horizontal-pod-autoscaler-sync-period duration (default 15s)"]
@@ -188,7 +191,7 @@ fn help_and_version_go_to_standard_output_and_end_well() {
 }
 
 #[test]
-fn an_unknown_flag_ends_with_2_and_is_named() {
+fn unknown_flag_exits_with_2_and_is_named() {
     assert_eq!(refused(2, &["--frobnicate"]), "Error: unknown flag: --frobnicate\n");
     assert_eq!(refused(2, &["--dry-run", "--frobnicate=3"]), "Error: unknown flag: --frobnicate\n");
     assert!(refused(2, &["-x"]).contains("-x"));
@@ -196,7 +199,7 @@ fn an_unknown_flag_ends_with_2_and_is_named() {
 }
 
 #[test]
-fn a_bad_value_ends_with_2_and_names_flag_and_value() {
+fn invalid_value_exits_with_2_and_names_flag_and_value() {
     for (flag, value) in [
         ("concurrent-horizontal-pod-autoscaler-syncs", "0"),
         ("concurrent-horizontal-pod-autoscaler-syncs", "many"),
@@ -224,14 +227,14 @@ fn a_bad_value_ends_with_2_and_names_flag_and_value() {
 }
 
 #[test]
-fn without_a_cluster_it_ends_with_1_and_says_what_to_give() {
+fn missing_cluster_exits_with_1_and_names_the_flags() {
     let error = refused(1, &[]);
     assert!(error.contains("--kubeconfig") && error.contains("not a pod"), "{error}");
     assert_eq!(error.lines().count(), 1, "{error}");
 }
 
 #[test]
-fn a_kubeconfig_that_is_no_use_ends_with_1_and_one_line_that_names_it() {
+fn unusable_kubeconfig_exits_with_1_and_one_line_that_names_it() {
     let folder = Folder::new("kubeconfig");
     let missing = folder.0.join("missing").to_str().unwrap().to_owned();
     let cases = [
@@ -242,10 +245,10 @@ fn a_kubeconfig_that_is_no_use_ends_with_1_and_one_line_that_names_it() {
         (folder.file("wrong", &kubeconfig("https://127.0.0.1:1", "there")), &["\"there\"", "here"][..]),
         (folder.file("address", &kubeconfig("not an address", "here")), &["not an address"][..]),
     ];
-    for (path, told) in &cases {
+    for (path, parts) in &cases {
         let error = refused(1, &[&format!("--kubeconfig={path}")]);
         assert!(error.starts_with("Error: ") && error.contains(path.as_str()), "{error}");
-        assert!(told.iter().all(|told| error.contains(told)), "{error}");
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
         assert_eq!(error.lines().count(), 1, "{error}");
         assert!(!error.contains("secret-token"), "{error}");
     }
@@ -253,14 +256,14 @@ fn a_kubeconfig_that_is_no_use_ends_with_1_and_one_line_that_names_it() {
 
 #[cfg(unix)]
 #[test]
-fn a_kubeconfig_without_permission_to_read_ends_with_1_and_says_so() {
+fn unreadable_kubeconfig_exits_with_1_and_names_the_cause() {
     use std::os::unix::fs::PermissionsExt;
 
     let folder = Folder::new("unreadable");
     let path = folder.file("kubeconfig", &kubeconfig("https://127.0.0.1:1", "here"));
     fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
     if fs::read(&path).is_ok() {
-        // Whoever runs this may read everything.
+        // The current user, such as root, may read every file.
         return;
     }
     let error = refused(1, &[&format!("--kubeconfig={path}")]);
@@ -268,9 +271,9 @@ fn a_kubeconfig_without_permission_to_read_ends_with_1_and_says_so() {
 }
 
 #[test]
-fn an_address_for_health_that_is_in_use_ends_with_1_and_names_the_flag() {
+fn occupied_health_address_exits_with_1_and_names_the_flag() {
     let folder = Folder::new("in-use");
-    let path = folder.file("kubeconfig", &kubeconfig(NOBODY, "here"));
+    let path = folder.file("kubeconfig", &kubeconfig(CLOSED, "here"));
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let error = refused(
@@ -281,7 +284,7 @@ fn an_address_for_health_that_is_in_use_ends_with_1_and_names_the_flag() {
     assert!(last.contains("--health-address") && last.contains(&address), "{error}");
 }
 
-/// As kubeadm writes it for a cluster with cloud and certificates.
+/// The flags that kubeadm writes for a cluster with a cloud provider and certificates.
 const KUBEADM: &[&str] = &[
     "--allocate-node-cidrs=true",
     "--authentication-kubeconfig=/etc/kubernetes/controller-manager.conf",
@@ -306,9 +309,9 @@ const KUBEADM: &[&str] = &[
 ];
 
 #[test]
-fn a_command_line_of_kubeadm_starts_waits_for_the_server_and_ends_on_sigterm() {
+fn kubeadm_command_line_waits_for_the_server_and_stops_on_sigterm() {
     let folder = Folder::new("kubeadm");
-    folder.file("controller-manager.conf", &kubeconfig(NOBODY, "here"));
+    folder.file("controller-manager.conf", &kubeconfig(CLOSED, "here"));
     fs::create_dir(folder.0.join("pki")).unwrap();
     let authority = rcgen::generate_simple_self_signed(Vec::new()).unwrap().cert.pem();
     for name in ["ca.crt", "front-proxy-ca.crt"] {
@@ -322,9 +325,10 @@ fn a_command_line_of_kubeadm_starts_waits_for_the_server_and_ends_on_sigterm() {
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let mut running = Running::start(&folder, &flags);
     assert!(TcpStream::connect_timeout(&secure, DEADLINE).is_ok(), "{}", running.logged());
-    // Each watch tries again after less than a second.
-    running
-        .until("it has tried for a while", |running| running.logged().matches("outcome=Failed").count() >= 5);
+    // Each watch retries in less than a second.
+    running.until("several attempts have failed", |running| {
+        running.logged().matches("outcome=Failed").count() >= 5
+    });
     assert_eq!(running.get("/livez"), Some((200, "ok".to_owned())));
     assert_eq!(running.get("/healthz"), Some((200, "ok".to_owned())));
     let (code, body) = running.get("/readyz").unwrap();
@@ -337,17 +341,17 @@ fn a_command_line_of_kubeadm_starts_waits_for_the_server_and_ends_on_sigterm() {
     assert!(took < Duration::from_secs(5), "{took:?}");
     let log = running.logged();
     assert_eq!(log.matches("--service-cluster-ip-range").count(), 1, "{log}");
-    assert_eq!(log.matches("cannot list and watch").count(), 2, "once for each resource: {log}");
-    for told in ["SomeOtherGate", "--controllers", "--horizontal-pod-autoscaler-upscale-delay", NOBODY] {
-        assert!(log.contains(told), "{told} in {log}");
+    assert_eq!(log.matches("failed to list and watch").count(), 2, "once for each resource: {log}");
+    for text in ["SomeOtherGate", "--controllers", "--horizontal-pod-autoscaler-upscale-delay", CLOSED] {
+        assert!(log.contains(text), "{text} in {log}");
     }
     assert!(!log.contains("secret-token") && !log.contains("panicked"), "{log}");
 }
 
 #[test]
-fn it_ends_on_interrupt_too() {
+fn interrupt_stops_the_program() {
     let folder = Folder::new("interrupt");
-    let path = folder.file("kubeconfig", &kubeconfig(NOBODY, "here"));
+    let path = folder.file("kubeconfig", &kubeconfig(CLOSED, "here"));
     let mut running = Running::start(&folder, &["--dry-run", "--logging-format=json", "--kubeconfig", &path]);
     assert_eq!(running.signal("-INT").0, Some(0));
     let log = running.logged();
@@ -356,20 +360,20 @@ fn it_ends_on_interrupt_too() {
             serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
         assert!(line.is_object());
     }
-    assert!(log.contains("concertina ends"), "{log}");
+    assert!(log.contains("concertina stopped"), "{log}");
 }
 
 #[test]
-fn every_flag_of_kube_controller_manager_at_its_default_starts_and_warns_of_nothing_but_the_removed_ones() {
+fn kube_controller_manager_defaults_start_without_warnings() {
     let folder = Folder::new("defaults");
-    let path = folder.file("kubeconfig", &kubeconfig(NOBODY, "here"));
+    let path = folder.file("kubeconfig", &kubeconfig(CLOSED, "here"));
     let chosen = ["kubeconfig", "help", "version"];
     let flags: Vec<String> = kcm::FLAGS
         .iter()
         .map(|flag| (flag.name, flag.default.trim_matches(['[', ']'])))
         .filter(|(name, default)| !chosen.contains(name) && !default.is_empty())
         .map(|(name, default)| format!("--{name}={default}"))
-        // A port that nobody else has taken.
+        // The flags name a free port, since parallel tests may hold the default port.
         .chain([format!("--kubeconfig={path}"), format!("--secure-port={}", free_port().port())])
         .collect();
     assert!(flags.len() > 80, "{}", flags.len());
@@ -390,22 +394,22 @@ fn tls_kubeconfig(folder: &Folder, server: SocketAddr, authority: &str) -> Strin
 }
 
 #[test]
-fn a_certificate_that_is_refused_ends_with_1_and_names_the_host_and_what_to_check() {
+fn untrusted_server_certificate_exits_with_1_and_names_host_and_check() {
     let folder = Folder::new("untrusted");
     let (server, other) = (tls::Server::start(false), tls::Server::start(false));
     let config = tls_kubeconfig(&folder, server.address, &other.certificate);
-    let said = refused(1, &["--kubeconfig", &config, "--secure-port=0"]);
-    let last = said.lines().last().unwrap();
-    assert!(last.starts_with(&format!("Error: https://{}/ cannot be talked to", server.address)), "{said}");
-    assert!(last.contains("x509: ") && last.contains("check certificate-authority"), "{said}");
+    let error = refused(1, &["--kubeconfig", &config, "--secure-port=0"]);
+    let last = error.lines().last().unwrap();
+    assert!(last.starts_with(&format!("Error: failed to connect to https://{}/", server.address)), "{error}");
+    assert!(last.contains("x509: ") && last.contains("check certificate-authority"), "{error}");
 }
 
 #[test]
-fn a_server_that_refuses_our_certificate_ends_it_with_1_too() {
+fn refused_client_certificate_exits_with_1() {
     let folder = Folder::new("unknown-client");
     let server = tls::Server::start(true);
     let config = tls_kubeconfig(&folder, server.address, &server.certificate);
-    let said = refused(1, &["--kubeconfig", &config, "--secure-port=0"]);
-    let last = said.lines().last().unwrap();
-    assert!(last.contains("client-certificate"), "{said}");
+    let error = refused(1, &["--kubeconfig", &config, "--secure-port=0"]);
+    let last = error.lines().last().unwrap();
+    assert!(last.contains("client-certificate"), "{error}");
 }

@@ -1,8 +1,9 @@
-//! Plays every recorded decision of the reference through the whole controller: watches, HTTP, events and all, against
-//! the embedded cluster in virtual time. Then the tables of the reference's small languages.
+//! Replays every recorded decision of the reference through the whole controller, with watches, HTTP and
+//! events, against the embedded cluster in virtual time. Then checks the tables of the reference's text
+//! formats.
 //!
-//! `CONCERTINA_CONFORMANCE=folder` plays the recordings of another folder, searched with its subfolders. A folder that is
-//! missing or holds no recording fails.
+//! `CONCERTINA_CONFORMANCE=folder` replays the recordings of another folder and its subfolders. The test
+//! fails if the folder is missing or contains no recording.
 
 #![cfg(feature = "tools")]
 #![allow(
@@ -30,11 +31,11 @@ use serde_json::Value;
 
 use crate::play::Targets;
 
-/// How many differences are printed in full.
-const SHOWN: usize = 10;
+/// Number of differences that are printed in full.
+const PRINTED: usize = 10;
 
 #[test]
-fn every_recorded_decision_is_reproduced_by_the_whole_controller() {
+fn whole_controller_reproduces_every_recorded_decision() {
     let folder = std::env::var_os("CONCERTINA_CONFORMANCE")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance"), PathBuf::from);
     let mut files = Vec::new();
@@ -59,17 +60,17 @@ fn every_recorded_decision_is_reproduced_by_the_whole_controller() {
         rows += tables::check(file, &lines(file), &mut differences);
     }
 
-    for difference in differences.iter().take(SHOWN) {
+    for difference in differences.iter().take(PRINTED) {
         println!("{difference}\n");
     }
-    // Past the test runner, which would keep it to itself when all is well.
+    // Written directly, since the test runner hides the output of passing tests.
     let summary = format!(
         "conformance: {scenarios} scenarios, {syncs} syncs, {watched} of them also with watched targets, {rows} table \
          rows, {} differences\n",
         differences.len()
     );
     std::io::stdout().write_all(summary.as_bytes()).unwrap();
-    assert!(differences.is_empty(), "{} differences, the first {SHOWN} above", differences.len());
+    assert!(differences.is_empty(), "{} differences, the first {PRINTED} above", differences.len());
 }
 
 fn lines(file: &Path) -> Vec<Value> {

@@ -1,24 +1,19 @@
-//! What an autoscaler, kubectl and the tests rely on in an API server: one
-//! list of requests and expected answers, as data, for every server that
-//! claims to be one.
+//! The API server contract: the requests of an autoscaler, of kubectl and of the tests, with the
+//! expected responses, as data for every server that implements the API.
 //!
-//! Against the real kube-apiserver this proves the list itself; against the
-//! embedded one it proves that server. [`run_suite`] needs nothing but a URL
-//! and a token of somebody who may do everything, on a server that serves
-//! `widgets.example.com/v1` (see `e2e/widgets.rs`) and runs no controllers.
+//! Against the real kube-apiserver, the suite proves the list of requests. Against the embedded API
+//! server, it proves that server. [`run_suite`] needs a URL and the token of a user with full access, on
+//! a server that serves `widgets.example.com/v1` (see `e2e/widgets.rs`) and runs no controllers.
 //!
-//! `CONCERTINA_CONTRACT_SHOW=text` prints the answers of the chapters whose
-//! name contains the text, for work on the list.
+//! `CONCERTINA_CONTRACT_SHOW=text` prints the responses of the chapters with a name that contains the
+//! text, for work on the list.
 
 #![cfg(feature = "tools")]
 #![allow(
     clippy::indexing_slicing,
-    reason = "the bodies are JSON written here; indexing a JSON value makes what is missing"
+    reason = "the bodies are JSON literals, and indexing a JSON value creates missing fields"
 )]
-#![allow(
-    dead_code,
-    reason = "the control plane modules are shared with tests/e2e.rs, which uses all of them"
-)]
+#![allow(dead_code, reason = "tests/e2e.rs shares the control plane modules and uses all of them")]
 
 #[path = "e2e/assets.rs"]
 mod assets;
@@ -56,8 +51,8 @@ mod widgets;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use concertina::clock::SystemClock;
-use concertina::embedded::Cluster;
+use clock::SystemClock;
+use fake_cluster::Cluster;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -68,14 +63,14 @@ use crate::widgets::define_widgets;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
-async fn the_real_api_server_keeps_the_contract() -> Outcome {
+async fn real_api_server_meets_the_contract() -> Outcome {
     let plane = ControlPlane::start().await?;
     define_widgets(&plane.admin).await?;
     run_suite(&plane.url, ADMIN_TOKEN).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_embedded_api_server_keeps_the_same_contract() -> Outcome {
+async fn embedded_api_server_meets_the_same_contract() -> Outcome {
     let cluster = Cluster::new(Arc::new(SystemClock));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let url = format!("http://{}", listener.local_addr()?);
@@ -84,7 +79,7 @@ async fn the_embedded_api_server_keeps_the_same_contract() -> Outcome {
         let (cluster, stop) = (cluster.clone(), stop.clone());
         async move { cluster.serve(listener, stop).await }
     });
-    // It asks nobody who he is: any token will do.
+    // The embedded server does not authenticate, so any token works.
     let outcome = run_suite(&url, "token").await;
     stop.cancel();
     serving.await??;

@@ -1,4 +1,5 @@
-//! The whole loop in virtual time: watches, queue, syncs, writes and events, against the embedded cluster.
+//! The whole control loop in virtual time against the embedded cluster: watches, queue, syncs, writes and
+//! events.
 
 #![cfg(feature = "tools")]
 #![allow(

@@ -1,15 +1,12 @@
-//! What `deploy/` ships: that kustomize and Helm give the same objects, that a real API server takes them, and that the
-//! alerts, the dashboard and the runbook speak of metrics that exist.
+//! The contents of `deploy/`: kustomize and Helm render the same objects, a real API server accepts
+//! them, and the alerts, the dashboard and the runbook name existing metrics.
 //!
-//! `cargo test --test deploy -- --ignored` runs what needs tools: `kubectl` on the PATH, `HELM` (tests/helm/build.sh) and
-//! `KUBEBUILDER_ASSETS` (tests/controlplane/build.sh).
+//! `cargo test --test deploy -- --ignored` runs the tests that need tools: `kubectl` on the PATH, `HELM`
+//! (tests/helm/build.sh) and `KUBEBUILDER_ASSETS` (tests/controlplane/build.sh).
 
 #![cfg(feature = "tools")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
-#![allow(
-    dead_code,
-    reason = "the control plane modules are shared with tests/e2e.rs, which uses all of them"
-)]
+#![allow(dead_code, reason = "tests/e2e.rs shares the control plane modules and uses all of them")]
 
 #[path = "e2e/assets.rs"]
 mod assets;
@@ -34,13 +31,13 @@ mod roles;
 
 use std::collections::BTreeMap;
 
-use concertina::cli::Invocation;
+use concertina::invocation::Invocation;
 
 use crate::rendered::{VARIANTS, helm, helm_complains, kustomize, only};
 
 #[test]
 #[ignore = "needs kubectl and HELM: run tests/helm/build.sh"]
-fn kustomize_and_helm_give_the_same_objects() {
+fn kustomize_and_helm_render_the_same_objects() {
     for variant in VARIANTS {
         let (folder, chart) =
             (kustomize(variant.folder), helm(variant.release, variant.namespace, variant.values));
@@ -67,24 +64,24 @@ fn kustomize_and_helm_give_the_same_objects() {
 
 #[test]
 #[ignore = "needs kubectl"]
-fn the_flags_of_every_deployment_are_taken_without_a_warning() {
+fn flags_of_every_deployment_parse_without_a_warning() {
     for variant in VARIANTS {
         let deployment = only(&kustomize(variant.folder), "Deployment");
-        let words = rendered::flags(&deployment);
-        match Invocation::from_args(words.iter().map(Into::into)) {
+        let arguments = rendered::flags(&deployment);
+        match Invocation::from_args(arguments.iter().map(Into::into)) {
             Ok(Invocation::Controller(config)) => {
-                assert_eq!(config.warnings, Vec::<String>::new(), "{}: {words:?}", variant.folder);
-                assert_eq!(config.dry_run, variant.folder == "overlays/shadow", "{words:?}");
+                assert_eq!(config.warnings, Vec::<String>::new(), "{}: {arguments:?}", variant.folder);
+                assert_eq!(config.dry_run, variant.folder == "overlays/shadow", "{arguments:?}");
             }
-            Ok(_) => panic!("{}: {words:?} do not run the controller", variant.folder),
-            Err(error) => panic!("{}: {words:?}: {error}", variant.folder),
+            Ok(_) => panic!("{}: {arguments:?} do not select the controller", variant.folder),
+            Err(error) => panic!("{}: {arguments:?}: {error}", variant.folder),
         }
     }
 }
 
 #[test]
 #[ignore = "needs kubectl"]
-fn probes_and_service_meet_the_port_that_is_served() {
+fn probes_and_service_use_the_served_port() {
     for variant in VARIANTS {
         let objects = kustomize(variant.folder);
         let deployment = only(&objects, "Deployment");
@@ -101,8 +98,8 @@ fn probes_and_service_meet_the_port_that_is_served() {
 
 #[test]
 #[ignore = "needs HELM: run tests/helm/build.sh"]
-fn values_that_mean_nothing_are_refused() {
-    for (values, complaint) in [
+fn chart_refuses_invalid_values() {
+    for (values, expected) in [
         (&["replica=3"][..], "additional properties 'replica' not allowed"),
         (&["image.tagg=v1"], "additional properties 'tagg' not allowed"),
         (&["replicas=two"], "got string, want integer"),
@@ -112,20 +109,23 @@ fn values_that_mean_nothing_are_refused() {
         (&["resources.limits.memory=much"], "'much' does not match pattern"),
         (&["image.repository=concertina:v1"], "'concertina:v1' does not match pattern"),
         (&["shadow=true", "serviceAccount.name=horizontal-pod-autoscaler"], "may write"),
-        (&["shadow=true", "rbac.builtInRoles=true"], "rbac.builtInRoles goes neither with shadow"),
-        (&["shadow=true", "historyCheckpoint=true"], "historyCheckpoint does not go with shadow"),
-        (&["controlPlane=true", "watchNamespaces={shop}"], "controlPlane is for those who run the cluster"),
+        (&["shadow=true", "rbac.builtInRoles=true"], "rbac.builtInRoles cannot be combined with shadow"),
+        (&["shadow=true", "historyCheckpoint=true"], "historyCheckpoint cannot be combined with shadow"),
+        (
+            &["controlPlane=true", "watchNamespaces={shop}"],
+            "controlPlane cannot be combined with watchNamespaces",
+        ),
     ] {
-        let told = helm_complains("kube-system", values);
-        assert!(told.contains(complaint), "{values:?}: {told}");
+        let error = helm_complains("kube-system", values);
+        assert!(error.contains(expected), "{values:?}: {error}");
     }
-    let told = helm_complains("shop", &[]);
-    assert!(told.contains("install with --namespace=kube-system"), "{told}");
+    let error = helm_complains("shop", &[]);
+    assert!(error.contains("install with --namespace=kube-system"), "{error}");
 }
 
 #[test]
 #[ignore = "needs HELM: run tests/helm/build.sh"]
-fn what_the_values_promise_is_in_the_objects() {
+fn chart_values_take_effect_in_the_objects() {
     let chart = |values: &[&str]| helm("concertina", "kube-system", values);
     let pod = |values: &[&str]| only(&chart(values), "Deployment")["spec"]["template"].clone();
 
@@ -153,11 +153,11 @@ fn what_the_values_promise_is_in_the_objects() {
             .contains(&"--scale-targets=deployments.apps,replicationcontrollers".to_owned())
     );
 
-    let kept = only(&chart(&["serviceAccount.create=true"]), "ServiceAccount");
-    assert_eq!(kept["metadata"]["annotations"]["helm.sh/resource-policy"], "keep");
+    let account_of_the_chart = only(&chart(&["serviceAccount.create=true"]), "ServiceAccount");
+    assert_eq!(account_of_the_chart["metadata"]["annotations"]["helm.sh/resource-policy"], "keep");
     let account = helm("concertina", "shop", &["serviceAccount.name=scaler", "serviceAccount.create=true"]);
     assert!(only(&account, "ServiceAccount")["metadata"].get("annotations").is_none());
-    // One Lease for the cluster, wherever the release is.
+    // The cluster has one Lease, whatever the namespace of the release.
     assert_eq!(only(&account, "Role")["metadata"]["namespace"], "kube-system");
 
     let kinds: BTreeMap<_, _> = chart(&[

@@ -1,8 +1,8 @@
-//! The autoscaler against a real control plane: real etcd, real API server,
-//! real workload controllers, under the role that the built-in autoscaler has.
+//! End-to-end tests against a real control plane: etcd, API server and workload controllers, under the
+//! role of the built-in autoscaler.
 //!
-//! `KUBEBUILDER_ASSETS` names the folder with the programs; this makes one and
-//! runs everything:
+//! `KUBEBUILDER_ASSETS` names the folder with the programs. These commands build the folder and run all
+//! tests:
 //!
 //! ```text
 //! export KUBEBUILDER_ASSETS="$(tests/controlplane/build.sh)"
@@ -10,20 +10,17 @@
 //! ```
 //!
 //! Further variables, for work on the tests themselves:
-//! `CONCERTINA_E2E_AUTOSCALER=built-in` plays the scenarios with the loop of
-//! kube-controller-manager, which they must fit as well;
-//! `CONCERTINA_E2E_ONLY=text` plays those whose name contains the text;
-//! `CONCERTINA_E2E_KEEP=1` keeps the folder with all logs; `CONCERTINA_BIN`
-//! names another binary of ours.
+//! - `CONCERTINA_E2E_AUTOSCALER=built-in` runs the scenarios with the HPA controller of
+//!   kube-controller-manager, which must pass them as well.
+//! - `CONCERTINA_E2E_ONLY=text` runs the scenarios with a name that contains the text.
+//! - `CONCERTINA_E2E_KEEP=1` keeps the folder with all logs.
+//! - `CONCERTINA_BIN` names another `concertina` binary.
 
 #![allow(
     clippy::indexing_slicing,
-    reason = "only JSON is indexed, where a missing field is null and no panic"
+    reason = "tests index JSON only, where a missing field is null instead of a panic"
 )]
-#![allow(
-    dead_code,
-    reason = "the plain JSON client is shared with tests/contract.rs, which uses the rest of it"
-)]
+#![allow(dead_code, reason = "tests/contract.rs shares the JSON client and uses the rest of it")]
 
 #[path = "e2e/adapter.rs"]
 mod adapter;
@@ -100,10 +97,10 @@ use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
 use crate::stage::{Autoscaler, Stage};
 use crate::world::{APP, SOON, World};
 
-type Play = for<'w> fn(&'w World) -> Pin<Box<dyn Future<Output = Outcome> + 'w>>;
+type Scenario = for<'w> fn(&'w World) -> Pin<Box<dyn Future<Output = Outcome> + 'w>>;
 
-/// Each in a namespace of its own, all at the same time. The name is the namespace.
-const SCENARIOS: &[(&str, Play)] = &[
+/// Each scenario runs in its own namespace, named after it. All run at the same time.
+const SCENARIOS: &[(&str, Scenario)] = &[
     ("deployment-on-cpu", |world| Box::pin(workload_scenarios::deployment_on_cpu(world))),
     ("statefulset-on-memory", |world| Box::pin(workload_scenarios::stateful_set_on_memory(world))),
     ("custom-resource-on-external-metric", |world| {
@@ -119,34 +116,36 @@ const SCENARIOS: &[(&str, Play)] = &[
     ("to-zero-and-back", |world| Box::pin(rule_scenarios::to_zero_and_back(world))),
     ("one-of-two-metrics-fails", |world| Box::pin(rule_scenarios::one_of_two_metrics_fails(world))),
     ("bad-targets", |world| Box::pin(fault_scenarios::bad_targets(world))),
-    ("metrics-away-and-back", |world| Box::pin(fault_scenarios::metrics_go_away_and_come_back(world))),
+    ("metrics-fail-and-recover", |world| Box::pin(fault_scenarios::metrics_fail_and_recover(world))),
     ("two-autoscalers-on-one", |world| Box::pin(fault_scenarios::two_autoscalers_on_one_workload(world))),
     ("recreated-under-its-name", |world| Box::pin(fault_scenarios::recreated_under_its_name(world))),
 ];
 
-/// The last one takes an API away from everybody, so it runs when the others are done.
+/// The scenario that runs after all others, because it unregisters an API for every client of the API
+/// server.
 const LAST: &str = "metrics-api-unregistered";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn workloads_scale_under_the_built_in_role() -> Outcome {
-    let which = Autoscaler::under_test();
-    let began = Instant::now();
-    let stage = Stage::set().await?;
-    let mut autoscaler = stage.autoscaler(which).await?;
-    eprintln!("{which:?} runs after {:.1} s", began.elapsed().as_secs_f32());
+    let autoscaler_kind = Autoscaler::under_test();
+    let started = Instant::now();
+    let stage = Stage::start().await?;
+    let mut autoscaler = stage.autoscaler(autoscaler_kind).await?;
+    eprintln!("{autoscaler_kind:?} started after {:.1} s", started.elapsed().as_secs_f32());
 
     let only = std::env::var("CONCERTINA_E2E_ONLY").unwrap_or_default();
     let chosen = SCENARIOS.iter().filter(|(name, _)| name.contains(&only));
     let mut failures = Vec::new();
-    let all =
-        chosen.map(async |(name, play)| (*name, report(name, scenario(&stage, name, which, *play)).await));
+    let all = chosen.map(async |(name, scenario_fn)| {
+        (*name, report(name, scenario(&stage, name, autoscaler_kind, *scenario_fn)).await)
+    });
     for (name, outcome) in futures::future::join_all(all).await {
         failures.extend(outcome.err().map(|Failure(reason)| format!("{name}: {reason}")));
     }
     if LAST.contains(&only) {
         let outcome = report(LAST, async {
-            let world = World::make(&stage, LAST, which).await?;
+            let world = World::make(&stage, LAST, autoscaler_kind).await?;
             fault_scenarios::metrics_api_is_unregistered(&stage, &world).await?;
             world.close().await
         });
@@ -155,13 +154,13 @@ async fn workloads_scale_under_the_built_in_role() -> Outcome {
 
     failures.extend(autoscaler.still_runs().err().map(|Failure(reason)| reason));
     match audit::check(&stage.plane.audit_log()?) {
-        Ok(summary) if summary.writes == 0 => failures.push("the audit log shows no writes".to_owned()),
+        Ok(summary) if summary.writes == 0 => failures.push("the audit log contains no writes".to_owned()),
         Ok(summary) => {
             eprintln!("{} requests, {} of them writes, none refused", summary.requests, summary.writes);
         }
         Err(Failure(reason)) => failures.push(reason),
     }
-    eprintln!("all in {:.1} s", began.elapsed().as_secs_f32());
+    eprintln!("finished in {:.1} s", started.elapsed().as_secs_f32());
     if failures.is_empty() {
         return Ok(());
     }
@@ -171,25 +170,25 @@ async fn workloads_scale_under_the_built_in_role() -> Outcome {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
-async fn both_autoscalers_bring_about_the_same() -> Outcome {
-    let stage = Stage::set().await?;
+async fn both_autoscalers_produce_the_same_results() -> Outcome {
+    let stage = Stage::start().await?;
     let reference = side_by_side::trace(&stage, "reference", Autoscaler::BuiltIn).await?;
     let ours = side_by_side::trace(&stage, "ours", Autoscaler::under_test()).await?;
     side_by_side::compare(&reference, &ours)
 }
 
-/// Only the API server can say what was written, and its log is what is read here.
+/// The assertions read the API server's audit log, the only complete record of writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
-async fn a_dry_run_reads_everything_and_writes_nothing() -> Outcome {
-    let stage = Stage::set().await?;
+async fn dry_run_reads_and_writes_nothing() -> Outcome {
+    let stage = Stage::start().await?;
     let world = World::make(&stage, "dry-run", Autoscaler::Concertina).await?;
     world.deployment("web", 1, APP).await?;
     world.cpu("web", 400);
     let spec = json!({"minReplicas": 1, "maxReplicas": 8, "metrics": [cpu_utilization(50)]});
     world.hpa("web", ("apps/v1", "Deployment", "web"), spec).await?;
     let mut autoscaler = stage.autoscaler_with(Autoscaler::Concertina, &["--dry-run"]).await?;
-    // Reading the metrics is the last thing before a decision; five times is five decisions.
+    // A sync reads the metrics last, right before its decision. Five reads are five decisions.
     eventually(SOON, "five syncs", async || {
         autoscaler.still_runs()?;
         let log = stage.plane.audit_log()?;
@@ -209,95 +208,95 @@ async fn a_dry_run_reads_everything_and_writes_nothing() -> Outcome {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
-async fn why_foretells_what_the_controller_does() -> Outcome {
-    why::foretells(&Stage::set().await?).await
+async fn why_predicts_the_next_decision_of_the_controller() -> Outcome {
+    why::predicts(&Stage::start().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
-async fn why_explains_what_depends_on_the_past() -> Outcome {
-    let stage = Stage::set().await?;
-    why::explains_a_past(&stage).await?;
-    why::names_what_it_may_not_read(&stage).await
+async fn why_explains_decisions_that_depend_on_history() -> Outcome {
+    let stage = Stage::start().await?;
+    why::explains_history(&stage).await?;
+    why::names_forbidden_reads(&stage).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
-async fn one_of_several_replicas_writes_whatever_happens() -> Outcome {
-    election::one_writes(Stage::set().await?).await
+async fn only_the_leader_writes_under_every_fault() -> Outcome {
+    election::only_one_writes(Stage::start().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
-async fn windows_and_rates_outlive_the_leader() -> Outcome {
-    replication::outlives_the_leader(&Stage::set().await?).await
+async fn windows_and_rates_survive_a_failover() -> Outcome {
+    replication::survives_a_failover(&Stage::start().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
-async fn why_asks_the_leader_by_port_forward() -> Outcome {
-    forward::tells_what_the_leader_remembers(&Stage::set().await?).await
+async fn why_reads_the_leader_through_a_port_forward() -> Outcome {
+    forward::reads_the_leaders_record(&Stage::start().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
-async fn a_shadow_of_the_built_in_loop_finds_no_difference() -> Outcome {
-    shadow::finds_no_difference(&Stage::set().await?).await
+async fn shadow_of_the_built_in_controller_finds_no_difference() -> Outcome {
+    shadow::finds_no_difference(&Stage::start().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
-async fn a_rolling_update_and_back_writes_nothing_wrong() -> Outcome {
-    upgrade::rolls(&Stage::set().await?).await
+async fn rolling_update_and_rollback_write_nothing_wrong() -> Outcome {
+    upgrade::rolls(&Stage::start().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
-async fn the_built_in_loop_is_waited_for_and_taken_over_from() -> Outcome {
-    takeover::waits_and_takes_over(&Stage::set().await?).await
+async fn replica_waits_for_the_built_in_controller_and_takes_over() -> Outcome {
+    takeover::waits_and_takes_over(&Stage::start().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
-async fn rates_hold_over_restarts_with_and_without_a_checkpoint() -> Outcome {
-    restart::rates_hold(&Stage::set().await?).await
+async fn rate_limits_survive_restarts_with_and_without_a_checkpoint() -> Outcome {
+    restart::rates_hold(&Stage::start().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
-async fn the_roles_that_are_printed_are_enough_and_not_too_much() -> Outcome {
-    identity::roles(&Stage::set().await?).await
+async fn printed_roles_are_sufficient_and_minimal() -> Outcome {
+    identity::roles(&Stage::start().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
-async fn targets_tell_their_scales_and_steady_syncs_do_not_ask() -> Outcome {
-    targets::tell_their_scales(&Stage::set().await?).await
+async fn steady_syncs_take_scales_from_watched_targets() -> Outcome {
+    targets::steady_syncs_use_watched_scales(&Stage::start().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
-async fn everybody_sees_what_he_may_of_the_secure_port() -> Outcome {
-    serving::everybody_sees_his_own(&Stage::set().await?).await
+async fn secure_port_serves_each_client_what_rbac_allows() -> Outcome {
+    serving::clients_see_what_rbac_allows(&Stage::start().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
-async fn a_shadow_of_the_built_in_loop_finds_a_planted_difference() -> Outcome {
-    shadow::finds_a_planted_difference(&Stage::set().await?).await
+async fn shadow_of_the_built_in_controller_finds_a_seeded_difference() -> Outcome {
+    shadow::finds_a_seeded_difference(&Stage::start().await?).await
 }
 
-async fn scenario(stage: &Stage, name: &str, which: Autoscaler, play: Play) -> Outcome {
-    let world = World::make(stage, name, which).await?;
-    play(&world).await?;
+async fn scenario(stage: &Stage, name: &str, autoscaler_kind: Autoscaler, scenario_fn: Scenario) -> Outcome {
+    let world = World::make(stage, name, autoscaler_kind).await?;
+    scenario_fn(&world).await?;
     world.close().await
 }
 
-/// One line per scenario, as it ends.
+/// Prints one line per scenario when it finishes.
 async fn report(name: &str, scenario: impl Future<Output = Outcome>) -> Outcome {
-    let began = Instant::now();
+    let started = Instant::now();
     let outcome = scenario.await;
     let word = if outcome.is_ok() { "ok" } else { "FAILED" };
-    eprintln!("{word:>6} {name} ({:.1} s)", began.elapsed().as_secs_f32());
+    eprintln!("{word:>6} {name} ({:.1} s)", started.elapsed().as_secs_f32());
     outcome
 }

@@ -1,4 +1,5 @@
-//! The way to the cluster as kubectl takes it: credential plugins and proxies, against an embedded API server behind TLS.
+//! Kubeconfig features of kubectl, credential plugins and proxies, against an embedded API server behind
+//! TLS.
 
 #![cfg(all(unix, feature = "tools"))]
 #![allow(
@@ -7,7 +8,10 @@
     clippy::indexing_slicing,
     reason = "a test fails by panicking"
 )]
-#![allow(clippy::disallowed_methods, reason = "other processes are waited for, which follow no virtual time")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the tests wait for other processes, which do not follow virtual time"
+)]
 
 #[path = "kubeconfig/plugins.rs"]
 mod plugins;
@@ -20,18 +24,18 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use concertina::api::call::Call;
-use concertina::api::client::{ClientOptions, Clients};
-use concertina::api::connect::PluginLimits;
-use concertina::api::error::ApiError;
-use concertina::api::kubeconfig::{ClusterOptions, UserConfig, load_for_user};
+use cluster::call::Call;
+use cluster::client::{ClientOptions, Clients};
+use cluster::connect::PluginLimits;
+use cluster::error::ApiError;
+use cluster::kubeconfig::{ClusterOptions, UserConfig, load_for_user};
 
-/// The files of one test, gone when the test is.
+/// The files of one test. The folder is removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
     fn new(test: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("concertina-way-{}-{test}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("concertina-kubeconfig-{}-{test}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
         Self(path)
     }
@@ -46,8 +50,8 @@ impl Folder {
         fs::read_to_string(self.0.join(name)).unwrap_or_default()
     }
 
-    /// A kubeconfig with these fields of cluster and user, read.
-    fn way(&self, cluster: &str, user: &str) -> UserConfig {
+    /// Writes and loads a kubeconfig with the given fields of cluster and user.
+    fn user_config(&self, cluster: &str, user: &str) -> UserConfig {
         let path = self.file("config", &config(cluster, user));
         load_for_user(&ClusterOptions { kubeconfig: Some(path), ..ClusterOptions::default() }).unwrap()
     }
@@ -68,17 +72,17 @@ fn config(cluster: &str, user: &str) -> String {
     )
 }
 
-fn clients(way: &UserConfig) -> Clients {
-    clients_within(way, PluginLimits::default())
+fn clients(user_config: &UserConfig) -> Clients {
+    clients_within(user_config, PluginLimits::default())
 }
 
-fn clients_within(way: &UserConfig, plugin_limits: PluginLimits) -> Clients {
+fn clients_within(user_config: &UserConfig, plugin_limits: PluginLimits) -> Clients {
     let options =
         ClientOptions { plugin_limits, request_timeout: Duration::from_secs(10), ..ClientOptions::default() };
-    Clients::new(&way.config, &options).unwrap()
+    Clients::new(&user_config.config, &options).unwrap()
 }
 
-/// Asks for the list of API groups.
+/// Fetches the list of API groups.
 async fn ask(clients: &Clients) -> Result<(), ApiError> {
     clients.discovery.bytes(&Call::get(["apis"])).await.map(drop)
 }

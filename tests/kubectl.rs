@@ -1,6 +1,6 @@
 //! The installed `kubectl` against the embedded cluster over TCP.
 //!
-//! `cargo test --test kubectl -- --ignored`; needs `kubectl` on the PATH
+//! Run with `cargo test --test kubectl -- --ignored`. Needs `kubectl` on the PATH
 //! (<https://kubernetes.io/docs/tasks/tools/#kubectl>).
 
 #![cfg(feature = "tools")]
@@ -11,15 +11,15 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use concertina::clock::SystemClock;
-use concertina::embedded::Cluster;
+use clock::SystemClock;
+use fake_cluster::Cluster;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpListener;
 use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
-/// A cluster on a loopback port, and a kubeconfig that names it.
+/// A cluster on a loopback port, with a kubeconfig for it.
 struct Served {
     cluster: Cluster,
     home: PathBuf,
@@ -48,10 +48,10 @@ impl Served {
         Self { cluster, home, stop }
     }
 
-    fn command(&self, words: &str) -> Command {
+    fn command(&self, arguments: &str) -> Command {
         let mut command = Command::new("kubectl");
         command
-            .args(words.split_whitespace())
+            .args(arguments.split_whitespace())
             .env("KUBECONFIG", self.home.join("config"))
             .env("HOME", &self.home)
             .stdin(Stdio::piped())
@@ -60,33 +60,34 @@ impl Served {
         command
     }
 
-    /// Runs kubectl with these words and this standard input: standard output, or what it complains about.
-    async fn try_kubectl(&self, words: &str, input: &str) -> Result<String, String> {
+    /// Runs kubectl with the given arguments and standard input. Returns its standard output, or its
+    /// standard error if it fails.
+    async fn try_kubectl(&self, arguments: &str, input: &str) -> Result<String, String> {
         let mut child = self
-            .command(words)
+            .command(arguments)
             .spawn()
-            .expect("kubectl on the PATH: https://kubernetes.io/docs/tasks/tools/#kubectl");
+            .expect("kubectl must be on the PATH: https://kubernetes.io/docs/tasks/tools/#kubectl");
         child.stdin.take().unwrap().write_all(input.as_bytes()).await.unwrap();
         let output = child.wait_with_output().await.unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
     }
 
-    async fn kubectl(&self, words: &str, input: &str) -> String {
-        let done = self.try_kubectl(words, input).await;
-        done.unwrap_or_else(|complaint| panic!("kubectl {words}: {complaint}"))
+    async fn kubectl(&self, arguments: &str, input: &str) -> String {
+        let result = self.try_kubectl(arguments, input).await;
+        result.unwrap_or_else(|error| panic!("kubectl {arguments}: {error}"))
     }
 }
 
 impl Drop for Served {
     fn drop(&mut self) {
         self.stop.cancel();
-        // The folder is in the system's temporary one: left behind, it does no harm.
+        // The folder is a temporary one, so a leftover does no harm.
         let _ = std::fs::remove_dir_all(&self.home);
     }
 }
 
-/// The words of each line, so that column widths do not matter.
+/// The cells of each line, independent of column widths.
 fn rows(output: &str) -> Vec<Vec<&str>> {
     output
         .lines()
@@ -131,7 +132,7 @@ spec:
 
 #[tokio::test]
 #[ignore = "needs kubectl on the PATH"]
-async fn apply_creates_changes_and_leaves_alone() {
+async fn apply_creates_configures_and_leaves_unchanged() {
     let served = Served::start("apply").await;
     assert_eq!(served.kubectl("apply -f -", DEPLOYMENT).await, "deployment.apps/web created\n");
     assert_eq!(served.kubectl("apply -f -", HPA).await, "horizontalpodautoscaler.autoscaling/web created\n");
@@ -148,7 +149,7 @@ async fn apply_creates_changes_and_leaves_alone() {
         (&container["image"], &container["env"]),
         (&json!("web:2"), &json!([{ "name": "B", "value": "two" }]))
     );
-    assert_eq!(container["imagePullPolicy"], "IfNotPresent", "defaults stay");
+    assert_eq!(container["imagePullPolicy"], "IfNotPresent", "the patch must keep defaults");
     let widget = "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w}\nspec: {replicas: 2}\n";
     assert_eq!(served.kubectl("apply -f -", widget).await, "widget.example.com/w created\n");
     let widget = widget.replace("replicas: 2", "replicas: 3");
@@ -163,7 +164,7 @@ async fn apply_creates_changes_and_leaves_alone() {
 
 #[tokio::test]
 #[ignore = "needs kubectl on the PATH"]
-async fn get_prints_the_columns_of_kubernetes() {
+async fn get_prints_kubernetes_columns() {
     let served = Served::start("get").await;
     served.kubectl("apply -f -", DEPLOYMENT).await;
     served.kubectl("apply -f -", HPA).await;
@@ -201,7 +202,7 @@ async fn get_prints_the_columns_of_kubernetes() {
 
 #[tokio::test]
 #[ignore = "needs kubectl on the PATH"]
-async fn describe_and_events_show_what_happened_to_an_hpa() {
+async fn describe_and_events_show_the_rescales_of_an_hpa() {
     let served = Served::start("describe").await;
     served.kubectl("apply -f -", HPA).await;
     let mut hpa = served.cluster.get("autoscaling/horizontalpodautoscalers", "default", "web").unwrap();
@@ -258,8 +259,8 @@ async fn describe_and_events_show_what_happened_to_an_hpa() {
     );
     let wide = served.kubectl("get hpa web", "").await;
     assert!(wide.contains("cpu: 120%/80%"), "{wide}");
-    let of_hpa = served.kubectl("events --for hpa/web", "").await;
-    assert!(of_hpa.contains("SuccessfulRescale"), "{of_hpa}");
+    let hpa_events = served.kubectl("events --for hpa/web", "").await;
+    assert!(hpa_events.contains("SuccessfulRescale"), "{hpa_events}");
 }
 
 #[tokio::test]
@@ -301,10 +302,10 @@ async fn scale_patch_label_and_delete_work() {
     assert_eq!((&hpa["spec"]["minReplicas"], &hpa["spec"]["maxReplicas"]), (&json!(2), &json!(9)));
     assert_eq!(hpa["metadata"]["labels"], json!({ "a": "b", "team": "x" }));
     assert_eq!(hpa["metadata"]["generation"], 3);
-    let wrong = served.try_kubectl(r#"patch hpa web -p {"spec":{"maxReplicas":1}}"#, "").await.unwrap_err();
+    let error = served.try_kubectl(r#"patch hpa web -p {"spec":{"maxReplicas":1}}"#, "").await.unwrap_err();
     assert!(
-        wrong.contains("spec.maxReplicas: Invalid value: 1: must be greater than or equal to `minReplicas`"),
-        "{wrong}"
+        error.contains("spec.maxReplicas: Invalid value: 1: must be greater than or equal to `minReplicas`"),
+        "{error}"
     );
     served.kubectl("apply -f -", "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n").await;
     let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c, namespace: shop}\ndata: {a: b}\n";
@@ -317,7 +318,7 @@ async fn scale_patch_label_and_delete_work() {
 
 #[tokio::test]
 #[ignore = "needs kubectl on the PATH"]
-async fn version_resources_explain_and_access_are_answered() {
+async fn version_api_resources_explain_and_can_i_work() {
     let served = Served::start("about").await;
     assert!(served.kubectl("version", "").await.contains("Server Version: v1.37.1"));
     let resources = served.kubectl("api-resources", "").await;
@@ -331,17 +332,17 @@ async fn version_resources_explain_and_access_are_answered() {
 
 #[tokio::test]
 #[ignore = "needs kubectl on the PATH"]
-async fn wait_sees_a_status_change() {
+async fn wait_observes_a_status_change() {
     let served = Served::start("watch").await;
     served.kubectl("apply -f -", HPA).await;
     let cluster = served.cluster.clone();
     let watching =
         served.kubectl("wait hpa/web --for=jsonpath={.status.desiredReplicas}=4 --timeout=20s", "");
     let change = async move {
-        let mut seen = cluster.requests();
-        while seen.count(|request| request.verb == "watch") == 0 {
+        let mut requests = cluster.requests();
+        while requests.count(|request| request.verb == "watch") == 0 {
             tokio::time::sleep(Duration::from_millis(20)).await;
-            seen = cluster.requests();
+            requests = cluster.requests();
         }
         let mut hpa = cluster.get("autoscaling/horizontalpodautoscalers", "default", "web").unwrap();
         hpa["status"] = json!({ "currentReplicas": 2, "desiredReplicas": 4 });
@@ -353,14 +354,14 @@ async fn wait_sees_a_status_change() {
 
 #[tokio::test]
 #[ignore = "needs kubectl on the PATH"]
-async fn a_watch_prints_rows_as_they_change() {
+async fn watch_prints_a_row_per_change() {
     let served = Served::start("rows").await;
     served.kubectl("apply -f -", HPA).await;
     let mut child = served.command("get hpa -w").kill_on_drop(true).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut next = async || {
         let line = tokio::time::timeout(Duration::from_secs(20), lines.next_line()).await;
-        line.expect("a row within 20 s").unwrap().unwrap()
+        line.expect("no row within 20 s").unwrap().unwrap()
     };
     assert!(next().await.starts_with("NAME"));
     assert!(next().await.contains("cpu: <unknown>/80%"));

@@ -1,15 +1,15 @@
-//! `docs/metrics.md` and the declarations say the same, both ways.
+//! Checks that `docs/reference/metrics.md` equals the declarations of the metrics, in both directions.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use concertina::telemetry::declarations::GROUPS;
+use controller::telemetry::declarations::GROUPS;
 
-const DOCS: &str = include_str!("../docs/metrics.md");
+const DOCS: &str = include_str!("../docs/reference/metrics.md");
 
-/// A row of a table: its heading, and its cells without `watch for`.
+/// A row of a table: its heading, and its cells without the column `watch for`.
 type Row = (String, Vec<String>);
 
 fn documented() -> Vec<Row> {
@@ -46,10 +46,10 @@ fn declared() -> Vec<Row> {
 }
 
 #[test]
-fn every_metric_is_documented_as_it_is_declared_and_nothing_else_is() {
+fn documented_metrics_equal_declared_metrics() {
     let (documented, declared) = (documented(), declared());
     for row in &declared {
-        assert!(documented.contains(row), "docs/metrics.md lacks this row: {row:?}");
+        assert!(documented.contains(row), "docs/reference/metrics.md lacks this row: {row:?}");
     }
     for row in &documented {
         assert!(declared.contains(row), "no metric is declared like this row: {row:?}");
@@ -57,24 +57,24 @@ fn every_metric_is_documented_as_it_is_declared_and_nothing_else_is() {
     assert_eq!(documented, declared, "the order differs");
 }
 
-/// Every file below a folder.
+/// Every file below a folder, recursively.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 
 #[test]
-fn what_documentation_alerts_and_dashboards_name_exists() {
+fn metrics_in_docs_alerts_and_dashboards_exist() {
     let names: Vec<_> = GROUPS.iter().flat_map(|group| group.metrics).map(|metric| metric.name).collect();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     for file in ["docs", "deploy"].into_iter().flat_map(|folder| files(&root.join(folder))) {
-        // A picture names none.
+        // Files that are not UTF-8 text name no metrics.
         let text = fs::read_to_string(&file).unwrap_or_default();
         let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         for word in words.filter(|word| word.starts_with("concertina_") && *word != "concertina_") {
             let mut plain =
                 ["", "_bucket", "_sum", "_count"].iter().filter_map(|part| word.strip_suffix(part));
-            assert!(plain.any(|name| names.contains(&name)), "{}: {word} is no metric", file.display());
+            assert!(plain.any(|name| names.contains(&name)), "{}: no metric is named {word}", file.display());
         }
     }
 }

@@ -27,17 +27,17 @@ fn rules(objects: &[Value]) -> impl Iterator<Item = &Value> {
 }
 
 #[test]
-fn the_manifest_is_the_same_each_time_and_says_what_each_rule_is_for() {
+fn manifest_is_stable_and_explains_each_rule() {
     let manifest = text(&[]);
     assert_eq!(manifest, text(&[]));
     let lines: Vec<_> = manifest.lines().collect();
-    let rules: Vec<_> = (0..lines.len()).filter(|at| lines[*at].starts_with("  - apiGroups")).collect();
+    let rules: Vec<_> = (0..lines.len()).filter(|index| lines[*index].starts_with("  - apiGroups")).collect();
     assert_eq!(rules.len(), 18);
-    assert!(rules.iter().all(|at| lines[at - 1].starts_with("  # to ")), "{manifest}");
+    assert!(rules.iter().all(|index| lines[index - 1].starts_with("  # to ")), "{manifest}");
 }
 
 #[test]
-fn each_role_is_bound_to_the_account_and_no_account_is_made() {
+fn each_role_is_bound_to_the_account_and_no_account_is_created() {
     let objects = objects(&["--service-account=scaling/concertina", "--name=hpa"]);
     let kinds: Vec<_> = objects.iter().map(|object| object["kind"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]);
@@ -51,25 +51,25 @@ fn each_role_is_bound_to_the_account_and_no_account_is_made() {
 }
 
 #[test]
-fn a_dry_run_may_only_read_and_ask() {
+fn dry_run_allows_reads_and_reviews_only() {
     let objects = objects(&["--dry-run"]);
     for rule in rules(&objects) {
         let resource = rule["resources"][0].as_str().unwrap();
-        let asks = ["tokenreviews", "subjectaccessreviews"].contains(&resource);
+        let reviews = ["tokenreviews", "subjectaccessreviews"].contains(&resource);
         let verbs = rule["verbs"].as_array().unwrap();
         let reads = verbs.iter().all(|verb| ["get", "list", "watch"].contains(&verb.as_str().unwrap()));
-        assert!(asks || reads, "{rule}");
+        assert!(reviews || reads, "{rule}");
     }
     assert!(rules(&objects).all(|rule| rule["resources"] != json!(["leases"])));
 }
 
 #[test]
-fn for_some_namespaces_there_are_roles_only_and_what_they_cannot_allow_is_told() {
+fn watched_namespaces_yield_roles_and_name_missing_rights() {
     let flags = ["--watch-namespaces=shop,bank"];
-    let of = objects(&flags);
-    assert!(of.iter().all(|object| object["kind"] == "Role" || object["kind"] == "RoleBinding"));
+    let manifest = objects(&flags);
+    assert!(manifest.iter().all(|object| object["kind"] == "Role" || object["kind"] == "RoleBinding"));
     let namespaces: Vec<_> =
-        of.iter().map(|object| object["metadata"]["namespace"].as_str().unwrap()).collect();
+        manifest.iter().map(|object| object["metadata"]["namespace"].as_str().unwrap()).collect();
     assert_eq!(namespaces, ["bank", "bank", "kube-system", "kube-system", "shop", "shop"]);
     let comments = text(&flags).split("---").next().unwrap().to_owned();
     assert!(comments.contains("create tokenreviews.authentication.k8s.io"), "{comments}");
@@ -77,15 +77,15 @@ fn for_some_namespaces_there_are_roles_only_and_what_they_cannot_allow_is_told()
 }
 
 #[test]
-fn rules_of_a_watched_namespace_that_also_has_the_lease_are_one_role() {
-    let of = objects(&["--watch-namespaces=kube-system"]);
-    assert_eq!(of.len(), 2);
+fn rules_of_the_lease_namespace_are_merged_into_one_role() {
+    let manifest = objects(&["--watch-namespaces=kube-system"]);
+    assert_eq!(manifest.len(), 2);
 }
 
 #[test]
-fn what_may_be_scaled_can_be_narrowed() {
-    let of = objects(&["--scale-targets=deployments.apps,replicationcontrollers,rollouts.argoproj.io"]);
-    let scales: Vec<_> = rules(&of)
+fn scale_targets_narrow_the_scale_rules() {
+    let manifest = objects(&["--scale-targets=deployments.apps,replicationcontrollers,rollouts.argoproj.io"]);
+    let scales: Vec<_> = rules(&manifest)
         .filter(|rule| rule["resources"][0].as_str().unwrap().ends_with("/scale"))
         .map(|rule| {
             format!("{} {}", rule["apiGroups"][0].as_str().unwrap(), rule["resources"][0].as_str().unwrap())
@@ -98,18 +98,18 @@ fn what_may_be_scaled_can_be_narrowed() {
 }
 
 #[test]
-fn what_is_to_be_watched_may_be_listed_and_watched_and_nothing_is_left_of_it_with_get() {
+fn scale_source_watch_adds_list_and_watch_rules_and_get_adds_none() {
     let watched = |flags: &[&str]| -> Vec<String> {
         let text = |rule: &Value, field: &str| rule[field][0].as_str().unwrap().to_owned();
-        let of = objects(flags);
-        let spares = |rule: &&Value| {
+        let manifest = objects(flags);
+        let is_watch_rule = |rule: &&Value| {
             let resource = text(rule, "resources");
             rule["verbs"] == json!(["list", "watch"])
                 && !["pods", "horizontalpodautoscalers"].contains(&&*resource)
                 || text(rule, "apiGroups") == "apiextensions.k8s.io"
         };
-        rules(&of)
-            .filter(spares)
+        rules(&manifest)
+            .filter(is_watch_rule)
             .map(|rule| {
                 let names = rule["resourceNames"][0].as_str().unwrap_or_default();
                 format!("{} {} {names}", text(rule, "apiGroups"), text(rule, "resources"))
@@ -131,28 +131,29 @@ fn what_is_to_be_watched_may_be_listed_and_watched_and_nothing_is_left_of_it_wit
             "apiextensions.k8s.io customresourcedefinitions rollouts.argoproj.io",
         ]
     );
-    // No Role can allow to read a definition; it goes without.
+    // A Role cannot grant access to a CustomResourceDefinition, which is cluster-scoped, so the rule is
+    // omitted.
     assert_eq!(watched(&[custom, "--watch-namespaces=shop"]), ["apps deployments ", "argoproj.io rollouts "]);
 }
 
 #[test]
-fn with_tokens_of_the_account_the_user_of_the_credentials_gets_what_it_still_does() {
-    let of = objects(&["--use-service-account-credentials", "--user=boot"]);
-    let names: Vec<_> = of.iter().map(|object| object["metadata"]["name"].as_str().unwrap()).collect();
+fn credentials_user_gets_rights_for_tokens_lease_and_account() {
+    let manifest = objects(&["--use-service-account-credentials", "--user=boot"]);
+    let names: Vec<_> = manifest.iter().map(|object| object["metadata"]["name"].as_str().unwrap()).collect();
     assert_eq!(names[0..2], ["concertina"; 2]);
     assert_eq!(names[2..], ["concertina-credentials"; 4]);
     assert_eq!(
-        of[5]["subjects"],
+        manifest[5]["subjects"],
         json!([{"kind": "User", "name": "boot", "apiGroup": "rbac.authorization.k8s.io"}])
     );
-    let has = |resource: &str| rules(&of[4..5]).any(|rule| rule["resources"] == json!([resource]));
-    assert!(has("serviceaccounts/token") && has("leases") && has("serviceaccounts"), "{:?}", of[4]);
+    let has = |resource: &str| rules(&manifest[4..5]).any(|rule| rule["resources"] == json!([resource]));
+    assert!(has("serviceaccounts/token") && has("leases") && has("serviceaccounts"), "{:?}", manifest[4]);
 }
 
 #[test]
-fn a_checkpoint_adds_its_config_maps_and_a_role_for_them_alone() {
-    let of = objects(&["--history-checkpoint", "--leader-elect-resource-namespace=scaling"]);
-    let maps: Vec<_> = of.iter().filter(|object| object["kind"] == "ConfigMap").collect();
+fn checkpoint_adds_config_maps_and_a_role_for_them() {
+    let manifest = objects(&["--history-checkpoint", "--leader-elect-resource-namespace=scaling"]);
+    let maps: Vec<_> = manifest.iter().filter(|object| object["kind"] == "ConfigMap").collect();
     let names: Vec<_> = maps.iter().map(|map| map["metadata"]["name"].as_str().unwrap()).collect();
     let expected: Vec<_> = (0..8).map(|number| format!("concertina-history-{number}")).collect();
     assert_eq!(names, expected);
@@ -160,28 +161,29 @@ fn a_checkpoint_adds_its_config_maps_and_a_role_for_them_alone() {
         assert_eq!(map["metadata"]["namespace"], "scaling");
         assert!(
             map["data"].is_null() && map["binaryData"].is_null(),
-            "applied again, it keeps what it holds"
+            "a second apply must keep the contents"
         );
     }
-    let is_of_it = |object: &&Value| object["metadata"]["name"] == "concertina-history";
-    let granted = of.iter().filter(is_of_it).find(|object| object["kind"] == "Role").unwrap();
-    assert_eq!(granted["metadata"]["namespace"], "scaling");
-    let rule = json!([{
+    let is_checkpoint_object = |object: &&Value| object["metadata"]["name"] == "concertina-history";
+    let role = manifest.iter().filter(is_checkpoint_object).find(|object| object["kind"] == "Role").unwrap();
+    assert_eq!(role["metadata"]["namespace"], "scaling");
+    let expected = json!([{
         "apiGroups": [""], "resources": ["configmaps"], "resourceNames": names, "verbs": ["get", "update"],
     }]);
-    assert_eq!(granted["rules"], rule);
-    let binding = of.iter().filter(is_of_it).find(|object| object["kind"] == "RoleBinding").unwrap();
+    assert_eq!(role["rules"], expected);
+    let binding =
+        manifest.iter().filter(is_checkpoint_object).find(|object| object["kind"] == "RoleBinding").unwrap();
     assert_eq!(binding["roleRef"]["name"], "concertina-history");
-    let others = |flags: &[&str]| objects(flags).iter().filter(is_of_it).count();
+    let others = |flags: &[&str]| objects(flags).iter().filter(is_checkpoint_object).count();
     assert_eq!((others(&[]), others(&["--history-checkpoint", "--dry-run"])), (0, 0));
 }
 
 #[test]
-fn wrong_flags_are_named() {
+fn invalid_flags_are_named() {
     for (flag, reason) in [
         ("--service-account=x", "must be NAMESPACE/NAME"),
         ("--service-account=a/b\nc", "must be NAMESPACE/NAME"),
-        ("--name=A B", "must be a name"),
+        ("--name=A B", "must consist of"),
         ("--watch-namespaces=", "must name at least one namespace"),
         ("--nope", "unknown flag: --nope"),
     ] {

@@ -1,4 +1,4 @@
-//! How the scale bench makes figures of what a server saw.
+//! The scale benchmark's calculation of results from the observations of the API server.
 
 #![cfg(feature = "tools")]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
@@ -24,17 +24,17 @@ use observed::{Awaited, Counted, Observed, Seen};
 use process::Usage;
 use workload::Workload;
 
-/// As in the bench.
+/// The same type as in the benchmark.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 const SECOND: i64 = 1_000_000;
 
-/// An HPA whose statuses arrived at these seconds.
+/// An HPA with status updates at `seconds`.
 fn hpa(seconds: &[i64]) -> Seen {
     Seen { statuses: seconds.iter().map(|second| second * SECOND).collect(), ..Seen::default() }
 }
 
-/// A minute from second 100 on, with a period of 15 s.
+/// The results of one minute from second 100, with a sync period of 15 s.
 fn report(hpas: &[Seen], change: impl FnOnce(&mut Observed)) -> Report {
     let names = (0..).map(|number| format!("shop/web-{number}"));
     let hpas: BTreeMap<_, _> = names.zip(hpas.iter().cloned()).collect();
@@ -59,9 +59,9 @@ fn report(hpas: &[Seen], change: impl FnOnce(&mut Observed)) -> Report {
 }
 
 #[test]
-fn a_sync_is_due_one_period_after_the_one_before() {
+fn sync_is_due_one_period_after_the_previous_one() {
     let report = report(&[hpa(&[90, 105, 120, 140, 155])], |_| {});
-    // Due at 105, 120, 135 and 155; the next one at 170 is not in this minute.
+    // Syncs are due at 105, 120, 135 and 155. The next sync, at 170, is after the measured minute.
     assert_eq!(report.on_time, Some(0.75));
     let lateness = report.lateness.unwrap();
     assert_eq!((lateness.count, lateness.p50, lateness.max), (4, 0.0, 5.0));
@@ -69,7 +69,7 @@ fn a_sync_is_due_one_period_after_the_one_before() {
 }
 
 #[test]
-fn a_sync_that_never_comes_is_late_and_one_due_in_the_last_second_is_not_judged() {
+fn missing_sync_is_late_unless_due_in_the_last_second() {
     let late = report(&[hpa(&[95, 110])], |_| {});
     assert_eq!((late.on_time, late.lateness.unwrap().max), (Some(0.5), 35.0));
     let judged = report(&[hpa(&[100, 115, 130, 145]), hpa(&[114, 129, 144, 159])], |_| {});
@@ -78,21 +78,21 @@ fn a_sync_that_never_comes_is_late_and_one_due_in_the_last_second_is_not_judged(
 }
 
 #[test]
-fn what_the_server_lets_a_sync_wait_is_not_its_lateness() {
+fn server_delay_is_not_lateness() {
     let slow = Seen { held_up: 2 * SECOND, ..hpa(&[92, 109, 126, 144]) };
     let lateness = report(&[slow], |_| {}).lateness.unwrap();
     assert_eq!((lateness.count, lateness.p50, lateness.max), (3, 0.0, 1.0));
 }
 
 #[test]
-fn hpas_that_are_changed_on_the_way_are_no_measure_of_lateness() {
+fn changed_hpas_do_not_count_for_lateness() {
     let special = Seen { special: true, ..hpa(&[90]) };
     let report = report(&[hpa(&[90, 105, 120, 135, 150]), special], |_| {});
     assert_eq!((report.on_time, report.all_decided), (Some(1.0), Some(10.0)));
 }
 
 #[test]
-fn requests_are_counted_per_sync_whoever_made_them() {
+fn requests_per_sync_include_all_clients() {
     let counted = |agent: &str, count| Counted {
         agent: agent.to_owned(),
         verb: "update".to_owned(),
@@ -114,7 +114,7 @@ fn requests_are_counted_per_sync_whoever_made_them() {
 }
 
 #[test]
-fn what_never_came_is_told() {
+fn missing_reactions_are_counted() {
     let awaited = |until: Option<i64>| Awaited {
         hpa: String::new(),
         since: 110 * SECOND,
@@ -129,7 +129,7 @@ fn what_never_came_is_told() {
 }
 
 #[test]
-fn of_several_runs_every_figure_is_the_median() {
+fn every_figure_of_several_runs_is_the_median() {
     let run = |count: u64, lateness: &[i64]| {
         report(&[hpa(&[90, 105, 120, 135, 150]), hpa(lateness)], |observed| {
             observed.requests = vec![Counted {

@@ -1,4 +1,4 @@
-//! The secure port over real TCP and TLS, with an embedded cluster that reviews.
+//! The secure port over real TCP and TLS, with an embedded API server for the reviews.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test may panic")]
 

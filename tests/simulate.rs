@@ -1,5 +1,5 @@
-//! `concertina simulate`: scenario files and what is wrong with them, runs that repeat, examples that show what they claim,
-//! and the recordings of the reference that can be expressed as scenarios.
+//! `concertina simulate`: scenario files and their errors, repeatable runs, examples that show what they
+//! claim, and the recordings of kube-controller-manager that a scenario can express.
 
 #![cfg(feature = "tools")]
 #![allow(
@@ -26,11 +26,11 @@ mod recordings;
 
 use std::path::{Path, PathBuf};
 
-use concertina::cli::{SimulateOptions, SimulateSource};
+use concertina::commands::options::{SimulateOptions, SimulateSource};
 use concertina::commands::simulate::run::{Comparison, HpaRun};
 use concertina::commands::simulate::{schema, simulate};
 
-/// Writes a file for one test; its path.
+/// Writes a file for one test and returns its path.
 fn file(name: &str, text: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::write(&path, text).unwrap();
@@ -41,7 +41,7 @@ fn options(path: &Path) -> SimulateOptions {
     SimulateOptions { source: SimulateSource::File(path.to_owned()), ..SimulateOptions::default() }
 }
 
-/// Plays a scenario.
+/// Runs a scenario.
 fn play(name: &str, text: &str) -> Comparison {
     simulate(&options(&file(name, text))).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -53,7 +53,7 @@ fn only(comparison: &Comparison) -> &HpaRun {
 }
 
 #[test]
-fn the_stored_schema_is_that_of_the_format() {
+fn schema_file_matches_the_format() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/simulate.schema.json");
     let stored = std::fs::read_to_string(&path).unwrap_or_default();
     let is_same = stored.trim_end() == schema().trim_end();
@@ -61,8 +61,8 @@ fn the_stored_schema_is_that_of_the_format() {
 }
 
 #[test]
-fn the_program_ends_with_0_or_tells_where_the_scenario_is_wrong() {
-    let run = |words: &[&str]| {
+fn program_exits_with_0_or_locates_the_error() {
+    let program = |words: &[&str]| {
         std::process::Command::new(env!("CARGO_BIN_EXE_concertina"))
             .arg("simulate")
             .args(words)
@@ -71,15 +71,15 @@ fn the_program_ends_with_0_or_tells_where_the_scenario_is_wrong() {
     };
     let text = format!("{}load: [{{cpu: 1}}]\nduration: 1m\n", course::WEB);
     let path = file("program.yaml", &text);
-    let output = run(&[path.to_str().unwrap(), "--csv", "-"]);
+    let output = program(&[path.to_str().unwrap(), "--csv", "-"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(String::from_utf8(output.stdout).unwrap().lines().count(), 6, "a heading and five samples");
 
     let wrong = file("program-wrong.yaml", &text.replace("1m", "soon"));
-    let output = run(&[wrong.to_str().unwrap()]);
-    let said = String::from_utf8(output.stderr).unwrap();
+    let output = program(&[wrong.to_str().unwrap()]);
+    let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(said.contains("program-wrong.yaml:12: duration: \"soon\" is not a duration"), "{said}");
+    assert!(error.contains("program-wrong.yaml:12: duration: \"soon\" is not a duration"), "{error}");
 
-    assert_eq!(run(&["--speed"]).status.code(), Some(2));
+    assert_eq!(program(&["--speed"]).status.code(), Some(2));
 }

@@ -1,4 +1,4 @@
-//! Whole processes in virtual time against the embedded cluster, under faults drawn from seeds.
+//! Whole processes run in virtual time against the embedded cluster, under faults that are drawn from seeds.
 
 #![cfg(feature = "tools")]
 #![allow(
@@ -6,7 +6,7 @@
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::cast_possible_truncation,
-    reason = "a test fails by panicking, and what is cast was drawn small"
+    reason = "a test fails by panicking, and the numbers that are cast were drawn small"
 )]
 
 #[path = "simulation/clock.rs"]
@@ -24,7 +24,7 @@ mod ledger;
 #[path = "simulation/memory.rs"]
 mod memory;
 #[path = "support/network.rs"]
-#[expect(dead_code, reason = "some of it is for other tests")]
+#[expect(dead_code, reason = "other test binaries use the rest")]
 mod network;
 #[path = "simulation/plan.rs"]
 mod plan;
@@ -58,27 +58,27 @@ use std::sync::Arc;
 use crate::plan::Kept;
 use crate::plants::Plant;
 
-/// A fifth of a run is allocation.
+/// Allocation takes a fifth of the time of a run.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// So many seeds are tried for each planted bug.
+/// Number of seeds that are tried for each planted bug.
 const SEARCHED: u64 = if cfg!(debug_assertions) { 200 } else { 1000 };
 
-/// The seeds of a run that names none.
+/// Seeds of a run without `CONCERTINA_SEEDS`.
 const SEEDS: std::ops::Range<u64> = 0..if cfg!(debug_assertions) { 100 } else { 3000 };
 
 #[test]
-fn nothing_is_lost_and_nothing_is_wrong_under_any_fault() {
+fn nothing_is_lost_under_any_fault() {
     let chosen = std::env::var("CONCERTINA_PLANT").ok();
     if chosen.as_deref() == Some("list") {
         let names: Vec<_> = Plant::ALL.iter().map(|plant| plant.name()).collect();
-        seeds::say(&format!("planted bugs: {}", names.join(", ")));
+        seeds::print(&format!("planted bugs: {}", names.join(", ")));
         return;
     }
     let plant = chosen.map(|name| {
         Plant::named(&name)
-            .unwrap_or_else(|| panic!("CONCERTINA_PLANT: there is no {name:?}; `list` lists them"))
+            .unwrap_or_else(|| panic!("CONCERTINA_PLANT: unknown bug {name:?}; `list` prints the names"))
     });
     let failures = seeds::run(&seeds::chosen(SEEDS), plant);
     assert_eq!(failures, 0, "{failures} seeds failed");
@@ -95,8 +95,8 @@ fn every_planted_bug_is_found() {
     });
     for (name, found) in &found {
         match found {
-            Some((seed, invariant)) => seeds::say(&format!("{name}: found by seed {seed}: {invariant}")),
-            None => seeds::say(&format!("{name}: not found")),
+            Some((seed, invariant)) => seeds::print(&format!("{name}: found by seed {seed}: {invariant}")),
+            None => seeds::print(&format!("{name}: not found")),
         }
     }
     let missed: Vec<_> = found.iter().filter(|(_, found)| found.is_none()).map(|(name, _)| *name).collect();
@@ -104,15 +104,15 @@ fn every_planted_bug_is_found() {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "how long the simulation takes is real time")]
-fn an_hour_of_twenty_hpas_with_five_pods_each_is_told_with_its_speed() {
+#[expect(clippy::disallowed_methods, reason = "the duration of the simulation is measured in real time")]
+fn simulation_speed_is_reported_for_an_hour_of_twenty_hpas() {
     let plan = Arc::new(generate::steady(20, 5, std::time::Duration::from_hours(1)));
-    let began = std::time::Instant::now();
-    let outcome = trial::played(&plan, &Kept::all(&plan), None);
-    let (simulated, took) = (outcome.simulated, began.elapsed());
+    let started = std::time::Instant::now();
+    let outcome = trial::run_plan(&plan, &Kept::all(&plan), None);
+    let (simulated, took) = (outcome.simulated, started.elapsed());
     assert!(outcome.violations.is_empty(), "{:?}", outcome.violations);
     assert!(outcome.syncs >= 20 * 240, "{}", outcome.syncs);
-    seeds::say(&format!(
+    seeds::print(&format!(
         "20 HPAs with 5 pods each: {} syncs in {simulated:?}, simulated in {took:?}, {:.0} times as fast",
         outcome.syncs,
         simulated.as_secs_f64() / took.as_secs_f64(),
@@ -120,10 +120,10 @@ fn an_hour_of_twenty_hpas_with_five_pods_each_is_told_with_its_speed() {
 }
 
 #[test]
-fn one_seed_asks_for_the_same_at_the_same_times() {
+fn one_seed_sends_equal_requests_at_equal_times() {
     for seed in 0..if cfg!(debug_assertions) { 10 } else { 60 } {
         let plan = Arc::new(generate::generate(seed, None));
-        let run = || trial::played(&plan, &Kept::all(&plan), None).run.log();
+        let run = || trial::run_plan(&plan, &Kept::all(&plan), None).run.log();
         let (first, second) = (run(), run());
         assert!(first.len() > 100);
         for (one, other) in first.iter().zip(&second) {

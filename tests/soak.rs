@@ -1,5 +1,5 @@
-//! Long runs: what a controller holds after a day of comings and goings, and what it takes of the system's memory. Ignored
-//! by default: `cargo test --release --test soak -- --ignored --nocapture`.
+//! Long runs: the state of a controller after a day of churn, and its use of system memory. Ignored by
+//! default: `cargo test --release --test soak -- --ignored --nocapture`.
 
 #![cfg(feature = "tools")]
 #![allow(
@@ -16,18 +16,18 @@ mod day;
 #[path = "support/link.rs"]
 mod link;
 #[path = "support/network.rs"]
-#[allow(dead_code, reason = "other tests use the rest of it")]
+#[allow(dead_code, reason = "other test binaries use the rest")]
 mod network;
 #[path = "soak/wire.rs"]
 mod wire;
 
 use peak_alloc::PeakAlloc;
 
-/// Knows how many bytes are allocated and not given back.
+/// Counts the allocated bytes that are not freed.
 #[global_allocator]
 static HEAP: PeakAlloc = PeakAlloc;
 
-/// By how much one figure exceeds another, in percent.
+/// Growth from `before` to `after`, in percent.
 fn growth(before: f64, after: f64) -> f64 {
     (after - before) / before * 100.0
 }

@@ -1,4 +1,4 @@
-//! `why` against the embedded cluster: what it tells, what a controller then does, what it asks the server for.
+//! `why` against the embedded cluster: its answers, the actions of a real controller, its requests.
 
 #![cfg(feature = "tools")]
 #![allow(

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// Each HPA's namespace; as many HPAs share one.
+/// The number of HPAs per namespace.
 pub(super) const PER_NAMESPACE: usize = 100;
 
 /// `metadata.namespace` of an HPA and its pods.
@@ -20,7 +20,7 @@ pub(super) fn uid(kind: usize, number: usize) -> String {
     format!("{:08x}-{kind:04x}-4c3d-8e9f-{number:012x}", number.wrapping_mul(2_654_435_761) & 0xffff_ffff)
 }
 
-/// The hash that the ReplicaSet of an HPA's Deployment puts into labels and names.
+/// The pod template hash that the ReplicaSet of an HPA's Deployment adds to labels and names.
 pub(super) fn template_hash(hpa: usize) -> String {
     format!("{:010x}", hpa * 7_919_113)
 }
@@ -31,7 +31,7 @@ pub(super) fn pod_name(hpa: usize, pod: usize) -> String {
     format!("{}-{}-{suffix:05x}", app(hpa), template_hash(hpa))
 }
 
-/// An HPA with cpu and memory, as it is after some syncs; `version` is its resourceVersion.
+/// An HPA on cpu and memory after some syncs. `version` is its resourceVersion.
 pub(super) fn hpa(hpa: usize, version: usize, status: &str) -> String {
     let (namespace, app, uid) = (namespace(hpa), app(hpa), uid(2, hpa));
     format!(
@@ -46,7 +46,7 @@ fn spec(app: &str) -> String {
     )
 }
 
-/// What a controller has written after some syncs.
+/// The status that a controller writes after some syncs.
 pub(super) fn status(replicas: usize) -> String {
     format!(
         r#"{{"lastScaleTime":"2026-03-01T10:00:12Z","currentReplicas":{replicas},"desiredReplicas":{replicas},"currentMetrics":[{{"type":"Resource","resource":{{"name":"cpu","current":{{"averageUtilization":68,"averageValue":"171m"}}}}}},{{"type":"Resource","resource":{{"name":"memory","current":{{"averageUtilization":61,"averageValue":"327680955733m"}}}}}}],"conditions":[{{"type":"AbleToScale","status":"True","lastTransitionTime":"2026-03-01T09:58:27Z","reason":"ReadyForNewScale","message":"recommended size matches current size"}},{{"type":"ScalingActive","status":"True","lastTransitionTime":"2026-03-01T09:59:12Z","reason":"ValidMetricFound","message":"the HPA was able to successfully calculate a replica count from cpu resource utilization (percentage of request)"}},{{"type":"ScalingLimited","status":"False","lastTransitionTime":"2026-03-01T10:00:12Z","reason":"DesiredWithinRange","message":"the desired count is within the acceptable range"}}]}}"#

@@ -12,9 +12,9 @@ use autoscaling::history::{Changes, Direction, Recommendation};
 use autoscaling::spec::{PolicyKind, SelectPolicy, Spec};
 use autoscaling::status::Status;
 use autoscaling::{Action, Answers, Conclusion, ErrorLabel, WriteOutcome};
-use concertina::controller::{Concluded, Observer};
-use concertina::record::Record;
-use concertina::store::{HpaRecord, Key};
+use controller::reconcile::{Concluded, Observer};
+use controller::record::Record;
+use controller::store::{HpaRecord, Key};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use serde_json::value::to_raw_value;
@@ -26,33 +26,34 @@ const HPAS: usize = 10_000;
 const PODS: usize = 15;
 const ENTRIES: usize = 40;
 
-/// What the design promises, on average.
+/// The maximum average bytes per HPA.
 const BYTES_PER_HPA: usize = 2048;
-/// What a sync that changes nothing may take.
+/// The maximum microseconds of a sync without a change.
 const MICROS_PER_STEADY_SYNC: f64 = 2.0;
 
-/// How an HPA lives.
+/// The activity of an HPA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Life {
-    /// It grew once and has stood since.
+enum Activity {
+    /// An HPA that grew once and has not changed since.
     Steady,
-    /// It changes a few times an hour, so its record is full after half a day.
+    /// An HPA that changes a few times per hour, so its record is full after half a day.
     Moving,
-    /// It changes at every sync.
-    Restless,
+    /// An HPA that changes at every sync.
+    Changing,
 }
 
-impl Life {
-    /// 90 % are steady, 9 % change a few times an hour, 1 % at every sync.
+impl Activity {
+    /// The activity of `hpa` in a usual cluster: 90 % of the HPAs are steady, 9 % change a few times per
+    /// hour, 1 % change at every sync.
     fn usual(hpa: usize) -> Self {
         match hpa % 100 {
-            0 => Self::Restless,
+            0 => Self::Changing,
             1..10 => Self::Moving,
             _ => Self::Steady,
         }
     }
 
-    /// The count before and after each of its syncs.
+    /// The counts before and after each sync of the HPA.
     fn syncs(self) -> Vec<(i32, i32)> {
         let changes = |count: i32| (0..count).map(|change| 15 + change % 2);
         match self {
@@ -60,22 +61,22 @@ impl Life {
             Self::Moving => changes(25)
                 .flat_map(|from| [vec![(from, 31 - from)], vec![(31 - from, 31 - from); 4]].concat())
                 .collect(),
-            Self::Restless => changes(60).map(|from| (from, 31 - from)).collect(),
+            Self::Changing => changes(60).map(|from| (from, 31 - from)).collect(),
         }
     }
 }
 
-/// Measures a usual cluster, or one of which every HPA changes at every sync.
-pub(super) fn measure(restless: bool) -> Result<(), Box<dyn Error>> {
+/// Measures a usual cluster, or one in which every HPA changes at every sync.
+pub(super) fn measure(all_changing: bool) -> Result<(), Box<dyn Error>> {
     let hpas = (0..HPAS).map(hpa).collect::<Result<Vec<_>, _>>()?;
-    let life = |hpa| if restless { Life::Restless } else { Life::usual(hpa) };
-    let lives: Vec<_> = (0..HPAS).map(|hpa| life(hpa).syncs()).collect();
+    let activity = |hpa| if all_changing { Activity::Changing } else { Activity::usual(hpa) };
+    let activities: Vec<_> = (0..HPAS).map(|hpa| activity(hpa).syncs()).collect();
     let mut at = "2026-03-01T10:00:00.123456789Z".parse::<Timestamp>()?;
     let record = Record::new(ENTRIES);
     let before = resident_bytes()?;
-    for round in 0..lives.iter().map(Vec::len).max().unwrap_or(0) {
+    for round in 0..activities.iter().map(Vec::len).max().unwrap_or(0) {
         at = at.checked_add(SignedDuration::from_secs(15))?;
-        for (hpa, syncs) in hpas.iter().zip(&lives) {
+        for (hpa, syncs) in hpas.iter().zip(&activities) {
             if let Some((from, to)) = syncs.get(round).copied() {
                 sync(&record, hpa, at, &conclusion(from, to, round, at));
             }
@@ -83,25 +84,25 @@ pub(super) fn measure(restless: bool) -> Result<(), Box<dyn Error>> {
     }
     let bytes = resident_bytes()?.saturating_sub(before) / HPAS;
     let entries = hpas.iter().map(|hpa| record.decisions(&hpa.uid).len()).sum::<usize>();
-    let title = if restless { "all restless" } else { "usual" };
+    let title = if all_changing { "all changing" } else { "usual" };
     println!("record, {title}: {bytes} B per HPA with {:.1} entries", entries as f64 / HPAS as f64);
 
-    let (steady, alike) = (conclusion(15, 15, 1, at), conclusion(15, 15, 2, at));
+    let (steady, similar) = (conclusion(15, 15, 1, at), conclusion(15, 15, 2, at));
     let time = |conclusion| {
-        let began = Instant::now();
+        let started = Instant::now();
         for hpa in &hpas {
             sync(&record, hpa, at, conclusion);
         }
-        micros(began.elapsed()) / HPAS as f64
+        micros(started.elapsed()) / HPAS as f64
     };
-    // The least of several rounds: other work on the machine only adds.
+    // The minimum of several rounds, because other work on the machine only adds time.
     let change = time(&steady);
-    let folded = (0..5).flat_map(|_| [time(&alike), time(&steady)]).fold(f64::INFINITY, f64::min);
-    println!("record, {title}: {change:.2} µs per sync that is a change, {folded:.2} µs per one that is not");
-    if !restless && bytes > BYTES_PER_HPA {
+    let folded = (0..5).flat_map(|_| [time(&similar), time(&steady)]).fold(f64::INFINITY, f64::min);
+    println!("record, {title}: {change:.2} µs per sync with a change, {folded:.2} µs per sync without");
+    if !all_changing && bytes > BYTES_PER_HPA {
         return Err(format!("{bytes} B per HPA is more than {BYTES_PER_HPA}").into());
     }
-    if !restless && folded > MICROS_PER_STEADY_SYNC {
+    if !all_changing && folded > MICROS_PER_STEADY_SYNC {
         return Err(format!("{folded:.2} µs per steady sync is more than {MICROS_PER_STEADY_SYNC}").into());
     }
     Ok(())
@@ -137,7 +138,7 @@ fn hpa(index: usize) -> Result<HpaRecord, serde_json::Error> {
     })
 }
 
-/// A sync from one count to another. Going up, the last two pods are not ready yet.
+/// A sync from one count to another. On a scale-up, the last two pods are not ready yet.
 fn conclusion(from: i32, to: i32, round: usize, at: Timestamp) -> Conclusion {
     let action = Action::between(from, to);
     let wave = i64::try_from(round % 7).unwrap_or(0);

@@ -1,25 +1,25 @@
-//! Reports as an SVG: for each figure a bar per report.
+//! Renders reports as an SVG: one bar per report for each figure.
 
 use std::fmt::Write as _;
 
 use crate::measure::Report;
 
 const WIDTH: f64 = 760.0;
-/// Where bars begin, and how much room they leave for their figure on the right.
+/// Left edge of the bars, and width of the space for their values on the right.
 const LEFT: f64 = 250.0;
 const RIGHT: f64 = 90.0;
 const BAR: f64 = 16.0;
 const GAP: f64 = 22.0;
-/// Fills of bars: of who is known by its label the same in every picture, of others in the order of the reports.
-const OF_LABEL: [(&str, &str); 4] = [
+/// Bar colors: fixed for known labels, and in the order of the reports for others.
+const LABEL_COLORS: [(&str, &str); 4] = [
     ("built-in, default flags", "#8a8f98"),
     ("built-in, tuned", "#b9770e"),
     ("concertina", "#2471a3"),
     ("concertina, default flags", "#1e8449"),
 ];
-const OF_OTHERS: [&str; 4] = ["#2471a3", "#b9770e", "#1e8449", "#8a8f98"];
+const OTHER_COLORS: [&str; 4] = ["#2471a3", "#b9770e", "#1e8449", "#8a8f98"];
 
-/// What is drawn: its title, its unit, and how it is taken from a report.
+/// A figure: title, unit, and the function that reads its value from a report.
 type Figure = (&'static str, &'static str, fn(&Report) -> Option<f64>);
 
 const FIGURES: [Figure; 8] = [
@@ -33,35 +33,35 @@ const FIGURES: [Figure; 8] = [
     ("Metric change to scale write, 99 of 100", "s", |it| Some(it.reaction?.p99)),
 ];
 
-/// The picture; the same reports give the same bytes.
+/// The SVG text. Equal reports give equal bytes.
 pub(crate) fn render(reports: &[Report]) -> String {
     let mut body = String::new();
     let mut y = 30.0;
-    let inks: Vec<_> =
-        reports.iter().zip(OF_OTHERS.iter().cycle()).map(|(it, other)| ink(it, other)).collect();
-    for (report, ink) in reports.iter().zip(&inks) {
+    let colors: Vec<_> =
+        reports.iter().zip(OTHER_COLORS.iter().cycle()).map(|(it, other)| color(it, other)).collect();
+    for (report, color) in reports.iter().zip(&colors) {
         let Report { workload, label, .. } = report;
         let title =
             format!("{label}: {} HPAs × {} pods, {}", workload.all_hpas(), workload.pods, workload.title);
         // Writing to a string cannot fail.
-        let _ = writeln!(body, r#"<rect x="16" y="{}" width="12" height="12" fill="{ink}"/>"#, y - 11.0);
+        let _ = writeln!(body, r#"<rect x="16" y="{}" width="12" height="12" fill="{color}"/>"#, y - 11.0);
         let _ = writeln!(body, r#"<text x="36" y="{y}">{}</text>"#, escaped(&title));
         y += 20.0;
     }
     for (title, unit, figure) in FIGURES {
         let values: Vec<_> = reports.iter().map(figure).collect();
-        let most = values.iter().flatten().copied().fold(0.0, f64::max);
-        if most <= 0.0 {
+        let maximum = values.iter().flatten().copied().fold(0.0, f64::max);
+        if maximum <= 0.0 {
             continue;
         }
         y += GAP;
         let _ = writeln!(body, r#"<text class="name" x="16" y="{}">{}</text>"#, y + 12.0, escaped(title));
-        for (value, ink) in values.iter().zip(&inks) {
+        for (value, color) in values.iter().zip(&colors) {
             if let Some(value) = value {
-                let length = value / most * (WIDTH - LEFT - RIGHT);
+                let length = value / maximum * (WIDTH - LEFT - RIGHT);
                 let _ = writeln!(
                     body,
-                    r#"<rect x="{LEFT}" y="{y}" width="{length:.1}" height="{}" fill="{ink}"/>"#,
+                    r#"<rect x="{LEFT}" y="{y}" width="{length:.1}" height="{}" fill="{color}"/>"#,
                     BAR - 2.0
                 );
                 let text = format!("{} {unit}", amount(*value));
@@ -80,11 +80,11 @@ pub(crate) fn render(reports: &[Report]) -> String {
     )
 }
 
-fn ink(report: &Report, other: &'static str) -> &'static str {
-    OF_LABEL.iter().find(|(label, _)| *label == report.label).map_or(other, |(_, ink)| ink)
+fn color(report: &Report, other: &'static str) -> &'static str {
+    LABEL_COLORS.iter().find(|(label, _)| *label == report.label).map_or(other, |(_, color)| color)
 }
 
-/// With three figures that count.
+/// Formats with three significant digits.
 fn amount(value: f64) -> String {
     let decimals = match value {
         _ if value >= 100.0 => 0,

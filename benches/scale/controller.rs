@@ -1,4 +1,4 @@
-//! The controller under test: any program, started by a command line with places to fill in.
+//! The controller under test: any program with a command line template.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,55 +15,58 @@ use crate::observed::{Micros, now};
 use crate::process::Usage;
 use crate::scrape::Page;
 
-/// So long may a process take to end.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The maximum duration of a shutdown.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The program of this repository with what a run needs; all else is at its defaults.
+/// The command line of this repository's program, with the flags that a run needs and defaults for the
+/// rest.
 const OWN: &str = "{concertina} --kubeconfig={kubeconfig} --secure-port=0 --health-address=127.0.0.1:{port} \
                    --leader-elect=false --takeover=off --horizontal-pod-autoscaler-sync-period={period}";
 const OWN_METRICS: &str = "http://127.0.0.1:{port}/metrics";
 
-/// kube-controller-manager with this controller alone, likewise.
+/// The command line of kube-controller-manager with only the HPA controller.
 const BUILT_IN: &str = "{built-in} --kubeconfig={kubeconfig} --controllers=horizontal-pod-autoscaler-controller \
                         --secure-port={port} --bind-address=127.0.0.1 --cert-dir={folder} \
                         --authentication-skip-lookup --authorization-always-allow-paths=/metrics \
                         --leader-elect=false \
                         --horizontal-pod-autoscaler-sync-period={period}";
-/// The embedded API server has no protobuf; a real one has, and accounts.
+/// The embedded API server has neither protobuf nor ServiceAccounts. A real one has both.
 const FOR_EMBEDDED: &str = " --kube-api-content-type=application/json";
 const FOR_REAL: &str = " --use-service-account-credentials=true";
 const BUILT_IN_METRICS: &str = "https://127.0.0.1:{port}/metrics";
 
-/// How a controller is started.
+/// The command line of a controller, with options for the run.
 #[derive(Debug, Clone)]
 pub(crate) struct CommandLine {
-    /// With places to fill in: `{kubeconfig}`; `{port}`, a free one, for its metrics; `{period}`; `{folder}` for whatever it
-    /// writes; `{concertina}`, the program of this repository; `{built-in}`, kube-controller-manager in the folder that
-    /// `KUBEBUILDER_ASSETS` names.
+    /// The template. Placeholders: `{kubeconfig}`; `{port}`, a free port for the metrics; `{period}`,
+    /// the sync period; `{folder}`, for files that the controller writes; `{concertina}`, the program of
+    /// this repository; `{built-in}`, kube-controller-manager in the folder that `KUBEBUILDER_ASSETS`
+    /// names.
     pub(crate) template: String,
-    /// Words that are added to it.
+    /// Flags that are appended to the template.
     pub(crate) flags: Vec<String>,
-    /// Where its metrics are, `{port}` being filled in; empty: nowhere.
+    /// URL of the controller's metrics with the placeholder `{port}`. Empty if the controller has no
+    /// metrics.
     pub(crate) metrics: String,
-    /// Count the instructions of the process.
+    /// Whether the instructions of the process are counted.
     pub(crate) instructions: bool,
-    /// Bind it to the second core, and the server to the first.
+    /// Whether the controller is bound to the second core and the server to the first.
     pub(crate) pin: bool,
 }
 
-/// What goes before it to count its instructions: exact however busy the machine is, but many times slower. None are
-/// counted until [`Controller::count`].
-const COUNTED: &str =
+/// The prefix that counts instructions. The count is exact on a busy machine, but the program runs many
+/// times slower. Counting starts with [`Controller::count`].
+const COUNTING_PREFIX: &str =
     "valgrind --tool=callgrind --instr-atstart=no --callgrind-out-file={folder}/callgrind.out";
 
-/// Which of two processes is bound to a core of its own.
+/// A process that can be bound to its own core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Core {
     Server,
     Controller,
 }
 
-/// What goes before a command line to bind it to its core.
+/// The prefix of a command line that binds the process to its core.
 pub(crate) fn pinned(pin: bool, core: Core) -> &'static [&'static str] {
     match (pin, core) {
         (false, _) => &[],
@@ -72,7 +75,7 @@ pub(crate) fn pinned(pin: bool, core: Core) -> &'static [&'static str] {
     }
 }
 
-/// What is filled in.
+/// The values of the placeholders.
 #[derive(Debug)]
 pub(crate) struct Places<'a> {
     pub(crate) kubeconfig: &'a Path,
@@ -80,20 +83,20 @@ pub(crate) struct Places<'a> {
     pub(crate) period: Duration,
 }
 
-/// A controller that runs; it ends with this.
+/// A running controller, which is killed on drop.
 #[derive(Debug)]
 pub(crate) struct Controller {
     child: Child,
     pub(crate) pid: u32,
     page: Option<Page>,
-    /// When it was started.
+    /// Start time of the process.
     pub(crate) since: Micros,
-    /// How it was called, with nothing filled in.
+    /// Command line with unresolved placeholders.
     pub(crate) called: String,
 }
 
 impl CommandLine {
-    /// The program of this repository, with more words.
+    /// The program of this repository, with additional flags.
     pub(crate) fn own(flags: Vec<String>) -> Self {
         Self {
             template: OWN.to_owned(),
@@ -104,12 +107,12 @@ impl CommandLine {
         }
     }
 
-    /// kube-controller-manager's in front of the embedded API server, with more words.
+    /// kube-controller-manager for the embedded API server, with additional flags.
     pub(crate) fn built_in(flags: Vec<String>) -> Self {
         Self::built_in_with(FOR_EMBEDDED, flags)
     }
 
-    /// The same in front of a real one.
+    /// kube-controller-manager for a real API server.
     pub(crate) fn built_in_for_real(flags: Vec<String>) -> Self {
         Self::built_in_with(FOR_REAL, flags)
     }
@@ -124,14 +127,14 @@ impl CommandLine {
         }
     }
 
-    /// Starts the controller; what it prints goes to a file.
+    /// Starts the controller with its output in a log file.
     pub(crate) fn start(&self, places: &Places<'_>, log: &Path) -> Result<Controller, Failure> {
-        // Free now: nobody else on the machine is likely to take it in the meantime.
+        // The port is free now, and another process is unlikely to take it before the controller does.
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port().to_string();
         let called: Vec<_> =
             self.template.split_whitespace().chain(self.flags.iter().map(String::as_str)).collect();
         let mut words = Vec::new();
-        let before = if self.instructions { COUNTED } else { "" };
+        let before = if self.instructions { COUNTING_PREFIX } else { "" };
         let pinned = pinned(self.pin, Core::Controller);
         for word in pinned.iter().copied().chain(before.split_whitespace()).chain(called.iter().copied()) {
             words.push(
@@ -155,32 +158,33 @@ impl CommandLine {
             .stderr(output)
             .kill_on_drop(true)
             .spawn()
-            .map_err(|error| format!("cannot start {program}: {error}"))?;
-        let pid = child.id().ok_or("the controller ended at once")?;
-        let page = Page::at(&self.metrics.replace("{port}", &port))?;
+            .map_err(|error| format!("failed to start {program}: {error}"))?;
+        let pid = child.id().ok_or("the controller exited immediately")?;
+        let page = Page::parse(&self.metrics.replace("{port}", &port))?;
         Ok(Controller { child, pid, page, since: now(), called: called.join(" ") })
     }
 }
 
-/// The program of this repository, or another build of it that `CONCERTINA_BIN` names.
+/// The program of this repository, or another build that `CONCERTINA_BIN` names.
 pub(crate) fn concertina() -> PathBuf {
     std::env::var_os("CONCERTINA_BIN").map_or_else(|| env!("CARGO_BIN_EXE_concertina").into(), PathBuf::from)
 }
 
 fn built_in() -> Result<String, Failure> {
     let folder = std::env::var_os("KUBEBUILDER_ASSETS").ok_or(
-        "KUBEBUILDER_ASSETS is not set; it is the folder with kube-controller-manager that tests/controlplane/build.sh makes",
+        "KUBEBUILDER_ASSETS is not set; set it to the folder with kube-controller-manager that tests/controlplane/build.sh prints",
     )?;
     Ok(PathBuf::from(folder).join("kube-controller-manager").display().to_string())
 }
 
 impl Controller {
-    /// What its process has used.
+    /// Resource usage of the controller's process.
     pub(crate) fn usage(&self) -> Result<Usage, Failure> {
-        Usage::of(self.pid).map_err(|error| format!("the controller has ended, see its log ({error})").into())
+        Usage::of_process(self.pid)
+            .map_err(|error| format!("the controller has exited, see its log ({error})").into())
     }
 
-    /// Its own metrics; empty if it shows none.
+    /// The controller's metrics. Empty if the controller has none.
     pub(crate) async fn metrics(&self) -> Result<BTreeMap<String, f64>, Failure> {
         match &self.page {
             Some(page) => page.read().await,
@@ -188,7 +192,7 @@ impl Controller {
         }
     }
 
-    /// From now on its instructions are counted, or not any more.
+    /// Starts or stops counting the controller's instructions.
     pub(crate) async fn count(&self, on: bool) -> Result<(), Failure> {
         let word = if on { "on" } else { "off" };
         let status = Command::new("callgrind_control")
@@ -196,26 +200,26 @@ impl Controller {
             .stdout(Stdio::null())
             .status()
             .await
-            .map_err(|error| format!("cannot start callgrind_control, which comes with valgrind: {error}"))?;
+            .map_err(|error| format!("failed to start callgrind_control, install valgrind: {error}"))?;
         if status.success() { Ok(()) } else { Err(format!("callgrind_control -i {word}: {status}").into()) }
     }
 
-    /// Kills it, as a node that fails does.
+    /// Kills the controller, as a failing node does.
     pub(crate) async fn kill(mut self) -> Result<(), Failure> {
         Ok(self.child.kill().await?)
     }
 
-    /// Asks it to end, and kills it if it does not.
+    /// Sends SIGTERM, and SIGKILL if the controller does not exit in time.
     pub(crate) async fn stop(mut self) -> Result<(), Failure> {
         Command::new("kill").arg(self.pid.to_string()).status().await?;
-        if timeout(PATIENCE, self.child.wait()).await.is_err() {
+        if timeout(SHUTDOWN_TIMEOUT, self.child.wait()).await.is_err() {
             self.child.kill().await?;
         }
         Ok(())
     }
 }
 
-/// How many instructions were counted, once the process has ended.
+/// The number of counted instructions, after the process has exited.
 pub(crate) fn instructions(folder: &Path) -> Result<f64, Failure> {
     let path = folder.join("callgrind.out");
     let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;

@@ -1,18 +1,21 @@
-//! What an HPA controller costs and whether it is on time, by the process: `cargo bench --bench scale -- --help`.
+//! Cost and punctuality of an HPA controller, measured per process: `cargo bench --bench scale --
+//! --help`.
 //!
-//! A run puts a controller, as a process of its own, in front of an API server in another process, lets it come into its
-//! rhythm for two periods, and measures ten: which syncs were on time and how late the others, requests and bytes per sync,
-//! CPU time and memory of both processes, how soon a change of a metric becomes a scale write and a new HPA a decision.
-//! What can be seen from the server is measured there, so that any HPA controller can stand in the place of ours.
+//! A run starts a controller in its own process against an API server in another process, warms up for
+//! two periods, and measures ten. It measures which syncs were on time and the lateness of the others,
+//! requests and bytes per sync, CPU time and memory of both processes, and the time from a metric change
+//! to a scale write and from a new HPA to a decision. The server makes all observations that are
+//! possible there, so that any HPA controller can be measured.
 //!
-//! - `simulated --workload W1`: the embedded API server over TCP and TLS, by itself, on one machine.
-//! - `real`: etcd and kube-apiserver, and several controllers one after the other. With `--search`: how many HPAs each can keep on time.
-//! - `floor`: what status writes alone cost the API server.
-//! - `lists`: what compressed lists would cost.
-//! - `table REPORT...`, `chart REPORT...`: stored reports side by side, as text or as an SVG.
+//! - `simulated --workload W1`: the embedded API server over TCP and TLS on one machine.
+//! - `real`: etcd and kube-apiserver, with several controllers one after the other. `--search` finds the
+//!   maximum number of HPAs that each controller keeps on time.
+//! - `floor`: the cost of status writes for the API server.
+//! - `lists`: the cost of compressed lists.
+//! - `table REPORT...`, `chart REPORT...`: a comparison of stored reports, as text or as an SVG.
 //!
-//! Each run prints its table and stores it as text and JSON under `target/scale`. `cargo test --bench scale` makes one
-//! short run.
+//! Each run prints its table and stores it as text and JSON under `target/scale`. `cargo test --bench
+//! scale` makes one short run.
 
 mod chart;
 mod controller;
@@ -37,12 +40,12 @@ use std::path::{Path, PathBuf};
 use self::measure::Report;
 use self::options::Task;
 
-/// Whatever ends a run: this program has nobody who would tell one failure from another.
+/// Any failure of a run. No caller distinguishes failures.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> Result<(), Failure> {
     let task = options::read()?;
-    // The server has one thread, as the controller is to have a core for itself.
+    // The server has one thread, so that the controller has a core for itself.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match task {
         Task::Simulated(options) => {
@@ -76,7 +79,7 @@ fn main() -> Result<(), Failure> {
     }
 }
 
-/// Puts a report beside those of other runs, as JSON and as text, and says where.
+/// Stores a report as JSON and as text, and prints the path.
 fn store(report: &Report, folder: &Path) -> Result<(), Failure> {
     let text = table::render(std::slice::from_ref(report));
     let plain = |text: &str| {

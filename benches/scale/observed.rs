@@ -1,53 +1,54 @@
-//! What a server sees of a controller, whichever server and whichever controller: the seam between serving and measuring.
+//! The observations of a server about a controller, independent of the kind of server and of controller.
+//! This is the interface between serving and measuring.
 //!
-//! Times are microseconds since 1970, by the machine's clock, which all processes of a run share.
+//! Times are microseconds since 1970 from the machine's clock, which all processes of a run share.
 
 use std::collections::BTreeMap;
 
-use concertina::clock::{Clock as _, SystemClock};
+use clock::{Clock as _, SystemClock};
 use serde::{Deserialize, Serialize};
 
 /// Microseconds since 1970.
 pub(crate) type Micros = i64;
 
-/// The time of day.
+/// The current time.
 pub(crate) fn now() -> Micros {
     SystemClock.now().as_microsecond()
 }
 
-/// All that was seen in a run; requests and bytes only of the measured time.
+/// All observations of a run. Requests and bytes cover the measured time only.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Observed {
-    /// The measured time.
+    /// The start and the end of the measured time.
     pub(crate) begin: Micros,
     pub(crate) end: Micros,
     pub(crate) requests: Vec<Counted>,
-    /// Requests of each second of the measured time.
+    /// The number of requests in each second of the measured time.
     pub(crate) seconds: Vec<u64>,
-    /// Bytes on the wire, TLS and HTTP included: from the controller, and to it.
+    /// Bytes on the wire from the controller and to the controller, including TLS and HTTP.
     pub(crate) received: u64,
     pub(crate) sent: u64,
-    /// Every HPA by `namespace/name`, from the start of the server on.
+    /// All HPAs since the start of the server, by `namespace/name`.
     pub(crate) hpas: BTreeMap<String, Seen>,
-    /// From a metric's change to the write of a scale.
+    /// Scale writes that are awaited after a metric change.
     pub(crate) reactions: Vec<Awaited>,
-    /// From an HPA's creation to its first status.
+    /// First statuses that are awaited after the creation of an HPA.
     pub(crate) creations: Vec<Awaited>,
-    /// From a change of an HPA's spec to the first status that knows it.
+    /// Statuses that are awaited after a spec change and that observe it.
     pub(crate) spec_changes: Vec<Awaited>,
     /// CPU seconds of the server in the measured time.
     pub(crate) cpu: f64,
     /// Resident bytes of the server.
     pub(crate) resident: u64,
-    /// CPU seconds of etcd in the measured time, and of the metrics server and whoever else stands beside; with a real
-    /// server only, as the embedded one is all of it.
+    /// CPU seconds of etcd, and of this program with its metrics server, in the measured time. Present
+    /// only with a real server, because the embedded server contains all of them.
     #[serde(default)]
     pub(crate) etcd_cpu: Option<f64>,
     #[serde(default)]
     pub(crate) beside_cpu: Option<f64>,
 }
 
-/// Equal requests.
+/// Requests of one kind.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Counted {
     /// The User-Agent up to its first blank.
@@ -56,29 +57,30 @@ pub(crate) struct Counted {
     /// `resource.group/subresource`.
     pub(crate) resource: String,
     pub(crate) count: u64,
-    /// Those that were not answered with 2xx.
+    /// The number of responses other than 2xx.
     pub(crate) failed: u64,
-    /// Bytes of the bodies of requests and answers.
+    /// Bytes of request and response bodies.
     pub(crate) received: u64,
     pub(crate) sent: u64,
 }
 
-/// One HPA.
+/// The observations of one HPA.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Seen {
-    /// When each of its statuses arrived: one for every sync that had something to say.
+    /// The time of each status write: one for every sync with a changed status.
     pub(crate) statuses: Vec<Micros>,
-    /// So long the server lets every sync of it wait.
+    /// The delay that the server adds to every sync.
     pub(crate) held_up: Micros,
-    /// It is created or changed on the way, or its metrics hang: its syncs are no measure of lateness.
+    /// Whether the HPA is created or changed during the run, or its metrics hang. Syncs of such an HPA
+    /// do not count for lateness.
     pub(crate) special: bool,
 }
 
-/// Something that a controller is to react to.
+/// An event to which the controller must react.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Awaited {
     pub(crate) hpa: String,
     pub(crate) since: Micros,
-    /// When it reacted, if it has.
+    /// The time of the reaction, if any.
     pub(crate) until: Option<Micros>,
 }

@@ -12,38 +12,38 @@ use crate::real::rounds::Rounds;
 use crate::real::{self, Real};
 use crate::workload::Workload;
 
-/// Runs in front of a server.
+/// The options of runs against a server.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     pub(crate) workload: Workload,
     pub(crate) controller: CommandLine,
     pub(crate) label: String,
     pub(crate) period: Duration,
-    /// Periods before anything is measured, and those that are.
+    /// The number of periods before the measurement, followed by the number of measured periods.
     pub(crate) warm_up: u32,
     pub(crate) periods: u32,
-    /// How often all of it is done, for medians.
+    /// The number of runs, for medians.
     pub(crate) runs: u32,
-    /// Where reports go.
+    /// The folder for reports.
     pub(crate) folder: PathBuf,
 }
 
-/// What is to be done.
+/// The selected task.
 #[derive(Debug)]
 pub(crate) enum Task {
-    /// In front of the embedded cluster.
+    /// Runs against the embedded cluster.
     Simulated(Box<Options>),
-    /// In front of a real API server.
+    /// Runs against a real API server.
     Real(Box<Real>),
-    /// Status writes and nothing else.
+    /// Status writes without a controller.
     Floor(Floor),
     /// Lists with and without compression.
     Lists(Rounds),
-    /// The server's process: a workload as JSON, and where the kubeconfig goes.
+    /// The server process: a workload as JSON, and the path of the kubeconfig to write.
     Server(String, PathBuf),
-    /// Stored reports side by side.
+    /// A table of stored reports.
     Table(Vec<PathBuf>),
-    /// The same as an SVG.
+    /// A chart of stored reports, as an SVG.
     Chart(Vec<PathBuf>),
     /// One short run, as a test.
     Smoke,
@@ -54,12 +54,12 @@ pub(crate) fn text(name: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).help(help)
 }
 
-/// A word for the controller.
+/// A flag for the controller.
 pub(crate) fn flag(help: &'static str) -> Arg {
     Arg::new("flag").long("flag").action(ArgAction::Append).allow_hyphen_values(true).help(help)
 }
 
-/// What both halves have: the workload, the times, where reports go.
+/// The arguments that `simulated` and `real` share: workload, times, and the folder for reports.
 pub(crate) fn measured() -> Vec<Arg> {
     let number = |name: &'static str, help: &'static str| {
         Arg::new(name).long(name).value_parser(value_parser!(usize)).help(help)
@@ -69,19 +69,17 @@ pub(crate) fn measured() -> Vec<Arg> {
     };
     vec![
         text("workload", "W1 to W9, W5-slow, W5-distinct, W9-failover").default_value("W1"),
-        number("hpas", "HPAs, instead of the workload's"),
-        number("pods", "Pods of each HPA"),
-        number("namespaces", "Namespaces that they are spread over"),
-        number("probes", "HPAs that are created, and as many whose spec is changed, while it is measured"),
-        switch("unchanged", "Metrics stay as they are, so that no status changes"),
-        text("period", "Seconds between two syncs of an HPA").default_value("15"),
-        text("warm-up", "Periods before measuring").default_value("2"),
+        number("hpas", "Number of HPAs, overrides the workload's"),
+        number("pods", "Pods per HPA"),
+        number("namespaces", "Number of namespaces"),
+        number("probes", "Number of HPAs created, and of HPAs changed, during the measurement"),
+        switch("unchanged", "Keep metrics constant, so that no status changes"),
+        text("period", "Sync period in seconds").default_value("15"),
+        text("warm-up", "Periods before the measurement").default_value("2"),
         text("periods", "Periods to measure").default_value("10"),
-        text("runs", "Runs, of whose figures the medians are told")
-            .visible_alias("repeat")
-            .default_value("1"),
+        text("runs", "Number of runs; reports have the medians").visible_alias("repeat").default_value("1"),
         switch("pin", "Bind the server to the first core and the controller to the second"),
-        text("out", "The folder for reports").default_value("target/scale"),
+        text("out", "Folder for reports").default_value("target/scale"),
     ]
 }
 
@@ -90,32 +88,34 @@ fn command() -> Command {
     let simulated = Command::new("simulated")
         .about("Measures a controller in front of the embedded API server, over TCP and TLS")
         .args(measured())
-        .arg(Arg::new("built-in").long("built-in").action(ArgAction::SetTrue).help(
-            "Measure kube-controller-manager, from the folder KUBEBUILDER_ASSETS, instead of concertina",
-        ))
-        .arg(text("controller", "The command line of another controller, with places like {kubeconfig}"))
-        .arg(flag("A word to add to it; may be given often"))
-        .arg(text("metrics", "Where its metrics are, such as http://127.0.0.1:{port}/metrics"))
+        .arg(
+            Arg::new("built-in").long("built-in").action(ArgAction::SetTrue).help(
+                "Measure kube-controller-manager from the folder KUBEBUILDER_ASSETS instead of Concertina",
+            ),
+        )
+        .arg(text("controller", "Command line of another controller, with placeholders such as {kubeconfig}"))
+        .arg(flag("Flag to append to the command line; repeatable"))
+        .arg(text("metrics", "URL of its metrics, such as http://127.0.0.1:{port}/metrics"))
         .arg(
             Arg::new("instructions")
                 .long("instructions")
                 .action(ArgAction::SetTrue)
-                .help("Count its instructions with valgrind: for few HPAs; no other figure counts then"),
+                .help("Count instructions with valgrind, for few HPAs only; invalidates the other figures"),
         )
-        .arg(text("label", "What the column is called"));
+        .arg(text("label", "Title of the column"));
     Command::new("scale")
-        .about("What an HPA controller costs, and whether it is on time")
+        .about("Measures the cost and the punctuality of an HPA controller")
         .arg(Arg::new("bench").long("bench").action(ArgAction::SetTrue).hide(true).global(true))
         .subcommand(simulated)
         .subcommand(real::command())
         .subcommand(real::floor::command())
         .subcommand(real::lists::command())
         .subcommand(Command::new("server").hide(true).args(["workload", "kubeconfig"].map(Arg::new)))
-        .subcommand(Command::new("table").about("Stored reports side by side").arg(files.clone()))
-        .subcommand(Command::new("chart").about("Stored reports as an SVG").arg(files))
+        .subcommand(Command::new("table").about("Prints stored reports as a table").arg(files.clone()))
+        .subcommand(Command::new("chart").about("Prints stored reports as an SVG").arg(files))
 }
 
-/// Reads the command line; ends the process for help and for what is wrong with it.
+/// Reads the command line. Exits on help requests and usage errors.
 pub(crate) fn read() -> Result<Task, Failure> {
     let matches = command().get_matches();
     let texts = |matches: &ArgMatches, name: &str| {
@@ -132,7 +132,7 @@ pub(crate) fn read() -> Result<Task, Failure> {
         }
         Some(("table", matches)) => Task::Table(texts(matches, "report")),
         Some(("chart", matches)) => Task::Chart(texts(matches, "report")),
-        // `cargo bench` without a word: the first workload. `cargo test`: a short run.
+        // `cargo bench` without arguments runs the first workload. `cargo test` makes a short run.
         _ if matches.get_flag("bench") => {
             let words = ["scale", "simulated"];
             let matches = command().get_matches_from(words);
@@ -143,16 +143,16 @@ pub(crate) fn read() -> Result<Task, Failure> {
     })
 }
 
-/// Reads what both halves have; the controller is that of this repository, and the label is empty.
+/// Reads the shared arguments. The controller is this repository's, and the label is empty.
 pub(crate) fn read_measured(matches: &ArgMatches) -> Result<Options, Failure> {
     let text = |name: &str| matches.get_one::<String>(name).map_or("", String::as_str);
-    let number = |name: &str, place: &mut usize| {
+    let number = |name: &str, target: &mut usize| {
         if let Some(number) = matches.get_one::<usize>(name) {
-            *place = *number;
+            *target = *number;
         }
     };
     let name = text("workload");
-    let mut workload = Workload::named(name).ok_or_else(|| format!("there is no workload {name:?}"))?;
+    let mut workload = Workload::named(name).ok_or_else(|| format!("unknown workload {name:?}"))?;
     number("hpas", &mut workload.hpas);
     number("pods", &mut workload.pods);
     number("namespaces", &mut workload.namespaces);

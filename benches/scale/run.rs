@@ -1,4 +1,5 @@
-//! A run: a controller's process in front of a server that observes it, from its start to its figures.
+//! A run of one controller process against a server that observes it, from the start of the process to
+//! the report.
 
 use std::future::Future;
 use std::path::Path;
@@ -13,30 +14,30 @@ use crate::observed::{Observed, now};
 use crate::options::Options;
 use crate::process::Usage;
 
-/// How often the controller's memory is looked at.
-const LOOK: Duration = Duration::from_secs(1);
-/// The counter of syncs that kube-controller-manager has too.
+/// The sampling interval of the controller's memory.
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+/// The sync counter of both Concertina and kube-controller-manager.
 const SYNCS: &str = "horizontal_pod_autoscaler_controller_reconciliations_total";
 const LATENESS: &str = "concertina_sync_lateness_seconds";
 
-/// An API server with a workload in it, that is ready and observes who comes.
-pub(crate) trait Surroundings {
-    /// What it is, for the table.
+/// An API server with a workload that is ready and observes its clients.
+pub(crate) trait ServerUnderLoad {
+    /// The name of the server in the table.
     fn title(&self) -> String;
 
-    /// How a controller finds it.
+    /// The kubeconfig for the controller.
     fn kubeconfig(&self) -> &Path;
 
-    /// Begins the measured time, in which the workload's happenings come to pass. `controller` is the id of its process.
+    /// Starts the measured time, in which the workload's events happen. `controller` is its process id.
     fn measure(&mut self, time: Duration, controller: u32) -> impl Future<Output = Result<(), Failure>>;
 
-    /// What was seen, when the time is over.
+    /// The observations, available when the measured time is over.
     fn observed(&mut self) -> impl Future<Output = Result<Observed, Failure>>;
 }
 
-/// What a controller's process showed over the measured time.
+/// The usage and metrics of the controller over the measured time.
 #[derive(Debug, Default)]
-struct Watched {
+struct ControllerTotals {
     resident: Vec<u64>,
     cpu: f64,
     syncs: f64,
@@ -44,10 +45,10 @@ struct Watched {
     judged: f64,
 }
 
-impl Watched {
-    /// Adds what one process did from `first` to now.
-    async fn add(&mut self, controller: &Controller, first: &Moment) -> Result<Usage, Failure> {
-        let last = Moment::of(controller).await?;
+impl ControllerTotals {
+    /// Adds the usage of one process since `first`.
+    async fn add(&mut self, controller: &Controller, first: &Snapshot) -> Result<Usage, Failure> {
+        let last = Snapshot::read(controller).await?;
         self.cpu += last.usage.cpu - first.usage.cpu;
         self.syncs += last.syncs - first.syncs;
         self.within_a_second += last.within_a_second - first.within_a_second;
@@ -56,17 +57,17 @@ impl Watched {
     }
 }
 
-/// What a controller has done until now.
+/// The usage and metrics of a controller until now.
 #[derive(Debug, Default)]
-struct Moment {
+struct Snapshot {
     usage: Usage,
     syncs: f64,
     within_a_second: f64,
     judged: f64,
 }
 
-impl Moment {
-    async fn of(controller: &Controller) -> Result<Self, Failure> {
+impl Snapshot {
+    async fn read(controller: &Controller) -> Result<Self, Failure> {
         let metrics = controller.metrics().await?;
         let metric = |name: &str| metrics.get(name).copied().unwrap_or(0.0);
         Ok(Self {
@@ -79,16 +80,16 @@ impl Moment {
     }
 }
 
-/// Makes a run and says its figures. Files of the run go into the folder, which is there.
+/// Makes a run and computes its report. Files of the run go into the existing folder.
 pub(crate) async fn run(
     options: &Options,
-    server: &mut impl Surroundings,
+    server: &mut impl ServerUnderLoad,
     folder: &Path,
 ) -> Result<Report, Failure> {
     let Options { workload, period, .. } = options;
-    let begin = Instant::now();
+    let start = Instant::now();
     let log = folder.join(format!("{}-{}.log", workload.name.to_lowercase(), std::process::id()));
-    eprintln!("the server is ready; the controller begins and prints to {}", log.display());
+    eprintln!("the server is ready; starting the controller with its output in {}", log.display());
     let kubeconfig = server.kubeconfig().to_owned();
     let places = Places { kubeconfig: &kubeconfig, folder, period: *period };
     let mut command = options.controller.clone();
@@ -99,36 +100,36 @@ pub(crate) async fn run(
     let (started, called) = (controller.since, controller.called.clone());
     let mut standby = None;
     if workload.standby {
-        // Second, so that the first one leads.
-        sleep_until(begin + *period).await;
+        // The standby starts later, so that the first replica becomes the leader.
+        sleep_until(start + *period).await;
         standby = Some(command.start(&places, &log)?);
     }
-    sleep_until(begin + *period * options.warm_up).await;
+    sleep_until(start + *period * options.warm_up).await;
 
     let time = *period * options.periods;
     eprintln!("measuring for {} s", time.as_secs_f64());
     if command.instructions {
         controller.count(true).await?;
     }
-    let mut first = Moment::of(&controller).await?;
+    let mut first = Snapshot::read(&controller).await?;
     server.measure(time, controller.pid).await?;
-    let (measuring, mut watched, mut restarted) = (Instant::now(), Watched::default(), None);
-    while measuring.elapsed() + LOOK < time {
-        sleep(LOOK).await;
-        watched.resident.push(controller.usage()?.resident);
+    let (measuring, mut totals, mut restarted) = (Instant::now(), ControllerTotals::default(), None);
+    while measuring.elapsed() + SAMPLE_INTERVAL < time {
+        sleep(SAMPLE_INTERVAL).await;
+        totals.resident.push(controller.usage()?.resident);
         if workload.restart && restarted.is_none() && measuring.elapsed() > time / 4 + *period / 2 {
-            watched.add(&controller, &first).await?;
+            totals.add(&controller, &first).await?;
             controller.kill().await?;
             restarted = Some(now());
             controller = match standby.take() {
                 Some(standby) => standby,
                 None => command.start(&places, &log)?,
             };
-            first = Moment::default();
+            first = Snapshot::default();
         }
     }
     let observed = server.observed().await?;
-    let last = watched.add(&controller, &first).await?;
+    let last = totals.add(&controller, &first).await?;
     if command.instructions {
         controller.count(false).await?;
     }
@@ -143,12 +144,12 @@ pub(crate) async fn run(
         started,
         restarted,
         observed: &observed,
-        cpu: watched.cpu,
+        cpu: totals.cpu,
         instructions,
-        resident: watched.resident,
+        resident: totals.resident,
         last,
-        own_syncs: (watched.syncs > 0.0).then_some(watched.syncs),
-        own_on_time: (watched.judged > 0.0).then(|| watched.within_a_second / watched.judged),
+        own_syncs: (totals.syncs > 0.0).then_some(totals.syncs),
+        own_on_time: (totals.judged > 0.0).then(|| totals.within_a_second / totals.judged),
     };
     Ok(run.report(&server.title()))
 }

@@ -1,4 +1,4 @@
-//! A controller's own metrics.
+//! Reads a controller's metrics.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,10 +16,10 @@ use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error, Signature
 
 use crate::Failure;
 
-/// So long may an answer take.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The maximum duration of a scrape.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Where a process on this machine shows its metrics.
+/// The metrics endpoint of a process on this machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Page {
     address: SocketAddr,
@@ -28,23 +28,23 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// Reads `http[s]://ADDRESS/PATH`; none for an empty text.
-    pub(crate) fn at(url: &str) -> Result<Option<Self>, Failure> {
+    /// Parses `http[s]://ADDRESS/PATH`. `None` for an empty text.
+    pub(crate) fn parse(url: &str) -> Result<Option<Self>, Failure> {
         if url.is_empty() {
             return Ok(None);
         }
-        let wrong = || format!("{url:?} is not http://ADDRESS/PATH or https://ADDRESS/PATH");
-        let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
-        let (address, path) = rest.split_once('/').ok_or_else(wrong)?;
+        let invalid_url = || format!("{url:?} is not http://ADDRESS/PATH or https://ADDRESS/PATH");
+        let (scheme, rest) = url.split_once("://").ok_or_else(invalid_url)?;
+        let (address, path) = rest.split_once('/').ok_or_else(invalid_url)?;
         let secure = match scheme {
             "https" => true,
             "http" => false,
-            _ => return Err(wrong().into()),
+            _ => return Err(invalid_url().into()),
         };
         Ok(Some(Self { address: address.parse()?, path: format!("/{path}"), secure }))
     }
 
-    /// Each metric with the sum of its series, those of buckets apart by their bound: `NAME 1`.
+    /// The sum of each metric's series. Buckets are kept separate by their bound: `NAME 1`.
     pub(crate) async fn read(&self) -> Result<BTreeMap<String, f64>, Failure> {
         let reading = async {
             let stream = TcpStream::connect(self.address).await?;
@@ -55,25 +55,30 @@ impl Page {
             let name = ServerName::IpAddress(self.address.ip().into());
             self.ask(TlsConnector::from(Arc::new(config)).connect(name, stream).await?).await
         };
-        Ok(sums(&timeout(PATIENCE, reading).await??))
+        Ok(sums(&timeout(TIMEOUT, reading).await??))
     }
 
     async fn ask(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> Result<String, Failure> {
         let request = format!("GET {} HTTP/1.0\r\nHost: {}\r\n\r\n", self.path, self.address);
         stream.write_all(request.as_bytes()).await?;
         let mut answer = Vec::new();
-        // A server that ends TLS by closing the connection has said everything by then.
+        // A server that ends TLS by closing the connection has already sent everything.
         let _ = stream.read_to_end(&mut answer).await;
         let answer = String::from_utf8(answer)?;
-        let (head, page) = answer.split_once("\r\n\r\n").ok_or("the controller's metrics have no head")?;
+        let (head, page) =
+            answer.split_once("\r\n\r\n").ok_or("the metrics response of the controller has no header")?;
         if head.split_ascii_whitespace().nth(1) != Some("200") {
-            return Err(format!("the controller's metrics: {}", head.lines().next().unwrap_or("")).into());
+            return Err(format!(
+                "failed to read the metrics of the controller: {}",
+                head.lines().next().unwrap_or("")
+            )
+            .into());
         }
         Ok(page.to_owned())
     }
 }
 
-/// TLS that takes any certificate.
+/// A TLS configuration that accepts any certificate.
 pub(crate) fn trusting() -> Result<ClientConfig, Failure> {
     Ok(ClientConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()?
@@ -96,7 +101,7 @@ fn sums(page: &str) -> BTreeMap<String, f64> {
     sums
 }
 
-/// Takes any certificate: the process was started here, and nothing secret is said to it.
+/// Accepts any certificate. This program started the process and sends no secrets to it.
 #[derive(Debug)]
 struct OwnProcess;
 

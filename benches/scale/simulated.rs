@@ -1,4 +1,4 @@
-//! The embedded cluster as the server, in a process of its own.
+//! The embedded cluster as the server, in a separate process.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -12,12 +12,12 @@ use crate::controller::{Core, pinned};
 use crate::measure::Report;
 use crate::observed::Observed;
 use crate::options::Options;
-use crate::run::{self, Surroundings};
+use crate::run::{self, ServerUnderLoad};
 
-/// What the embedded server is called in reports.
+/// The name of the embedded server in reports.
 pub(crate) const SERVER: &str = "embedded";
 
-/// The process of the server, which ends with this.
+/// The server process, which is killed on drop.
 #[derive(Debug)]
 struct Server {
     _child: Child,
@@ -28,10 +28,10 @@ struct Server {
 
 impl Server {
     async fn start(options: &Options, kubeconfig: PathBuf) -> Result<Self, Failure> {
-        let own = std::env::current_exe()?.display().to_string();
+        let executable = std::env::current_exe()?.display().to_string();
         let before = pinned(options.controller.pin, Core::Server).iter().copied();
-        let words: Vec<_> = before.chain([own.as_str()]).collect();
-        let (program, rest) = words.split_first().ok_or("this program has no name")?;
+        let command_line: Vec<_> = before.chain([executable.as_str()]).collect();
+        let (program, rest) = command_line.split_first().ok_or("the path of this program is empty")?;
         let mut child = Command::new(program)
             .args(rest)
             .arg("server")
@@ -49,18 +49,18 @@ impl Server {
     }
 
     async fn line(&mut self) -> Result<String, Failure> {
-        Ok(self.output.next_line().await?.ok_or("the server has ended")?)
+        Ok(self.output.next_line().await?.ok_or("the server has exited")?)
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Nobody else needs it.
+        // The kubeconfig is not needed any more, so a failure is ignored.
         let _ = std::fs::remove_file(&self.kubeconfig);
     }
 }
 
-impl Surroundings for Server {
+impl ServerUnderLoad for Server {
     fn title(&self) -> String {
         SERVER.to_owned()
     }
@@ -78,7 +78,7 @@ impl Surroundings for Server {
     }
 }
 
-/// Makes as many runs as are asked for, each with a server of its own, and says their figures.
+/// Makes all runs, each with a new server, and returns their reports.
 pub(crate) async fn run(options: &Options) -> Result<Vec<Report>, Failure> {
     let Options { workload, folder, .. } = options;
     std::fs::create_dir_all(folder)?;

@@ -1,14 +1,14 @@
-//! Reports as one table, a column for each.
+//! Renders reports as one table with a column for each.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::measure::{Report, Spread};
 
-/// A line of the table: what it is, and its text in each column.
+/// A line of the table: its title, and its text in each column.
 type Line = (String, Vec<String>);
 
-/// The table.
+/// The table as Markdown.
 pub(crate) fn render(reports: &[Report]) -> String {
     let mut lines = lines(reports);
     lines.insert(0, (String::new(), reports.iter().map(|report| report.label.clone()).collect()));
@@ -19,14 +19,14 @@ pub(crate) fn render(reports: &[Report]) -> String {
         .map(|column| width(&mut lines.iter().filter_map(|(_, texts)| texts.get(column))))
         .collect();
     let mut out = String::new();
-    for (place, (title, texts)) in lines.iter().enumerate() {
+    for (index, (title, texts)) in lines.iter().enumerate() {
         // Writing to a string cannot fail, here and below.
         let _ = write!(out, "| {title:first$} |");
         for (text, width) in texts.iter().zip(&widths) {
             let _ = write!(out, " {text:>width$} |");
         }
         out.push('\n');
-        if place == 0 {
+        if index == 0 {
             let _ = write!(out, "|{}|", "-".repeat(first + 2));
             for width in &widths {
                 let _ = write!(out, "{}:|", "-".repeat(width + 1));
@@ -56,7 +56,8 @@ fn lines(reports: &[Report]) -> Vec<Line> {
         line("lateness p50 / p99 / max", &|it| spread(it.lateness.as_ref())),
         line("requests per sync", &|it| format!("{:.3}", it.requests_per_sync)),
     ];
-    // Only kinds of requests that are more than one in a thousand syncs somewhere.
+    // The table has only kinds of requests that at least one report needs more than once per thousand
+    // syncs.
     let kinds: BTreeSet<(&str, &str)> = reports
         .iter()
         .flat_map(|report| &report.requests)
@@ -70,7 +71,7 @@ fn lines(reports: &[Report]) -> Vec<Line> {
                 let bytes =
                     if kind.requests > 0.0 { (kind.received + kind.sent) / kind.requests } else { 0.0 };
                 match bytes {
-                    // Not counted.
+                    // Bytes were not counted.
                     0.0 => format!("{:.3}", kind.requests),
                     bytes => format!("{:.3} of {:.1} kB", kind.requests, bytes / 1e3),
                 }
@@ -100,7 +101,7 @@ fn lines(reports: &[Report]) -> Vec<Line> {
         line("restart → all decided", &|it| it.all_decided_again.map_or_else(none, seconds)),
         line("busiest second / mean", &|it| format!("{:.2}", it.burst)),
     ]);
-    // What no column has is no line.
+    // Lines without a value in any column are omitted.
     lines.retain(|(_, texts)| texts.iter().any(|text| *text != none()));
     lines
 }

@@ -1,64 +1,65 @@
-//! What a controller is put in front of: how many HPAs of which kind, and what happens to them meanwhile.
+//! The workloads: the number and kind of HPAs, and the events during a run.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Pods of each HPA of the large namespace of a skewed cluster.
+/// Pods per HPA in the large namespace of a skewed cluster.
 pub(crate) const FEW_PODS: usize = 3;
 
-/// The namespace for which metrics may hang.
+/// The namespace with hanging metrics.
 pub(crate) const POISONED: &str = "team-000";
 
-/// By what an HPA scales.
+/// The metrics of an HPA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Kind {
     /// The cpu utilization of its pods.
     Cpu,
-    /// That and their memory utilization.
+    /// The cpu and memory utilization of its pods.
     CpuAndMemory,
-    /// The length of a queue outside the cluster.
+    /// The length of a queue outside of the cluster.
     External,
 }
 
-/// One workload, as the server gets it.
+/// One workload, as the server receives it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a thing that happens or does not")]
+#[expect(clippy::struct_excessive_bools, reason = "each flag enables an independent event")]
 pub(crate) struct Workload {
     pub(crate) name: String,
     pub(crate) title: String,
-    /// HPAs of the measured kind.
+    /// Number of HPAs of the measured kind.
     pub(crate) hpas: usize,
     pub(crate) kind: Kind,
-    /// HPAs besides, all by cpu.
+    /// Number of additional HPAs, all on cpu.
     pub(crate) others: usize,
-    /// Pods of each HPA at the beginning.
+    /// Initial number of pods per HPA.
     pub(crate) pods: usize,
     pub(crate) namespaces: usize,
-    /// A tenth of the HPAs is in the first namespace, with three pods each.
+    /// Whether a tenth of the HPAs is in the first namespace, with three pods each.
     pub(crate) skewed: bool,
-    /// How many different external queries there are.
+    /// The number of different external queries.
     pub(crate) queries: usize,
-    /// How long the external metrics API takes for an answer.
+    /// The response time of the external metrics API.
     pub(crate) slowness: Duration,
-    /// Pods that are replaced each second.
+    /// Number of pods that are replaced per second.
     pub(crate) churn: usize,
-    /// A tenth of the HPAs has twice the load after a quarter of the measured time.
+    /// Whether a tenth of the HPAs has twice the load after a quarter of the measured time.
     pub(crate) step: bool,
-    /// The resource metrics API never answers for the first namespace.
+    /// Whether the resource metrics API never responds for the first namespace.
     pub(crate) poisoned: bool,
-    /// The controller is killed in the middle of the measured time and started again.
+    /// Whether the controller is killed in the middle of the measured time and restarted.
     pub(crate) restart: bool,
-    /// A second controller stands by and goes on instead, by leader election.
+    /// Whether a standby takes over by leader election.
     pub(crate) standby: bool,
-    /// Metrics stay as they are, so that no status changes.
+    /// Whether metrics are constant, so that no status changes.
     pub(crate) unchanged: bool,
-    /// HPAs that are created, and HPAs whose spec is changed, in the measured time; neither count for lateness.
+    /// The number of HPAs that are created, and of HPAs with a spec change, in the measured time.
+    /// Neither counts for lateness.
     pub(crate) probes: usize,
 }
 
 impl Workload {
-    /// A workload by its name, in any case; with so many HPAs if that is said.
+    /// A workload by name, in upper or lower case.
     pub(crate) fn named(name: &str) -> Option<Self> {
         let basis = Self {
             name: name.to_uppercase(),
@@ -83,14 +84,14 @@ impl Workload {
         let (title, workload) = match basis.name.as_str() {
             "W1" => ("cpu", basis),
             "W2" => ("cpu and memory", Self { kind: Kind::CpuAndMemory, ..basis }),
-            "W3" => ("cpu, ten times as many", Self { hpas: 10_000, namespaces: 100, ..basis }),
+            "W3" => ("cpu, 10,000 HPAs", Self { hpas: 10_000, namespaces: 100, ..basis }),
             "W4" => ("one large namespace", Self { hpas: 10_000, namespaces: 100, skewed: true, ..basis }),
             "W5" => ("50 external queries", Self { slowness: Duration::from_millis(5), ..external }),
             "W5-SLOW" => {
                 ("50 external queries, 2 s each", Self { slowness: Duration::from_secs(2), ..external })
             }
             "W5-DISTINCT" => (
-                "1,000 external queries, 2 s each, and as many HPAs by cpu",
+                "1,000 external queries, 2 s each, and 1,000 HPAs by cpu",
                 Self { slowness: Duration::from_secs(2), queries: 1_000, others: 1_000, ..external },
             ),
             "W6" => ("a tenth doubles its load", Self { step: true, ..basis }),
@@ -98,14 +99,14 @@ impl Workload {
             "W8" => ("metrics of one namespace hang", Self { poisoned: true, ..basis }),
             "W9" => ("restart after a step of load", Self { step: true, restart: true, ..basis }),
             "W9-FAILOVER" => {
-                ("fail-over after a step of load", Self { step: true, restart: true, standby: true, ..basis })
+                ("failover after a step of load", Self { step: true, restart: true, standby: true, ..basis })
             }
             _ => return None,
         };
         Some(Self { title: title.to_owned(), ..workload })
     }
 
-    /// HPAs in all, without probes.
+    /// The total number of HPAs, without probes.
     pub(crate) fn all_hpas(&self) -> usize {
         self.hpas + self.others
     }

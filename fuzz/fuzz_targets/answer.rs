@@ -1,6 +1,8 @@
-//! Error answers: whatever the body is, the error has the answer's code, a text, and a class that fits both.
+//! Error responses. For any body, the error has the code of the response, a text, and a class that fits
+//! both.
 //!
-//! The input is the code as two bytes, whether it answers a write and its content type as one each, and the body.
+//! The input is the code as two bytes, one byte that marks a write, one byte for the content type, and
+//! the body.
 
 #![no_main]
 
@@ -8,8 +10,8 @@ mod plant;
 
 use std::time::Duration;
 
-use concertina::api::error::ApiError;
-use concertina::api::fuzzing;
+use cluster::error::ApiError;
+use cluster::fuzzing;
 use http::StatusCode;
 use libfuzzer_sys::fuzz_target;
 use serde::de::IgnoredAny;
@@ -17,13 +19,13 @@ use serde::de::IgnoredAny;
 fuzz_target!(|input: &[u8]| {
     let Some(([high, low, write, kind], body)) = input.split_first_chunk() else { return };
     let number = 400 + u16::from_be_bytes([*high, *low]) % 200;
-    let code = StatusCode::from_u16(number).expect("a code of three digits");
+    let code = StatusCode::from_u16(number).expect("a status code of three digits");
     let content_type =
         ["application/json", "", "text/plain; charset=utf-8", "application/yaml"][usize::from(kind % 4)];
     let wait = (kind & 64 != 0).then_some(Duration::from_secs(7));
     let error = fuzzing::error(write % 2 == 1, code, content_type, wait, body);
     assert_eq!(error, fuzzing::error(write % 2 == 1, code, content_type, wait, body));
-    let ApiError::Status { code: told, message, retry_after, .. } = &error else { panic!("{error:?}") };
+    let ApiError::Status { code: reported, message, retry_after, .. } = &error else { panic!("{error:?}") };
     let mut text = error.to_string();
     if plant::planted("answer") && error.is_namespace_terminating() {
         text.clear();
@@ -32,14 +34,14 @@ fuzz_target!(|input: &[u8]| {
     if wait.is_some() {
         assert_eq!(*retry_after, wait);
     }
-    // What is no Status of a failure says nothing about the code.
+    // A body that is not a failure Status does not change the code.
     if content_type.starts_with("text/") || serde_json::from_slice::<IgnoredAny>(body).is_err() {
-        assert_eq!(*told, number);
+        assert_eq!(*reported, number);
         assert!(text.len() <= 20_000, "{} bytes", text.len());
     }
-    assert_eq!(error.code(), Some(*told));
+    assert_eq!(error.code(), Some(*reported));
     assert!(!(error.is_not_found() && error.is_conflict()) && !error.is_refused());
-    assert_eq!(error.is_transient(), *told == 429 || *told >= 500);
-    assert_eq!(error.outcome_unknown(), *told >= 500);
+    assert_eq!(error.is_transient(), *reported == 429 || *reported >= 500);
+    assert_eq!(error.outcome_unknown(), *reported >= 500);
     assert!(error.same_trouble(&error));
 });

@@ -1,10 +1,10 @@
-//! Shards of a checkpoint: read as they are, and behind a head and a checksum that are right.
+//! Shards of a checkpoint: the raw bytes, and the same bytes with a valid header and checksum.
 
 #![no_main]
 
 mod plant;
 
-use concertina::history::checkpoint::Shard;
+use controller::history::checkpoint::Shard;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -27,7 +27,7 @@ fn check(bytes: &[u8]) {
     assert!(Shard::decode(&written[..written.len() - 1]).is_err());
 }
 
-/// FNV-1a of 64 bits.
+/// 64-bit FNV-1a.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes
         .iter()

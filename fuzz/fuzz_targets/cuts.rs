@@ -1,6 +1,6 @@
-//! Bytes cut into pieces, as a network may do it.
+//! Cuts bytes into pieces, as a network may do.
 
-/// The pieces of `bytes`, as long as the bytes of `lengths` say, over and over.
+/// Cuts `bytes` into pieces. The pieces have the given `lengths`, which repeat.
 pub fn cut<'a>(bytes: &'a [u8], lengths: &[u8]) -> Vec<&'a [u8]> {
     let (mut rest, mut pieces) = (bytes, Vec::new());
     let mut lengths = lengths.iter().cycle();
@@ -13,10 +13,11 @@ pub fn cut<'a>(bytes: &'a [u8], lengths: &[u8]) -> Vec<&'a [u8]> {
     pieces
 }
 
-/// The cuts and the bytes of an input: how many cuts, each a byte, then the bytes.
+/// Splits an input into cuts and bytes. The first byte is the number of cuts, each cut is one byte, and
+/// the bytes follow.
 pub fn parts(input: &[u8]) -> (&[u8], &[u8]) {
     let Some((count, rest)) = input.split_first() else { return (&[], &[]) };
-    // Texts as seeds are not cut: letters are large counts.
+    // Text seeds are not cut, because their first byte is a letter and exceeds the limit.
     let count = if *count < 16 { usize::from(*count).min(rest.len()) } else { return (&[], input) };
     rest.split_at(count)
 }

@@ -1,4 +1,5 @@
-//! The whole decision: any HPA, any cluster, several syncs in a row. What must hold is in `decision/holds.rs`.
+//! The whole decision: any HPA, any cluster, several consecutive syncs. `decision/holds.rs` has the
+//! invariants.
 
 #![no_main]
 
@@ -22,45 +23,46 @@ use self::holds::{Rescale, Sync};
 use self::world::{Before, Step, World};
 
 fuzz_target!(|bytes: &[u8]| {
-    // Bytes that end too early end the story, not the check of what was told so far.
-    let _ = play(&mut Unstructured::new(bytes));
+    // If the bytes end early, the run ends, but all checks so far count.
+    let _ = run(&mut Unstructured::new(bytes));
 });
 
-fn play(u: &mut Unstructured<'_>) -> Result<()> {
+fn run(u: &mut Unstructured<'_>) -> Result<()> {
     let mut world = world::world(u)?;
     let (mut history, mut rescales) = (History::default(), Vec::<Rescale>::new());
     let mut rebuilt = false;
-    let (mut now, mut replicas) = (world.begin, world::count(u)?);
+    let (mut now, mut replicas) = (world.start, world::count(u)?);
     for _ in 0..u.int_in_range(1..=5_u8)? {
         let step = world::step(u, &world, now)?;
         if let Some(count) = step.replicas {
             if count != replicas {
-                // Somebody else scaled: what the policies know is no longer all that happened.
-                rescales.iter_mut().for_each(|one| one.doubtful = true);
+                // After a foreign rescale, the history of the policies is no longer complete.
+                rescales.iter_mut().for_each(|rescale| rescale.doubtful = true);
             }
             replicas = count;
         }
-        // A period between syncs is the same for all of them, and is what a history is rebuilt by.
+        // A history is rebuilt under the assumption that all syncs have the same minimum distance.
         let apart = match step.before {
             Before::Restart { apart } => Duration::from_secs(apart.into()),
             _ => Duration::ZERO,
         };
         if step.now < now || step.now.duration_since(now).unsigned_abs() < apart {
-            rescales.iter_mut().for_each(|one| one.doubtful = true);
+            rescales.iter_mut().for_each(|rescale| rescale.doubtful = true);
         }
         now = step.now;
         match step.before {
             Before::Nothing => {}
             Before::FailOver => {
                 history =
-                    History::decode(&history.encode()).expect("what is written can be read").inherit(now)
+                    History::decode(&history.encode()).expect("an encoded history must decode").inherit(now)
             }
             Before::Restart { .. } => {
                 rebuilt = true;
-                let told = rescales.iter().filter(|one| !one.doubtful);
-                let told: Vec<Rescaled> =
-                    told.map(|one| Rescaled { at: world::whole(one.at), to: one.to }).collect();
-                history = History::rebuilt(&world.status, &told, apart, now);
+                let visible = rescales.iter().filter(|rescale| !rescale.doubtful);
+                let visible: Vec<Rescaled> = visible
+                    .map(|rescale| Rescaled { at: world::whole(rescale.at), to: rescale.to })
+                    .collect();
+                history = History::rebuilt(&world.status, &visible, apart, now);
             }
         }
         replicas = sync(u, &mut world, &step, &mut history, &mut rescales, replicas, rebuilt)?;
@@ -71,7 +73,7 @@ fn play(u: &mut Unstructured<'_>) -> Result<()> {
     Ok(())
 }
 
-/// One sync; the count that stands after it.
+/// Runs one sync. Returns the count after it.
 fn sync(
     u: &mut Unstructured<'_>,
     world: &mut World,
@@ -88,12 +90,12 @@ fn sync(
     let decision = decide(&hpa, &plan, &answers, history, settings, step.now);
     let sync = Sync { world, step, history, rescales, rebuilt, answers: &answers };
 
-    sync.told(&decision);
-    sync.the_same_again(&plan, &decision);
+    sync.explanation_gives_the_result(&decision);
+    sync.is_deterministic(&plan, &decision);
     sync.within_bounds(&decision);
-    sync.not_down_while_a_metric_is_missing(&decision);
+    sync.no_scale_down_with_a_missing_metric(&decision);
     sync.within_rates(&decision);
-    sync.more_load_asks_for_no_fewer(u, &plan, &decision)?;
+    sync.more_load_never_lowers_the_count(u, &plan, &decision)?;
 
     let outcome = match decision.verdict() {
         Verdict::Rescale { .. } => step.outcome.clone(),
@@ -101,20 +103,20 @@ fn sync(
     };
     let (verdict, current) = (decision.verdict().clone(), decision.current());
     let conclusion = conclude(&hpa, decision, &outcome, settings, step.now);
-    sync.concluded(&conclusion);
+    sync.status_round_trips(&conclusion);
 
     let done = match outcome {
         WriteOutcome::Done => true,
         WriteOutcome::Unknown(_) => step.done,
         _ => false,
     };
-    let stands = match verdict {
+    let count_after = match verdict {
         Verdict::Rescale { to, .. } if done || matches!(outcome, WriteOutcome::Unknown(_)) => {
-            // What is remembered of it saturates, as counts do.
-            let most = i64::from(i32::MAX);
-            let change = (i64::from(to) - i64::from(current)).clamp(-most, most);
+            // The recorded change saturates, as counts do.
+            let maximum = i64::from(i32::MAX);
+            let change = (i64::from(to) - i64::from(current)).clamp(-maximum, maximum);
             holds::forget(rescales, spec, change > 0, step.now);
-            // One that was lost counts too where somebody else gives the same count.
+            // A lost write also counts if a foreign rescale sets the same count.
             rescales.push(Rescale { at: step.now, change, to, doubtful: !done });
             if done { to } else { current }
         }
@@ -126,8 +128,8 @@ fn sync(
     if let Some(status) = conclusion.status {
         world.status.clone_from(&status);
     }
-    Ok(stands)
+    Ok(count_after)
 }
 
-/// Pods as they are shared.
+/// Pods behind shared pointers, as the core takes them.
 type Pods = [Arc<autoscaling::pod::Pod>];

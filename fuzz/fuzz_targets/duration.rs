@@ -1,10 +1,10 @@
-//! Go's durations against a second reading in whole nano-seconds.
+//! Go durations, compared with a second parser in whole nanoseconds.
 
 #![no_main]
 
 mod plant;
 
-use concertina::duration::{DurationError, GoDuration};
+use autoscaling::duration::{DurationError, GoDuration};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
@@ -14,7 +14,7 @@ fuzz_target!(|text: &str| {
         }
         Err(error) => refused(text, &error),
     }
-    // Eight bytes are a duration as well.
+    // An input of eight bytes is read as a duration as well.
     if let Ok(bytes) = <[u8; 8]>::try_from(text.as_bytes()) {
         printed(GoDuration(i64::from_le_bytes(bytes)));
     }
@@ -22,9 +22,9 @@ fuzz_target!(|text: &str| {
 
 fn accepted(text: &str, duration: GoDuration) {
     printed(duration);
-    let (low, high) = bounds(text).unwrap_or_else(|| panic!("{text:?} is no duration"));
+    let (low, high) = bounds(text).unwrap_or_else(|| panic!("accepted {text:?}, which is not a duration"));
     let nanos = i128::from(duration.0.unsigned_abs());
-    // Fractions are computed in float64, and cut: each may fall short of the exact value by little.
+    // Fractions are computed in float64 and truncated, so each may be slightly below the exact value.
     assert!(low <= nanos && nanos <= high, "{text:?}: {low} <= {nanos} <= {high}");
     assert!(duration.0 >= 0 || text.starts_with('-'), "{text:?}");
     assert_eq!(duration.unsigned().is_some(), duration.0 >= 0);
@@ -40,11 +40,11 @@ fn refused(text: &str, error: &DurationError) {
     let message = error.to_string();
     assert!(message.starts_with("time: ") && message.is_ascii(), "{message}");
     if let Some((_, high)) = bounds(text) {
-        assert!(high > i128::from(i64::MAX), "{text:?} is a duration: {error}");
+        assert!(high > i128::from(i64::MAX), "refused the duration {text:?}: {error}");
     }
 }
 
-/// Every duration is printed so that it reads as itself, and in one way only.
+/// Every duration has exactly one printed form, which parses to the same duration.
 fn printed(duration: GoDuration) {
     let mut text = duration.to_string();
     if plant::planted("duration") && duration.0 % 60_000_000_000 == 0 && duration.0 > 3_600_000_000_000 {
@@ -55,7 +55,7 @@ fn printed(duration: GoDuration) {
     assert!(!text.contains(".0s") && text.matches(['.']).count() <= 1, "{text:?}");
 }
 
-/// The magnitude of a duration, between which bounds it must be read. `None`: it is no duration, whatever its size.
+/// The bounds of the magnitude of a duration. `None` if the text is not a duration of any size.
 fn bounds(text: &str) -> Option<(i128, i128)> {
     let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
     if rest == "0" {
@@ -90,7 +90,8 @@ fn bounds(text: &str) -> Option<(i128, i128)> {
             1..=20 => whole.parse().unwrap(),
             _ => i128::from(u64::MAX),
         };
-        // Eighteen digits say all that a fraction of an hour has in nano-seconds, and less than one more.
+        // Eighteen digits cover every nanosecond of a fraction of an hour. The rest is less than one
+        // nanosecond.
         let cut = fraction.get(..18).unwrap_or(fraction);
         let scale = 10_i128.pow(u32::try_from(cut.len()).unwrap());
         let part = cut.parse::<i128>().unwrap_or(0) * unit / scale;

@@ -1,6 +1,7 @@
-//! Any command line: what runs has a configuration within its bounds, and an error names the word that is wrong.
+//! Command lines. A valid one has a configuration within its bounds, and an error names the wrong
+//! argument.
 //!
-//! The input is the words, with a line end between them.
+//! The input is the arguments, separated by line feeds.
 
 #![no_main]
 
@@ -10,28 +11,29 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use concertina::cli::flags::FlagError;
-use concertina::cli::{CliError, Config, Invocation};
+use concertina::cli::{CliError, Config};
+use concertina::invocation::Invocation;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
-    let words: Vec<OsString> =
-        if input.is_empty() { Vec::new() } else { input.split(|b| *b == b'\n').map(word).collect() };
-    let read = Invocation::from_args(words.clone());
-    assert_eq!(read, Invocation::from_args(words.clone()), "the same words read twice");
+    let arguments: Vec<OsString> =
+        if input.is_empty() { Vec::new() } else { input.split(|b| *b == b'\n').map(argument).collect() };
+    let read = Invocation::from_args(arguments.clone());
+    assert_eq!(read, Invocation::from_args(arguments.clone()), "parsing must be deterministic");
     match &read {
         Ok(Invocation::Controller(config)) => within_bounds(config),
         Ok(Invocation::Help(text) | Invocation::Version(text)) => assert!(!text.is_empty()),
         Ok(_) => {}
-        Err(error) => names_its_word(error, &words),
+        Err(error) => names_its_argument(error, &arguments),
     }
-    // A flag of ours that stands last wins over all before, if those can be read at all.
+    // A final flag of Concertina overrides all earlier flags, if those are valid.
     if let Ok(Invocation::Controller(before)) = read
-        && !words.iter().any(|word| word == "--")
+        && !arguments.iter().any(|argument| argument == "--")
     {
         let Ok(Invocation::Controller(mut after)) =
-            Invocation::from_args(words.into_iter().chain([OsString::from("--dry_run=true")]))
+            Invocation::from_args(arguments.into_iter().chain([OsString::from("--dry_run=true")]))
         else {
-            panic!("a dry run of what runs does not run");
+            panic!("--dry_run=true makes a valid command line invalid");
         };
         assert_eq!(after.serving.given.len(), before.serving.given.len() + usize::from(!was_given(&before)));
         after.serving.given.clone_from(&before.serving.given);
@@ -40,7 +42,7 @@ fuzz_target!(|input: &[u8]| {
 });
 
 #[cfg(unix)]
-fn word(bytes: &[u8]) -> OsString {
+fn argument(bytes: &[u8]) -> OsString {
     std::os::unix::ffi::OsStringExt::from_vec(bytes.to_vec())
 }
 
@@ -78,8 +80,8 @@ fn within_bounds(config: &Config) {
     }
 }
 
-/// The text of an error quotes a flag or a word that was given, so that one knows what to change.
-fn names_its_word(error: &CliError, words: &[OsString]) {
+/// The text of an error quotes the flag or argument to change.
+fn names_its_argument(error: &CliError, arguments: &[OsString]) {
     let message = error.to_string();
     assert!(!message.is_empty());
     match error {
@@ -88,14 +90,16 @@ fn names_its_word(error: &CliError, words: &[OsString]) {
             assert!(!name.is_empty() && message.contains(&format!("--{name}")), "{message}");
         }
         CliError::Flag(FlagError::Unknown(name)) => {
-            let typed = |word: &OsString| word.to_string_lossy().contains(name.as_str());
-            assert!(words.iter().any(typed), "{message}");
+            let typed = |argument: &OsString| argument.to_string_lossy().contains(name.as_str());
+            assert!(arguments.iter().any(typed), "{message}");
         }
-        CliError::Flag(FlagError::UnknownShorthand { letter, word }) => assert!(word.starts_with(*letter)),
+        CliError::Flag(FlagError::UnknownShorthand { letter, word: argument }) => {
+            assert!(argument.starts_with(*letter))
+        }
         CliError::Flag(FlagError::NeedsArgument(flag)) => assert!(flag.contains('-'), "{message}"),
-        CliError::Flag(FlagError::BadSyntax(word)) => assert!(word.starts_with("--")),
+        CliError::Flag(FlagError::BadSyntax(argument)) => assert!(argument.starts_with("--")),
         CliError::Flag(FlagError::Arguments(arguments)) => assert!(!arguments.is_empty()),
         CliError::Subcommand(_) => {}
-        CliError::NotText(_) => assert!(words.iter().any(|word| word.to_str().is_none())),
+        CliError::NotText(_) => assert!(arguments.iter().any(|argument| argument.to_str().is_none())),
     }
 }

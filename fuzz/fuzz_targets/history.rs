@@ -1,4 +1,5 @@
-//! Histories from bytes, and histories of what a cluster shows: bounded, and the same when written and read again.
+//! Histories from bytes, and histories rebuilt from cluster state. Both are bounded, and equal after
+//! encoding and decoding.
 
 #![no_main]
 
@@ -15,7 +16,7 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(history) = History::decode(bytes) {
         let written = check(&history);
-        // The shortest way to write every number is the one that is written.
+        // Every number has its shortest encoding.
         assert!(written.len() <= bytes.len(), "{} bytes became {}", bytes.len(), written.len());
     }
     let _ = rebuilt(&mut Unstructured::new(bytes));
@@ -52,17 +53,17 @@ fn rebuilt(u: &mut Unstructured<'_>) -> Result<()> {
         }
     }
     assert!(history.unknown_up.is_none_or(|at| at <= now) && history.unknown_up == history.unknown_down);
-    // Nothing is known, or the last rescale is, in one way or the other.
-    let known =
+    // A history that has a rescale, exactly or as an unknown change, comes from a status that shows one.
+    let has_rescale =
         history.unknown_up.is_some() || !history.scale_ups.is_empty() || !history.scale_downs.is_empty();
-    assert!(!known || status.last_scale_time.is_some());
+    assert!(!has_rescale || status.last_scale_time.is_some());
     let mut backwards = rescales;
     backwards.reverse();
     assert_eq!(History::rebuilt(&status, &backwards, apart, now), history);
     Ok(())
 }
 
-/// Within an hour, as a rule.
+/// A time, mostly within an hour of a fixed one.
 fn time(u: &mut Unstructured<'_>) -> Result<Timestamp> {
     let second = match u.arbitrary::<u8>()? {
         0 => u.arbitrary::<i64>()?,

@@ -1,4 +1,5 @@
-//! HPAs from the wire: what is sent back with a status has metadata and spec byte for byte, and reads as the same HPA.
+//! HPAs from the wire. A status update has the received metadata and spec byte for byte, and decodes to
+//! the same HPA.
 
 #![no_main]
 
@@ -7,9 +8,9 @@ mod plant;
 
 use autoscaling::status::Status;
 use autoscaling::{Hpa, Overlap, Scale, WriteOutcome, conclude, decide, plan};
-use concertina::api::decode;
-use concertina::api::fuzzing::status_body;
-use concertina::api::status::StatusTarget;
+use cluster::decode;
+use cluster::fuzzing::status_body;
+use cluster::status::StatusTarget;
 use jiff::Timestamp;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
@@ -22,10 +23,10 @@ fuzz_target!(|bytes: &[u8]| {
         return;
     };
     assert!(!hpa.name.is_empty());
-    // What nobody looks at may hold bytes that are no text, or half a code point.
+    // Ignored fields may contain invalid UTF-8 or half a code point.
     let Ok(sent) = serde_json::from_slice::<Value>(bytes) else { return };
 
-    // A sync of it, whatever it asks for.
+    // A sync of the HPA, with any spec.
     let status = {
         let view = Hpa {
             namespace: &hpa.namespace,
@@ -39,7 +40,7 @@ fuzz_target!(|bytes: &[u8]| {
             autoscaling::history::History::default(),
             Timestamp::UNIX_EPOCH,
         );
-        let scale = Scale::new(3, 3, "app=web").expect("a selector");
+        let scale = Scale::new(3, 3, "app=web").expect("a valid selector");
         let plan = plan(&view, Ok(scale), |_| Overlap::None, &settings);
         let answers = autoscaling::Answers { metrics: vec![None; hpa.spec.metrics.len()], pods: &[] };
         let decision = decide(&view, &plan, &answers, &history, &settings, now);
@@ -51,9 +52,9 @@ fuzz_target!(|bytes: &[u8]| {
         metadata: &hpa.metadata,
         spec: &hpa.spec_raw,
     };
-    let mut body = status_body(target, &status).expect("a body");
+    let mut body = status_body(target, &status).expect("a status body");
     if plant::planted("hpa") && hpa.spec.behavior.is_some() {
-        let at = body.windows(4).position(|part| part == b"spec").expect("a spec") + 8;
+        let at = body.windows(4).position(|part| part == b"spec").expect("the body must have a spec") + 8;
         body.insert(at, b' ');
     }
 
@@ -64,7 +65,7 @@ fuzz_target!(|bytes: &[u8]| {
         serde_json::to_string(&status).expect("a status")
     );
     assert_eq!(std::str::from_utf8(&body), Ok(wanted.as_str()));
-    let body: Value = serde_json::from_slice(&body).expect("what is sent is JSON");
+    let body: Value = serde_json::from_slice(&body).expect("the body must be JSON");
     if once::every_key(bytes) {
         let spec = sent.get("spec").filter(|spec| !spec.is_null());
         assert_eq!(body["spec"], spec.cloned().unwrap_or_else(|| serde_json::json!({})));
@@ -74,10 +75,10 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let text = std::str::from_utf8(bytes).expect("JSON is UTF-8");
     let raw: &RawValue = &hpa.spec_raw;
-    assert!(text.contains(raw.get()) || raw.get() == "{}", "the spec is as it was received");
+    assert!(text.contains(raw.get()) || raw.get() == "{}", "the spec must equal the received bytes");
 
-    // What was sent reads as the same HPA with the new status.
-    let again = decode::hpa(wanted.as_bytes()).expect("what is sent can be read");
+    // The update decodes to the same HPA with the new status.
+    let again = decode::hpa(wanted.as_bytes()).expect("the body must decode");
     assert_eq!((again.name, again.uid, again.generation), (hpa.name, hpa.uid, hpa.generation));
     assert_eq!(again.spec, hpa.spec);
     let reread = |status: &Status| serde_json::to_string(status).expect("a status");

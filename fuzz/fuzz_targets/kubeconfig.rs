@@ -1,5 +1,5 @@
-//! Kubeconfig files: any text is a configuration or an error of one line that tells no secret of the file. How long it
-//! takes and how much memory is bounded by `.ci/fuzz`.
+//! Kubeconfig files. Any text is a configuration or a one-line error without secrets of the file.
+//! `.ci/fuzz` bounds time and memory.
 
 #![no_main]
 
@@ -8,14 +8,14 @@ mod plant;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use concertina::api::kubeconfig::{self, KubeconfigError};
+use cluster::kubeconfig::{self, KubeconfigError};
 use kube::config::Kubeconfig;
 use libfuzzer_sys::fuzz_target;
 use secrecy::ExposeSecret;
 
 fuzz_target!(|input: &[u8]| {
     let path = file();
-    std::fs::write(path, input).expect("a file in memory");
+    std::fs::write(path, input).expect("failed to write the file in /dev/shm");
     let read = kubeconfig::load(Some(path), None);
     match read {
         Ok(config) => {
@@ -35,17 +35,17 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// One file for each process, in memory.
+/// One file per process, in memory.
 fn file() -> &'static PathBuf {
     static FILE: OnceLock<PathBuf> = OnceLock::new();
     FILE.get_or_init(|| {
         let folder = PathBuf::from("/dev/shm").join(format!("concertina-fuzz-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a folder in memory");
+        std::fs::create_dir_all(&folder).expect("failed to create the folder in /dev/shm");
         folder.join("config")
     })
 }
 
-/// Passwords, tokens and keys that are long enough not to be found by chance, and that are no name as well.
+/// Passwords, tokens and keys that are too long for a match by chance and occur only once in the file.
 fn secrets(input: &[u8]) -> Vec<String> {
     let Ok(text) = std::str::from_utf8(input) else { return Vec::new() };
     let Ok(parsed) = Kubeconfig::from_yaml(text) else { return Vec::new() };

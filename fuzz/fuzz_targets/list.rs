@@ -1,7 +1,7 @@
-//! Lists cut into items while they arrive: the same items however the bytes are cut, and those that a reader of the
-//! whole finds.
+//! Lists that are split into items while they arrive. The items are equal for every cut of the bytes,
+//! and equal to the items from a reader of the whole body.
 //!
-//! The input is how the bytes are cut (see `cuts`), and the bytes.
+//! The input is the cuts (see `cuts`) and the bytes.
 
 #![no_main]
 
@@ -9,7 +9,7 @@ mod cuts;
 mod once;
 mod plant;
 
-use concertina::api::fuzzing;
+use cluster::fuzzing;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 
@@ -26,17 +26,17 @@ fuzz_target!(|input: &[u8]| {
 
     let Ok(value) = serde_json::from_slice::<Value>(bytes) else { return };
     let Some(object) = value.as_object() else { return };
-    // Keys are compared as they are written: one with an escape in it is no `items`.
+    // Keys are compared as written. A key with an escape is not `items`.
     if bytes.windows(2).any(|part| part == b"\\u") || !once::every_key(bytes) {
         return;
     }
     let Ok(list) = whole else {
-        // What surrounds the items has a type of its own.
+        // The fields around the items have the wrong types.
         return;
     };
-    let of_text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
-    assert_eq!((list.kind.as_str(), list.api_version.as_str()), (of_text("kind"), of_text("apiVersion")));
+    let text_of = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
+    assert_eq!((list.kind.as_str(), list.api_version.as_str()), (text_of("kind"), text_of("apiVersion")));
     let items = object.get("items").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let read: Result<Vec<Value>, _> = list.items.iter().map(|item| serde_json::from_slice(item)).collect();
-    assert_eq!(read.expect("an item of sound JSON is sound"), items);
+    assert_eq!(read.expect("an item of valid JSON must be valid"), items);
 });

@@ -1,6 +1,6 @@
-//! Lists of the three metrics APIs, against a reader that takes the whole list as plain JSON values.
+//! Lists of the three metrics APIs, compared with a reader of the whole list as plain JSON values.
 //!
-//! The input is which API (a byte of `r`, `c`, `e`), how the bytes are cut (see `cuts`), and the bytes.
+//! The input is the API (a byte of `r`, `c`, `e`), the cuts (see `cuts`), and the bytes.
 
 #![no_main]
 
@@ -8,11 +8,11 @@ mod cuts;
 mod once;
 mod plant;
 
+use autoscaling::duration::GoDuration;
 use autoscaling::quantity::Quantity;
 use autoscaling::query::Answer;
-use concertina::api::error::ApiError;
-use concertina::api::fuzzing::{custom_list, external_list, resource_list};
-use concertina::duration::GoDuration;
+use cluster::error::ApiError;
+use cluster::fuzzing::{custom_list, external_list, resource_list};
 use jiff::Timestamp;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
@@ -28,7 +28,7 @@ fuzz_target!(|input: &[u8]| {
     let whole = read(&[bytes]);
     assert_eq!(read(&cuts::cut(bytes, lengths)), whole);
 
-    // A key that stands twice, or with an escape in it, means one thing or another.
+    // Duplicate keys and keys with escapes are ambiguous.
     let escaped = bytes.contains(&b'\\');
     let Ok(list) = serde_json::from_slice::<Value>(bytes) else { return };
     if escaped || !once::every_key(bytes) {
@@ -41,7 +41,7 @@ fuzz_target!(|input: &[u8]| {
             let items = list["items"].as_array().map_or(&[][..], Vec::as_slice);
             same(&answer, items);
         }
-        // A Status says what it says, be it nothing.
+        // An error from a Status has the Status' message, which may be empty.
         Err(error) => assert!(!error.to_string().is_empty() || list["kind"] == "Status"),
     }
 });
@@ -66,7 +66,7 @@ fn same(answer: &Answer, items: &[Value]) {
                     for (name, amount) in amounts.into_iter().flatten() {
                         let Some(wanted) = quantity(amount) else { continue };
                         let read = container.usage.get(name).unwrap();
-                        // Usage counts in milli-units, rounded up: that is all the reference ever asks of it.
+                        // Usage is stored in milli-units, rounded up. The reference uses no finer unit.
                         let mut wanted_milli = wanted.milli_value();
                         if plant::planted("metrics") && name == "memory" && containers.len() == 2 {
                             wanted_milli = wanted_milli.saturating_add(1);
@@ -105,13 +105,14 @@ fn time(value: &Value) -> Option<Timestamp> {
     value.as_str().filter(|text| !text.is_empty()).map(|text| text.parse().unwrap())
 }
 
-/// As a quantity. `None`: a number with a fraction or an exponent, of which the value keeps a float and not its digits.
+/// The value as a quantity. `None` for a number with a fraction or an exponent, because the JSON value
+/// keeps a float instead of the digits.
 fn quantity(value: &Value) -> Option<Quantity> {
     match value {
         Value::Null => Some(Quantity::ZERO),
         Value::String(text) => Some(text.parse().unwrap()),
         Value::Number(number) if number.is_f64() => None,
         Value::Number(number) => Some(number.to_string().parse().unwrap()),
-        other => panic!("{other} is no quantity"),
+        other => panic!("{other} is not a quantity"),
     }
 }

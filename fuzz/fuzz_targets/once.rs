@@ -1,11 +1,11 @@
-//! Two readers of JSON need not agree on an object in which a key stands twice.
+//! Detects duplicate keys, for which two JSON readers may differ.
 
-/// Whether every key stands once in its object.
+/// Whether every key occurs once in its object.
 pub fn every_key(bytes: &[u8]) -> bool {
     serde_json::from_slice::<Once>(bytes).is_ok()
 }
 
-/// JSON in which no object has a key twice.
+/// JSON without duplicate keys.
 struct Once;
 
 impl<'de> serde::Deserialize<'de> for Once {
@@ -20,14 +20,14 @@ impl<'de> serde::de::Visitor<'de> for OnceVisitor {
     type Value = Once;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("JSON without a key that stands twice")
+        f.write_str("JSON without duplicate keys")
     }
 
     fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Once, A::Error> {
         let mut keys = std::collections::BTreeSet::new();
         while let Some((key, Once)) = map.next_entry::<String, Once>()? {
             if !keys.insert(key) {
-                return Err(serde::de::Error::custom("a key stands twice"));
+                return Err(serde::de::Error::custom("duplicate key"));
             }
         }
         Ok(Once)

@@ -1,8 +1,8 @@
-//! Planted bugs: what a target must find when it is told to, so that it is known to look.
+//! Planted bugs, which prove that a target detects failures.
 
 use std::sync::OnceLock;
 
-/// Whether the environment asks for the bug of this name: `CONCERTINA_PLANT=name`.
+/// Whether `CONCERTINA_PLANT` selects the planted bug `name`.
 pub fn planted(name: &str) -> bool {
     static PLANT: OnceLock<Option<String>> = OnceLock::new();
     PLANT.get_or_init(|| std::env::var("CONCERTINA_PLANT").ok()).as_deref() == Some(name)

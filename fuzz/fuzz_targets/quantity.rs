@@ -1,6 +1,6 @@
-//! Quantities against exact arithmetic: reading, printing, order, rounding, sums.
+//! Quantities compared with exact arithmetic: parsing, printing, order, rounding, sums.
 //!
-//! The input is two texts with a blank between them; the second may be missing.
+//! The input is two texts, separated by a blank. The second one is optional.
 
 #![no_main]
 
@@ -24,7 +24,7 @@ fuzz_target!(|text: &str| {
         sum = Quantity::from_nanos(a.nanos().wrapping_add(b.nanos() / 2), sum.format());
     }
     let exact = BigInt::from(a.nanos()) + BigInt::from(b.nanos());
-    assert_eq!(BigInt::from(sum.nanos()), held(&exact), "{a} + {b}");
+    assert_eq!(BigInt::from(sum.nanos()), saturate(&exact), "{a} + {b}");
     assert_eq!(sum, b.saturating_add(a));
     assert_eq!(sum.format(), if a.is_zero() { b.format() } else { a.format() });
     if a <= b {
@@ -32,7 +32,7 @@ fuzz_target!(|text: &str| {
     }
 });
 
-/// Reads one text and holds everything that it gives against exact arithmetic.
+/// Parses a text and compares every conversion with exact arithmetic.
 fn check(text: &str) -> Option<Quantity> {
     let read = text.parse::<Quantity>();
     let json = serde_json::to_string(text).unwrap();
@@ -43,17 +43,21 @@ fn check(text: &str) -> Option<Quantity> {
     let quantity = read.ok()?;
     assert_eq!(BigInt::from(quantity.nanos()), exact(text), "{text:?}");
     let nanos = BigInt::from(quantity.nanos());
-    assert_eq!(BigInt::from(quantity.value()), clamp(&away(&nanos, NANOS)), "{text:?}");
-    assert_eq!(BigInt::from(quantity.milli_value()), clamp(&away(&nanos, 1_000_000)), "{text:?}");
+    assert_eq!(BigInt::from(quantity.value()), clamp(&round_away_from_zero(&nanos, NANOS)), "{text:?}");
+    assert_eq!(
+        BigInt::from(quantity.milli_value()),
+        clamp(&round_away_from_zero(&nanos, 1_000_000)),
+        "{text:?}"
+    );
 
     let float = quantity.as_f64();
     let wanted = nanos.to_f64().unwrap() / 1e9;
-    assert!((float - wanted).abs() <= wanted.abs() * 1e-14, "{text:?}: {float:e}, not {wanted:e}");
+    assert!((float - wanted).abs() <= wanted.abs() * 1e-14, "{text:?}: {float:e}, expected {wanted:e}");
 
     let printed = quantity.to_string();
     let again: Quantity = printed.parse().unwrap_or_else(|error| panic!("{text:?} as {printed:?}: {error}"));
     assert_eq!(again, quantity, "{text:?} as {printed:?}");
-    // A binary amount without factors of 1024 is printed without suffix, which then reads as decimal.
+    // A binary amount that is not a multiple of 1024 has no suffix, so it parses as decimal.
     if quantity.format() != Format::BinarySi {
         assert_eq!(again.to_string(), printed);
         assert!(again.format() == quantity.format() || !printed.contains(['e', 'E', 'i']), "{text:?}");
@@ -62,32 +66,32 @@ fn check(text: &str) -> Option<Quantity> {
     Some(quantity)
 }
 
-/// What an accepted text means, in nano-units: read once more, in the simplest way and with numbers of any size.
+/// The value of an accepted text in nano-units, from a simple second parser with arbitrary precision.
 fn exact(text: &str) -> BigInt {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
     let (number, suffix) = unsigned.split_at(end);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let digits = format!("0{whole}{fraction}").parse::<BigInt>().unwrap();
-    let binary = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].iter().position(|known| *known == suffix);
-    let decimal = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"].iter().position(|known| *known == suffix);
+    let binary = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].iter().position(|unit| *unit == suffix);
+    let decimal = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"].iter().position(|unit| *unit == suffix);
     let (power_of_two, exponent) = match (binary, decimal) {
         (_, Some(at)) => (0, 3 * (i64::try_from(at).unwrap() - 3)),
         (Some(at), None) => (10 * at, 0),
         (None, None) => (0, suffix[1..].parse().unwrap()),
     };
-    // Far beyond either bound the power itself need not be computed.
+    // Beyond the bounds the exact power is not needed.
     let length = i64::try_from(text.len()).unwrap();
     let places = exponent.clamp(-100 - length, 100 + length) - i64::try_from(fraction.len()).unwrap() + 9;
     let scaled = digits << power_of_two;
     let power = BigInt::from(10).pow(u32::try_from(places.unsigned_abs()).unwrap());
     let nanos = if places >= 0 { scaled * power } else { (scaled + &power - 1) / power };
     let bound = BigInt::from(i64::MAX) * NANOS;
-    let nanos = held(&if power_of_two > 0 { nanos.min(bound) } else { nanos });
+    let nanos = saturate(&if power_of_two > 0 { nanos.min(bound) } else { nanos });
     if text.starts_with('-') { -nanos } else { nanos }
 }
 
-fn held(nanos: &BigInt) -> BigInt {
+fn saturate(nanos: &BigInt) -> BigInt {
     nanos.clone().clamp(BigInt::from(i128::MIN), BigInt::from(i128::MAX))
 }
 
@@ -95,7 +99,7 @@ fn clamp(wide: &BigInt) -> BigInt {
     wide.clone().clamp(BigInt::from(i64::MIN), BigInt::from(i64::MAX))
 }
 
-fn away(nanos: &BigInt, by: u64) -> BigInt {
+fn round_away_from_zero(nanos: &BigInt, by: u64) -> BigInt {
     let magnitude: BigInt = (nanos.abs() + (by - 1)) / by;
     if nanos.is_negative() && !magnitude.is_zero() { -magnitude } else { magnitude }
 }

@@ -1,10 +1,11 @@
-//! What a leader answers a standby: read, it is written again as the same, and nothing follows it.
+//! A leader's response to a standby. The response encodes to the same bytes after decoding, and trailing
+//! bytes are refused.
 
 #![no_main]
 
 mod plant;
 
-use concertina::history::replica::again;
+use controller::history::replica::again;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -14,7 +15,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
     assert!(written.len() <= bytes.len());
     assert_eq!(again(&written).as_ref(), Ok(&written));
-    // Nothing that is cut off is taken for the whole.
+    // A truncated response is not accepted as a whole one.
     assert!(again(&written[..written.len() - 1]).is_err());
     written.push(0);
     assert!(again(&written).is_err());

@@ -1,7 +1,8 @@
-//! Label selectors: what is read prints and reads as itself, and matches what a naive evaluation of its print matches.
+//! Label selectors. A parsed selector prints to an equal selector. It matches the same labels as a naive
+//! evaluation of its printed form.
 //!
-//! The input is a selector as text, labels as `key=value` with `;` between, and a structured selector as JSON, with
-//! the byte 1 between them; what is missing is empty.
+//! The input is a selector as text, labels as `key=value` separated by `;`, and a structured selector as
+//! JSON, separated by the byte 1. Missing parts are empty.
 
 #![no_main]
 
@@ -30,14 +31,14 @@ fuzz_target!(|input: &str| {
     let scale = Selector::parse_scale(text);
     assert_eq!(scale.is_ok(), structured.is_ok(), "{text:?}");
     if let (Ok(selector), Ok(structured)) = (&scale, &structured) {
-        let direct = direct.as_ref().expect("what a scale takes is a selector");
+        let direct = direct.as_ref().expect("the selector of a scale must be a selector");
         check(selector, &labels);
         assert_eq!(selector.matches(&labels), satisfied(structured, &labels), "{text:?}");
-        // Of two values for one label a scale takes the last, and a selector no label at all.
+        // With two values for one label, a scale uses the last one, and a selector matches no labels.
         assert!(!direct.matches(&labels) || selector.matches(&labels), "{text:?}");
     }
     if direct.is_err() {
-        let message = scale.expect_err("what is no selector is none of a scale").to_string();
+        let message = scale.expect_err("an invalid selector must be invalid for a scale").to_string();
         assert!(message.starts_with("couldn't parse the selector string \""), "{message}");
     }
 
@@ -57,11 +58,11 @@ fn pair(text: &str) -> (String, String) {
     (key.to_owned(), value.to_owned())
 }
 
-/// What holds for every selector, however it was made.
+/// The invariants of every selector.
 fn check(selector: &Selector, labels: &Labels) {
     let printed = selector.to_string();
     let again = Selector::parse(&printed).unwrap_or_else(|error| panic!("{printed:?}: {error}"));
-    // A list in which a value stands twice is printed so, and read as a set.
+    // A list with a duplicate value prints the value twice, and parses as a set.
     if selector != &again {
         assert!(printed.contains(" in (") || printed.contains(" notin ("), "{printed:?}");
         assert_eq!(Selector::parse(&again.to_string()).as_ref(), Ok(&again));
@@ -79,22 +80,22 @@ fn check(selector: &Selector, labels: &Labels) {
     assert_eq!(matches, all, "{printed:?} on {labels:?}");
 }
 
-/// The requirements of a canonical text: the commas outside of brackets part them.
+/// The requirements of a canonical text, separated by the commas outside of parentheses.
 fn cut(printed: &str) -> Vec<&str> {
-    let (mut depth, mut begin, mut requirements) = (0, 0, Vec::new());
+    let (mut depth, mut start, mut requirements) = (0, 0, Vec::new());
     for (at, byte) in printed.bytes().enumerate() {
         match byte {
             b'(' => depth += 1,
             b')' => depth -= 1,
             b',' if depth == 0 => {
-                requirements.push(&printed[begin..at]);
-                begin = at + 1;
+                requirements.push(&printed[start..at]);
+                start = at + 1;
             }
             _ => {}
         }
     }
     if !printed.is_empty() {
-        requirements.push(&printed[begin..]);
+        requirements.push(&printed[start..]);
     }
     requirements
 }
@@ -104,10 +105,10 @@ fn key_of(requirement: &str) -> &str {
     &bare[..bare.find([' ', '=', '!', '<', '>']).unwrap_or(bare.len())]
 }
 
-/// One requirement of a canonical text, evaluated as it reads.
+/// Evaluates one requirement of a canonical text.
 fn holds(requirement: &str, labels: &Labels) -> bool {
     let key = key_of(requirement);
-    assert!(is_key(key), "{key:?} is no label");
+    assert!(is_key(key), "{key:?} is not a label key");
     let has = labels.get(key);
     let Some(rest) = requirement.strip_prefix(key) else { return has.is_none() };
     if rest.is_empty() {
@@ -120,11 +121,11 @@ fn holds(requirement: &str, labels: &Labels) -> bool {
         return !has.is_some_and(|has| listed(values, has));
     }
     if let Some(value) = rest.strip_prefix("!=") {
-        assert!(is_value(value), "{value:?} is no value");
+        assert!(is_value(value), "{value:?} is not a label value");
         return has.is_none_or(|has| has != value);
     }
     if let Some(value) = rest.strip_prefix("==").or_else(|| rest.strip_prefix('=')) {
-        assert!(is_value(value), "{value:?} is no value");
+        assert!(is_value(value), "{value:?} is not a label value");
         return has.is_some_and(|has| has == value);
     }
     let (above, bound) = match rest.strip_prefix('>') {
@@ -142,7 +143,7 @@ fn listed(values: &str, has: &str) -> bool {
     values.contains(&has)
 }
 
-/// A structured selector, evaluated field by field.
+/// Evaluates a structured selector field by field.
 fn satisfied(selector: &LabelSelector, labels: &Labels) -> bool {
     let equal = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
     equal
@@ -155,7 +156,7 @@ fn satisfied(selector: &LabelSelector, labels: &Labels) -> bool {
                     "NotIn" => !among,
                     "Exists" => has.is_some(),
                     "DoesNotExist" => has.is_none(),
-                    other => panic!("{other:?} was taken for an operator"),
+                    other => panic!("{other:?} was accepted as an operator"),
                 }
             },
         )

@@ -1,26 +1,27 @@
-//! Watches as they arrive: the same events however the bytes are cut, and those that a reader of whole lines finds.
+//! Watch streams. The events are equal for every cut of the bytes, and equal to the events from a reader
+//! of whole lines.
 //!
-//! The input is how the bytes are cut (see `cuts`), and the bytes; they are a watch of pods, or of HPAs if they begin
-//! with `h`.
+//! The input is the cuts (see `cuts`) and the bytes. The bytes are a watch of HPAs if they start with
+//! `h`, otherwise a watch of pods.
 
 #![no_main]
 
 mod cuts;
 mod plant;
 
-use concertina::api::decode::{HpaObject, WirePod};
-use concertina::api::fuzzing::{Told, watch};
-use concertina::api::watch::{Deleted, Hpas, Pods, Sink};
+use cluster::decode::{HpaObject, WirePod};
+use cluster::fuzzing::{DecodedLine, watch};
+use cluster::watch::{Deleted, Hpas, Pods, Sink};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 
-/// What a sink was given, printed.
+/// The calls of a sink, as text.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Given(Vec<String>);
 
 impl Given {
-    fn told(&mut self, what: &str, object: &impl std::fmt::Debug) {
-        self.0.push(format!("{what} {object:?}"));
+    fn record(&mut self, call: &str, object: &impl std::fmt::Debug) {
+        self.0.push(format!("{call} {object:?}"));
     }
 }
 
@@ -28,11 +29,11 @@ impl Sink<WirePod<'_>> for Given {
     fn start(&mut self) {}
 
     fn apply(&mut self, object: WirePod<'_>) {
-        self.told("apply", &object);
+        self.record("apply", &object);
     }
 
     fn delete(&mut self, object: Deleted) {
-        self.told("delete", &object);
+        self.record("delete", &object);
     }
 
     fn done(&mut self) {}
@@ -42,11 +43,11 @@ impl Sink<HpaObject> for Given {
     fn start(&mut self) {}
 
     fn apply(&mut self, object: HpaObject) {
-        self.told("apply", &object);
+        self.record("apply", &object);
     }
 
     fn delete(&mut self, object: Deleted) {
-        self.told("delete", &object);
+        self.record("delete", &object);
     }
 
     fn done(&mut self) {}
@@ -71,38 +72,41 @@ fuzz_target!(|input: &[u8]| {
     naive(bytes, &whole);
 });
 
-/// Line by line, as JSON of any form.
-fn naive(bytes: &[u8], (given, told): &(Given, Vec<Told>)) {
+/// Compares the events with a reader of whole lines as JSON of any form.
+fn naive(bytes: &[u8], (given, reported): &(Given, Vec<DecodedLine>)) {
     let end = bytes.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
     let lines: Vec<&[u8]> =
         bytes[..end].split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()).collect();
-    assert!(told.len() <= lines.len());
-    let failed = matches!(told.last(), Some(Told::Failed(_)));
-    assert!(told.len() == lines.len() || failed, "{told:?}");
+    assert!(reported.len() <= lines.len());
+    let failed = matches!(reported.last(), Some(DecodedLine::Failed(_)));
+    assert!(reported.len() == lines.len() || failed, "{reported:?}");
     let mut applied = 0;
-    for (line, told) in lines.iter().zip(told) {
+    for (line, reported) in lines.iter().zip(reported) {
         let Ok(event) = serde_json::from_slice::<Value>(line) else {
-            // Of what nobody looks at only the end is looked for.
+            // The parser checks only the end of an ignored value.
             let text = String::from_utf8_lossy(line);
-            assert!(closed(line) || matches!(told, Told::Failed(_) | Told::Skipped), "{text}");
+            assert!(
+                closed(line) || matches!(reported, DecodedLine::Failed(_) | DecodedLine::Skipped),
+                "{text}"
+            );
             applied += 1;
             continue;
         };
         let version = event["object"]["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-        match told {
-            Told::Event(read) | Told::InitialEventsEnd(read) => {
+        match reported {
+            DecodedLine::Event(read) | DecodedLine::InitialEventsEnd(read) => {
                 if line.windows(17).filter(|part| part == b"\"resourceVersion\"").count() == 1 {
                     assert_eq!(read, version);
                 }
                 applied += 1;
             }
-            Told::Skipped | Told::Failed(_) => {}
+            DecodedLine::Skipped | DecodedLine::Failed(_) => {}
         }
     }
-    assert!(given.0.len() <= applied + told.len());
+    assert!(given.0.len() <= applied + reported.len());
 }
 
-/// Whether what is opened first in a line is closed by its last byte.
+/// Whether the last byte of a line closes its first bracket.
 fn closed(line: &[u8]) -> bool {
     let line = line.trim_ascii();
     let (mut depth, mut in_string, mut escaped) = (0, false, false);

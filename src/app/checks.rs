@@ -1,20 +1,20 @@
-//! What has to hold for the process to be live and ready.
+//! The health checks of the process.
 
 use tokio_util::sync::CancellationToken;
 
-use super::Assembly;
-use super::guard::Guard;
-use super::leading::Leading;
-use crate::api::watch::{Handle, Informer};
+use super::guard::TakeoverSetup;
+use super::leading::LeaderElection;
 use crate::permissions::check::Findings;
 use crate::serve::{Health, Scope};
+use cluster::watch::{Handle, Informer};
+use controller::assembly::Assembly;
 
-/// Adds the checks. A replica that stands by is ready: it sees what the leader sees.
+/// Adds the health checks. A standby replica is ready, because it has the same caches as the leader.
 pub(super) fn add(
     health: &Health,
     assembly: &Assembly,
-    leading: Option<&Leading>,
-    guard: Option<&Guard>,
+    leading: Option<&LeaderElection>,
+    guard: Option<&TakeoverSetup>,
     permissions: Findings,
     stop: &CancellationToken,
 ) {
@@ -29,11 +29,12 @@ pub(super) fn add(
         let mut errors = informers.iter().flat_map(Informer::watches).map(|watch| watch.status().error);
         let first = errors.next().flatten();
         match first {
-            Some(error) if errors.all(|error| error.is_some()) => Err(format!("no watch works: {error}")),
+            Some(error) if errors.all(|error| error.is_some()) => Err(format!("all watches failed: {error}")),
             _ => Ok(()),
         }
     });
-    // Whoever holds back is ready: it sees and decides everything.
+    // A replica that holds writes back is ready, because its caches are current and it computes every
+    // decision.
     if let Some(guard) = guard {
         let takeover = guard.takeover();
         health.note("takeover", Scope::Ready, move || Ok(takeover.detail()));
@@ -41,11 +42,11 @@ pub(super) fn add(
     health.add("permissions", Scope::Ready, move || permissions.ready());
     let stop = stop.clone();
     health.add("shutdown", Scope::Ready, move || {
-        if stop.is_cancelled() { Err("the process is ending".to_owned()) } else { Ok(()) }
+        if stop.is_cancelled() { Err("shutting down".to_owned()) } else { Ok(()) }
     });
 }
 
-/// Names each namespace that is missing.
+/// Creates a check that fails with the names of the namespaces that are not listed yet.
 fn informer(informer: &Informer) -> impl Fn() -> Result<(), String> + Send + use<> {
     let informer = informer.clone();
     move || {
@@ -54,8 +55,8 @@ fn informer(informer: &Informer) -> impl Fn() -> Result<(), String> + Send + use
             .map(Handle::status)
             .filter(|status| !status.synced)
             .map(|status| match &status.error {
-                Some(error) => format!("{} cannot be listed: {error}", status.place()),
-                None => format!("{} are not listed yet", status.place()),
+                Some(error) => format!("failed to list {}: {error}", status.place()),
+                None => format!("{} not listed yet", status.place()),
             })
             .collect();
         if missing.is_empty() { Ok(()) } else { Err(missing.join("; ")) }

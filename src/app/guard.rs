@@ -1,30 +1,34 @@
-//! Take-over safety of this process: made before the first watch, begun with the first view, told when this replica leads.
+//! Take-over safety of this process.
+//!
+//! [`TakeoverSetup::prepare`] builds take-over safety before the first watch, and [`TakeoverSetup::start`] starts it with the
+//! first synced caches. The process calls [`TakeOver::leads`] when this replica becomes the leader.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::assembly::STATUS_MANAGER;
-use crate::api::client::{Client, Clients};
-use crate::api::events::{EventOptions, Recorder};
 use crate::cli::Config;
 use crate::cli::config::TakeOver as Mode;
-use crate::clock::SharedClock;
-use crate::controller::{Controller, Observers};
-use crate::takeover::{Parts, TakeOver};
-use crate::telemetry::metrics::Metrics as Telemetry;
+use clock::SharedClock;
+use cluster::client::{Client, Clients};
+use cluster::events::{EventOptions, Recorder};
+use controller::assembly::STATUS_MANAGER;
+use controller::reconcile::{Controller, Observers};
+use controller::takeover::{Parts, TakeOver};
+use controller::telemetry::metrics::Metrics as Telemetry;
 
-/// Take-over safety that has not begun. Nothing is written before it allows it.
+/// Take-over safety before its start. The controller writes nothing until take-over safety permits it.
 #[derive(Debug)]
-pub(super) struct Guard {
+pub(super) struct TakeoverSetup {
     takeover: Arc<TakeOver>,
     reads: Client,
     notices: Recorder,
 }
 
-impl Guard {
-    /// What `--takeover` asks for. None with `off`, and in a dry run, which writes nothing anyway.
+impl TakeoverSetup {
+    /// Builds the take-over safety that `--takeover` selects. Returns `None` for `off` and for a dry run,
+    /// which writes nothing.
     pub(super) fn prepare(
         config: &Config,
         clients: &Clients,
@@ -51,18 +55,18 @@ impl Guard {
         Some(Self { takeover, reads: clients.watch.clone(), notices })
     }
 
-    /// Who has to be told of what the watch shows and of concluded syncs. First of all: the gate closes before anything
-    /// else is done about a foreign write.
+    /// Returns the observers of watch events and concluded syncs. Take-over safety is the first observer, so
+    /// that the gate closes before any other reaction to a foreign write.
     pub(super) fn observers(guard: Option<&Self>) -> Observers {
         guard.map(|guard| Arc::clone(&guard.takeover) as _).into_iter().collect()
     }
 
-    /// For the health check.
+    /// Returns the state for the health check.
     pub(super) fn takeover(&self) -> Arc<TakeOver> {
         Arc::clone(&self.takeover)
     }
 
-    /// Begins, once the watch has shown everything, and works until `stop`.
+    /// Starts take-over safety, which runs until `stop`. The caches must be synced.
     pub(super) fn start(self, controller: &Arc<Controller>, stop: &CancellationToken) -> Arc<TakeOver> {
         let Self { takeover, reads, notices } = self;
         takeover.begin(controller);

@@ -1,4 +1,4 @@
-//! This replica among others: candidate for the Lease, leader, and no leader any more.
+//! Leader election of this process: candidate, leader, former leader.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,29 +9,29 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{AppError, RELEASE};
-use crate::api::client::Clients;
-use crate::api::gate::Gate;
-use crate::api::jitter::Jitter;
-use crate::api::leases::Leases;
 use crate::cli::Config;
-use crate::clock::SharedClock;
-use crate::election::{Candidate, End, Parts, Standing, Timing};
-use crate::history::replica::link::Link;
-use crate::telemetry::metrics::Metrics as Telemetry;
+use clock::SharedClock;
+use cluster::client::Clients;
+use cluster::gate::Gate;
+use cluster::jitter::Jitter;
+use controller::election::leases::{Advertised, Leases};
+use controller::election::{Candidate, End, Parts, Standing, Timing};
+use controller::history::replica::link::Link;
+use controller::telemetry::metrics::Metrics as Telemetry;
 
-/// How much longer than the Lease lasts a leader may go without renewing it before it counts as stuck.
+/// The grace period on top of the Lease duration, after which a leader that has not renewed counts as stuck.
 const TOLERANCE: Duration = Duration::from_secs(20);
 
-/// A candidate that has not begun.
+/// A candidate before its start.
 #[derive(Debug)]
-pub(super) struct Leading {
+pub(super) struct LeaderElection {
     candidate: Candidate,
     identity: String,
     standing: watch::Receiver<Standing>,
     renewal: Renewal,
 }
 
-/// A candidate at work.
+/// A running candidate.
 #[derive(Debug)]
 pub(super) struct Candidacy {
     standing: watch::Receiver<Standing>,
@@ -41,7 +41,7 @@ pub(super) struct Candidacy {
     telemetry: Telemetry,
 }
 
-/// Whether a leader still renews.
+/// Reports whether a leader still renews its Lease.
 #[derive(Debug, Clone)]
 pub(super) struct Renewal {
     standing: watch::Receiver<Standing>,
@@ -50,9 +50,9 @@ pub(super) struct Renewal {
     lease: Arc<str>,
 }
 
-impl Leading {
-    /// What the flags ask for. From now on nothing is written but by the leader. None without election, and in a dry
-    /// run: whoever writes nothing need not lead.
+impl LeaderElection {
+    /// Builds the candidate that the flags configure. From then on, only the leader may write. Returns `None`
+    /// without leader election and for a dry run, which writes nothing and needs no Lease.
     pub(super) fn prepare(
         config: &Config,
         clients: &Clients,
@@ -65,9 +65,9 @@ impl Leading {
         let timing = election.timing;
         let leases =
             Leases::new(clients.lease.clone(), &election.namespace, &election.name, timing.request())
-                .telling(link);
+                .with_peer(link.map(|link| Arc::new(move || link.here()) as Advertised));
         let gate = Arc::clone(&clients.gate);
-        // Another seed than the watches': equal ones would make waits move together.
+        // The seed differs from the seed of the watches: equal seeds would correlate their waits.
         let jitter = Jitter::seeded(seed.rotate_left(32));
         let parts =
             Parts { leases, identity: identity.clone(), timing, clock, jitter, gate: Arc::clone(&gate) };
@@ -77,27 +77,27 @@ impl Leading {
         Some(Self { candidate, identity, standing, renewal })
     }
 
-    /// For the health check.
+    /// Returns the state for the health check.
     pub(super) fn renewal(&self) -> Renewal {
         self.renewal.clone()
     }
 
-    /// Who this is among the candidates.
+    /// Returns the identity of this replica in the Lease.
     pub(super) fn identity(&self) -> &str {
         &self.identity
     }
 
-    /// How it stands, from now on.
+    /// Returns a receiver of the current leader state and of each later change.
     pub(super) fn standing(&self) -> watch::Receiver<Standing> {
         self.standing.clone()
     }
 
-    /// The name of the Lease.
+    /// Returns the name of the Lease.
     pub(super) fn lease(&self) -> Arc<str> {
         Arc::clone(&self.renewal.lease)
     }
 
-    /// Begins the candidacy.
+    /// Starts the candidate.
     pub(super) fn start(self, telemetry: &Telemetry) -> Candidacy {
         let release = CancellationToken::new();
         let lease = self.renewal.lease;
@@ -108,10 +108,10 @@ impl Leading {
 }
 
 impl Candidacy {
-    /// Stands by until this replica leads, which is true, or `stop`, which is false.
+    /// Waits as a standby until this replica becomes the leader (`true`) or until `stop` (`false`).
     pub(super) async fn leads(&mut self, stop: &CancellationToken) -> bool {
         let leads = self.standing.wait_for(|standing| matches!(standing, Standing::Leads { .. }));
-        // An error means that the candidate ended, which `lost` tells.
+        // An error means that the candidate has exited, which `lost` reports.
         let led = stop.run_until_cancelled(leads).await.is_some();
         if led {
             self.telemetry.leader(&self.lease, true);
@@ -119,7 +119,8 @@ impl Candidacy {
         led
     }
 
-    /// How long before this replica led another one renewed the Lease or gave it back, if any did.
+    /// Returns the time from the last renewal or release of the Lease by another replica to the start of this
+    /// term. Returns `None` if no other replica held the Lease.
     pub(super) fn since_others(&self) -> Option<Duration> {
         match *self.standing.borrow() {
             Standing::Leads { since_others, .. } => since_others,
@@ -127,7 +128,7 @@ impl Candidacy {
         }
     }
 
-    /// How often the Lease has changed hands, if this replica holds it.
+    /// Returns the number of transitions of the Lease, if this replica holds it.
     pub(super) fn term(&self) -> Option<i32> {
         match *self.standing.borrow() {
             Standing::Leads { term, .. } => Some(term),
@@ -135,18 +136,18 @@ impl Candidacy {
         }
     }
 
-    /// Waits until the Lease is lost.
+    /// Waits until the Lease is lost, and returns the reason.
     pub(super) async fn lost(&mut self) -> AppError {
         let ended = (&mut self.running).await;
         self.telemetry.leader(&self.lease, false);
         AppError::LeaseLost(match ended {
             Ok(End::Lost(reason)) => reason,
-            Ok(end) => format!("the candidate ended by itself ({end:?})"),
-            Err(error) => format!("the candidate ended badly: {error}"),
+            Ok(end) => format!("the candidate exited ({end:?})"),
+            Err(error) => format!("the candidate task failed: {error}"),
         })
     }
 
-    /// Gives the Lease back, if this replica holds it. All work must have ended.
+    /// Releases the Lease, if this replica holds it. All work must have stopped before the call.
     pub(super) async fn release(self) -> Result<(), AppError> {
         self.release.cancel();
         let ended = timeout(RELEASE, self.running).await;
@@ -162,7 +163,7 @@ impl Candidacy {
 }
 
 impl Renewal {
-    /// Fails if this replica leads and has not renewed for so long that its candidate must be stuck.
+    /// Fails if this replica is the leader and its last renewal is so old that the candidate must be stuck.
     pub(super) fn check(&self) -> Result<(), String> {
         let leads = matches!(*self.standing.borrow(), Standing::Leads { .. });
         let Some(deadline) = self.gate.leading_until().filter(|_| leads) else {

@@ -1,10 +1,9 @@
-//! The process: the only place that knows everything. Builds, starts, supervises, stops in order.
+//! The process: builds, starts and supervises all components, and stops them in order.
 //!
-//! Start: everything is served, the watches fill the stores, then this replica becomes a candidate for the Lease; while
-//! another leads it stands by with the same view. End: not ready, no new syncs, syncs in hand, events, the Lease, and
-//! serving last.
+//! Start: serve all ports, fill the caches from the watches, and then become a candidate for the Lease. A
+//! standby replica keeps the same caches as the leader. Shutdown: turn unready, start no new syncs, finish
+//! syncs in flight, flush events, release the Lease, and stop serving last.
 
-mod assembly;
 mod checks;
 mod guard;
 mod leading;
@@ -19,91 +18,94 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-pub use self::assembly::{Assembly, Parts, Phase};
-use self::guard::Guard;
-use self::leading::Leading;
-use self::past::Past;
+use self::guard::TakeoverSetup;
+use self::leading::LeaderElection;
+use self::past::HistoryRestore;
 use self::replication::Replication;
-use crate::api::client::{ClientError, ClientOptions, Clients, ServiceAccount};
-use crate::api::gate::{Gate, Refusal};
-use crate::api::jitter::Jitter;
-use crate::api::kubeconfig::{self, KubeconfigError};
-use crate::api::peers::Peers;
 use crate::cli::Config;
-use crate::clock::SharedClock;
-use crate::controller::Observers;
-use crate::election;
-use crate::history::replica::link::{Link, Served};
-use crate::history::replica::{Inheritance, Source};
 use crate::permissions;
-use crate::serve::{Access, Component, Endpoints, Health, PARITY, ServeError, Server};
-use crate::shadow::Parity;
-use crate::telemetry::RequestMetrics;
-use crate::telemetry::metrics::Metrics as Telemetry;
+use crate::serve::{Access, Component, Endpoints, Health, ServeError, Server, serve_connection};
+use clock::SharedClock;
+use cluster::client::{ClientError, ClientOptions, Clients, ServiceAccount};
+use cluster::gate::{Gate, Refusal};
+use cluster::jitter::Jitter;
+use cluster::kubeconfig::{self, KubeconfigError};
+use controller::assembly::{Assembly, Parts, Phase};
+use controller::election;
+use controller::history::replica::link::{Connect, Link, Served};
+use controller::history::replica::peers::Peers;
+use controller::history::replica::{Handover, Source};
+use controller::page::PARITY;
+use controller::reconcile::Observers;
+use controller::shadow::Parity;
+use controller::telemetry::RequestMetrics;
+use controller::telemetry::metrics::Metrics as Telemetry;
 
-/// How long syncs that have begun may take to end on the way down. With the times below it fits into the half
-/// minute that a pod is given.
+/// Time limit for syncs in flight at shutdown. The limits for the syncs, the remaining events and the Lease
+/// together fit into the default grace period of a pod, 30 s.
 const DRAIN: Duration = Duration::from_secs(15);
-/// How long events may take to be sent on the way down.
+/// Time limit for sending the remaining events at shutdown.
 const FLUSH: Duration = Duration::from_secs(5);
-/// How long giving the Lease back may take.
+/// Time limit for the release of the Lease.
 const RELEASE: Duration = Duration::from_secs(5);
 
-/// Why the controller cannot run, or cannot go on. Exit code 1.
+/// The error that kept the controller from starting or made it stop. Exit code 1.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
-    /// The configuration of the cluster cannot be had.
+    /// The kubeconfig or the in-cluster configuration is missing or invalid.
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
-    /// The clients cannot be made of it.
+    /// The client for the configured cluster could not be built.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// The API server's certificate, or ours, is refused.
+    /// The API server's certificate or the client's certificate was rejected.
     #[error(
-        "{server} cannot be talked to: {message}; check certificate-authority, client-certificate and tls-server-name \
+        "failed to connect to {server}: {message}; check certificate-authority, client-certificate and tls-server-name \
          of the kubeconfig"
     )]
     Certificate {
         /// The API server.
         server: String,
-        /// What is wrong, as Go prints it.
+        /// The cause, in the words of Go's client.
         message: String,
     },
-    /// It cannot be served as the flags say.
+    /// The ports could not be served as configured.
     #[error(transparent)]
     Serve(#[from] ServeError),
-    /// The process cannot be told apart from others.
+    /// A unique identity for the Lease could not be built.
     #[error(transparent)]
     Identity(#[from] election::IdentityError),
-    /// Another replica may lead now.
-    #[error("this replica does not lead any more: {0}")]
+    /// The Lease is lost, and another replica may be the leader.
+    #[error("lost leadership: {0}")]
     LeaseLost(String),
-    /// The next leader has to wait until the Lease runs out.
-    #[error("the Lease {0} could not be given back; the next leader has to wait until it runs out")]
+    /// The Lease was not released, so the next leader has to wait until it expires.
+    #[error("failed to release Lease {0}; the next leader has to wait until it expires")]
     LeaseNotReleased(String),
 }
 
-/// What a process is placed in.
+/// The environment of one controller process.
 #[derive(Debug, Clone)]
-pub struct Surroundings {
-    /// How logs call the API server.
+pub struct RunContext {
+    /// The API server's name in logs.
     pub server: String,
     /// The time of day.
     pub clock: SharedClock,
-    /// Who this process is among the candidates for the Lease.
+    /// The identity of this process in the Lease.
     pub identity: String,
-    /// How replicas reach each other; without it, no history is copied.
+    /// The transport between replicas. `None` disables the replication of histories.
     pub link: Option<Arc<dyn Link>>,
-    /// Who else is told of concluded syncs.
+    /// Further observers of concluded syncs.
     pub observers: Observers,
-    /// When in each period HPAs are synced.
+    /// The choice of each HPA's offset within the sync period.
     pub phase: Phase,
 }
 
-/// Runs the controller until `stop`, then ends in order. `observers` are told of concluded syncs, besides its own.
+/// Runs the controller until `stop`, then shuts down in order. `observers` receive concluded syncs after the
+/// controller's own observers.
 ///
 /// # Errors
-/// What [`AppError`] lists: before the first sync, and when the Lease is lost.
+/// Returns [`AppError`] if the controller fails before its first sync, loses the Lease or fails to release
+/// it.
 pub async fn run(
     config: &Config,
     clock: SharedClock,
@@ -121,39 +123,46 @@ pub async fn run(
         elected.then(|| Peers::new(&clients, &cluster.cluster_url, config.serving.advertised)).flatten();
     let link = peers.map(|peers| Arc::new(peers) as Arc<dyn Link>);
     let identity = election::identity()?;
-    let surroundings = Surroundings { server, clock, identity, link, observers, phase: Phase::Name };
+    let surroundings = RunContext { server, clock, identity, link, observers, phase: Phase::Name };
     run_with(config, &clients, surroundings, telemetry, stop).await
 }
 
-/// The same with clients that exist already.
+/// Runs the controller with existing clients until `stop`.
 ///
 /// # Errors
-/// What [`AppError`] lists: before the first sync, and when the Lease is lost.
+/// Returns [`AppError`] if the controller fails before its first sync, loses the Lease or fails to release
+/// it.
 pub async fn run_with(
     config: &Config,
     clients: &Clients,
-    surroundings: Surroundings,
+    surroundings: RunContext,
     telemetry: Telemetry,
     stop: CancellationToken,
 ) -> Result<(), AppError> {
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    let Surroundings { server, clock, identity, link, observers, phase } = surroundings;
-    let access = Access::new(config, clients, &client_options(config, &telemetry), Arc::clone(&clock))?;
+    let RunContext { server, clock, identity, link, observers, phase } = surroundings;
+    let access = Access::new(
+        &config.serving,
+        config.own_kubeconfig(),
+        clients,
+        &client_options(config, &telemetry),
+        Arc::clone(&clock),
+    )?;
     let listening = Server::bind(&config.serving)?;
     let health = Health::new();
     let serving = CancellationToken::new();
     let watches = CancellationToken::new();
     let seed = seed(&clock, &identity);
     let metrics = telemetry.clone();
-    let guard = Guard::prepare(config, clients, Arc::clone(&clock), &telemetry);
+    let guard = TakeoverSetup::prepare(config, clients, Arc::clone(&clock), &telemetry);
     let parts = Parts {
         clients,
-        config,
+        options: &config.controller_options(),
         clock: Arc::clone(&clock),
         telemetry: telemetry.clone(),
-        observers: Guard::observers(guard.as_ref()).into_iter().chain(observers).collect(),
+        observers: TakeoverSetup::observers(guard.as_ref()).into_iter().chain(observers).collect(),
         seed,
         phase,
     };
@@ -161,9 +170,9 @@ pub async fn run_with(
     let findings = permissions::check::Findings::default();
     let checking = permissions::check::run(clients.clone(), permissions::needed(config), findings.clone());
     tokio::spawn(watches.clone().run_until_cancelled_owned(checking));
-    let component = Component::new(config, Arc::clone(&clock));
-    let past = Past::prepare(config, clients, &clock, &telemetry);
-    let leading = Leading::prepare(config, clients, identity, clock, seed, link.clone());
+    let component = Component::new(config.settings.version, config.flag_values(), Arc::clone(&clock));
+    let past = HistoryRestore::prepare(config, clients, &clock, &telemetry);
+    let leading = LeaderElection::prepare(config, clients, identity, clock, seed, link.clone());
     let source = leading.as_ref().map(|_| Source::new(Arc::clone(&assembly.controller)));
     checks::add(&health, &assembly, leading.as_ref(), guard.as_ref(), findings, &stop);
     let endpoints = Endpoints::new(health, metrics, assembly.decisions.clone())
@@ -173,7 +182,10 @@ pub async fn run_with(
     let (secure, plain) = (listening.secure_address(), listening.plain_address());
     if let Some(link) = &link {
         let certificate = Arc::new(listening.certificate());
-        link.serves(Served { endpoints: endpoints.clone(), address: secure, certificate });
+        let served = endpoints.clone();
+        let connect: Arc<Connect> =
+            Arc::new(move |stream, stop| Box::pin(serve_connection(stream, served.clone(), stop)));
+        link.serves(Served { connect, address: secure, certificate });
     }
     let server_task = tokio::spawn(listening.run(endpoints, access, serving.clone()));
     tracing::info!(
@@ -183,7 +195,7 @@ pub async fn run_with(
         health = plain.map(tracing::field::display),
         period = ?config.sync_period,
         dry_run = config.dry_run,
-        "concertina starts"
+        "starting concertina"
     );
 
     let leading = leading.zip(source).map(|(leading, source)| {
@@ -195,18 +207,18 @@ pub async fn run_with(
     watches.cancel();
     serving.cancel();
     if let Err(error) = server_task.await {
-        tracing::debug!(%error, "serving ended badly");
+        tracing::debug!(%error, "server task failed");
     }
-    tracing::info!("concertina ends");
+    tracing::info!("concertina stopped");
     result
 }
 
-/// From the first list to the release of the Lease.
+/// Runs the controller from the first list to the release of the Lease.
 async fn work(
     assembly: &Assembly,
-    leading: Option<(Leading, Replication)>,
-    guard: Option<Guard>,
-    past: Option<Past>,
+    leading: Option<(LeaderElection, Replication)>,
+    guard: Option<TakeoverSetup>,
+    past: Option<HistoryRestore>,
     server: &str,
     telemetry: &Telemetry,
     [stop, watches]: [&CancellationToken; 2],
@@ -216,23 +228,23 @@ async fn work(
     };
     synced?;
     let controller = &assembly.controller;
-    tracing::info!(hpas = controller.hpas.len(), pods = controller.pods.len(), "in sync");
+    tracing::info!(hpas = controller.hpas.len(), pods = controller.pods.len(), "caches synced");
     let takeover = guard.map(|guard| guard.start(controller, watches));
     let Some((leading, mut replication)) = leading else {
         if let Some(takeover) = &takeover {
             takeover.leads(None);
         }
-        sync_until(assembly, past, Inheritance::Nothing, stop).await;
+        sync_until(assembly, past, Handover::Nothing, stop).await;
         return Ok(());
     };
     let mut candidacy = leading.start(telemetry);
     if replication.follow_until(candidacy.leads(stop)).await {
-        let inheritance = candidacy.term().map_or(Inheritance::Nothing, |term| replication.adopt(term));
+        let inheritance = candidacy.term().map_or(Handover::Nothing, |term| replication.adopt(term));
         replication.leads();
         if let Some(takeover) = &takeover {
             takeover.leads(candidacy.since_others());
         }
-        // A leader that is none any more ends as it stands: whatever it still did could be somebody else's by now.
+        // A former leader stops at once, because any further write could conflict with the new leader.
         tokio::select! {
             biased;
             lost = candidacy.lost() => {
@@ -240,7 +252,8 @@ async fn work(
                 return Err(lost);
             }
             in_order = sync_until(assembly, past, inheritance, stop) => {
-                // What a sync may still do that was abandoned, nobody could copy.
+                // An aborted sync may still change its history after the copy, so no final history exists to
+                // copy.
                 if in_order {
                     replication.conclude().await;
                 }
@@ -250,20 +263,21 @@ async fn work(
     candidacy.release().await
 }
 
-/// Learns what was before, syncs until `stop`, then finishes what has begun, within bounds. Whether all of it has ended.
+/// Restores histories and syncs until `stop`. Then finishes syncs, events and the checkpoint within their
+/// time limits. Returns whether every sync finished.
 async fn sync_until(
     assembly: &Assembly,
-    past: Option<Past>,
-    inheritance: Inheritance,
+    past: Option<HistoryRestore>,
+    inheritance: Handover,
     stop: &CancellationToken,
 ) -> bool {
     let controller = &assembly.controller;
-    let checkpoint = match past.map(|past| stop.run_until_cancelled(past.begin(controller, inheritance))) {
+    let checkpoint = match past.map(|past| stop.run_until_cancelled(past.restore(controller, inheritance))) {
         None => None,
-        // On the heap: it is long over while the syncs run.
-        Some(begun) => match Box::pin(begun).await {
+        // Boxed, because the future is large and completes long before the syncs end.
+        Some(restore) => match Box::pin(restore).await {
             Some(checkpoint) => checkpoint,
-            // What was not learned, the next leader has to.
+            // The restore did not finish, so the next leader has to restore the histories.
             None => return false,
         },
     };
@@ -272,7 +286,7 @@ async fn sync_until(
         biased;
         () = running => true,
         () = async { stop.cancelled().await; tokio::time::sleep(DRAIN).await } => {
-            tracing::warn!("syncs that have begun did not end within {DRAIN:?}; they are abandoned");
+            tracing::warn!("aborted syncs that did not finish within {DRAIN:?}");
             false
         }
     };
@@ -284,24 +298,24 @@ async fn sync_until(
     });
     let (flushed, finished) = futures::future::join(flush, finish).await;
     if flushed.is_err() {
-        tracing::warn!("not all events could be sent within {FLUSH:?}");
+        tracing::warn!("failed to send all events within {FLUSH:?}");
     }
     if finished.is_err() {
         tracing::warn!(
-            "the checkpoint of histories could not be written within {FLUSH:?}; it lacks the last seconds"
+            "failed to write the checkpoint of histories within {FLUSH:?}; it lacks the last seconds"
         );
     }
     in_order
 }
 
-/// A number that no other process has, as far as time and names tell.
+/// Derives a seed from the time and the identity, so that it differs between processes.
 fn seed(clock: &SharedClock, identity: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     (clock.now().as_nanosecond(), identity).hash(&mut hasher);
     hasher.finish()
 }
 
-/// What requests are made with: limits, gate, metrics.
+/// Returns the client options from the flags: rate limits, write gate and metrics.
 pub fn client_options(config: &Config, telemetry: &Telemetry) -> ClientOptions {
     ClientOptions {
         qps: config.qps.map_or(0.0, narrow),
@@ -318,7 +332,8 @@ pub fn client_options(config: &Config, telemetry: &Telemetry) -> ClientOptions {
     }
 }
 
-/// A rate as the token bucket takes it; what a 32-bit float cannot hold is infinite, which is unlimited.
+/// Converts a rate for the token bucket. A rate above the range of a 32-bit float becomes infinite, which
+/// means unlimited.
 #[expect(clippy::cast_possible_truncation, reason = "a rate needs no more digits than a 32-bit float has")]
 fn narrow(rate: f64) -> f32 {
     rate as f32

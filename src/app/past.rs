@@ -1,27 +1,28 @@
-//! What a leader knows of the past when it begins, and leaves when it ends.
+//! Restores histories when this replica becomes the leader, and checkpoints them while it leads.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::api::client::{Client, Clients};
 use crate::cli::Config;
-use crate::clock::SharedClock;
-use crate::controller::Controller;
-use crate::history::checkpoint::{Checkpoint, Running};
-use crate::history::replica::Inheritance;
-use crate::history::restore;
-use crate::telemetry::metrics::Metrics as Telemetry;
+use clock::SharedClock;
+use cluster::client::{Client, Clients};
+use controller::history::checkpoint::{Checkpoint, Running};
+use controller::history::replica::Handover;
+use controller::history::restore;
+use controller::reconcile::Controller;
+use controller::telemetry::metrics::Metrics as Telemetry;
 
-/// The past that nobody has asked for yet.
+/// The restore of histories, before it runs.
 #[derive(Debug)]
-pub(super) struct Past {
+pub(super) struct HistoryRestore {
     checkpoint: Option<Checkpoint>,
     reads: Client,
     namespaces: Option<BTreeSet<String>>,
 }
 
-impl Past {
-    /// What the flags ask for. None in a dry run: whoever writes nothing did not scale before either.
+impl HistoryRestore {
+    /// Prepares the restore and the checkpoint that the flags configure. Returns `None` for a dry run,
+    /// because a process that writes nothing has no rescales to restore.
     pub(super) fn prepare(
         config: &Config,
         clients: &Clients,
@@ -31,19 +32,19 @@ impl Past {
         let checkpoint = config
             .history_checkpoint
             .as_ref()
-            .map(|place| Checkpoint::new(clients, place, Arc::clone(clock), telemetry.clone()));
+            .map(|maps| Checkpoint::new(clients, maps, Arc::clone(clock), telemetry.clone()));
         let namespaces = config.watch_namespaces.clone();
         (!config.dry_run).then(|| Self { checkpoint, reads: clients.watch.clone(), namespaces })
     }
 
-    /// Before the first sync. A checkpoint is kept from now on.
-    pub(super) async fn begin(
+    /// Restores histories before the first sync, and starts the checkpoint, which runs until the shutdown.
+    pub(super) async fn restore(
         mut self,
         controller: &Arc<Controller>,
-        inheritance: Inheritance,
+        inheritance: Handover,
     ) -> Option<Running> {
         let (namespaces, checkpoint) = (self.namespaces.as_ref(), self.checkpoint.as_mut());
-        // Apart, because it is large, and done before the first sync.
+        // Boxed, because the future is large and completes before the first sync.
         Box::pin(restore(controller, &self.reads, namespaces, checkpoint, inheritance)).await;
         self.checkpoint.map(|checkpoint| checkpoint.start(Arc::clone(controller)))
     }

@@ -1,4 +1,5 @@
-//! Histories of this process for the replicas that stand by, and theirs of whoever led before.
+//! Replicates histories: serves the leader's histories to standby replicas, and copies the histories of
+//! another leader.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -7,16 +8,17 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::leading::Leading;
-use crate::controller::Controller;
-use crate::history::replica::link::Link;
-use crate::history::replica::{Follower, Inheritance, Parts, Source};
-use crate::telemetry::metrics::Metrics as Telemetry;
+use super::leading::LeaderElection;
+use controller::history::replica::link::Link;
+use controller::history::replica::{Follower, Handover, Parts, Source};
+use controller::reconcile::Controller;
+use controller::telemetry::metrics::Metrics as Telemetry;
 
-/// How long a leader that ends waits for those who copy its histories. A hand-over takes two seconds at most.
+/// Maximum time for which a leader that shuts down waits for standby replicas to copy its histories. A
+/// handover takes at most 2 s.
 const HAND_OVER: Duration = Duration::from_millis(1500);
 
-/// The histories of replicas among which one leads.
+/// Both sides of the replication: the source for other replicas, and the follower of the current leader.
 #[derive(Debug)]
 pub(super) struct Replication {
     source: Arc<Source>,
@@ -24,11 +26,12 @@ pub(super) struct Replication {
 }
 
 impl Replication {
-    /// Of this controller. Without a link it copies from nobody.
+    /// Creates the replication of the controller's histories. Without `link`, this replica copies no
+    /// histories.
     pub(super) fn new(
         source: Arc<Source>,
         link: Option<Arc<dyn Link>>,
-        leading: &Leading,
+        leading: &LeaderElection,
         controller: &Arc<Controller>,
         telemetry: &Telemetry,
     ) -> Self {
@@ -45,7 +48,7 @@ impl Replication {
         Self { source, follower }
     }
 
-    /// Copies the histories of whoever leads, until this ends.
+    /// Copies the histories of the current leader until `end` completes.
     pub(super) async fn follow_until<T>(&mut self, end: impl Future<Output = T>) -> T {
         let following = async {
             if let Some(follower) = &mut self.follower {
@@ -60,26 +63,27 @@ impl Replication {
         }
     }
 
-    /// Makes what was copied this process's own, which leads in this term now.
-    pub(super) fn adopt(&mut self, term: i32) -> Inheritance {
-        self.follower.take().map_or(Inheritance::Nothing, |follower| follower.adopt(term))
+    /// Adopts the copied histories at the start of this replica's term.
+    pub(super) fn adopt(&mut self, term: i32) -> Handover {
+        self.follower.take().map_or(Handover::Nothing, |follower| follower.adopt(term))
     }
 
-    /// From now on others may copy.
+    /// Starts to serve histories to other replicas.
     pub(super) fn leads(&self) {
         self.source.leads();
     }
 
-    /// This process does not lead any more: whoever still asks is not kept waiting.
+    /// Stops serving histories because this replica lost the Lease. Pending requests are answered at once.
     pub(super) fn lost(&self) {
         self.source.lost();
     }
 
-    /// All syncs have ended. Waits until others have copied the last of them, for a moment.
+    /// Waits, for [`HAND_OVER`] at most, until standby replicas have copied the final histories. All syncs
+    /// must have finished before the call.
     pub(super) async fn conclude(&self) {
         if timeout(HAND_OVER, self.source.conclude()).await.is_err() {
             tracing::info!(
-                "not every replica has copied the last histories: the next leader may miss a second"
+                "not every replica copied the final histories; the next leader may miss the last second"
             );
         }
     }

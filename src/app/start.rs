@@ -1,21 +1,22 @@
-//! Until the first view of the cluster is there.
+//! Waits for the first sync of the caches.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use super::{AppError, Assembly};
-use crate::api::error::ApiError;
+use super::AppError;
+use cluster::error::ApiError;
+use controller::assembly::Assembly;
 
-/// How often it is looked for a certificate that is refused.
-const LOOK: Duration = Duration::from_millis(500);
-/// How often it is told that there is no API server.
+/// The interval between checks of the watches for a rejected certificate.
+const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_millis(500);
+/// The interval between logs about an unreachable API server.
 const REMINDER: Duration = Duration::from_mins(1);
 
-/// Waits for the first view of the cluster. Without an API server: one line a minute. A certificate that is refused
-/// will be refused again, so that ends it.
+/// Waits for the first sync of the caches, and logs once a minute why the sync is not complete. A rejected
+/// certificate is an error, because retries would be rejected as well.
 pub(super) async fn synced(assembly: &Assembly, server: &str) -> Result<(), AppError> {
-    let mut looks = interval_at(Instant::now() + LOOK, LOOK);
+    let mut checks = interval_at(Instant::now() + CERTIFICATE_CHECK_INTERVAL, CERTIFICATE_CHECK_INTERVAL);
     let mut reminder = interval_at(Instant::now() + REMINDER / 6, REMINDER);
     reminder.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let synced = assembly.synced();
@@ -24,7 +25,7 @@ pub(super) async fn synced(assembly: &Assembly, server: &str) -> Result<(), AppE
         tokio::select! {
             biased;
             () = &mut synced => return Ok(()),
-            _ = looks.tick() => {
+            _ = checks.tick() => {
                 if let Some(ApiError::Certificate { message, .. }) = assembly.hpas.status().error {
                     return Err(AppError::Certificate { server: server.to_owned(), message });
                 }

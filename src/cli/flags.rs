@@ -1,12 +1,15 @@
-//! Command lines by pflag's rules: what the user typed, checked for type, not yet understood.
+//! Command-line parsing by pflag's rules: arguments become typed values, which [`super::config`] interprets.
 //!
-//! - `--flag=value`, `--flag value`; a boolean takes no second word: `--flag`, `--flag=false`;
-//! - `-v4`, `-v=4`, `-v 4`; several shorthands may share one dash;
-//! - `_` stands for `-` in a name; of a scalar flag the last value wins, of a list all are kept;
-//! - `--` ends the flags; whatever is not a flag is an argument.
+//! - `--flag=value` and `--flag value` are equal. A boolean takes no second argument: `--flag`,
+//!   `--flag=false`.
+//! - `-v4`, `-v=4` and `-v 4` are equal. Several shorthands may share one dash.
+//! - `_` equals `-` in a name.
+//! - The last value of a scalar flag wins. The values of a list flag accumulate.
+//! - `--` ends the flags. Every argument that is not a flag is a positional argument.
 //!
-//! This is not clap's job: it knows neither names with either separator nor a boolean that takes a value only behind
-//! `=`, and the texts of errors, which scripts and people compare with kube-controller-manager's, are pflag's.
+//! clap does not parse the controller's command line. pflag accepts both separators in names and takes the
+//! value of a boolean only after `=`. Scripts may compare error texts with kube-controller-manager's, which
+//! are pflag's.
 
 use std::collections::BTreeMap;
 
@@ -14,34 +17,34 @@ use autoscaling::go;
 
 use super::values::{Kind, Value};
 
-/// A flag: how it is read, and what it is for.
+/// A flag: its syntax and its purpose.
 #[derive(Debug, Clone, Copy)]
 pub struct Flag {
-    /// Its name, without dashes.
+    /// The name, without the leading dashes.
     pub name: &'static str,
-    /// Its one letter, if it has one.
+    /// The one-letter shorthand.
     pub shorthand: Option<char>,
     /// The type of its value.
     pub kind: Kind,
-    /// Its default as pflag prints it; empty for the zero value.
+    /// The default as pflag prints it. Empty for the zero value.
     pub default: &'static str,
-    /// What it is for.
+    /// The effect of the flag in Concertina, if it has one.
     pub purpose: Purpose,
 }
 
-/// Whether a flag does anything here.
+/// The effect of a flag in Concertina.
 #[derive(Debug, Clone, Copy)]
 pub enum Purpose {
-    /// It does.
+    /// The flag has an effect.
     Here {
-        /// Under which heading help lists it.
+        /// The heading under which help lists the flag.
         group: Group,
-        /// What help says about it.
+        /// The help text.
         usage: &'static str,
     },
-    /// It is accepted so that a copied command line starts, and has no effect.
+    /// The flag has no effect. It is accepted so that a copied command line starts.
     Ignored {
-        /// Why; continues `--flag has no effect: `.
+        /// The reason, which continues the text `--flag has no effect: `.
         reason: &'static str,
     },
 }
@@ -49,24 +52,24 @@ pub enum Purpose {
 /// The headings of the help text, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Group {
-    /// What decides a replica count.
+    /// Flags that affect scaling decisions.
     Autoscaling,
-    /// The way to the API server.
+    /// Connection to the API server.
     Cluster,
-    /// The way to the metrics APIs.
+    /// Requests to the metrics APIs.
     Metrics,
-    /// Which replica acts.
+    /// Leader election.
     Election,
-    /// What is served, and to whom.
+    /// The HTTPS server and its access control.
     Serving,
-    /// Logs, health, metrics of our own.
+    /// Logs, records and version.
     Operation,
-    /// Whom a manifest of roles is for.
+    /// The subjects of the `rbac` manifest.
     Rbac,
 }
 
 impl Group {
-    /// All of them, in order.
+    /// All groups, in order.
     pub const ALL: [Self; 7] = [
         Self::Rbac,
         Self::Autoscaling,
@@ -77,7 +80,7 @@ impl Group {
         Self::Operation,
     ];
 
-    /// The heading.
+    /// Returns the text of the heading.
     pub fn title(self) -> &'static str {
         match self {
             Self::Autoscaling => "Autoscaling",
@@ -91,37 +94,37 @@ impl Group {
     }
 }
 
-/// Why a command line cannot be read, in the words of pflag.
+/// An error of the command line, with pflag's text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FlagError {
-    /// No flag has this name.
+    /// The command line contains an unknown flag.
     #[error("unknown flag: --{0}")]
     Unknown(String),
-    /// No flag has this letter.
+    /// The command line contains an unknown shorthand.
     #[error("unknown shorthand flag: {} in -{word}", quote_letter(*.letter))]
     UnknownShorthand {
-        /// The letter.
+        /// The unknown shorthand.
         letter: char,
-        /// The letters in which it stands.
+        /// The rest of the argument, from the unknown shorthand on.
         word: String,
     },
-    /// The last word is a flag that needs a value.
+    /// The last argument is a flag that requires a value.
     #[error("flag needs an argument: {0}")]
     NeedsArgument(String),
-    /// Dashes without a name.
+    /// An argument consists of dashes without a name.
     #[error("bad flag syntax: {0}")]
     BadSyntax(String),
-    /// The value is not of the flag's type, or not allowed.
+    /// The value has the wrong type or is not allowed.
     #[error("invalid argument {} for {} flag: {reason}", go::quote(.value), go::quote(.flag))]
     Invalid {
         /// The value.
         value: String,
         /// The flag with its dashes.
         flag: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// Words that are not flags.
+    /// The command line contains positional arguments.
     #[error("\"concertina\" does not take any arguments, got [{}]", quote_all(.0))]
     Arguments(Vec<String>),
 }
@@ -135,7 +138,7 @@ fn quote_all(words: &[String]) -> String {
 }
 
 impl Flag {
-    /// As pflag names it in errors.
+    /// Returns the flag as pflag prints it in errors.
     pub fn printed(&self) -> String {
         match self.shorthand {
             Some(letter) => format!("-{letter}, --{}", self.name),
@@ -143,18 +146,18 @@ impl Flag {
         }
     }
 
-    /// The error that a value is not allowed.
+    /// Creates the error for a value that is not allowed.
     pub fn invalid(&self, value: &str, reason: impl Into<String>) -> FlagError {
         FlagError::Invalid { value: value.to_owned(), flag: self.printed(), reason: reason.into() }
     }
 }
 
-/// The flags that were given, with their values, and the words that are not flags.
+/// The given flags with their values, and the positional arguments.
 #[derive(Debug, Default)]
 pub struct Raw {
-    /// By name: the flag, its value so far, and the last text that was given.
+    /// The accumulated value and the last text of each given flag, by name.
     given: BTreeMap<&'static str, Given>,
-    /// Words that are not flags.
+    /// Positional arguments.
     pub arguments: Vec<String>,
 }
 
@@ -165,7 +168,10 @@ struct Given {
 }
 
 impl Raw {
-    /// Reads the words of a command line.
+    /// Parses the arguments of a command line.
+    ///
+    /// # Errors
+    /// Returns the error for the first invalid argument, with pflag's text.
     pub fn parse(words: impl IntoIterator<Item = String>, table: &Table) -> Result<Self, FlagError> {
         let mut raw = Self::default();
         let mut words = words.into_iter();
@@ -250,35 +256,35 @@ impl Raw {
         Ok(())
     }
 
-    /// The value of a flag that was given.
+    /// Returns the value of a given flag.
     pub fn value(&self, name: &str) -> Option<&Value> {
         self.given.get(name).map(|given| &given.value)
     }
 
-    /// The last text that was given for a flag, as typed.
+    /// Returns the last text given for a flag, as typed. Empty if the flag was not given.
     pub fn text(&self, name: &str) -> &str {
         self.given.get(name).map_or("", |given| &given.text)
     }
 
-    /// The names of the flags that were given, by name.
+    /// Returns the names of the given flags, sorted.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.given.keys().copied()
     }
 }
 
-/// The flags that a command line may hold.
+/// The flags that a command line may contain.
 #[derive(Debug, Default)]
 pub struct Table {
     flags: BTreeMap<&'static str, &'static Flag>,
 }
 
 impl Table {
-    /// Of lists of flags; names must be distinct.
+    /// Creates a table from several lists of flags. Names must be distinct.
     pub fn new(lists: &[&'static [Flag]]) -> Self {
         Self { flags: lists.iter().copied().flatten().map(|flag| (flag.name, flag)).collect() }
     }
 
-    /// The flag of a name, in which `_` may stand for `-`.
+    /// Finds a flag by its name, in which `_` equals `-`.
     pub fn named(&self, name: &str) -> Option<&'static Flag> {
         match self.flags.get(name) {
             Some(flag) => Some(flag),
@@ -290,7 +296,7 @@ impl Table {
         self.flags.values().find(|flag| flag.shorthand == Some(letter)).copied()
     }
 
-    /// All flags, by name.
+    /// Returns all flags, sorted by name.
     pub fn flags(&self) -> impl Iterator<Item = &'static Flag> {
         self.flags.values().copied()
     }
@@ -326,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_follows_behind_an_equals_sign_or_as_the_next_word() {
+    fn value_follows_an_equals_sign_or_is_the_next_argument() {
         for words in [
             &["--horizontal-tolerance=0.5"][..],
             &["--horizontal-tolerance", "0.5"],
@@ -341,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_boolean_takes_a_value_only_behind_an_equals_sign() {
+    fn boolean_takes_a_value_only_after_an_equals_sign() {
         assert_eq!(value(&["--dry-run"], "dry-run"), Value::Bool(true));
         assert_eq!(value(&["--dry-run=false"], "dry-run"), Value::Bool(false));
         assert_eq!(value(&["--dry_run=T"], "dry-run"), Value::Bool(true));
@@ -351,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shorthand_takes_its_value_in_three_ways() {
+    fn shorthand_accepts_three_forms_of_value() {
         for words in
             [&["-v4"][..], &["-v=4"], &["-v", "4"], &["--v=4"], &["--v", "4"], &["-hv4"], &["-hv", "4"]]
         {
@@ -362,21 +368,21 @@ mod tests {
     }
 
     #[test]
-    fn the_last_scalar_wins_and_lists_add_up() {
+    fn last_scalar_wins_and_lists_accumulate() {
         assert_eq!(value(&["-v1", "--v=2"], "v"), Value::Int(2));
         let list = value(&["--list=a,b", "--list", "c"], "list");
         assert_eq!(list, Value::List(["a", "b", "c"].map(str::to_owned).to_vec()));
     }
 
     #[test]
-    fn two_dashes_end_the_flags() {
+    fn double_dash_ends_the_flags() {
         let raw = parse(&["-", "--", "--dry-run"]).unwrap();
         assert_eq!(raw.arguments, ["-", "--dry-run"]);
         assert_eq!(raw.value("dry-run"), None);
     }
 
     #[test]
-    fn errors_are_those_of_pflag() {
+    fn errors_have_pflags_text() {
         assert_eq!(parse(&["--nope=1"]).unwrap_err(), "unknown flag: --nope");
         assert_eq!(parse(&["---v"]).unwrap_err(), "bad flag syntax: ---v");
         assert_eq!(parse(&["--=v"]).unwrap_err(), "bad flag syntax: --=v");

@@ -1,4 +1,4 @@
-//! Feature gates: those that the HPA controller knows, at the version that is emulated.
+//! The feature gates of the HPA controller at the emulated version.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use autoscaling::settings::{Settings, Version};
 
 use super::values::parse_bool;
 
-/// The gates of the HPA controller, resolved.
+/// The resolved gates of the HPA controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "gates are switched one by one")]
+#[expect(clippy::struct_excessive_bools, reason = "gates are set one by one")]
 pub struct Gates {
     /// HPAScaleToZero
     pub scale_to_zero: bool,
@@ -21,16 +21,16 @@ pub struct Gates {
     pub stale_consistency: bool,
 }
 
-/// How far a gate has come at some version.
+/// The stage of a gate at a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Not there yet, so off.
+    /// Not defined at the version, and so off.
     PreAlpha,
-    /// Off unless switched on.
+    /// Off by default.
     Alpha,
-    /// On unless switched off.
+    /// On by default.
     Beta,
-    /// On for good.
+    /// Always on.
     Locked,
 }
 
@@ -60,8 +60,11 @@ fn printed(version: Version) -> &'static str {
 }
 
 impl Gates {
-    /// Resolves `component:Gate=bool` items; the component may be left out or `kube`. Gates that the HPA controller does
-    /// not know are added to `unknown`, once each. The error is the reason that follows `flag: `.
+    /// Resolves `component:Gate=bool` items. The component may be omitted or `kube`. Gates that the HPA
+    /// controller does not have are added to `unknown`, once each.
+    ///
+    /// # Errors
+    /// Returns the reason, which continues the text `flag: `.
     pub fn resolve(version: Version, items: &[String], unknown: &mut Vec<String>) -> Result<Self, String> {
         let mut set = BTreeMap::new();
         for item in items {
@@ -88,7 +91,7 @@ impl Gates {
                     return Err(format!("cannot set feature gate {name} to {on}, feature is locked to true"));
                 }
                 None if !matches!(name, "AllAlpha" | "AllBeta")
-                    && !unknown.iter().any(|seen| seen == name) =>
+                    && !unknown.iter().any(|other| other == name) =>
                 {
                     unknown.push(name.to_owned());
                 }
@@ -113,7 +116,7 @@ impl Gates {
         })
     }
 
-    /// Writes the gates that change decisions into the settings of the core.
+    /// Copies the gates that affect decisions to the settings of the core.
     pub fn apply(self, settings: &mut Settings) {
         settings.scale_to_zero = self.scale_to_zero;
         settings.configurable_tolerance = self.configurable_tolerance;
@@ -121,8 +124,8 @@ impl Gates {
     }
 }
 
-/// Reads `--emulated-version`: `1.36`, `v1.37`, `kube=1.36`; the last of several. The error is the reason that follows
-/// `flag: `.
+/// Parses `--emulated-version`: `1.36`, `v1.37`, `kube=1.36`. Several items must have the same version. The
+/// error is the reason, which continues the text `flag: `.
 pub(super) fn parse_versions(items: &[String]) -> Result<Version, String> {
     let mut version = None;
     for item in items {
@@ -140,7 +143,7 @@ pub(super) fn parse_versions(items: &[String]) -> Result<Version, String> {
                 return Err(format!("emulated version {} is neither 1.36 nor 1.37", go::quote(text)));
             }
         };
-        if version.replace(parsed).is_some_and(|before| before != parsed) {
+        if version.replace(parsed).is_some_and(|previous| previous != parsed) {
             return Err("duplicate version flag, it names two versions".to_owned());
         }
     }
@@ -162,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_those_of_the_settings_of_the_version() {
+    fn defaults_equal_the_settings_of_the_version() {
         for version in [Version::V1_36, Version::V1_37] {
             let mut settings = Settings::of(version);
             gates(version, &[]).apply(&mut settings);
@@ -173,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_is_switched_with_or_without_the_component() {
+    fn gate_is_set_with_or_without_the_component() {
         assert!(!gates(Version::V1_37, &["HPAScaleToZero=false"]).scale_to_zero);
         assert!(!gates(Version::V1_37, &["kube:HPAScaleToZero=false"]).scale_to_zero);
         assert!(gates(Version::V1_36, &["HPAScaleToZero=true"]).scale_to_zero);
@@ -185,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_locked_gate_can_only_be_set_to_what_it_is() {
+    fn locked_gate_accepts_only_its_value() {
         let error = resolve(Version::V1_37, &["HPAConfigurableTolerance=false"]).unwrap_err();
         assert_eq!(
             error,
@@ -196,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_of_a_later_version_cannot_be_set() {
+    fn gate_of_a_later_version_cannot_be_set() {
         let error = resolve(Version::V1_36, &["HPAGeneration=true"]).unwrap_err();
         assert_eq!(
             error,
@@ -205,14 +208,14 @@ mod tests {
     }
 
     #[test]
-    fn all_alpha_and_all_beta_switch_what_is_not_named() {
+    fn all_alpha_and_all_beta_set_gates_that_are_not_named() {
         assert!(gates(Version::V1_36, &["AllAlpha=true"]).scale_to_zero);
         let some = gates(Version::V1_37, &["AllBeta=false", "HPAGeneration=true"]);
         assert!(!some.scale_to_zero && some.generation && some.configurable_tolerance);
     }
 
     #[test]
-    fn gates_of_others_are_told_once() {
+    fn unknown_gates_are_reported_once() {
         let (_, unknown) = resolve(Version::V1_37, &["A=true", "B=false", "A=false"]).unwrap();
         assert_eq!(unknown, ["A", "B"]);
         assert_eq!(resolve(Version::V1_37, &["A"]).unwrap_err(), "missing bool value for A");
@@ -223,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_read_in_every_spelling() {
+    fn versions_are_parsed_in_every_spelling() {
         let parse =
             |items: &[&str]| parse_versions(&items.iter().map(ToString::to_string).collect::<Vec<_>>());
         assert_eq!(parse(&[]), Ok(Version::V1_37));

@@ -1,12 +1,12 @@
-//! The help texts, made from the tables of flags.
+//! Help texts, rendered from the flag tables.
 
 use std::fmt::Write;
 
 use super::flags::{Flag, Group, Purpose, Table};
 
 const CONTROLLER: &str = "\
-Concertina scales workloads as HorizontalPodAutoscaler objects say, in place of the controller in
-kube-controller-manager. It takes that program's flags.
+Concertina is a drop-in replacement for the HorizontalPodAutoscaler controller of
+kube-controller-manager. It accepts that program's flags.
 
 Usage:
   concertina [flags]
@@ -17,28 +17,28 @@ Commands (their flags: concertina COMMAND --help):
   rbac      Print the roles that a controller with these flags needs.
 ";
 
-const TOOLS: &str = "  why       Tell why an HPA has the count it has, and what it does next.
-  parity    Tell whether a dry run would have done what the built-in controller did.
-  simulate  Play HPAs against a model of their workload, in virtual time.
-  demo      Show autoscaling on a cluster that lives in this process.
+const TOOLS: &str = "  why       Explain the replica count of an HPA and its next decision.
+  parity    Compare a dry run with the built-in controller.
+  simulate  Simulate HPAs and their workloads in virtual time.
+  demo      Run a demo cluster with autoscaled workloads in this process.
 ";
 
-/// Of the controller.
-pub(super) fn controller(table: &Table) -> String {
+/// Renders the help text of the controller.
+pub(crate) fn controller(table: &Table) -> String {
     let tools = if cfg!(feature = "tools") { TOOLS } else { "" };
     of(&format!("{CONTROLLER}{COMMANDS}{tools}"), table)
 }
 
-/// Of whatever takes the controller's flags.
-pub(super) fn of(usage: &str, table: &Table) -> String {
+/// Renders the help text of a command that accepts the controller's flags.
+pub(crate) fn of(usage: &str, table: &Table) -> String {
     let mut text = usage.to_owned();
     list(&mut text, table);
     let ignored = table.flags().filter(|flag| matches!(flag.purpose, Purpose::Ignored { .. })).count();
     // Writing to a String cannot fail.
     let _ = write!(
         text,
-        "\nThe other {ignored} flags of kube-controller-manager are accepted, so that its command line can be copied, and\n\
-         have no effect. One that is set to something else than its default is named in a warning, with the reason.\n"
+        "\nThe other {ignored} flags of kube-controller-manager are accepted and ignored, so that its command line can be\n\
+         copied. Each that is not set to its default is logged as a warning at startup, with the reason.\n"
     );
     text
 }
@@ -48,7 +48,7 @@ fn list(text: &mut String, table: &Table) {
         let flags: Vec<(&Flag, &str)> = table
             .flags()
             .filter_map(|flag| match flag.purpose {
-                Purpose::Here { group: of, usage } if of == group => Some((flag, usage)),
+                Purpose::Here { group: own, usage } if own == group => Some((flag, usage)),
                 _ => None,
             })
             .collect();

@@ -1,25 +1,25 @@
 //! Every flag of kube-controller-manager v1.36.3 and v1.37.1, so that a copied command line starts.
 //!
-//! A flag that stands in one of the two versions only is accepted whichever of them is emulated.
+//! A flag that only one of the two versions has is accepted under both emulated versions.
 
 use super::flags::{Flag, Group, Purpose};
 use super::values::Kind;
 
 const OTHER: &str = "meant for other controllers of kube-controller-manager";
 const HTTP2: &str = "HTTP/1.1 is served, HTTP/2 is not";
-const ADDRESS: &str = "a port in TIME_WAIT is taken over anyway";
+const ADDRESS: &str = "a port in TIME_WAIT is always reused";
 const PROFILING: &str = "there is no profiling endpoint";
 const MIGRATION: &str = "there is one controller, nothing migrates";
 const CONTROLLERS: &str = "the HPA controller is the only one and always runs";
 const MANAGER: &str = "there is one controller, which starts at once and stops when its writes are done";
 const RESYNC: &str = "every HPA is synced once per --horizontal-pod-autoscaler-sync-period anyway";
 const CONTENT_TYPE: &str = "requests are made in JSON";
-const COMPATIBILITY: &str = "only --emulated-version chooses a behaviour";
+const COMPATIBILITY: &str = "only --emulated-version selects a behavior";
 const LOGS: &str = "logs are written to standard error at once";
 const MODULES: &str = "its patterns name files of kube-controller-manager";
-const METRICS: &str = "metrics are exposed as they are";
+const METRICS: &str = "all metrics are exposed, with all labels";
 const REMOVED: &str =
-    "Kubernetes removed it, --horizontal-pod-autoscaler-downscale-stabilization took its place";
+    "Kubernetes removed it, --horizontal-pod-autoscaler-downscale-stabilization replaces it";
 const REST_CLIENTS: &str = "Kubernetes removed it, metrics always come from the metrics APIs";
 const CPU_TAINT: &str = "Kubernetes renamed it to --horizontal-pod-autoscaler-cpu-initialization-period";
 
@@ -31,77 +31,77 @@ pub static FLAGS: &[Flag] = &[
         Kind::String,
         "",
         Group::Serving,
-        "The kubeconfig with which bearer tokens are reviewed; without it the controller's.",
+        "Kubeconfig for reviewing bearer tokens; if empty, the controller's.",
     ),
     here(
         "authentication-skip-lookup",
         Kind::Bool,
         "false",
         Group::Serving,
-        "Do not read the cluster's certificate authorities for clients from ConfigMap kube-system/extension-apiserver-authentication.",
+        "Do not read the cluster's client certificate authorities from the ConfigMap kube-system/extension-apiserver-authentication.",
     ),
     here(
         "authentication-token-webhook-cache-ttl",
         Kind::Duration,
         "10s",
         Group::Serving,
-        "For how long the review of a bearer token holds.",
+        "Lifetime of a cached bearer token review.",
     ),
     here(
         "authentication-tolerate-lookup-failure",
         Kind::Bool,
         "false",
         Group::Serving,
-        "Do not warn that this ConfigMap cannot be read.",
+        "Do not warn if that ConfigMap cannot be read.",
     ),
     here(
         "client-ca-file",
         Kind::String,
         "",
         Group::Serving,
-        "Who signs the certificates of clients; without it the cluster's authority.",
+        "Certificate authority for client certificates; if empty, the cluster's.",
     ),
     here(
         "requestheader-allowed-names",
         Kind::Strings,
         "",
         Group::Serving,
-        "Common names of the front proxies that are believed; empty: all that their authority has signed.",
+        "Common names of trusted front proxies; if empty, every proxy with a certificate of their authority.",
     ),
     here(
         "requestheader-client-ca-file",
         Kind::String,
         "",
         Group::Serving,
-        "Who signs the certificates of front proxies; without it the cluster's authority and headers.",
+        "Certificate authority for front proxies; if empty, the cluster's authority and headers.",
     ),
     here(
         "requestheader-extra-headers-prefix",
         Kind::Strings,
         "[x-remote-extra-]",
         Group::Serving,
-        "How the headers begin in which a front proxy says what else is known of a user.",
+        "Prefixes of the headers in which a front proxy sends extra user attributes.",
     ),
     here(
         "requestheader-group-headers",
         Kind::Strings,
         "[x-remote-group]",
         Group::Serving,
-        "The headers in which it names groups.",
+        "Headers in which a front proxy sends the user's groups.",
     ),
     here(
         "requestheader-uid-headers",
         Kind::Strings,
         "",
         Group::Serving,
-        "The headers in which it tells the UID.",
+        "Headers in which a front proxy sends the user's UID.",
     ),
     here(
         "requestheader-username-headers",
         Kind::Strings,
         "[x-remote-user]",
         Group::Serving,
-        "The headers in which it names the user.",
+        "Headers in which a front proxy sends the user name.",
     ),
     // Authorization
     here(
@@ -109,28 +109,28 @@ pub static FLAGS: &[Flag] = &[
         Kind::Strings,
         "[/healthz,/readyz,/livez]",
         Group::Serving,
-        "Paths that are answered to everybody; a last * stands for anything.",
+        "Paths served without authentication and authorization; a trailing * matches any suffix.",
     ),
     here(
         "authorization-kubeconfig",
         Kind::String,
         "",
         Group::Serving,
-        "The kubeconfig with which it is asked what somebody may see; without it the controller's.",
+        "Kubeconfig for reviewing the access of clients; if empty, the controller's.",
     ),
     here(
         "authorization-webhook-cache-authorized-ttl",
         Kind::Duration,
         "10s",
         Group::Serving,
-        "For how long it holds that somebody may see something.",
+        "Lifetime of a cached review that allows access.",
     ),
     here(
         "authorization-webhook-cache-unauthorized-ttl",
         Kind::Duration,
         "10s",
         Group::Serving,
-        "For how long it holds that somebody may not.",
+        "Lifetime of a cached review that denies access.",
     ),
     // Certificatesigningrequest-signing-controller
     ignored("cluster-signing-cert-file", Kind::String, "", OTHER),
@@ -189,7 +189,7 @@ pub static FLAGS: &[Flag] = &[
         Kind::Strings,
         "",
         Group::Autoscaling,
-        "The Kubernetes minor to behave as: 1.36 or 1.37 (default 1.37).",
+        "Kubernetes minor version to emulate: 1.36 or 1.37 (default 1.37).",
     ),
     ignored("external-cloud-volume-plugin", Kind::String, "", OTHER),
     here(
@@ -197,59 +197,71 @@ pub static FLAGS: &[Flag] = &[
         Kind::FeatureGates,
         "",
         Group::Autoscaling,
-        "Features to switch: HPAScaleToZero, HPAGeneration, StaleControllerConsistencyHPA.",
+        "Feature gates to set: HPAScaleToZero, HPAGeneration, StaleControllerConsistencyHPA.",
     ),
-    here("kube-api-burst", Kind::Int32, "30", Group::Cluster, "Requests that may exceed that rate at once."),
+    here(
+        "kube-api-burst",
+        Kind::Int32,
+        "30",
+        Group::Cluster,
+        "Requests allowed in a burst above --kube-api-qps.",
+    ),
     ignored("kube-api-content-type", Kind::String, "application/vnd.kubernetes.protobuf", CONTENT_TYPE),
     here(
         "kube-api-qps",
         Kind::Float32,
         "20",
         Group::Cluster,
-        "Requests per second to the API server, for each client; negative is unlimited.",
+        "Requests per second to the API server, per client; unlimited if negative.",
     ),
     here(
         "leader-elect",
         Kind::Bool,
         "true",
         Group::Election,
-        "Have one of several replicas act, the others stand by.",
+        "Elect one replica as leader; the other replicas are standbys.",
     ),
     here(
         "leader-elect-lease-duration",
         Kind::Duration,
         "15s",
         Group::Election,
-        "How long a replica that stands by waits after the last renewal that it saw.",
+        "Time that a standby waits after the last observed renewal before it acquires the Lease.",
     ),
     here(
         "leader-elect-renew-deadline",
         Kind::Duration,
         "10s",
         Group::Election,
-        "How long the leader goes on without a renewal.",
+        "Time after which a leader that cannot renew the Lease stops.",
     ),
     here(
         "leader-elect-resource-lock",
         Kind::String,
         "leases",
         Group::Election,
-        "The kind of object that tells who leads; only leases.",
+        "Kind of the lock object; only leases is supported.",
     ),
     here(
         "leader-elect-resource-name",
         Kind::String,
         "kube-controller-manager",
         Group::Election,
-        "Its name; kube-controller-manager's is never used, concertina is.",
+        "Name of the Lease; concertina is used in place of kube-controller-manager.",
     ),
-    here("leader-elect-resource-namespace", Kind::String, "kube-system", Group::Election, "Its namespace."),
+    here(
+        "leader-elect-resource-namespace",
+        Kind::String,
+        "kube-system",
+        Group::Election,
+        "Namespace of the Lease.",
+    ),
     here(
         "leader-elect-retry-period",
         Kind::Duration,
         "2s",
         Group::Election,
-        "How long to wait between two attempts to acquire or renew it.",
+        "Interval between attempts to acquire or renew the Lease.",
     ),
     ignored("min-compatibility-version", Kind::Strings, "", COMPATIBILITY),
     ignored("min-resync-period", Kind::Duration, "12h0m0s", RESYNC),
@@ -259,53 +271,53 @@ pub static FLAGS: &[Flag] = &[
         Kind::Bool,
         "false",
         Group::Cluster,
-        "Act as ServiceAccount kube-system/horizontal-pod-autoscaler, with tokens that the credentials given ask for.",
+        "Act as the ServiceAccount kube-system/horizontal-pod-autoscaler, with tokens requested by the configured credentials.",
     ),
     // Global
-    lettered('h', here("help", Kind::Bool, "false", Group::Operation, "Print this text.")),
+    lettered('h', here("help", Kind::Bool, "false", Group::Operation, "Print this help text.")),
     // Horizontal-pod-autoscaler-controller
     here(
         "concurrent-horizontal-pod-autoscaler-syncs",
         Kind::Int32,
         "5",
         Group::Autoscaling,
-        "How many syncs may decide or scale at the same time. Syncs that wait for metrics, or for the answer to a \
-         status, do not count.",
+        "Maximum number of syncs that decide or scale at the same time; syncs that wait for metrics or for a status \
+         write do not count.",
     ),
     here(
         "horizontal-pod-autoscaler-cpu-initialization-period",
         Kind::Duration,
         "5m0s",
         Group::Autoscaling,
-        "For how long after its start the CPU usage of a pod that is not ready is left out.",
+        "Period after pod start during which CPU samples of unready pods are ignored.",
     ),
     here(
         "horizontal-pod-autoscaler-downscale-stabilization",
         Kind::Duration,
         "5m0s",
         Group::Autoscaling,
-        "For how long a higher recommendation keeps an HPA without its own window from scaling down.",
+        "Scale-down stabilization window of HPAs that set none.",
     ),
     here(
         "horizontal-pod-autoscaler-initial-readiness-delay",
         Kind::Duration,
         "30s",
         Group::Autoscaling,
-        "Within how long after its start a change to unready counts as not yet having been ready.",
+        "Period after pod start during which readiness changes count as initial readiness.",
     ),
     here(
         "horizontal-pod-autoscaler-sync-period",
         Kind::Duration,
         "15s",
         Group::Autoscaling,
-        "How long after a sync of an HPA the next one follows.",
+        "Period between two syncs of an HPA.",
     ),
     here(
         "horizontal-pod-autoscaler-tolerance",
         Kind::Float64,
         "0.1",
         Group::Autoscaling,
-        "How far the ratio of usage to target may be from 1.0 before the replica count changes.",
+        "Deviation of the usage-to-target ratio from 1.0 that does not change the replica count.",
     ),
     // Job-controller
     ignored("concurrent-job-syncs", Kind::Int32, "5", OTHER),
@@ -320,10 +332,10 @@ pub static FLAGS: &[Flag] = &[
     ignored("log-json-split-stream", Kind::Bool, "false", LOGS),
     ignored("log-text-info-buffer-size", Kind::Quantity, "", LOGS),
     ignored("log-text-split-stream", Kind::Bool, "false", LOGS),
-    here("logging-format", Kind::String, "text", Group::Operation, "The format of the logs: text or json."),
+    here("logging-format", Kind::String, "text", Group::Operation, "Log format: text or json."),
     lettered(
         'v',
-        here("v", Kind::Level, "", Group::Operation, "How much is logged: 4 adds details, 6 traces."),
+        here("v", Kind::Level, "", Group::Operation, "Log verbosity: 4 adds details, 6 adds traces."),
     ),
     ignored("vmodule", Kind::ModuleLevels, "", MODULES),
     // Metrics
@@ -337,15 +349,9 @@ pub static FLAGS: &[Flag] = &[
         Kind::String,
         "",
         Group::Cluster,
-        "The kubeconfig file; without it and --master the configuration of the pod is used.",
+        "Kubeconfig file; if this and --master are empty, the in-cluster configuration is used.",
     ),
-    here(
-        "master",
-        Kind::String,
-        "",
-        Group::Cluster,
-        "The address of the API server, instead of that in the kubeconfig.",
-    ),
+    here("master", Kind::String, "", Group::Cluster, "Address of the API server; overrides the kubeconfig."),
     // Namespace-controller
     ignored("concurrent-namespace-syncs", Kind::Int32, "10", OTHER),
     ignored("namespace-sync-period", Kind::Duration, "5m0s", OTHER),
@@ -399,14 +405,14 @@ pub static FLAGS: &[Flag] = &[
         Kind::Ip,
         "0.0.0.0",
         Group::Serving,
-        "The address on which --secure-port is served; 0.0.0.0 and :: are all, of both IP versions.",
+        "IP address to serve --secure-port on; 0.0.0.0 and :: mean all interfaces, IPv4 and IPv6.",
     ),
     here(
         "cert-dir",
         Kind::String,
         "",
         Group::Serving,
-        "A folder whose kube-controller-manager.crt and .key are used if they are there and no files are named.",
+        "Directory of kube-controller-manager.crt and .key, which are used if they exist and no --tls-cert-file is set.",
     ),
     ignored("disable-http2-serving", Kind::Bool, "false", HTTP2),
     ignored("http2-max-streams-per-connection", Kind::Int, "", HTTP2),
@@ -416,50 +422,50 @@ pub static FLAGS: &[Flag] = &[
         Kind::Bool,
         "false",
         Group::Serving,
-        "Let other processes of this user listen on the same port (SO_REUSEPORT).",
+        "Allow other processes of the same user to listen on the same port (SO_REUSEPORT).",
     ),
     here(
         "secure-port",
         Kind::Int,
         "10257",
         Group::Serving,
-        "The port of health, metrics and decisions over HTTPS; 0 turns it off.",
+        "HTTPS port for health, metrics and decisions; 0 disables it.",
     ),
     here(
         "tls-cert-file",
         Kind::String,
         "",
         Group::Serving,
-        "The certificate and the chain below it, as PEM; without it one of our own making. Changes are picked up.",
+        "Serving certificate with its chain, in PEM, reloaded on change; if empty, a self-signed certificate is generated.",
     ),
     here(
         "tls-cipher-suites",
         Kind::Strings,
         "",
         Group::Serving,
-        "The cipher suites of TLS 1.2, by Go's names; those that rustls lacks are left out.",
+        "TLS 1.2 cipher suites by their Go names; suites that rustls does not support are ignored.",
     ),
     here(
         "tls-curve-preferences",
         Kind::Int32s,
         "[]",
         Group::Serving,
-        "The key exchanges, by number, the best first; those that rustls lacks are left out.",
+        "Key exchange groups by number, in order of preference; groups that rustls does not support are ignored.",
     ),
     here(
         "tls-min-version",
         Kind::String,
         "",
         Group::Serving,
-        "The oldest version: VersionTLS12 (default) or VersionTLS13.",
+        "Minimum TLS version: VersionTLS12 (default) or VersionTLS13.",
     ),
-    here("tls-private-key-file", Kind::String, "", Group::Serving, "The key of that certificate, as PEM."),
+    here("tls-private-key-file", Kind::String, "", Group::Serving, "Private key of --tls-cert-file, in PEM."),
     here(
         "tls-sni-cert-key",
         Kind::NamedCertKey,
         "[]",
         Group::Serving,
-        "A further certificate for clients that ask for one of these names; may be given again.",
+        "Additional certificate and key for clients that request one of its names (SNI); repeatable.",
     ),
     // Service-lb-controller
     ignored("concurrent-service-syncs", Kind::Int32, "1", OTHER), // only in 1.36
@@ -475,7 +481,8 @@ pub static FLAGS: &[Flag] = &[
     ignored("concurrent-validating-admission-policy-status-syncs", Kind::Int32, "5", OTHER),
 ];
 
-/// Flags that Kubernetes has removed and that scripts still carry. Whoever sets one is warned, whatever its value.
+/// Flags that Kubernetes has removed and that scripts may still set. Each one causes a warning, with any
+/// value.
 pub static REMOVED_FLAGS: &[Flag] = &[
     ignored("horizontal-pod-autoscaler-upscale-delay", Kind::Duration, "3m0s", REMOVED),
     ignored("horizontal-pod-autoscaler-downscale-delay", Kind::Duration, "5m0s", REMOVED),
@@ -515,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_takes_its_own_default_on_the_command_line() {
+    fn every_flag_accepts_its_default_on_the_command_line() {
         let table = Table::new(&[FLAGS, REMOVED_FLAGS]);
         for flag in FLAGS.iter().chain(REMOVED_FLAGS).filter(|flag| !flag.default.is_empty()) {
             let value = flag.default.trim_matches(['[', ']']);

@@ -1,22 +1,22 @@
-//! The types of flags, each read as pflag and Go read it, with their error texts.
+//! The types of flag values, parsed like pflag and Go parse them, with their error texts.
 
 use std::net::IpAddr;
 
 use autoscaling::go;
 use autoscaling::quantity::Quantity;
 
-use crate::duration::GoDuration;
+use autoscaling::duration::GoDuration;
 
 /// The type of a flag's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// `true`, `false` and Go's other spellings; bare means true.
+    /// `true`, `false` and Go's other spellings. A flag without a value means true.
     Bool,
-    /// Like [`Kind::Bool`], or `raw`.
+    /// A value of [`Kind::Bool`], or `raw`.
     Version,
-    /// A 64-bit integer, also in hex, octal and binary.
+    /// A 64-bit integer in decimal, hexadecimal, octal or binary form.
     Int,
-    /// A 32-bit integer, likewise.
+    /// A 32-bit integer in decimal, hexadecimal, octal or binary form.
     Int32,
     /// A float32.
     Float32,
@@ -26,47 +26,47 @@ pub enum Kind {
     Duration,
     /// Any text.
     String,
-    /// Texts with commas between; further occurrences add to it.
+    /// Comma-separated texts. Several occurrences accumulate.
     Strings,
-    /// Integers with commas between.
+    /// Comma-separated integers.
     Int32s,
-    /// `key=value` with commas between.
+    /// Comma-separated `key=value` pairs.
     StringMap,
     /// An IP address.
     Ip,
     /// A `resource.Quantity`.
     Quantity,
-    /// `certificate,key` and optionally `:domains`; further occurrences add to it.
+    /// `certificate,key` and optionally `:domains`. Several occurrences accumulate.
     NamedCertKey,
-    /// A log level: digits only.
+    /// A log level, in digits only.
     Level,
-    /// `pattern=N` with commas between.
+    /// Comma-separated `pattern=N` pairs.
     ModuleLevels,
-    /// `component:Gate=bool` with commas between; further occurrences add to it.
+    /// Comma-separated `component:Gate=bool` items. Several occurrences accumulate.
     FeatureGates,
 }
 
 /// A flag's value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// Of [`Kind::Bool`].
+    /// A value of [`Kind::Bool`].
     Bool(bool),
-    /// Of the integers and levels.
+    /// An integer or a level.
     Int(i64),
-    /// Of the floats.
+    /// A float.
     Float(f64),
-    /// Of [`Kind::Duration`].
+    /// A value of [`Kind::Duration`].
     Duration(GoDuration),
-    /// Of [`Kind::Quantity`].
+    /// A value of [`Kind::Quantity`].
     Quantity(Quantity),
-    /// Of whatever stays text.
+    /// A value of a kind that is kept as text.
     Text(String),
-    /// Of the lists that add up.
+    /// A value of a kind with accumulating occurrences.
     List(Vec<String>),
 }
 
 impl Value {
-    /// Takes a further occurrence of the same flag into account: it adds to a list and replaces all else.
+    /// Merges another occurrence of the flag: extends a list, and replaces any other value.
     pub(super) fn accumulate(&mut self, next: Self) {
         match (self, next) {
             (Self::List(list), Self::List(more)) => list.extend(more),
@@ -76,12 +76,12 @@ impl Value {
 }
 
 impl Kind {
-    /// The value of a flag that stands without one, if it may.
+    /// Returns the value of a flag that is given without a value, if the kind allows that.
     pub fn bare(self) -> Option<&'static str> {
         matches!(self, Self::Bool | Self::Version).then_some("true")
     }
 
-    /// How help names a value of this type.
+    /// Returns the placeholder for a value of the kind in help texts.
     pub fn placeholder(self) -> &'static str {
         match self {
             Self::Bool | Self::Version => "",
@@ -100,13 +100,16 @@ impl Kind {
         }
     }
 
-    /// Reads a value; the error is what follows `invalid argument "x" for "--flag" flag: `.
+    /// Parses a value.
+    ///
+    /// # Errors
+    /// Returns the reason, which continues the text `invalid argument "x" for "--flag" flag: `.
     pub fn parse(self, text: &str) -> Result<Value, String> {
         match self {
             Self::Bool => parse_bool(text).map(Value::Bool),
             Self::Version if text == "raw" => Ok(Value::Text(text.to_owned())),
             Self::Version => {
-                parse_bool(text).map(|wanted| Value::Text(if wanted { "true".into() } else { String::new() }))
+                parse_bool(text).map(|print| Value::Text(if print { "true".into() } else { String::new() }))
             }
             Self::Int => parse_int(text, 64).map(Value::Int),
             Self::Int32 => parse_int(text, 32).map(Value::Int),
@@ -165,7 +168,7 @@ impl Kind {
         }
     }
 
-    /// Reads a default as pflag prints it: empty for the zero value, lists in brackets.
+    /// Parses a default as pflag prints it: an empty text for the zero value, and lists in brackets.
     pub fn parse_default(self, text: &str) -> Option<Value> {
         let text = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
         let zero = match self {
@@ -184,7 +187,7 @@ impl Kind {
     }
 }
 
-/// `strconv.ParseBool`.
+/// Parses a boolean like `strconv.ParseBool`.
 pub(super) fn parse_bool(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
@@ -201,7 +204,8 @@ fn range(function: &str, text: &str) -> String {
     format!("strconv.{function}: parsing {}: value out of range", go::quote(text))
 }
 
-/// `strconv.ParseInt` with base 0: the base is told by a prefix, and `_` may stand between digits.
+/// Parses an integer like `strconv.ParseInt` with base 0: a prefix selects the base, and `_` may separate
+/// digits.
 fn parse_int(text: &str, bits: u32) -> Result<i64, String> {
     let invalid = || syntax("ParseInt", text);
     let (negative, unsigned) = match text.strip_prefix('-') {
@@ -217,7 +221,7 @@ fn parse_int(text: &str, bits: u32) -> Result<i64, String> {
         _ => (10, Some(lower.as_str())),
     };
     let digits = digits.unwrap_or_default();
-    // An underscore stands between two digits, of which a prefix may be the first.
+    // An underscore separates two digits. A base prefix counts as a digit before the underscore.
     let separated = digits.split('_').skip(usize::from(base != 10)).all(|group| !group.is_empty());
     let plain = digits.replace('_', "");
     if plain.is_empty()
@@ -236,7 +240,7 @@ fn parse_int(text: &str, bits: u32) -> Result<i64, String> {
         .ok_or_else(|| range("ParseInt", text))
 }
 
-/// `strconv.ParseUint` with base 10 and 32 bits.
+/// Parses a log level like `strconv.ParseUint` with base 10 and 32 bits.
 fn parse_level(text: &str) -> Result<i64, String> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(syntax("ParseUint", text));
@@ -244,17 +248,17 @@ fn parse_level(text: &str) -> Result<i64, String> {
     text.parse::<u32>().map(i64::from).map_err(|_| range("ParseUint", text))
 }
 
-/// `strconv.ParseFloat`, without its hexadecimal form.
+/// Parses a float like `strconv.ParseFloat`, without its hexadecimal form.
 fn parse_float(text: &str, max: f64) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| syntax("ParseFloat", text))?;
-    let said_infinite = text.to_ascii_lowercase().contains("inf");
-    if number.abs() > max && !said_infinite {
+    let is_infinity = text.to_ascii_lowercase().contains("inf");
+    if number.abs() > max && !is_infinity {
         return Err(range("ParseFloat", text));
     }
     Ok(number)
 }
 
-/// One line of comma separated values, in which a value may stand in double quotes.
+/// Splits one line of comma-separated values. A value may be in double quotes.
 fn split_csv(text: &str) -> Result<Vec<String>, String> {
     if text.is_empty() {
         return Ok(Vec::new());
@@ -280,7 +284,7 @@ fn split_csv(text: &str) -> Result<Vec<String>, String> {
     }
 }
 
-/// A quoted value, of which the first quote is already taken; two quotes in it mean one.
+/// Splits off a quoted value after its opening quote. Two quotes within the value mean one quote.
 fn split_quoted(text: &str) -> Result<(String, &str), String> {
     let mut value = String::new();
     let mut rest = text;
@@ -304,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn integers_are_read_in_every_base_of_go() {
+    fn integers_are_parsed_in_every_base_of_go() {
         let int = |text| Kind::Int32.parse(text);
         for (text, expected) in [
             ("5", 5),
@@ -327,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_are_held_to_their_width() {
+    fn floats_are_limited_to_their_width() {
         assert_eq!(Kind::Float32.parse("1e39"), Err(range("ParseFloat", "1e39")));
         assert_eq!(Kind::Float64.parse("1e39"), Ok(Value::Float(1e39)));
         assert_eq!(Kind::Float64.parse("-inf"), Ok(Value::Float(f64::NEG_INFINITY)));
@@ -336,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_may_quote_their_commas() {
+    fn list_values_with_commas_may_be_quoted() {
         let list = |items: &[&str]| Ok(Value::List(items.iter().map(ToString::to_string).collect()));
         assert_eq!(Kind::Strings.parse(r#"a,"b,""c""",,d"#), list(&["a", "b,\"c\"", "", "d"]));
         assert_eq!(Kind::Strings.parse(""), list(&[]));
@@ -345,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn every_other_type_names_what_is_wrong() {
+    fn every_other_type_reports_the_go_error() {
         let error = |kind: Kind, text: &str| kind.parse(text).unwrap_err();
         assert_eq!(error(Kind::Bool, "yes"), "strconv.ParseBool: parsing \"yes\": invalid syntax");
         assert_eq!(error(Kind::Duration, "15"), "time: missing unit in duration \"15\"");

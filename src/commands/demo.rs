@@ -1,11 +1,12 @@
-//! `concertina demo`: a cluster in this process, workloads under changing load, and the controller that scales them.
+//! `concertina demo`: a cluster in this process, workloads under changing load, and the controller that
+//! scales them.
 //!
-//! The controller is the real one: it reads the kubeconfig that the demo writes and talks HTTP to the embedded API
-//! server, as it would to any other. Whoever looks at the port with kubectl sees the same. Only time is short: HPAs sync
-//! each second, and a day of traffic takes forty.
+//! The controller is Concertina's real controller. It reads the kubeconfig that the demo writes, and sends
+//! HTTP requests to the embedded API server as to any other API server. kubectl reads the same state at the
+//! same port. Only the periods are short: HPAs sync each second, and a day of traffic takes 40 seconds.
 //!
-//! `world` holds what is in the cluster, `observe` looks at it, `frame` and `plain` show it, on a terminal and
-//! elsewhere.
+//! `world` sets up the cluster's content, `observe` reads it, `frame` shows it on a terminal, and `plain`
+//! shows it elsewhere.
 
 mod files;
 mod frame;
@@ -26,9 +27,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::app::{self, AppError};
-use crate::cli::DemoOptions;
-use crate::clock::SharedClock;
-use crate::embedded::Status;
+use crate::commands::options::DemoOptions;
+use clock::SharedClock;
+use fake_cluster::Status;
 
 use self::files::Files;
 use self::observe::{Observer, Snapshot, Syncs};
@@ -36,57 +37,62 @@ pub use self::screen::Screen;
 pub(super) use self::screen::terminal_columns;
 use self::world::DemoWorld;
 
-/// How often the cluster is looked at.
-const LOOK: Duration = Duration::from_millis(250);
-/// How long the cluster runs before the controller begins: a cpu sample counts once its window lies behind the moment in
-/// which its pod became ready, both in whole seconds.
+/// The interval between snapshots of the cluster.
+const SNAPSHOT_INTERVAL: Duration = Duration::from_millis(250);
+/// The time between the start of the cluster and the start of the controller. A cpu sample counts if its
+/// whole window is after the pod became ready. Both times are in whole seconds.
 const HEAD_START: Duration = Duration::from_millis(2_100);
-/// How long the controller may take to end.
-const ENDING: Duration = Duration::from_secs(10);
+/// Time limit for the controller's shutdown.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(10);
 
-/// Why the demo cannot run. Exit code 1.
+/// The reason why the demo failed. Exit code 1.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
     /// The port cannot be bound.
-    #[error("cannot listen on {address} (--port): {source}; leave the flag out to take a free port")]
+    #[error("cannot listen on {address} (--port): {source}; omit the flag to use a free port")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// A file for kubectl cannot be written.
-    #[error("cannot write {}: {source}; choose another place with --kubeconfig", path.display())]
+    #[error("cannot write {}: {source}; choose another path with --kubeconfig", path.display())]
     Write {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The file that should be written is somebody's.
+    /// The kubeconfig path names an existing file that no earlier demo wrote.
     #[error(
-        "{} exists and is not the kubeconfig of an earlier demo; it is left alone, choose another file with --kubeconfig",
+        "{} exists and was not written by an earlier demo, so it is not overwritten; choose another file with --kubeconfig",
         path.display()
     )]
     NotOurs {
         /// The file.
         path: PathBuf,
     },
-    /// The cluster does not take the demo's own objects.
-    #[error("the workloads of the demo cannot be created: {0}")]
+    /// The embedded cluster refuses the demo's own objects.
+    #[error("failed to create the demo's workloads: {0}")]
     World(#[from] Status),
-    /// The controller did not start.
-    #[error("the controller cannot run: {0}")]
+    /// The controller failed.
+    #[error("the controller failed: {0}")]
     Controller(#[from] AppError),
-    /// The controller ended although nobody asked it to.
-    #[error("the controller ended unexpectedly: {0}")]
+    /// The controller stopped without a request from the demo.
+    #[error("the controller stopped unexpectedly: {0}")]
     Ended(String),
-    /// Nothing can be shown.
+    /// Standard output cannot be written.
     #[error("cannot write to standard output: {0}")]
     Output(#[from] io::Error),
 }
 
-/// Runs the demo until `--for` is over or `stop` is cancelled, then prints a summary.
+/// Runs the demo until `--for` has elapsed or `stop` is cancelled, then prints a summary.
+///
+/// # Errors
+///
+/// Returns a [`DemoError`] if the demo cannot start, the controller stops, or standard output cannot be
+/// written.
 pub async fn run(
     options: &DemoOptions,
     clock: SharedClock,
@@ -100,33 +106,34 @@ pub async fn run(
     let files = Files::write(options.kubeconfig.as_deref(), &server)?;
     let world = DemoWorld::build(&clock)?;
 
-    // The cluster outlives the controller, which still writes on its way down.
-    let ending = CancellationToken::new();
+    // The cluster outlives the controller, which still writes during its shutdown.
+    let cluster_stop = CancellationToken::new();
     let tasks = TaskTracker::new();
-    let (cluster, serving) = (world.cluster.clone(), ending.clone());
+    let (cluster, serving) = (world.cluster.clone(), cluster_stop.clone());
     tasks.spawn(async move { cluster.serve(listener, serving).await });
-    world.start(&tasks, &ending);
+    world.start(&tasks, &cluster_stop);
     tasks.close();
 
     let config = world::controller_config(&files);
     let controlling = stop.child_token();
     let syncs = Arc::new(Syncs::default());
     let controller = {
-        let (controlling, told) = (controlling.clone(), Arc::clone(&syncs) as Arc<_>);
+        let (controlling, observer) = (controlling.clone(), Arc::clone(&syncs) as Arc<_>);
         async move {
             tokio::time::sleep(HEAD_START).await;
-            app::run(&config, clock, vec![told], controlling).await
+            app::run(&config, clock, vec![observer], controlling).await
         }
     };
     let intro = intro(&server, &files);
     let observer = Observer::new(world.cluster, syncs);
     let result = show(observer, options.duration, screen, &intro, controller, &controlling, &stop).await;
-    ending.cancel();
+    cluster_stop.cancel();
     tasks.wait().await;
     result
 }
 
-/// Shows what `observer` sees while `controller` runs, then ends it by `controlling` and shows the summary.
+/// Shows the snapshots of `observer` while `controller` runs, then stops it through `controlling` and prints
+/// the summary.
 async fn show<E>(
     mut observer: Observer,
     duration: Option<Duration>,
@@ -148,40 +155,40 @@ where
         }
     };
     tokio::pin!(deadline);
-    let mut looks = tokio::time::interval_at(Instant::now() + LOOK, LOOK);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    screen.begin(intro)?;
+    let mut ticks = tokio::time::interval_at(Instant::now() + SNAPSHOT_INTERVAL, SNAPSHOT_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    screen.start(intro)?;
     loop {
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
             () = &mut deadline => break,
             ended = &mut controller => {
-                screen.end()?;
+                screen.stop()?;
                 return match ended {
-                    Ok(Ok(())) => Err(DemoError::Ended("it says nothing about it".to_owned())),
+                    Ok(Ok(())) => Err(DemoError::Ended("no error was reported".to_owned())),
                     Ok(Err(error)) => Err(error.into()),
                     Err(error) => Err(DemoError::Ended(error.to_string())),
                 };
             }
-            _ = looks.tick() => screen.show(intro, &observer.observe())?,
+            _ = ticks.tick() => screen.show(intro, &observer.observe())?,
         }
     }
     let last = observer.observe();
-    // Now, so that the terminal is as it was even if the rest takes a while.
-    screen.end()?;
+    // The screen is restored first, because the shutdown may take a while.
+    screen.stop()?;
     controlling.cancel();
-    let ended = tokio::time::timeout(ENDING, controller).await;
+    let ended = tokio::time::timeout(SHUTDOWN_LIMIT, controller).await;
     screen.print(&summary(&last))?;
     match ended {
         Ok(Ok(Err(error))) => Err(error.into()),
         Ok(Err(error)) => Err(DemoError::Ended(error.to_string())),
-        // One that needs longer is abandoned: nothing of the demo outlives the process.
+        // A shutdown that exceeds the limit is abandoned, because the demo ends with its process.
         Ok(Ok(Ok(()))) | Err(_) => Ok(()),
     }
 }
 
-/// What a newcomer should know, and try.
+/// Returns the introduction, with commands to try.
 fn intro(server: &str, files: &Files) -> Vec<String> {
     let kubeconfig = files.kubeconfig.display();
     vec![
@@ -200,7 +207,7 @@ fn intro(server: &str, files: &Files) -> Vec<String> {
     ]
 }
 
-/// What happened, in a few lines.
+/// Returns the summary, one line per HPA.
 fn summary(last: &Snapshot) -> Vec<String> {
     let rescales: u32 = last.hpas.iter().map(|hpa| hpa.rescales).sum();
     let mut lines = vec![String::new()];

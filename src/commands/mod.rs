@@ -1,6 +1,8 @@
-//! Subcommands: one file each.
+//! The subcommands, one file each.
 
 pub mod demo;
+pub mod forward;
+pub mod options;
 pub mod parity;
 pub mod simulate;
 pub mod story;

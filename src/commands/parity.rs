@@ -1,6 +1,7 @@
-//! `concertina parity`: whether a dry run would have done what the built-in controller did.
+//! `concertina parity`: compares a dry run with the built-in controller.
 //!
-//! `read` fetches what the dry run has compared, `summary` makes of it what people ask, `text` and `page` show it.
+//! `read` fetches the comparison of the dry run, `summary` aggregates the comparison, and `text` and `page`
+//! render the result.
 
 pub mod page;
 mod read;
@@ -16,46 +17,47 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::read::ReadError;
 pub use self::summary::Summary;
-use crate::cli::ParityOptions;
-use crate::cli::answer::Color;
-use crate::cli::parity::Output;
+use crate::commands::options::ParityOptions;
+use crate::commands::options::answer::Color;
+use crate::commands::options::parity::Output;
 use crate::commands::story::{Style, Zone};
-use crate::shadow::wire::ShadowReport;
+use controller::shadow::wire::ShadowReport;
 
-/// Why there is no report. Exit code 1.
+/// The reason why no report is available. Exit code 1.
 #[derive(Debug, thiserror::Error)]
 pub enum ParityError {
-    /// What was compared cannot be had.
+    /// The comparison cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// It cannot be shown.
-    #[error("the report cannot be written: {0}")]
+    /// The report cannot be written.
+    #[error("failed to write the report: {0}")]
     Write(#[from] io::Error),
-    /// It was interrupted before there was a report.
+    /// The command was interrupted before it had a report.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// Writes the report to standard output; whether it tells of differences.
+/// Writes the report to standard output. Returns whether there are differences.
 ///
 /// # Errors
-/// What [`ParityError`] lists.
+/// Returns a [`ParityError`] if the comparison cannot be read, the report cannot be written, or `stop` is
+/// cancelled first.
 pub async fn run(options: &ParityOptions, stop: CancellationToken) -> Result<bool, ParityError> {
     let reading = stop.run_until_cancelled(read::report(&options.source)).await;
     let report = reading.ok_or(ParityError::Interrupted)??;
     let mut out = io::stdout();
     let is_terminal = out.is_terminal();
     match show(&report, options, is_terminal, &mut out) {
-        // Whoever reads has seen enough, as `head` does.
+        // The reader of the pipe has stopped reading, as `head` does.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         shown => Ok(shown?),
     }
 }
 
-/// Writes the report; whether it tells of differences.
+/// Writes the report. Returns whether there are differences.
 ///
 /// # Errors
-/// What writing fails with.
+/// Returns the error if `out` cannot be written.
 pub fn show(
     report: &ShadowReport,
     options: &ParityOptions,
@@ -63,11 +65,11 @@ pub fn show(
     out: &mut dyn Write,
 ) -> io::Result<bool> {
     let summary = Summary::of(report, options.since, options.namespace.as_deref());
-    let wanted = || is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let auto = || is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let colours = match options.color {
         Color::Always => true,
         Color::Never => false,
-        Color::Auto => wanted(),
+        Color::Auto => auto(),
     };
     let zone = if options.utc { Zone::utc() } else { Zone::new(TimeZone::system()) };
     let text = match options.output {

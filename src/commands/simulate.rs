@@ -1,8 +1,9 @@
-//! `concertina simulate`: HPAs against a model of their workload, in virtual time, through the whole controller.
+//! `concertina simulate`: runs HPAs with the whole controller against a model of their workload, in virtual
+//! time.
 //!
-//! `scenario` reads what is to be played, `vary` makes variants of it, `play` plays one, `observe` takes down what the
-//! controller decides, `scores` makes of it what people compare. What comes out is a [`run::Comparison`], of which charts,
-//! pages and tables are made.
+//! `scenario` reads a scenario, `vary` derives its variants, and `play` runs one variant. `observe` records
+//! the controller's decisions, and `scores` computes the numbers that compare variants. The result is a
+//! [`run::Comparison`], the input of charts, pages and tables.
 
 pub mod chart;
 mod crew;
@@ -26,8 +27,8 @@ mod vary;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use crate::cli::{SimulateOptions, SimulateSource};
-use crate::duration::GoDuration;
+use crate::commands::options::{SimulateOptions, SimulateSource};
+use autoscaling::duration::GoDuration;
 
 use self::chart::ChartStyle;
 pub use self::from_cluster::FromClusterError;
@@ -38,7 +39,7 @@ pub use self::scenario::{Problem, schema};
 use self::vary::MOST_VARIANTS;
 pub use self::vary::{Setting, Sweep};
 
-/// Why there is no simulation. Exit code 1.
+/// The reason why a simulation failed. Exit code 1.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulateError {
     /// A file cannot be read.
@@ -46,37 +47,43 @@ pub enum SimulateError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The scenario cannot be followed.
+    /// The scenario is invalid.
     #[error("{0}")]
     Scenario(#[from] Problem),
-    /// There is no scenario to be had from the cluster.
+    /// The cluster's objects cannot be read or turned into a scenario.
     #[error(transparent)]
     Cluster(#[from] FromClusterError),
-    /// Too much is asked for.
-    #[error("--sweep asks for {0} variants; at most {MOST_VARIANTS} are played at once")]
+    /// `--sweep` selects too many variants.
+    #[error(
+        "--sweep asks for {0} variants, more than the maximum of {MOST_VARIANTS}; remove values or sweeps"
+    )]
     TooMany(usize),
-    /// The scenario cannot be played.
+    /// The run could not start, or the embedded cluster refused the run.
     #[error(transparent)]
     Play(#[from] PlayError),
-    /// A result cannot be written.
+    /// A result file cannot be written.
     #[error("{} cannot be written: {source}", path.display())]
     Write {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// Nothing can be shown.
+    /// Standard output cannot be written.
     #[error("cannot write to standard output: {0}")]
     Output(#[from] io::Error),
 }
 
-/// Plays the scenarios that the options name, and shows what came of them.
+/// Runs the scenarios that the options select, and shows the results.
 ///
-/// A reader of standard output who has seen enough is no error.
+/// A reader that closes standard output early causes no error.
+///
+/// # Errors
+///
+/// Returns a [`SimulateError`] if an input is invalid, a run fails or a result cannot be written.
 pub fn run(options: &SimulateOptions) -> Result<(), SimulateError> {
     match run_to_end(options) {
         Err(SimulateError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -100,12 +107,16 @@ fn run_to_end(options: &SimulateOptions) -> Result<(), SimulateError> {
     show(&comparison, options)
 }
 
-/// Plays the scenarios that the options name.
+/// Runs the scenarios that the options select.
+///
+/// # Errors
+///
+/// Returns a [`SimulateError`] if an input is invalid or a run fails.
 pub fn simulate(options: &SimulateOptions) -> Result<Comparison, SimulateError> {
     compare(&sources::document(&options.source)?, options)
 }
 
-/// Plays the scenario of a document in all variants that the options ask for.
+/// Runs the scenario of a document in all variants that the options select.
 fn compare(document: &Node, options: &SimulateOptions) -> Result<Comparison, SimulateError> {
     let scenarios = variants(document, options)?;
     let mut comparison = Comparison::default();
@@ -113,21 +124,22 @@ fn compare(document: &Node, options: &SimulateOptions) -> Result<Comparison, Sim
         comparison.notes.extend(scenario.notes.clone());
     }
     let mut left_out = 0;
-    for played in crew::play(&scenarios)? {
-        left_out += played.left_out;
-        comparison.runs.push(played.run);
+    for output in crew::run_all(&scenarios)? {
+        left_out += output.left_out;
+        comparison.runs.push(output.run);
     }
     if left_out > 0 {
         let text = format!(
-            "{left_out} decisions that changed nothing are left out; fewer HPAs or a shorter duration keep all"
+            "{left_out} decisions without effect are omitted; use fewer HPAs or a shorter duration to keep all"
         );
         comparison.notes.insert("decisions".to_owned(), text);
     }
     Ok(comparison)
 }
 
-/// Without a sweep the scenario as it is and, if anything is set, with that; with a sweep one variant for each value.
-/// Others to compare follow.
+/// Returns the scenarios to run. Without a sweep, the unchanged scenario comes first. `--set` adds one
+/// variant with all settings. With a sweep, each combination of values gives one variant. The scenarios of
+/// `--compare` come last.
 fn variants(document: &Node, options: &SimulateOptions) -> Result<Vec<Scenario>, SimulateError> {
     let combinations = vary::choices(&options.sweep);
     if combinations.len() > MOST_VARIANTS {
@@ -163,11 +175,11 @@ fn variants(document: &Node, options: &SimulateOptions) -> Result<Vec<Scenario>,
     }
     let read = |(name, mut document): (String, Node)| {
         if let Some(seed) = options.seed {
-            document.put("seed", Node::of(&"--seed".into(), &seed.into()));
+            document.put("seed", Node::from_json(&"--seed".into(), &seed.into()));
         }
         if let Some(duration) = options.duration {
             let text = GoDuration(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)).to_string();
-            document.put("duration", Node::of(&"--duration".into(), &text.into()));
+            document.put("duration", Node::from_json(&"--duration".into(), &text.into()));
         }
         Ok(Scenario::read(&document, &name)?)
     };
@@ -209,7 +221,7 @@ fn show(comparison: &Comparison, options: &SimulateOptions) -> Result<(), Simula
     Ok(write!(out, "{}", chart::render(comparison, &ChartStyle::stdout(options.ascii)))?)
 }
 
-/// Every decision that is worth telling, one line each.
+/// Prints one line for each recorded decision.
 fn decisions(run: &Run, out: &mut impl Write) -> io::Result<()> {
     for hpa in &run.hpas {
         let variant = if run.variant.is_empty() { String::new() } else { format!(", {}", run.variant) };

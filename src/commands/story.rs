@@ -1,7 +1,8 @@
-//! The story of a decision: its explanation as steps that people read, for terminals and pages.
+//! The explanation of a decision as readable steps, for terminals and pages.
 //!
-//! Everything here is pure: an [`Explanation`], the instant at which it is told and a time zone give [`Step`]s. What
-//! they quote from the cluster stays as it is; whatever shows them goes through [`escape`].
+//! Everything in this module is pure: [`Step`]s are computed from an [`Explanation`], the time of the
+//! decision and a time zone. Steps contain the cluster's text unchanged. [`escape`] escapes the text for
+//! output.
 
 pub mod escape;
 mod limits;
@@ -13,69 +14,69 @@ mod show;
 mod tests;
 mod zone;
 
-use autoscaling::explanation::{Course, Explanation, MetricExplanation, Span, Subject, milli};
+use autoscaling::explanation::{DecisionPath, Explanation, MetricExplanation, Span, Subject, milli};
 use jiff::Timestamp;
 
-pub use self::line::{Line, Piece, Role, Step};
+pub use self::line::{Line, Role, Step, StyledSpan};
 pub use self::show::{Style, html, page, terminal};
 pub use self::zone::Zone;
 
-/// The steps of a decision, in the order in which they were taken. `at` is when it was made: waits are told from there.
+/// Returns the steps of a decision, in order. `at` is the time of the decision, and waits are relative to it.
 pub fn steps(explanation: &Explanation, at: Timestamp, zone: &Zone) -> Vec<Step> {
-    let telling = Telling { explanation, at, zone };
-    let mut steps = vec![telling.current()];
-    for place in 0..explanation.metrics.len() {
-        steps.extend(telling.metric(place));
+    let narrative = Narrative { explanation, at, zone };
+    let mut steps = vec![narrative.current()];
+    for index in 0..explanation.metrics.len() {
+        steps.extend(narrative.metric(index));
     }
-    steps.extend(telling.winner());
-    steps.extend(telling.stabilization());
-    steps.extend(telling.rate());
-    steps.extend(telling.bounds());
-    steps.push(telling.result());
+    steps.extend(narrative.winner());
+    steps.extend(narrative.stabilization());
+    steps.extend(narrative.rate());
+    steps.extend(narrative.bounds());
+    steps.push(narrative.result());
     steps
 }
 
-/// One decision being told.
+/// The context of the steps of one decision.
 #[derive(Debug, Clone, Copy)]
-struct Telling<'a> {
+struct Narrative<'a> {
     explanation: &'a Explanation,
     at: Timestamp,
     zone: &'a Zone,
 }
 
-impl Telling<'_> {
+impl Narrative<'_> {
     fn current(&self) -> Step {
         let Explanation { current, status_replicas, min, max, .. } = self.explanation;
         let mut step = Step::new("Current");
-        if self.explanation.course == Course::NoScale {
-            step.push(Line::new("replicas").bad("not known: the target's scale cannot be read"));
+        if self.explanation.course == DecisionPath::NoScale {
+            step.push(Line::new("replicas").bad("unknown: the target's scale cannot be read"));
         } else {
             let line =
                 Line::new("replicas").strong(current.to_string()).plain(" in spec.replicas of the target");
             step.push(if status_replicas == current {
-                line.plain(", as many exist")
+                line.plain(", the same in status.replicas")
             } else {
-                line.plain(", ").warn(format!("{status_replicas} exist")).plain(" (status.replicas)")
+                line.plain(", ").warn(format!("{status_replicas}")).plain(" in status.replicas")
             });
         }
         step.push(Line::new("bounds").plain(format!("minReplicas {min}, maxReplicas {max}")));
         step
     }
 
-    /// Which metric won, where there is a choice.
+    /// Returns the step about the winning metric, if the HPA has several metrics.
     fn winner(&self) -> Option<Step> {
         let proposal = self.explanation.proposal?;
         let winner = self.explanation.winning_metric()?;
         if self.explanation.metrics.len() < 2 {
             return None;
         }
-        let asked: Vec<String> = self
+        let proposals: Vec<String> = self
             .explanation
             .metrics
             .iter()
             .map(|metric| match metric {
                 MetricExplanation::Valid(reading) => format!("{} {}", reading.subject, reading.proposal),
-                MetricExplanation::Failed(failed) => format!("{} nothing", failed.subject),
+                MetricExplanation::Failed(failed) => format!("{} failed", failed.subject),
             })
             .collect();
         let mut step = Step::new("Winner");
@@ -83,7 +84,7 @@ impl Telling<'_> {
             Line::new("")
                 .strong(format!("{} with {proposal}", winner.subject()))
                 .plain(", the highest of ")
-                .plain(asked.join(", ")),
+                .plain(proposals.join(", ")),
         );
         Some(step)
     }
@@ -93,24 +94,24 @@ impl Telling<'_> {
         let (current, min, max) = (explanation.current, explanation.min, explanation.max);
         let mut step = Step::new("Result");
         let line = Line::new("");
-        let failure = explanation.failure.as_deref().unwrap_or("no reason is known");
+        let failure = explanation.failure.as_deref().unwrap_or("the cause is unknown");
         step.push(match explanation.course {
-            Course::NoScale => line.bad("nothing is scaled: ").plain(failure),
-            Course::Disabled => line
-                .warn("0: autoscaling is off")
-                .plain(" while somebody else's 0 stands in spec.replicas of the target"),
-            Course::AboveMax => {
+            DecisionPath::NoScale => line.bad("nothing is scaled: ").plain(failure),
+            DecisionPath::Disabled => line
+                .warn("0: autoscaling is disabled")
+                .plain(": another writer set spec.replicas of the target to 0"),
+            DecisionPath::AboveMax => {
                 line.strong(format!("{current} → {max}")).plain(", at once: more than maxReplicas")
             }
-            Course::BelowMin => {
+            DecisionPath::BelowMin => {
                 line.strong(format!("{current} → {min}")).plain(", at once: fewer than minReplicas")
             }
-            Course::NoSelector => line
+            DecisionPath::NoSelector => line
                 .bad(format!("{current}, not scaled: "))
-                .plain("the scale of the target has no selector, so its pods are not known"),
-            Course::Ambiguous => line.bad(format!("{current}, not scaled: ")).plain(failure),
-            Course::Deleted => line.plain("none: the HPA was deleted meanwhile"),
-            Course::Metrics => match explanation.desired {
+                .plain("the scale of the target has no selector, so its pods are unknown"),
+            DecisionPath::Ambiguous => line.bad(format!("{current}, not scaled: ")).plain(failure),
+            DecisionPath::Deleted => line.plain("none: the HPA was deleted during the sync"),
+            DecisionPath::Metrics => match explanation.desired {
                 None => line.bad(format!("{current}, not scaled: ")).plain(self.failed()),
                 Some(desired) if desired == current => line.strong(format!("stays at {current}")),
                 Some(desired) => line.strong(format!("{current} → {desired}")),
@@ -119,7 +120,7 @@ impl Telling<'_> {
         step
     }
 
-    /// Why metrics gave no count.
+    /// Returns the reason why the metrics have no proposal.
     fn failed(&self) -> String {
         let failed = self.explanation.metrics.iter().filter(|metric| metric.reading().is_none()).count();
         let total = self.explanation.metrics.len();
@@ -127,25 +128,26 @@ impl Telling<'_> {
             return "no metric can be read".to_owned();
         }
         format!(
-            "{failed} of {total} metrics cannot be read, and the others ask for fewer replicas; that is not done then"
+            "{failed} of {total} metrics cannot be read, and the others ask for fewer replicas; nothing is scaled down \
+             while a metric fails"
         )
     }
 
-    /// A moment, with the wait for it if it lies ahead.
+    /// Formats a time. A time in the future includes the wait.
     fn moment(&self, when: Timestamp) -> String {
         let time = self.zone.time(when, self.at);
         if when > self.at { format!("{time} (in {})", Span::between(self.at, when)) } else { time }
     }
 }
 
-/// A usage and the request it is a share of, in the same unit: `1200m of 500m`.
+/// Formats a usage and the request to which it is compared, both in the same unit: `1200m of 500m`.
 pub fn share_of(usage: i64, request: i64, subject: &Subject) -> String {
     let in_milli = &*subject.name == "cpu" && request.unsigned_abs() < 1000;
     let usage = if in_milli { format!("{usage}m") } else { milli(usage, subject) };
     format!("{usage} of {}", milli(request, subject))
 }
 
-/// `1 pod`, `2 pods`.
+/// Formats a count with its noun: `1 pod`, `2 pods`.
 fn counted(number: impl TryInto<u64>, what: &str) -> String {
     match number.try_into() {
         Ok(1) => format!("1 {what}"),

@@ -1,6 +1,6 @@
-//! `concertina why`: why an HPA has the count it has, and what it does next.
+//! `concertina why`: explains the replica count of an HPA and its next decision.
 //!
-//! Nothing is computed a second time here: a real controller decides, of which every write is refused.
+//! This module contains no decision logic. A real controller decides, with every write refused.
 
 pub mod counterfactual;
 pub mod findings;
@@ -35,80 +35,80 @@ pub use self::situation::Situation;
 pub use self::tell::Found;
 use self::tell::{Asked, View};
 pub use self::unknown::{Unknown, unknowns};
-use crate::api::client::{ClientError, Clients};
-use crate::api::error::ApiError;
-use crate::api::kubeconfig::{self, KubeconfigError};
-use crate::cli::WhyOptions;
-use crate::clock::SharedClock;
-use crate::store::Key;
+use crate::commands::options::WhyOptions;
+use clock::SharedClock;
+use cluster::client::{ClientError, Clients};
+use cluster::error::ApiError;
+use cluster::kubeconfig::{self, KubeconfigError};
+use controller::store::Key;
 
-/// Where nobody names one.
+/// The namespace if neither flags nor kubeconfig specify one.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// Which HPAs are asked about.
+/// The HPAs to explain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scope {
-    /// The namespace; none means all.
+    /// The namespace. `None` means all namespaces.
     pub namespace: Option<String>,
-    /// The HPA; none means all of the namespace.
+    /// The name of the HPA. `None` means all HPAs of the namespace.
     pub name: Option<String>,
 }
 
-/// Why there is no answer. Exit code 1.
+/// The reason why no answer is available. Exit code 1.
 #[derive(Debug, thiserror::Error)]
 pub enum WhyError {
-    /// There is no way to the cluster.
+    /// The kubeconfig cannot be used.
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
-    /// The way to the cluster cannot be used.
+    /// The client for the cluster cannot be created.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// Something that every answer needs cannot be read.
+    /// A resource that every answer needs cannot be read.
     #[error("cannot read {what}: {error}")]
     Unreadable {
-        /// What.
+        /// The resource.
         what: &'static str,
-        /// What the server or the connection said.
+        /// The error of the server or the connection.
         error: Box<ApiError>,
     },
-    /// There is no such HPA.
-    #[error("there is no HPA {} in namespace {}{}", .key.name, .key.namespace, listed(.there))]
+    /// The HPA does not exist.
+    #[error("HPA {} not found in namespace {}{}", .key.name, .key.namespace, listed(.there))]
     NotFound {
-        /// Which.
+        /// The requested HPA.
         key: Key,
-        /// Those that the namespace has.
+        /// The names of the HPAs in the namespace.
         there: Vec<String>,
     },
-    /// There is no record of the decision.
+    /// The record of the decision cannot be read.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// The flags do not go together with the version of the server.
+    /// The flags conflict with the version of the server.
     #[error("{0}")]
     Flags(String),
-    /// The answer cannot be put into its form.
-    #[error("the answer cannot be written as {form}: {error}")]
+    /// The answer cannot be encoded.
+    #[error("failed to encode the answer as {form}: {error}")]
     Form {
         /// `JSON` or `YAML`.
         form: &'static str,
-        /// Why.
+        /// The cause.
         error: String,
     },
     /// The answer cannot be written.
-    #[error("the answer cannot be written: {0}")]
+    #[error("failed to write the answer: {0}")]
     Write(#[from] std::io::Error),
-    /// It was interrupted before there was an answer.
+    /// The command was interrupted before it had an answer.
     #[error("interrupted")]
     Interrupted,
 }
 
 fn listed(there: &[String]) -> String {
-    if there.is_empty() { String::new() } else { format!(" (there are: {})", there.join(", ")) }
+    if there.is_empty() { String::new() } else { format!(" (existing: {})", there.join(", ")) }
 }
 
-/// Answers on standard output, once or until `stop`.
+/// Prints the answer to standard output, once or until `stop`.
 ///
 /// # Errors
-/// What [`WhyError`] lists.
+/// Returns a [`WhyError`] if no answer is available or the answer cannot be written.
 pub async fn run(
     options: &WhyOptions,
     clock: SharedClock,
@@ -132,51 +132,53 @@ pub async fn run(
         cluster(options, &clients, refusals, user.namespace, clock).await
     };
     let asked = stop.run_until_cancelled(asking).await.unwrap_or(Err(WhyError::Interrupted))?;
-    match tell::tell(asked, &view, &mut out, &stop).await {
-        // Whoever reads has seen enough, as `head` does.
+    match tell::answer(asked, &view, &mut out, &stop).await {
+        // The reader of the pipe has stopped reading, as `head` does.
         Err(WhyError::Write(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(Found::Healthy),
-        told => told,
+        answered => answered,
     }
 }
 
-/// Whom clients that exist already lead to.
+/// The server to which existing clients connect.
 #[derive(Debug)]
-pub enum Way<'a> {
-    /// To an API server.
+pub enum Connection<'a> {
+    /// An API server.
     Cluster {
-        /// Made with [`client_options`] of these refusals.
+        /// Clients created with [`client_options`] of `refusals`.
         clients: &'a Clients,
-        /// What may not be read.
+        /// The reads that the server refuses.
         refusals: Arc<Refusals>,
     },
-    /// To a controller.
+    /// A controller.
     Record {
-        /// Without credentials.
+        /// Clients without credentials.
         clients: &'a Clients,
-        /// How answers call it.
+        /// The URL of the controller in answers.
         url: String,
     },
 }
 
-/// The same with clients that exist already.
+/// Like [`run`], but with existing clients and another output.
 ///
 /// # Errors
-/// What [`WhyError`] lists.
+/// Returns a [`WhyError`] if no answer is available or the answer cannot be written.
 pub async fn run_with(
     options: &WhyOptions,
-    way: Way<'_>,
+    way: Connection<'_>,
     clock: SharedClock,
     out: &mut dyn Write,
     stop: CancellationToken,
 ) -> Result<Found, WhyError> {
     let namespace = options.cluster.namespace.clone().unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
     let asked = match way {
-        Way::Cluster { clients, refusals } => cluster(options, clients, refusals, namespace, clock).await?,
-        Way::Record { clients, url } => {
+        Connection::Cluster { clients, refusals } => {
+            cluster(options, clients, refusals, namespace, clock).await?
+        }
+        Connection::Record { clients, url } => {
             Asked::Record(Box::new(Records::over(clients, url, scope(options, namespace), clock)))
         }
     };
-    tell::tell(asked, &View::new(options, false), out, &stop).await
+    tell::answer(asked, &View::new(options, false), out, &stop).await
 }
 
 async fn cluster(

@@ -1,8 +1,9 @@
-//! Asks the API server whether what is needed is allowed, and tells what is not.
+//! Checks with the API server whether the needed permissions are granted, and logs the missing ones.
 //!
-//! A review that fails is no missing permission: the API server may be starting, or serve no reviews at all. What
-//! without which no HPA is acted on makes the process not ready; so an upgrade that needs a permission that nobody has
-//! granted stops at its first replica. The rest is told in the log, and by the HPAs that it concerns.
+//! A failed review does not count as a missing permission: the API server may be starting or may serve no
+//! reviews. A missing essential permission makes the process unready. An upgrade that needs a permission that
+//! is not granted therefore stops at its first replica. Other missing permissions are logged, and the
+//! affected HPAs report them.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,33 +11,31 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream;
-use http::Method;
-use serde::Deserialize;
-use serde_json::json;
 
-use super::{Permission, Subject};
-use crate::api::call::Call;
-use crate::api::client::{Client, Clients};
-use crate::api::error::ApiError;
+use cluster::client::Clients;
+use cluster::error::ApiError;
+use cluster::permission::{Permission, Subject, allowed};
 
-/// How many reviews are asked for at once.
+/// Maximum number of concurrent reviews.
 const AT_ONCE: usize = 8;
-/// After what time it is looked whether a missing permission was granted without which no HPA is acted on.
+/// Recheck interval while an essential permission is missing, or after a failed review.
 const AGAIN: Duration = Duration::from_secs(30);
-/// The same of those that are done without: some roles never have them, such as the built-in controller's.
+/// Recheck interval while only optional permissions are missing. Some roles, such as the built-in
+/// controller's, never have these permissions.
 const SELDOM: Duration = Duration::from_mins(5);
 
-/// A permission that is needed and not there.
+/// A needed permission that is not granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
-    /// What is needed.
+    /// The permission.
     pub permission: Permission,
-    /// Which of its verbs are not allowed.
+    /// The verbs that are not allowed.
     pub verbs: Vec<&'static str>,
 }
 
 impl fmt::Display for Missing {
-    /// `not allowed to update horizontalpodautoscalers.autoscaling/status in the whole cluster`
+    /// Formats the permission: `not allowed to update horizontalpodautoscalers.autoscaling/status in the
+    /// whole cluster`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Permission { namespace, names, .. } = &self.permission;
         write!(f, "not allowed to {} {}", self.verbs.join(", "), self.permission.full_resource())?;
@@ -50,31 +49,31 @@ impl fmt::Display for Missing {
     }
 }
 
-/// What is known to be missing. Clones share it.
+/// The missing permissions that the last check found. Clones share one state.
 #[derive(Debug, Clone, Default)]
-pub struct Findings(Arc<Mutex<Known>>);
+pub struct Findings(Arc<Mutex<LastCheck>>);
 
 #[derive(Debug, Default)]
-struct Known {
-    /// It was asked once; whether that told anything or not.
-    asked: bool,
+struct LastCheck {
+    /// Whether the first check has finished, with or without a result.
+    done: bool,
     missing: Vec<Missing>,
 }
 
 impl Findings {
-    /// What was missing when it was asked last.
+    /// Returns the permissions that the last check found missing.
     pub fn missing(&self) -> Vec<Missing> {
         self.lock().missing.clone()
     }
 
-    /// For readiness: an error names what is missing without which no HPA is acted on. Before it was asked for the first
-    /// time nothing is ready: a rollout must not go on to the next replica in that moment.
+    /// Returns the state for the readiness check. The state is an error before the first check, so that a
+    /// rollout does not proceed to the next replica in that time.
     ///
     /// # Errors
-    /// The missing permissions, as text.
+    /// Returns a text that names the missing essential permissions.
     pub fn ready(&self) -> Result<(), String> {
         let known = self.lock();
-        if !known.asked {
+        if !known.done {
             return Err("not checked yet".to_owned());
         }
         let missing = &known.missing;
@@ -85,36 +84,36 @@ impl Findings {
 
     fn replace(&self, missing: Vec<Missing>) -> Vec<Missing> {
         let mut known = self.lock();
-        known.asked = true;
+        known.done = true;
         std::mem::replace(&mut known.missing, missing)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, LastCheck> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What one round of questions showed.
+/// The result of one check of all permissions.
 #[derive(Debug)]
 pub struct Checked {
-    /// What is not allowed; by the order of what is needed.
+    /// The permissions that are not granted, in the order of the needed permissions.
     pub missing: Vec<Missing>,
-    /// Why something could not be asked, if so. It keeps the state that it was known to have.
+    /// The last error of a review. A permission with a failed review keeps its previous state.
     pub error: Option<ApiError>,
 }
 
-/// Asks until nothing is missing, and logs what is found.
+/// Checks the permissions until none is missing, and logs each change.
 pub async fn run(clients: Clients, needed: Vec<Permission>, findings: Findings) {
     loop {
         let Checked { missing, error } = check(&clients, &needed, &findings.missing()).await;
         let known = findings.replace(missing.clone());
-        tell(&known, &missing);
+        log_changes(&known, &missing);
         let pause = match error {
             None if missing.is_empty() => return,
             None if findings.ready().is_ok() => SELDOM,
             None => AGAIN,
             Some(error) => {
-                tracing::debug!(%error, "permissions could not be checked, will be asked again");
+                tracing::debug!(%error, "failed to check permissions; will retry");
                 AGAIN
             }
         };
@@ -122,7 +121,7 @@ pub async fn run(clients: Clients, needed: Vec<Permission>, findings: Findings) 
     }
 }
 
-/// Asks for each verb of each permission. `known`: what was missing so far.
+/// Reviews each verb of each permission. `known` contains the permissions that were missing before.
 pub async fn check(clients: &Clients, needed: &[Permission], known: &[Missing]) -> Checked {
     let mut checked = Checked { missing: Vec::new(), error: None };
     let questions: Vec<_> = needed.iter().map(|permission| missing_verbs(clients, permission)).collect();
@@ -145,7 +144,7 @@ async fn missing_verbs(clients: &Clients, permission: &Permission) -> Result<Vec
     let mut missing = Vec::new();
     for verb in permission.verbs {
         let names = permission.names.iter().map(String::as_str);
-        // One question about all of them if it names none.
+        // One review covers all objects if the permission names no object.
         let names: Vec<_> = names.chain(permission.names.is_empty().then_some("")).collect();
         let mut are_allowed = true;
         let client = match permission.subject {
@@ -162,57 +161,20 @@ async fn missing_verbs(clients: &Clients, permission: &Permission) -> Result<Vec
     Ok(missing)
 }
 
-#[derive(Deserialize)]
-struct Review {
-    status: Status,
-}
-
-#[derive(Deserialize)]
-struct Status {
-    #[serde(default)]
-    allowed: bool,
-}
-
-/// One SelfSubjectAccessReview, which everybody may make, as the one whose permission it is.
-pub(crate) async fn allowed(
-    client: &Client,
-    permission: &Permission,
-    name: &str,
-    verb: &str,
-) -> Result<bool, ApiError> {
-    let review = json!({
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": {
-            "group": permission.group,
-            "resource": permission.resource,
-            "subresource": permission.subresource,
-            "verb": verb,
-            "namespace": permission.namespace.as_deref().unwrap_or_default(),
-            "name": name,
-        }},
-    });
-    let path = ["apis", "authorization.k8s.io", "v1", "selfsubjectaccessreviews"];
-    let call = Call::send(Method::POST, path, "application/json", review.to_string().into_bytes())
-        .about("selfsubjectaccessreviews.authorization.k8s.io", "");
-    let review: Review = client.json(&call).await?;
-    Ok(review.status.allowed)
-}
-
-/// One line for each permission that is missing now and was not before, and for each that is there now.
-fn tell(known: &[Missing], missing: &[Missing]) {
+/// Logs each newly missing permission and each newly granted one.
+fn log_changes(known: &[Missing], missing: &[Missing]) {
     let new: Vec<_> = missing.iter().filter(|missing| !known.contains(missing)).collect();
     for missing in &new {
         let Permission { why, without, .. } = &missing.permission;
         tracing::warn!("{missing}, {why}: {without}");
     }
     if !new.is_empty() {
-        tracing::warn!("concertina rbac with the flags of this process prints the roles that it needs");
+        tracing::warn!("to grant missing permissions, apply the output of concertina rbac with these flags");
     }
     for granted in
         known.iter().filter(|known| !missing.iter().any(|missing| missing.permission == known.permission))
     {
-        tracing::info!("allowed now to {}", granted.to_string().trim_start_matches("not allowed to "));
+        tracing::info!("now allowed to {}", granted.to_string().trim_start_matches("not allowed to "));
     }
 }
 

@@ -1,23 +1,25 @@
-//! The manifest of roles and bindings that allow exactly what is needed.
+//! The manifest of roles and bindings that grant exactly the needed permissions.
 //!
-//! It makes no ServiceAccount and so deletes none: the default one belongs to the built-in controller, which needs it
-//! again when it takes over.
+//! The manifest contains no ServiceAccount, so deleting the manifest deletes none. The default ServiceAccount
+//! belongs to the built-in controller, which needs it after a rollback.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use super::{ACCOUNT_NAME, ACCOUNT_NAMESPACE, Permission, Role, Subject};
+use super::{ACCOUNT_NAME, ACCOUNT_NAMESPACE};
+use cluster::permission::{Permission, Role, Subject, scalar};
 
-/// Whom the bindings name.
+/// The subjects of the bindings, and the name of the roles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
-    /// The ServiceAccount of the controller: its namespace.
+    /// The namespace of the controller's ServiceAccount.
     pub namespace: String,
-    /// And its name.
+    /// The name of the controller's ServiceAccount.
     pub name: String,
-    /// The user whose credentials are given, if the controller acts as a ServiceAccount with tokens it asks for.
+    /// The user of the configured credentials, if the controller acts as a ServiceAccount with requested
+    /// tokens.
     pub user: String,
-    /// What roles and bindings are called.
+    /// The name of roles and bindings.
     pub roles: String,
 }
 
@@ -32,20 +34,21 @@ impl Default for Account {
     }
 }
 
-/// The manifest, as YAML that says for each rule what it is for.
+/// Renders the manifest as YAML, with the purpose of each rule.
 ///
-/// With `namespaced`, there are Roles only: what would need a ClusterRole is told in a comment.
+/// With `namespaced`, the manifest contains Roles only, and a comment lists the permissions that would need a
+/// ClusterRole.
 pub fn manifest(needed: &[Permission], account: &Account, namespaced: bool) -> String {
     let mut text = format!(
-        "# What concertina needs with these flags, printed by: concertina rbac\n\
-         # The ServiceAccount is not made here, so that it is not deleted either:\n\
+        "# The permissions that concertina needs with these flags, printed by: concertina rbac\n\
+         # The ServiceAccount is not part of the manifest, so that deleting the manifest keeps it. To create it:\n\
          #   kubectl -n {} create serviceaccount {}\n",
         account.namespace, account.name
     );
     let has_credentials = needed.iter().any(|permission| permission.subject == Subject::Credentials);
     if has_credentials && account.user == Account::default().user {
         text.push_str(
-            "# What is bound to the user can be left out: built-in roles of Kubernetes allow it to this one.\n",
+            "# The bindings of the user can be omitted: the built-in roles of Kubernetes grant it these permissions.\n",
         );
     }
     let mut roles: BTreeMap<(Subject, Role, Option<&str>), Vec<&Permission>> = BTreeMap::new();
@@ -59,7 +62,7 @@ pub fn manifest(needed: &[Permission], account: &Account, namespaced: bool) -> S
         for permission in left_out.iter().filter_map(|key| roles.remove(key)).flatten() {
             let _ = write!(
                 text,
-                "#\n# Left out, because no Role can allow it:\n#   {} {}, {}.\n#   Without it {}.\n",
+                "#\n# Omitted, because a Role cannot grant it:\n#   {} {}, {}.\n#   Without it {}.\n",
                 permission.verbs.join(", "),
                 permission.full_resource(),
                 permission.why,
@@ -81,10 +84,10 @@ pub fn manifest(needed: &[Permission], account: &Account, namespaced: bool) -> S
     text
 }
 
-/// The ConfigMaps that these rules are about, with nothing in them: applied again, they keep what they hold.
+/// Appends the ConfigMaps of the rules without data, so that applying the manifest again keeps their data.
 fn config_maps(text: &mut String, rules: &[&Permission]) {
     text.push_str(
-        "# To create them is not allowed to the controller: who may create one ConfigMap may create any.\n",
+        "# The controller may not create them: a rule for create cannot name an object, so it would allow any ConfigMap.\n",
     );
     for rule in rules {
         for name in &rule.names {
@@ -97,7 +100,7 @@ fn config_maps(text: &mut String, rules: &[&Permission]) {
     }
 }
 
-/// A role and its binding. Writing to a String cannot fail.
+/// Appends a role and its binding. Writing to a String cannot fail.
 fn role(
     text: &mut String,
     name: &str,
@@ -149,14 +152,4 @@ fn role(
             scalar(&account.user)
         ),
     };
-}
-
-/// A text as YAML takes it: quoted where it would be something else.
-pub(super) fn scalar(text: &str) -> String {
-    let plain = |character: char| character.is_ascii_alphanumeric() || matches!(character, '.' | '-' | '/');
-    if text.starts_with(|first: char| first.is_ascii_alphabetic()) && text.chars().all(plain) {
-        text.to_owned()
-    } else {
-        serde_json::Value::from(text).to_string()
-    }
 }

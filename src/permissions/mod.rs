@@ -1,72 +1,32 @@
-//! What the controller has to be allowed, and for what: one table that `concertina rbac` prints as a manifest and that
-//! is checked at start.
+//! The permissions that the controller needs, with the reason for each permission. `concertina rbac` prints
+//! the table as a manifest, and [`check`] verifies it at start.
 //!
-//! A row is here because a request is made (the table of [`crate::api`]), not because another role has it: the
-//! end-to-end tests run under exactly these rules and look for one that no request needed.
+//! Each row exists because the controller makes the request (see the table of [`cluster`]), not because
+//! another role has the permission. The end-to-end tests run with exactly these rules and report every rule
+//! that no request needed.
 
 pub mod check;
 mod manifest;
 
 pub use self::manifest::{Account, manifest};
 
-use std::fmt::Write;
 use std::path::PathBuf;
 
+use cluster::permission::{Permission, Role, Subject, row};
+use controller::history::rebuild::event_list_permission;
+use controller::options::ScaleSource;
+use controller::targets::{definition_permission, target_watch_permission};
+
 use crate::cli::Config;
-use crate::cli::config::{ScaleSource, ScaleTargets};
+use crate::cli::config::ScaleTargets;
 
-/// Something that has to be allowed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Permission {
-    /// The API group; empty for the core group, `*` for all.
-    pub group: String,
-    /// `pods`, `*`.
-    pub resource: String,
-    /// `scale`; empty without one.
-    pub subresource: &'static str,
-    /// `list`, `watch`.
-    pub verbs: &'static [&'static str],
-    /// Where; `None`: everywhere, or the resource has no namespace.
-    pub namespace: Option<String>,
-    /// The objects it is about; empty: all.
-    pub names: Vec<String>,
-    /// Who needs it.
-    pub subject: Subject,
-    /// The role that it is granted with.
-    pub role: Role,
-    /// What for.
-    pub why: &'static str,
-    /// What does not work without it.
-    pub without: &'static str,
-    /// Without it, no HPA is acted on.
-    pub essential: bool,
-}
-
-/// Whose requests these are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Subject {
-    /// The controller's: watches, scales, metrics, status, events.
-    Controller,
-    /// With `--use-service-account-credentials`, what is still done with the credentials given: Lease, reviews, tokens.
-    Credentials,
-}
-
-/// The role of a permission.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
-    /// The one that every controller needs in that place.
-    Own,
-    /// What `--history-checkpoint` adds.
-    History,
-}
-
-/// The ServiceAccount of `--use-service-account-credentials`: kube-controller-manager's name for this controller, which
-/// the bindings of metrics adapters have too.
+/// The namespace of the ServiceAccount of `--use-service-account-credentials`.
 pub const ACCOUNT_NAMESPACE: &str = "kube-system";
-/// Its name.
+/// The name of the ServiceAccount of `--use-service-account-credentials`. kube-controller-manager uses the
+/// same name for this controller, and the bindings of metrics adapters refer to it as well.
 pub const ACCOUNT_NAME: &str = "horizontal-pod-autoscaler";
 
-/// The scalable resources that every cluster has.
+/// The scalable resources that every cluster serves.
 const BUILT_IN: [(&str, &str); 4] = [
     ("apps", "deployments"),
     ("apps", "replicasets"),
@@ -74,23 +34,23 @@ const BUILT_IN: [(&str, &str); 4] = [
     ("", "replicationcontrollers"),
 ];
 
-/// Everything that these flags need.
+/// Returns all permissions that a controller with the given flags needs.
 pub fn needed(config: &Config) -> Vec<Permission> {
     let mut needed = Vec::new();
     match &config.watch_namespaces {
-        None => needed.extend(of_the_controller(config)),
+        None => needed.extend(controller_permissions(config)),
         Some(namespaces) => {
             for namespace in namespaces {
-                let here = of_the_controller(config).into_iter();
-                needed.extend(here.map(|row| Permission { namespace: Some(namespace.clone()), ..row }));
+                let rows = controller_permissions(config).into_iter();
+                needed.extend(rows.map(|row| Permission { namespace: Some(namespace.clone()), ..row }));
             }
         }
     }
-    needed.extend(of_the_checkpoint(config));
-    let mut rest = of_the_lease(config);
-    rest.extend(of_the_server(config));
+    needed.extend(checkpoint_permissions(config));
+    let mut rest = lease_permissions(config);
+    rest.extend(server_permissions(config));
     if config.service_account_credentials {
-        rest.extend(of_the_tokens(config));
+        rest.extend(token_permissions(config));
         for row in &mut rest {
             row.subject = Subject::Credentials;
         }
@@ -99,35 +59,18 @@ pub fn needed(config: &Config) -> Vec<Permission> {
     needed
 }
 
-/// A row for all objects of a resource everywhere.
-fn row(group: &str, resource: &str, verbs: &'static [&'static str]) -> Permission {
-    Permission {
-        group: group.to_owned(),
-        resource: resource.to_owned(),
-        subresource: "",
-        verbs,
-        namespace: None,
-        names: Vec::new(),
-        subject: Subject::Controller,
-        role: Role::Own,
-        why: "",
-        without: "",
-        essential: false,
-    }
-}
-
-fn of_the_controller(config: &Config) -> Vec<Permission> {
+fn controller_permissions(config: &Config) -> Vec<Permission> {
     let writes = !config.dry_run;
     let mut rows = vec![
         Permission {
-            why: "to know the HPAs",
-            without: "no HPA is acted on",
+            why: "to list and watch HPAs",
+            without: "no HPA is scaled",
             essential: true,
             ..row("autoscaling", "horizontalpodautoscalers", &["list", "watch"])
         },
         Permission {
-            why: "to know the pods of their targets",
-            without: "no HPA is acted on",
+            why: "to list and watch the pods of targets",
+            without: "no HPA is scaled",
             essential: true,
             ..row("", "pods", &["list", "watch"])
         },
@@ -135,13 +78,13 @@ fn of_the_controller(config: &Config) -> Vec<Permission> {
     if writes {
         rows.push(Permission {
             subresource: "status",
-            why: "to tell in status what was decided and when it was scaled last",
-            without: "HPAs show no conditions and no current metrics, and each sync of one that changes fails",
+            why: "to publish decisions and the last scale time in the status",
+            without: "HPAs show no conditions and no current metrics, and each sync that changes a status fails",
             essential: true,
             ..row("autoscaling", "horizontalpodautoscalers", &["update"])
         });
     }
-    rows.extend(of_the_targets(config));
+    rows.extend(target_permissions(config));
     rows.extend([
         Permission {
             why: "to read CPU and memory usage",
@@ -149,7 +92,7 @@ fn of_the_controller(config: &Config) -> Vec<Permission> {
             ..row("metrics.k8s.io", "pods", &["list"])
         },
         Permission {
-            why: "to read metrics of pods and of other objects",
+            why: "to read metrics of pods and other objects",
             without: "metrics of type Pods and Object fail",
             ..row("custom.metrics.k8s.io", "*", &["get"])
         },
@@ -162,27 +105,17 @@ fn of_the_controller(config: &Config) -> Vec<Permission> {
     if writes {
         rows.extend([
             Permission {
-                why: "to tell of scaling and of trouble in events",
+                why: "to report rescales and failures as events",
                 without: "kubectl describe hpa shows no events",
                 ..row("", "events", &["create", "patch"])
             },
-            rescales_told(),
+            event_list_permission(),
         ]);
     }
     rows
 }
 
-/// To read events of rescales; everywhere.
-pub(crate) fn rescales_told() -> Permission {
-    Permission {
-        why: "to learn from events, when leading begins, what was scaled before",
-        without: "an HPA whose history is lost is not scaled until the longest period of its policies after its last \
-                  rescale",
-        ..row("", "events", &["list"])
-    }
-}
-
-fn of_the_targets(config: &Config) -> Vec<Permission> {
+fn target_permissions(config: &Config) -> Vec<Permission> {
     let scale = |group: &str, resource: &str| {
         let (verbs, why): (&'static [&'static str], _) = if config.dry_run {
             (&["get"], "to read the replica counts of targets")
@@ -192,8 +125,8 @@ fn of_the_targets(config: &Config) -> Vec<Permission> {
         Permission {
             subresource: "scale",
             why,
-            without: "HPAs with such a target fail with FailedGetScale or FailedUpdateScale; if the role is meant to \
-                      be narrower, say so with --scale-targets",
+            without: "HPAs with such a target fail with FailedGetScale or FailedUpdateScale; if the role is narrower \
+                      on purpose, set --scale-targets",
             ..row(group, resource, verbs)
         }
     };
@@ -205,28 +138,9 @@ fn of_the_targets(config: &Config) -> Vec<Permission> {
     }
 }
 
-/// To watch targets; everywhere, or in one namespace.
-pub(crate) fn to_watch_targets(group: &str, resource: &str, namespace: Option<&str>) -> Permission {
-    Permission {
-        namespace: namespace.map(str::to_owned),
-        why: "to watch targets, instead of reading each one's replica count in each sync",
-        without: "each sync of an HPA with such a target makes one request more",
-        ..row(group, resource, &["list", "watch"])
-    }
-}
-
-/// To know where the objects of a custom resource have their counts, by the name of its definition.
-pub(crate) fn to_read_definition(name: &str) -> Permission {
-    Permission {
-        names: vec![name.to_owned()],
-        why: "to know where the targets of this kind have their replica counts",
-        without: "each sync of an HPA with such a target makes one request more",
-        ..row("apiextensions.k8s.io", "customresourcedefinitions", &["get"])
-    }
-}
-
-/// What spares requests. Not asked for at start: what is missing is told when the first target is watched.
-pub fn to_spare_requests(config: &Config) -> Vec<Permission> {
+/// Returns the optional permissions that save requests. They are not checked at start. A missing one is
+/// logged when the first target is watched.
+pub fn optional_watch_permissions(config: &Config) -> Vec<Permission> {
     if config.scale_source == ScaleSource::Get {
         return Vec::new();
     }
@@ -243,32 +157,36 @@ pub fn to_spare_requests(config: &Config) -> Vec<Permission> {
         Some(namespaces) => namespaces.iter().map(|name| Some(name.as_str())).collect(),
     };
     for namespace in namespaces {
-        rows.extend(targets.iter().map(|(group, resource)| to_watch_targets(group, resource, namespace)));
+        rows.extend(
+            targets.iter().map(|(group, resource)| target_watch_permission(group, resource, namespace)),
+        );
     }
     for (group, resource) in &targets {
         if !BUILT_IN.contains(&(group, resource)) {
-            rows.push(to_read_definition(&format!("{resource}.{group}")));
+            rows.push(definition_permission(&format!("{resource}.{group}")));
         }
     }
     rows
 }
 
-/// The ConfigMaps are shipped, empty: a role that may create them could create any other one of that namespace, too.
-fn of_the_checkpoint(config: &Config) -> Vec<Permission> {
+/// Returns the permissions on the checkpoint's ConfigMaps. The manifest contains the ConfigMaps without data,
+/// because a role that may create them could create any other ConfigMap of the namespace, too.
+fn checkpoint_permissions(config: &Config) -> Vec<Permission> {
     let place = config.history_checkpoint.as_ref().filter(|_| !config.dry_run);
     let row = place.map(|place| Permission {
         namespace: Some(place.namespace.clone()),
         names: place.names().collect(),
         role: Role::History,
-        why: "to keep what is remembered of HPAs over a restart of all replicas",
-        without: "a restart of all replicas forgets recommendations, and knows rescales by status and events only",
+        why: "to keep histories across a restart of all replicas",
+        without: "a restart of all replicas loses recommendations, and restores rescales only from status and events",
         ..row("", "configmaps", &["get", "update"])
     });
     row.into_iter().collect()
 }
 
-/// In a dry run there is no election: it would write the Lease.
-fn of_the_lease(config: &Config) -> Vec<Permission> {
+/// Returns the permissions on the Lease. A dry run needs none: an election would write the Lease, so a dry
+/// run takes part in none.
+fn lease_permissions(config: &Config) -> Vec<Permission> {
     let Some(election) = config.election.as_ref().filter(|_| !config.dry_run) else {
         return Vec::new();
     };
@@ -276,7 +194,7 @@ fn of_the_lease(config: &Config) -> Vec<Permission> {
         namespace: Some(election.namespace.clone()),
         names: name.cloned().into_iter().collect(),
         why,
-        without: "this replica never leads, so it never acts",
+        without: "this replica never becomes the leader, so it never scales",
         essential: true,
         ..row("coordination.k8s.io", "leases", verbs)
     };
@@ -286,12 +204,13 @@ fn of_the_lease(config: &Config) -> Vec<Permission> {
             Some(&election.name),
             "to hold the Lease of the leader, or to wait for it",
         ),
-        lease(&["create"], None, "to make that Lease at first; a role cannot name what is yet to be made"),
+        lease(&["create"], None, "to create that Lease; a rule for create cannot name an object"),
     ]
 }
 
-/// Nothing if other kubeconfigs are named for it: then it is the business of their users.
-fn of_the_server(config: &Config) -> Vec<Permission> {
+/// Returns the permissions for reviews of clients. Reviews with another kubeconfig need none, because that
+/// kubeconfig has its own user.
+fn server_permissions(config: &Config) -> Vec<Permission> {
     let serving = &config.serving;
     let is_ours =
         |kubeconfig: &Option<PathBuf>| serving.port != 0 && config.reviews_itself(kubeconfig.as_deref());
@@ -299,8 +218,8 @@ fn of_the_server(config: &Config) -> Vec<Permission> {
     let mut rows = Vec::new();
     if is_ours(&authentication.kubeconfig) {
         rows.push(Permission {
-            why: "to tell who asks for /metrics or /decisions with a token",
-            without: "such requests get no answer but 503",
+            why: "to authenticate bearer tokens of requests for /metrics or /decisions",
+            without: "such requests are refused with 503",
             ..row("authentication.k8s.io", "tokenreviews", &["create"])
         });
         let has_files = authentication.client_ca.is_some() && authentication.front_proxy.is_some();
@@ -308,35 +227,35 @@ fn of_the_server(config: &Config) -> Vec<Permission> {
             rows.push(Permission {
                 namespace: Some("kube-system".to_owned()),
                 names: vec!["extension-apiserver-authentication".to_owned()],
-                why: "to know whose client certificates are good",
-                without: "requests for /metrics and /decisions that show a client certificate get no answer but 401",
+                why: "to read the authorities that sign client certificates",
+                without: "requests for /metrics and /decisions with a client certificate are refused with 401",
                 ..row("", "configmaps", &["get"])
             });
         }
     }
     if is_ours(&serving.authorization.kubeconfig) {
         rows.push(Permission {
-            why: "to tell whether they may",
-            without: "requests for /metrics and /decisions are turned away",
+            why: "to authorize requests for /metrics and /decisions",
+            without: "requests for /metrics and /decisions are refused",
             ..row("authorization.k8s.io", "subjectaccessreviews", &["create"])
         });
     }
     rows
 }
 
-fn of_the_tokens(config: &Config) -> Vec<Permission> {
+fn token_permissions(config: &Config) -> Vec<Permission> {
     let mut rows = vec![Permission {
         subresource: "token",
         names: vec![ACCOUNT_NAME.to_owned()],
-        why: "to ask for the tokens to act with",
-        without: "no HPA is acted on",
+        why: "to request the tokens of the controller's ServiceAccount",
+        without: "no HPA is scaled",
         essential: true,
         ..row("", "serviceaccounts", &["create"])
     }];
     if !config.dry_run {
         rows.push(Permission {
-            why: "to make that account if it is missing, as kube-controller-manager does",
-            without: "somebody else has to make it",
+            why: "to create that ServiceAccount if it is missing, as kube-controller-manager does",
+            without: "an administrator has to create it",
             ..row("", "serviceaccounts", &["create"])
         });
     }
@@ -344,38 +263,4 @@ fn of_the_tokens(config: &Config) -> Vec<Permission> {
         row.namespace = Some(ACCOUNT_NAMESPACE.to_owned());
     }
     rows
-}
-
-impl Permission {
-    /// The rule that allows it: `{apiGroups: [apps], resources: [deployments], verbs: [list, watch]}`
-    pub fn rule(&self) -> String {
-        let mut rule = format!(
-            "{{apiGroups: [{}], resources: [{}]",
-            manifest::scalar(&self.group),
-            manifest::scalar(&self.resource_with_subresource())
-        );
-        if !self.names.is_empty() {
-            let names: Vec<_> = self.names.iter().map(|name| manifest::scalar(name)).collect();
-            let _ = write!(rule, ", resourceNames: [{}]", names.join(", "));
-        }
-        let _ = write!(rule, ", verbs: [{}]}}", self.verbs.join(", "));
-        rule
-    }
-
-    /// `horizontalpodautoscalers/status`
-    fn resource_with_subresource(&self) -> String {
-        if self.subresource.is_empty() {
-            self.resource.clone()
-        } else {
-            format!("{}/{}", self.resource, self.subresource)
-        }
-    }
-
-    /// `horizontalpodautoscalers.autoscaling/status`, as errors of the API server and kubectl call it.
-    pub fn full_resource(&self) -> String {
-        let group = if matches!(&*self.group, "" | "*") { String::new() } else { format!(".{}", self.group) };
-        let subresource =
-            if self.subresource.is_empty() { String::new() } else { format!("/{}", self.subresource) };
-        format!("{}{group}{subresource}", self.resource)
-    }
 }

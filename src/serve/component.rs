@@ -1,4 +1,4 @@
-//! What this program says of itself: `/version`, `/statusz` and `/flagz`, in the forms of Kubernetes' components.
+//! Describes this program on `/version`, `/statusz` and `/flagz`, in the formats of Kubernetes' components.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,13 +8,11 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::json;
 
-use crate::cli::flags::Table;
-use crate::cli::{Config, kcm, own};
-use crate::clock::SharedClock;
+use clock::SharedClock;
 
 const NAME: &str = "concertina";
 
-/// This program, since it was started.
+/// The running program.
 #[derive(Debug)]
 pub struct Component {
     clock: SharedClock,
@@ -25,20 +23,17 @@ pub struct Component {
 }
 
 impl Component {
-    /// With these flags, started now.
-    pub fn new(config: &Config, clock: SharedClock) -> Self {
-        let table = Table::new(&[kcm::FLAGS, own::FLAGS]);
-        let defaults = table.flags().map(|flag| (flag.name.to_owned(), flag.default.to_owned()));
-        let mut flags: BTreeMap<String, String> = defaults.collect();
-        flags.extend(config.serving.given.iter().cloned());
-        let emulated = match config.settings.version {
+    /// Creates the description of a program that starts now, with the value of every flag.
+    pub fn new(version: Version, flags: BTreeMap<String, String>, clock: SharedClock) -> Self {
+        let emulated = match version {
             Version::V1_36 => "1.36",
             Version::V1_37 => "1.37",
         };
         Self { started: clock.now(), clock, emulated, flags }
     }
 
-    /// The JSON of `version.Info`: which Kubernetes it behaves as, and which program it is.
+    /// Returns the JSON of `version.Info`: the emulated version of Kubernetes, and the version of this
+    /// program.
     pub(super) fn version(&self) -> Vec<u8> {
         let (major, minor) = self.emulated.split_once('.').unwrap_or_default();
         let version = json!({
@@ -93,7 +88,7 @@ fn header(page: &str) -> String {
     )
 }
 
-/// As Go calls it.
+/// Returns the architecture, by its name in Go.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",

@@ -1,4 +1,4 @@
-//! Connections, as many as they may be: whoever leaves one idle cannot keep others from being served.
+//! Bounds the number of connections, so that idle connections cannot block others.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,19 +16,21 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// How many connections there may be on one port. Scrapers and probes keep one or two each; with TLS, each costs a few
-/// dozen kilobytes.
+/// Maximum number of connections per port. Scrapers and probes keep one or two each. With TLS, each
+/// connection costs a few dozen kilobytes.
 pub(super) const MAX_CONNECTIONS: usize = 256;
-/// How long a connection may be without a byte in either direction.
+/// Maximum time that a connection may stay open without a byte in either direction.
 pub(super) const IDLE: Duration = Duration::from_secs(75);
-/// How long requests under way may take after the stop.
+/// Time limit for requests in flight after the stop.
 const DRAIN: Duration = Duration::from_secs(5);
-/// Before accepting again when that failed, which out of file descriptors it does at once and again.
+/// Pause after a failed accept. While the process has no free file descriptors, another accept would fail at
+/// once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
-/// Connections that the system holds until they are accepted; Linux cuts it down to what it allows.
+/// Maximum number of connections that the system queues until they are accepted. Linux lowers it to its own
+/// maximum.
 const BACKLOG: i32 = 1024;
 
-/// Listens on a port. All addresses of IPv4 are all addresses of IPv6 too, as in Go, if the system has IPv6.
+/// Listens on an address. As in Go, the unspecified IPv4 address includes IPv6 if the system has IPv6.
 pub(super) fn listen(address: SocketAddr, share_port: bool) -> io::Result<TcpListener> {
     let socket = if address.ip().is_unspecified() {
         let both = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), address.port());
@@ -60,7 +62,7 @@ fn one_family(address: SocketAddr, share_port: bool) -> io::Result<Socket> {
 }
 
 fn bind(socket: &Socket, address: SocketAddr, share_port: bool) -> io::Result<()> {
-    // On Windows it would mean something else.
+    // On Windows these options have another meaning.
     #[cfg(unix)]
     {
         socket.set_reuse_address(true)?;
@@ -71,7 +73,8 @@ fn bind(socket: &Socket, address: SocketAddr, share_port: bool) -> io::Result<()
     socket.bind(&address.into())
 }
 
-/// Gives every connection that comes in to `serve`, until `stop`; then waits for what is under way, up to five seconds.
+/// Passes every accepted connection to `serve` until `stop`. Then waits at most five seconds for connections
+/// in flight.
 pub(super) async fn accept<F>(
     listener: TcpListener,
     stop: &CancellationToken,
@@ -81,7 +84,7 @@ pub(super) async fn accept<F>(
 {
     let tasks = TaskTracker::new();
     let open = Arc::new(Open::default());
-    // Dropped at the end, which ends what was not drained.
+    // Dropping the guard at the end aborts the remaining connections.
     let abort = CancellationToken::new();
     let _abort = abort.clone().drop_guard();
     loop {
@@ -105,7 +108,7 @@ pub(super) async fn accept<F>(
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection for health, metrics and decisions");
+                tracing::warn!(%error, "failed to accept a connection for health, metrics and decisions");
                 tokio::select! {
                     biased;
                     () = stop.cancelled() => break,
@@ -115,18 +118,18 @@ pub(super) async fn accept<F>(
         }
     }
     tasks.close();
-    // Nothing to do about those that do not end.
+    // Connections that outlast the time limit are aborted.
     let _ = tokio::time::timeout(DRAIN, tasks.wait()).await;
 }
 
-/// The connections of a port.
+/// The open connections of one port.
 #[derive(Debug, Default)]
 struct Open {
     connections: Mutex<BTreeMap<u64, (Arc<Activity>, CancellationToken)>>,
     next: AtomicU64,
 }
 
-/// One of them, until it is dropped.
+/// One open connection, until it is dropped.
 #[derive(Debug)]
 struct Connection {
     number: u64,
@@ -135,22 +138,23 @@ struct Connection {
     open: Arc<Open>,
 }
 
-/// When a connection was last used, and whether by somebody who may.
+/// The last use of a connection, and whether its client is authorized.
 #[derive(Debug)]
 pub(super) struct Activity {
     since: Instant,
     /// Milliseconds after `since`.
     last: AtomicU64,
-    welcome: AtomicBool,
+    authorized: AtomicBool,
 }
 
 impl Open {
-    /// Makes room for one more: where there is none, the connection goes that was idle longest, strangers' first.
+    /// Adds a connection. At the maximum, first closes the connection that has been idle longest.
+    /// Unauthorized connections are closed before authorized ones.
     fn add(self: &Arc<Self>, abort: CancellationToken) -> Connection {
         let activity = Arc::new(Activity {
             since: Instant::now(),
             last: AtomicU64::new(0),
-            welcome: AtomicBool::new(false),
+            authorized: AtomicBool::new(false),
         });
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let mut connections = self.lock();
@@ -178,13 +182,13 @@ impl Drop for Connection {
 }
 
 impl Activity {
-    /// Somebody asked on this connection who may.
-    pub(super) fn is_welcome(&self) {
-        self.welcome.store(true, Ordering::Relaxed);
+    /// Marks the connection as authorized, because one of its requests was allowed.
+    pub(super) fn mark_authorized(&self) {
+        self.authorized.store(true, Ordering::Relaxed);
     }
 
     fn rank(&self) -> (bool, Instant) {
-        (self.welcome.load(Ordering::Relaxed), self.last())
+        (self.authorized.load(Ordering::Relaxed), self.last())
     }
 
     fn last(&self) -> Instant {
@@ -196,7 +200,7 @@ impl Activity {
         self.last.store(millis, Ordering::Relaxed);
     }
 
-    /// Waits until nothing has happened for a while.
+    /// Waits until the connection has been idle for [`IDLE`].
     async fn idle(&self) {
         loop {
             let until = self.last() + IDLE;
@@ -208,7 +212,7 @@ impl Activity {
     }
 }
 
-/// A stream that remembers when it was last used.
+/// A stream that records its last use.
 #[derive(Debug)]
 pub(super) struct Watched<S> {
     stream: S,
@@ -256,14 +260,14 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_longest_idle_stranger_goes_first() {
+    async fn longest_idle_unauthorized_connection_is_closed_first() {
         let open = Arc::new(Open::default());
         let mut connections = Vec::new();
         for _ in 0..MAX_CONNECTIONS {
             connections.push(open.add(CancellationToken::new()));
             tokio::time::advance(Duration::from_millis(10)).await;
         }
-        connections[0].activity.is_welcome();
+        connections[0].activity.mark_authorized();
         connections[1].activity.used();
         let _one_more = open.add(CancellationToken::new());
         let ended = |index: usize| connections[index].abort.is_cancelled();
@@ -272,7 +276,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_without_a_byte_for_a_while_is_idle() {
+    async fn connection_is_idle_after_a_while_without_a_byte() {
         let open = Arc::new(Open::default());
         let connection = open.add(CancellationToken::new());
         let start = Instant::now();

@@ -1,70 +1,70 @@
-//! What keeps the server from starting.
+//! The errors that keep the server from starting.
 
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::api::client::ClientError;
-use crate::api::kubeconfig::KubeconfigError;
+use cluster::client::ClientError;
+use cluster::kubeconfig::KubeconfigError;
 
-/// Why it cannot be served as the flags say.
+/// The reason why the ports cannot be served as configured.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The port cannot be had.
+    /// The secure port is unavailable.
     #[error(
-        "cannot listen on {address} (--bind-address, --secure-port): {source}; another port may be named, or 0 for none"
+        "cannot listen on {address} (--bind-address, --secure-port): {source}; choose another port, or 0 for none"
     )]
     Listen {
         /// The address and port.
         address: SocketAddr,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The port without TLS cannot be had.
+    /// The port without TLS is unavailable.
     #[error("cannot listen on {address} (--health-address): {source}")]
     ListenPlain {
         /// The address and port.
         address: SocketAddr,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// A file cannot be read.
     #[error("cannot read {} ({flag}): {source}", path.display())]
     Read {
-        /// The flag that names it.
+        /// The flag that names the file.
         flag: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A file holds nothing of use.
-    #[error("{} ({flag}) cannot be used: {reason}", path.display())]
+    /// The contents of a file are invalid.
+    #[error("invalid file {} ({flag}): {reason}", path.display())]
     Unusable {
-        /// The flag that names it.
+        /// The flag that names the file.
         flag: &'static str,
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         reason: String,
     },
-    /// The TLS settings contradict each other, or no certificate could be made.
-    #[error("TLS cannot be served: {0}")]
+    /// The TLS settings contradict each other, or no certificate could be generated.
+    #[error("failed to set up TLS: {0}")]
     Tls(String),
-    /// A kubeconfig of its own is unusable.
+    /// The kubeconfig that a flag names is unusable.
     #[error("{flag}: {source}")]
     Kubeconfig {
-        /// The flag that names it.
+        /// The flag that names the kubeconfig.
         flag: &'static str,
-        /// What is wrong.
+        /// The cause.
         source: Box<KubeconfigError>,
     },
-    /// No client can be made of it.
+    /// The client for the kubeconfig that a flag names could not be built.
     #[error("{flag}: {source}")]
     Client {
-        /// The flag that names it.
+        /// The flag that names the kubeconfig.
         flag: &'static str,
-        /// What is wrong.
+        /// The cause.
         source: Box<ClientError>,
     },
 }

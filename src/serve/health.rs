@@ -1,4 +1,4 @@
-//! Health checks and the pages on which they are shown.
+//! Health checks and their pages.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write};
@@ -10,7 +10,7 @@ use http_body_util::Full;
 
 use super::pages::plain;
 
-/// The named health checks, in the order in which they were added. Clones are the same registry.
+/// The named health checks, in the order of their registration. All clones share one registry.
 #[derive(Debug, Clone, Default)]
 pub struct Health(Arc<Mutex<Vec<Check>>>);
 
@@ -20,29 +20,30 @@ struct Check {
     state: Box<dyn Fn() -> State + Send>,
 }
 
-/// Whether a check holds, with more to say about it, which may be nothing; or why it does not.
+/// The state of a check: `Ok` with a detail, which may be empty, or the reason for the failure.
 pub(super) type State = Result<String, String>;
 
-/// Which question a check belongs to.
+/// The group of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// Does the process work? If not, it should be restarted. Counts for `/livez`, `/healthz` and `/readyz`.
+    /// The check fails if the process must be restarted. It counts for `/livez`, `/healthz` and `/readyz`.
     Live,
-    /// Does it do its work now? Counts for `/readyz` only.
+    /// The check fails while the process cannot do its work. It counts for `/readyz` only.
     Ready,
 }
 
-/// A health check whose state is told rather than asked for. Clones are the same check.
+/// A health check with a state that its owner sets. All clones share the state.
 #[derive(Debug, Clone)]
 pub struct Condition(Arc<Mutex<Result<(), String>>>);
 
 impl Health {
-    /// No checks but `ping`, which holds if anyone answers at all.
+    /// Creates a registry with the check `ping` only, which passes whenever the server answers.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a check that is asked at every request; an error says why it does not hold. Must not block.
+    /// Adds a check that is evaluated at every request. An error states why the check fails. `state` must not
+    /// block.
     pub fn add(
         &self,
         name: impl Into<String>,
@@ -52,7 +53,7 @@ impl Health {
         self.note(name, scope, move || state().map(|()| String::new()));
     }
 
-    /// The same for a check that has something to tell where it holds, too.
+    /// Like [`Health::add`], but the check shows a detail if it passes.
     pub fn note(
         &self,
         name: impl Into<String>,
@@ -62,7 +63,7 @@ impl Health {
         self.lock().push(Check { name: name.into(), scope, state: Box::new(state) });
     }
 
-    /// Adds a check that is told when it holds; until then it fails with this reason.
+    /// Adds a check with a state that its owner sets. The check fails with `reason` until the first call.
     pub fn condition(&self, name: impl Into<String>, scope: Scope, reason: impl Into<String>) -> Condition {
         let condition = Condition(Arc::new(Mutex::new(Err(reason.into()))));
         let state = condition.clone();
@@ -70,7 +71,7 @@ impl Health {
         condition
     }
 
-    /// The names of the checks that fail, with the reason.
+    /// Returns the names of the failing checks, with their reasons.
     pub fn failing(&self, scope: Scope) -> Vec<(String, String)> {
         let failing = |check: &Check| Some((check.name.clone(), (check.state)().err()?));
         self.lock().iter().filter(|check| check.counts_for(scope)).filter_map(failing).collect()
@@ -80,7 +81,7 @@ impl Health {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Name and state of everything that counts.
+    /// Returns the name and state of every check that counts for `scope`.
     pub(super) fn states(&self, scope: Scope) -> Vec<(String, State)> {
         let mut states = vec![("ping".to_owned(), Ok(String::new()))];
         let checks = self.lock();
@@ -91,12 +92,12 @@ impl Health {
 }
 
 impl Condition {
-    /// It holds.
+    /// Sets the check to passing.
     pub fn holds(&self) {
         *self.lock() = Ok(());
     }
 
-    /// It does not hold.
+    /// Sets the check to failing.
     pub fn fails(&self, reason: impl Into<String>) {
         *self.lock() = Err(reason.into());
     }

@@ -1,27 +1,31 @@
-//! Health, metrics and decisions, over HTTPS to whoever may see them, as every component of Kubernetes serves them.
+//! Serves health, metrics and decisions over HTTPS to authorized clients, like every component of Kubernetes.
 //!
-//! The secure port asks who somebody is and what that one may see ([`Access`]); a loopback port without TLS, if one is
-//! asked for, answers everybody. What a stranger can do is bounded on both: connections, header size, the time of a
-//! handshake and of a header, and reviews at once.
+//! The secure port authenticates and authorizes clients ([`Access`]). An optional loopback port without TLS
+//! serves all clients. Both ports bound the resources that an unauthenticated client can use: connections,
+//! header size, the time of a handshake and of a header, and concurrent reviews.
 //!
-//! | path | answer | to whom |
+//! | path | answer | for clients that |
 //! |---|---|---|
-//! | `/healthz`, `/livez` | `ok` as long as the process works | everybody |
-//! | `/readyz` | `ok` once the caches are filled and the API server answers | everybody |
-//! | `/metrics` | Prometheus' text format | who may get this path |
-//! | `/version`, `/statusz`, `/flagz` | the program, its state, its flags | who may get this path |
-//! | `/decisions`, `/decisions/{namespace}/{name}` | the record of decisions, as JSON (`docs/decisions.md`) | who may list or get these HPAs |
-//! | `/parity` | what a dry run has compared, as JSON (`docs/shadow.md`) | who may list all HPAs |
-//! | `/history` | what the leader remembers of HPAs, for replicas that stand by (`docs/history.md`) | who may list all HPAs |
+//! | `/healthz`, `/livez` | `ok` as long as the process works | connect |
+//! | `/readyz` | `ok` once the caches are synced and the API server answers | connect |
+//! | `/metrics` | Prometheus' text format | may get this path |
+//! | `/version`, `/statusz`, `/flagz` | the program, its state, its flags | may get this path |
+//! | `/decisions`, `/decisions/{namespace}/{name}` | the record of decisions | may list or get these HPAs |
+//! | `/parity` | the comparison of a dry run | may list all HPAs |
+//! | `/history` | the histories of the leader, for standby replicas | may list all HPAs |
 //!
-//! The health paths take `?verbose` and `?exclude=name`, and have a page per check (`/readyz/ping`), in the format of
-//! Kubernetes' components. Unlike there, a failed check names its reason.
+//! `docs/reference/decisions-api.md` describes the pages for decisions and comparisons,
+//! `docs/concepts/history.md` the histories. The first two are JSON.
+//!
+//! The health paths accept `?verbose` and `?exclude=name`. Each check has a page (`/readyz/ping`), in the
+//! format of Kubernetes' components. In contrast to those components, a failed check shows its reason.
 
 pub mod access;
 mod component;
 mod connections;
 mod error;
 mod health;
+pub mod options;
 mod pages;
 #[cfg(test)]
 mod tests;
@@ -53,22 +57,23 @@ pub use self::component::Component;
 use self::connections::{Activity, IDLE};
 pub use self::error::ServeError;
 pub use self::health::{Condition, Health, Scope};
-pub use self::pages::{Endpoints, HeldPage, JsonPage, PARITY, Reply};
+use self::options::Serving;
+pub use self::pages::Endpoints;
 use self::tls::Certificates;
-use crate::cli::config::Serving;
-use crate::history::replica::link::Fingerprint;
-use crate::record::Answer;
+use cluster::fingerprint::Fingerprint;
+use controller::record::Answer;
 
-/// A client that has not shaken hands by then means no good.
+/// Time limit of a TLS handshake. A slower client is presumed hostile or broken.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// The same for a header. Also ends idle connections, as hyper does not tell the two apart: longer than most pauses
-/// between scrapes, and no multiple of them, so that a scrape does not meet the end of its connection.
+/// Time limit of a request header. The limit also closes idle connections, which hyper does not distinguish.
+/// A limit that exceeds most pauses between scrapes, and is not a multiple of them, keeps a scrape from
+/// coinciding with the end of its connection.
 const HEADER_TIMEOUT: Duration = IDLE;
-/// hyper's least buffer. A token of a ServiceAccount has one kilobyte, one of an OpenID provider up to four.
+/// hyper's minimum buffer size. A ServiceAccount's token has 1 kB, an OpenID provider's token up to 4 kB.
 const MAX_HEADER_BYTES: usize = 8 * 1024;
 const MAX_HEADERS: usize = 64;
 
-/// The ports, taken but not answered yet.
+/// The bound ports, before serving starts.
 #[derive(Debug)]
 pub struct Server {
     secure: Option<Secure>,
@@ -83,7 +88,7 @@ struct Secure {
 }
 
 impl Server {
-    /// Takes the ports and reads the certificates. Must be called within a tokio runtime.
+    /// Binds the ports and reads the certificates. Must be called within a tokio runtime.
     pub fn bind(serving: &Serving) -> Result<Self, ServeError> {
         let secure = if serving.port == 0 {
             None
@@ -104,23 +109,24 @@ impl Server {
         Ok(Self { secure, plain })
     }
 
-    /// Where HTTPS is served, if it is.
+    /// Returns the address of the HTTPS port, if the port is served.
     pub fn secure_address(&self) -> Option<SocketAddr> {
         self.secure.as_ref()?.listener.local_addr().ok()
     }
 
-    /// The fingerprint of the certificate that is shown now to a client that names no host.
+    /// Returns a function that reads the current fingerprint of the certificate for clients that send no
+    /// server name.
     pub fn certificate(&self) -> impl Fn() -> Option<Fingerprint> + Send + Sync + use<> {
         let certificates = self.secure.as_ref().map(|secure| Arc::clone(&secure.certificates));
         move || certificates.as_ref()?.fingerprint()
     }
 
-    /// Where it is served without TLS, if it is.
+    /// Returns the address of the port without TLS, if the port is served.
     pub fn plain_address(&self) -> Option<SocketAddr> {
         self.plain.as_ref()?.local_addr().ok()
     }
 
-    /// Serves until `stop`; then ends after the requests under way, or five seconds.
+    /// Serves until `stop`. Then waits at most five seconds for the requests in flight.
     pub async fn run(self, endpoints: Endpoints, access: Access, stop: CancellationToken) {
         let secure = async {
             let Some(Secure { listener, tls, certificates }) = self.secure else { return };
@@ -137,8 +143,8 @@ impl Server {
                             let guard = Guard { access, certificates, activity };
                             serve_with(stream, endpoints, Some(guard), stop).await;
                         }
-                        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-                        Err(_) => tracing::debug!("a TLS handshake took more than {HANDSHAKE:?}"),
+                        Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+                        Err(_) => tracing::debug!("TLS handshake took more than {HANDSHAKE:?}"),
                     }
                 }
             });
@@ -157,7 +163,7 @@ impl Server {
     }
 }
 
-/// What stands before the pages on one connection.
+/// Authorizes the requests of one connection.
 #[derive(Debug)]
 struct Guard {
     access: Access,
@@ -166,7 +172,7 @@ struct Guard {
 }
 
 impl Guard {
-    /// The refusal, if somebody may not see what is asked for.
+    /// Returns the refusal if the client may not make the request.
     async fn refuses(
         &self,
         endpoints: &Endpoints,
@@ -184,7 +190,7 @@ impl Guard {
         };
         match allowed.await {
             Ok(()) => {
-                self.activity.is_welcome();
+                self.activity.mark_authorized();
                 None
             }
             Err(denial) => Some(pages::json(Answer::failure(denial.status, denial.message))),
@@ -192,8 +198,8 @@ impl Guard {
     }
 }
 
-/// Serves one connection, whoever asks, until its other side ends it, or after `stop` until the request under way is
-/// answered.
+/// Serves one connection without authorization until the client closes it. After `stop`, serves it until the
+/// request in flight is answered.
 pub async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     endpoints: Endpoints,
@@ -237,6 +243,6 @@ async fn serve_with(
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection for health, metrics and decisions broke");
+        tracing::debug!(%error, "connection for health, metrics and decisions failed");
     }
 }

@@ -1,70 +1,42 @@
-//! The pages: which one a path names, what somebody must be allowed to do to see it, and what it says.
+//! The served pages. Each page has a path, a required permission, and its content.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
 use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 
 use super::component::Component;
 use super::health::{Health, Scope, all_checks, one_check};
-use crate::api::reviews::{Action, ResourceAction};
-use crate::history::replica::HISTORY;
-use crate::record::{Answer, Asked, Decisions};
-use crate::telemetry::metrics::Metrics;
+use cluster::reviews::{Action, ResourceAction};
+use controller::page::{HISTORY, HeldPage, JSON, JsonPage, PARITY, Reply};
+use controller::record::{Answer, Asked, Decisions};
+use controller::telemetry::metrics::Metrics;
 
-/// A page of JSON, made anew for each request from its query.
-pub type JsonPage = Arc<dyn Fn(Option<&str>) -> Answer + Send + Sync>;
-
-/// A page whose answer may take a while, made anew for each request from its query.
-pub type HeldPage = Arc<dyn Fn(Option<&str>) -> BoxFuture<'static, Reply> + Send + Sync>;
-
-/// What a page answers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
-    /// The HTTP status.
-    pub status: StatusCode,
-    /// The content type.
-    pub content_type: &'static str,
-    /// The body.
-    pub body: Vec<u8>,
-}
-
-impl Reply {
-    /// An answer in JSON.
-    pub fn json(answer: Answer) -> Self {
-        Self { status: answer.status, content_type: JSON, body: answer.json }
-    }
-}
-
-/// Where it is told what a dry run has compared.
-pub const PARITY: &str = "/parity";
-
-/// What is served. Clones are the same.
+/// The served pages. All clones share one state.
 #[derive(Clone)]
 pub struct Endpoints {
-    /// The checks behind the health paths.
+    /// The checks of the health paths.
     pub health: Health,
-    /// The metrics behind `/metrics`.
+    /// The metrics of `/metrics`.
     pub metrics: Metrics,
-    /// The record behind `/decisions`; `None` if none is kept.
+    /// The record of `/decisions`. `None` if no record is kept.
     pub decisions: Option<Decisions>,
-    /// What is behind `/version`, `/statusz` and `/flagz`; `None`: they are not served.
+    /// The content of `/version`, `/statusz` and `/flagz`. `None` if the pages are not served.
     component: Option<Arc<Component>>,
     /// Further pages, by their path.
     json: BTreeMap<&'static str, JsonPage>,
-    /// What is behind [`HISTORY`]; `None`: it is not served.
+    /// The content of [`HISTORY`]. `None` if the page is not served.
     history: Option<HeldPage>,
-    /// The namespaces of which the histories are; `None`: all.
+    /// The watched namespaces, which limit the histories. `None` means all namespaces.
     watched: Option<BTreeSet<String>>,
 }
 
 impl Endpoints {
-    /// Health, metrics and decisions.
+    /// Creates the pages for health, metrics and decisions.
     pub fn new(health: Health, metrics: Metrics, decisions: Option<Decisions>) -> Self {
         Self {
             health,
@@ -77,15 +49,15 @@ impl Endpoints {
         }
     }
 
-    /// With what the program says of itself.
+    /// Adds the pages that describe the program.
     #[must_use]
     pub fn with_component(mut self, component: Component) -> Self {
         self.component = Some(Arc::new(component));
         self
     }
 
-    /// With a further page at a path of one segment. To see [`PARITY`], one must be allowed to list all HPAs; any other, to
-    /// get its path.
+    /// Adds a page at a path of one segment. [`PARITY`] needs the permission to list all HPAs, any other page
+    /// the permission to get its path.
     #[must_use]
     pub fn with_json(mut self, path: &'static str, page: JsonPage) -> Self {
         self.json.insert(path, page);
@@ -94,8 +66,8 @@ impl Endpoints {
 }
 
 impl Endpoints {
-    /// With the histories of this process. To see them, one must be allowed to list all HPAs, or those of all namespaces
-    /// that are watched.
+    /// Adds the histories of this process. A client needs the permission to list all HPAs, or the HPAs of all
+    /// watched namespaces.
     #[must_use]
     pub fn with_history(mut self, page: HeldPage, watched: Option<BTreeSet<String>>) -> Self {
         self.history = Some(page);
@@ -103,8 +75,8 @@ impl Endpoints {
         self
     }
 
-    /// What one must be allowed to do for an answer, all of it. Nothing: it is nothing, and this is said to everybody who
-    /// is known.
+    /// Returns the actions that a client must be allowed to perform, all of them, to get an answer. Empty for
+    /// a path without content, about which any identified user may learn.
     pub(super) fn actions(&self, method: &Method, uri: &http::Uri) -> Vec<Action> {
         match (Page::of(uri.path()), &self.watched) {
             (Some(Page::History), Some(watched)) => {
@@ -126,7 +98,7 @@ impl fmt::Debug for Endpoints {
     }
 }
 
-/// What a path names.
+/// The page that a path names.
 #[derive(Debug, Clone, Copy)]
 enum Page<'a> {
     /// All health checks of a group, or one of them.
@@ -136,13 +108,13 @@ enum Page<'a> {
         check: &'a str,
     },
     Metrics,
-    /// What follows `/decisions`.
+    /// The rest of a path after `/decisions`.
     Decisions(&'a str),
     Version,
     Statusz,
     Flagz,
     History,
-    /// One of the further pages.
+    /// One of the further pages, by its path.
     Json(&'a str),
 }
 
@@ -165,13 +137,14 @@ impl<'a> Page<'a> {
     }
 }
 
-/// What one must be allowed to do for an answer: to read HPAs for what is told of them, else to get the path. `None`: it
-/// is nothing, and this is said to everybody who is known.
+/// Returns the action that a client must be allowed to perform to get an answer. The action reads HPAs for a
+/// page with data of HPAs, and gets the path for any other page. Returns `None` for a path without content,
+/// about which any identified user may learn.
 pub(super) fn action(method: &Method, uri: &http::Uri) -> Option<Action> {
     let path = uri.path();
     let asked = match Page::of(path) {
         Some(Page::Decisions(rest)) => Asked::parse(rest, uri.query()).ok()?,
-        // They tell of every HPA.
+        // Both pages show every HPA.
         Some(Page::History | Page::Json(PARITY)) => Asked::parse("", None).ok()?,
         _ => {
             let verb = method.as_str().to_ascii_lowercase();
@@ -182,7 +155,7 @@ pub(super) fn action(method: &Method, uri: &http::Uri) -> Option<Action> {
     Some(of_hpas(verb, asked.namespace().unwrap_or_default(), asked.name().unwrap_or_default()))
 }
 
-/// To do something with HPAs.
+/// Creates an action on HPAs.
 fn of_hpas(verb: &'static str, namespace: &str, name: &str) -> Action {
     Action::ResourceAttributes(ResourceAction {
         verb,
@@ -194,13 +167,13 @@ fn of_hpas(verb: &'static str, namespace: &str, name: &str) -> Action {
     })
 }
 
-/// What the client wants to read; several headers are one list.
+/// Returns the formats that the client accepts. Several headers form one list.
 fn accept<B>(request: &Request<B>) -> String {
     let all = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     all.collect::<Vec<_>>().join(",")
 }
 
-/// The answer to somebody who may see it.
+/// Returns the answer to an authorized client.
 pub(super) async fn answer<B>(endpoints: &Endpoints, request: &Request<B>) -> Response<Full<Bytes>> {
     let (method, uri) = (request.method(), request.uri());
     let not_found = || plain(StatusCode::NOT_FOUND, "404 page not found\n");
@@ -262,8 +235,6 @@ pub(super) async fn answer<B>(endpoints: &Endpoints, request: &Request<B>) -> Re
         },
     }
 }
-
-const JSON: &str = "application/json";
 
 pub(super) fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
     typed(status, "text/plain; charset=utf-8", text)

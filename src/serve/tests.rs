@@ -2,18 +2,19 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::*;
-use crate::api::client::{ClientOptions, Clients};
-use crate::api::reviews::Action;
 use crate::cli::Config;
-use crate::clock::{SharedClock, SystemClock};
-use crate::embedded::Cluster;
-use crate::telemetry::metrics::Metrics;
+use clock::{SharedClock, SystemClock};
+use cluster::client::{ClientOptions, Clients};
+use cluster::reviews::Action;
+use controller::telemetry::metrics::Metrics;
+use fake_cluster::Cluster;
 
 fn endpoints() -> Endpoints {
     Endpoints::new(Health::new(), Metrics::new(), None)
 }
 
-/// Status line's code, header text and body of one request on a connection of its own.
+/// Sends one request on a separate connection. Returns the status code, the header text in lower case, and
+/// the body.
 async fn ask(endpoints: &Endpoints, request_line: &str) -> (u16, String, String) {
     let (mut client, server) = tokio::io::duplex(64 * 1024);
     let server = tokio::spawn(serve_connection(server, endpoints.clone(), CancellationToken::new()));
@@ -27,7 +28,7 @@ async fn ask(endpoints: &Endpoints, request_line: &str) -> (u16, String, String)
 }
 
 #[tokio::test]
-async fn a_process_is_live_before_it_is_ready() {
+async fn process_is_live_before_it_is_ready() {
     let endpoints = endpoints();
     let informer = endpoints.health.condition("hpa-informer", Scope::Ready, "no list yet");
     for path in ["/healthz", "/livez"] {
@@ -50,7 +51,7 @@ async fn a_process_is_live_before_it_is_ready() {
 }
 
 #[tokio::test]
-async fn a_dead_process_is_not_ready_either() {
+async fn process_with_a_failed_live_check_is_not_ready() {
     let endpoints = endpoints();
     endpoints.health.add("workers", Scope::Live, || Err("stuck".into()));
     assert_eq!(ask(&endpoints, "GET /livez").await.0, 500);
@@ -59,7 +60,7 @@ async fn a_dead_process_is_not_ready_either() {
 }
 
 #[tokio::test]
-async fn a_check_that_holds_may_have_more_to_say() {
+async fn passing_check_may_show_a_detail() {
     let endpoints = endpoints();
     endpoints.health.note("takeover", Scope::Ready, || Ok("holding: another one writes".to_owned()));
     let (status, _, body) = ask(&endpoints, "GET /readyz?verbose").await;
@@ -69,7 +70,7 @@ async fn a_check_that_holds_may_have_more_to_say() {
 }
 
 #[tokio::test]
-async fn checks_can_be_listed_excluded_and_asked_one_by_one() {
+async fn checks_can_be_listed_excluded_and_read_one_by_one() {
     let endpoints = endpoints();
     endpoints.health.condition("permissions", Scope::Ready, "cannot list pods");
     let (status, _, body) = ask(&endpoints, "GET /readyz?verbose&exclude=permissions&exclude=x").await;
@@ -93,7 +94,7 @@ async fn metrics_are_served_in_the_text_format() {
 }
 
 #[tokio::test]
-async fn anything_else_is_refused() {
+async fn unknown_paths_methods_and_long_headers_are_refused() {
     let endpoints = endpoints();
     for path in ["/", "/metric", "/metrics/x", "/readyzz", "/debug/pprof"] {
         assert_eq!(ask(&endpoints, &format!("GET {path}")).await.0, 404, "{path}");
@@ -107,7 +108,7 @@ async fn anything_else_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_never_finishes_its_header_is_cut_off() {
+async fn client_that_never_finishes_its_header_is_disconnected() {
     let (mut client, server) = tokio::io::duplex(1024);
     let server = tokio::spawn(serve_connection(server, endpoints(), CancellationToken::new()));
     client.write_all(b"GET /livez HTTP/1.1\r\nHo").await.unwrap();
@@ -117,7 +118,7 @@ async fn a_client_that_never_finishes_its_header_is_cut_off() {
 }
 
 #[tokio::test]
-async fn a_port_is_served_until_the_stop_and_then_let_go() {
+async fn port_is_served_until_the_stop_and_then_released() {
     let plain = "127.0.0.1:0".parse().ok();
     let config = Config { serving: Serving { port: 0, plain, ..Serving::default() }, ..Config::default() };
     let ports = Server::bind(&config.serving).unwrap();
@@ -126,10 +127,12 @@ async fn a_port_is_served_until_the_stop_and_then_let_go() {
     let clock: SharedClock = Arc::new(SystemClock);
     let cluster = Cluster::new(Arc::clone(&clock));
     let clients = Clients::over(cluster.connector(), &ClientOptions::default()).unwrap();
-    let access = Access::new(&config, &clients, &ClientOptions::default(), clock).unwrap();
+    let access =
+        Access::new(&config.serving, config.own_kubeconfig(), &clients, &ClientOptions::default(), clock)
+            .unwrap();
     let stop = CancellationToken::new();
     let server = tokio::spawn(ports.run(endpoints(), access, stop.clone()));
-    // Left open and idle: it must not hold up the stop.
+    // The open and idle connection must not delay the stop.
     let mut client = TcpStream::connect(address).await.unwrap();
     client.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
     let mut answer = [0; 15];
@@ -141,7 +144,7 @@ async fn a_port_is_served_until_the_stop_and_then_let_go() {
 }
 
 #[test]
-fn what_is_compared_of_all_hpas_is_for_who_may_list_them_all() {
+fn parity_and_history_need_permission_to_list_all_hpas() {
     let action = |uri: &str| pages::action(&http::Method::GET, &uri.parse().unwrap());
     let Some(Action::ResourceAttributes(of)) = action("/parity?x") else { panic!() };
     assert_eq!((of.verb, of.resource), ("list", "horizontalpodautoscalers"));

@@ -1,4 +1,4 @@
-//! A TLS server with a certificate of its own making, for what the program says when certificates do not fit.
+//! A TLS server with a self-signed certificate, for tests of the program's certificate errors.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
-/// A server that shakes hands and says nothing, in a runtime of its own that ends with it.
+/// A server that completes TLS handshakes and sends nothing else. Its runtime stops with it.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     /// The certificate that a client must trust, as PEM.
@@ -20,7 +20,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// `asks_clients`: whether clients must show a certificate that this server has signed; nobody has one.
+    /// Starts a server. If `asks_clients` is set, clients must present a certificate that this server has
+    /// signed. No client has one.
     pub(crate) fn start(asks_clients: bool) -> Self {
         let names = ["127.0.0.1".to_owned(), "localhost".to_owned()];
         let CertifiedKey { cert, signing_key } = generate_simple_self_signed(names).unwrap();

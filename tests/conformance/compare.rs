@@ -1,27 +1,28 @@
-//! What a recording expects of a sync, what happened, and how to show where they part.
+//! Compares the expected outcome of a sync in a recording to the actual outcome, and prints the differences.
 
 use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
 
-/// What a sync did, in the form of a recording's `expect`.
+/// The outcome of a sync, in the form of a recording's `expect`.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// `[{path, replicas, code}]`
+    /// Scale writes as `[{path, replicas, code}]`.
     pub(crate) scale_writes: Vec<Value>,
-    /// Accepted status PUTs.
+    /// Number of accepted status PUTs.
     pub(crate) status_writes: usize,
     /// `status` in the store after the sync.
     pub(crate) status: Value,
-    /// `[{type, reason, message, object, verb, count}]`
+    /// Events as `[{type, reason, message, object, verb, count}]`.
     pub(crate) events: Vec<Value>,
-    /// `metadata` before and after: labels, annotations, owners, finalizers.
+    /// `metadata` before and after: labels, annotations, owner references, finalizers.
     pub(crate) metadata: (Value, Value),
 }
 
-/// Compares a sync; the difference as text, one line for each part that differs.
+/// Compares a sync. Returns the differences as text, with one paragraph per differing part.
 ///
-/// `any_count`: verbs and counts of events need not match, because a text of the scenario names a random pod.
+/// With `any_count`, verbs and counts of events may differ, because a text of the scenario names a random
+/// pod.
 pub(crate) fn difference(expect: &Value, got: &Outcome, any_count: bool) -> Option<String> {
     let mut text = String::new();
     let mut part = |name: &str, expected: &Value, got: &Value| {
@@ -30,13 +31,13 @@ pub(crate) fn difference(expect: &Value, got: &Outcome, any_count: bool) -> Opti
         }
     };
     part("scale writes", &list(&expect["scaleWrites"]), &Value::Array(got.scale_writes.clone()));
-    let by_chance = expect["statusWrites"] == -1;
-    if !by_chance {
+    let is_random = expect["statusWrites"] == -1;
+    if !is_random {
         part("status writes", &expect["statusWrites"], &json!(got.status_writes));
     }
     part("status", &tidy(expect["status"].clone()), &tidy(got.status.clone()));
-    let expected = events(&list(&expect["events"]), any_count, by_chance);
-    part("events", &expected, &events(&Value::Array(got.events.clone()), any_count, by_chance));
+    let expected = events(&list(&expect["events"]), any_count, is_random);
+    part("events", &expected, &events(&Value::Array(got.events.clone()), any_count, is_random));
     part("metadata", &got.metadata.0, &got.metadata.1);
     (!text.is_empty()).then_some(text)
 }
@@ -55,29 +56,30 @@ fn list(value: &Value) -> Value {
     if value.is_null() { json!([]) } else { value.clone() }
 }
 
-/// Where the reference's text names a random pod it writes a status by chance, and meets a status fault by chance.
-fn events(events: &Value, any_count: bool, by_chance: bool) -> Value {
+/// With a text that names a random pod, the reference writes the status at random and hits a status fault at
+/// random.
+fn events(events: &Value, any_count: bool, is_random: bool) -> Value {
     let events = events.as_array().unwrap().iter();
-    let kept = events.filter(|event| !(by_chance && event["reason"] == "FailedUpdateStatus"));
-    let told = kept.map(|event| {
-        let mut told = event.as_object().unwrap().clone();
+    let kept = events.filter(|event| !(is_random && event["reason"] == "FailedUpdateStatus"));
+    let compared = kept.map(|event| {
+        let mut event = event.as_object().unwrap().clone();
         if any_count {
-            told.remove("verb");
-            told.remove("count");
+            event.remove("verb");
+            event.remove("count");
         }
-        Value::Object(told)
+        Value::Object(event)
     });
-    told.collect()
+    compared.collect()
 }
 
-/// Leaves out what the wire may leave out: nulls, zeros, empty lists.
+/// Removes values that JSON may omit: nulls, zeros, empty lists.
 fn tidy(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
             let tidied = fields.into_iter().map(|(name, value)| (name, tidy(value)));
-            let said =
+            let present =
                 tidied.filter(|(_, value)| !value.is_null() && *value != json!(0) && *value != json!([]));
-            Value::Object(said.collect::<Map<_, _>>())
+            Value::Object(present.collect::<Map<_, _>>())
         }
         Value::Array(items) => Value::Array(items.into_iter().map(tidy).collect()),
         other => other,
@@ -101,7 +103,7 @@ fn matches(expected: &Value, got: &Value) -> bool {
     }
 }
 
-/// Verb and count of an event are empty where the reference varies.
+/// Compares a field. Verb and count of an event are empty where the reference varies.
 fn field(name: &str, expected: &Value, got: &Value) -> bool {
     match name {
         "verb" if expected == "" => true,
@@ -110,7 +112,7 @@ fn field(name: &str, expected: &Value, got: &Value) -> bool {
     }
 }
 
-/// ` Pod *` stands for any pod, the lone `*` for any quantity.
+/// Compares a text. ` Pod *` matches any pod, and a lone `*` any quantity.
 fn text_matches(expected: &str, got: &str) -> bool {
     if expected == "*" {
         return true;

@@ -1,26 +1,27 @@
-//! One recording, played through the whole controller in virtual time.
+//! Replays one recording through the whole controller in virtual time.
 //!
-//! The recording says when an HPA is synced, so the queue is left out; everything else is as it runs in a cluster.
-//! The world of a sync is set shortly before its instant, so that the watches have delivered it by then.
+//! The recording contains the times of the syncs, so the queue is left out. Everything else runs as in a
+//! cluster. The state of a sync is set shortly before its time, so that the watches have delivered it by
+//! then.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use autoscaling::duration::GoDuration;
 use autoscaling::selector::LabelSelector;
 use autoscaling::settings::{Settings, Version};
-use concertina::api::client::ClientOptions;
-use concertina::api::mapper::Mapping;
-use concertina::app::{Assembly, Parts, Phase};
+use clock::{SharedClock, VirtualClock};
+use cluster::client::ClientOptions;
+use cluster::mapper::Mapping;
 use concertina::cli::Config;
-use concertina::cli::config::ScaleSource;
-use concertina::clock::{SharedClock, VirtualClock};
-use concertina::controller::WorkerPermit;
-use concertina::duration::GoDuration;
-use concertina::embedded::metrics::StaticMetrics;
-use concertina::embedded::{BareScale, Cluster, FaultAction, FaultRule, LoggedRequest, ScalePath, Status};
-use concertina::store::Key;
-use concertina::telemetry::metrics::Metrics;
+use controller::assembly::{Assembly, Parts, Phase};
+use controller::options::ScaleSource;
+use controller::reconcile::WorkerPermit;
+use controller::store::Key;
+use controller::telemetry::metrics::Metrics;
+use fake_cluster::metrics::StaticMetrics;
+use fake_cluster::{BareScale, Cluster, FaultAction, FaultRule, LoggedRequest, ScalePath, Status};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -29,35 +30,35 @@ use tokio_util::sync::CancellationToken;
 use crate::compare::{Outcome, difference, names_a_random_pod};
 use crate::link;
 
-/// How long before its instant the world of a sync is set.
+/// Time before a sync at which its state is set.
 const LEAD: Duration = Duration::from_millis(100);
 const HPAS: &str = "autoscaling/horizontalpodautoscalers";
 
-/// What the targets of a recording are played by.
+/// Representation of a recording's targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Targets {
-    /// Scales that stand by themselves, each read in each sync.
+    /// Bare Scales. Every sync reads them.
     Bare,
-    /// Workloads that are watched, their Scales read before they are written only.
+    /// Watched workloads. Their Scales are read only before they are written.
     Watched,
 }
 
-/// Whether all targets can be played by workloads: what is recorded is not how a read of a Scale fails.
+/// Whether workloads can represent all targets: they cannot represent a recorded failure to read a Scale.
 pub(crate) fn has_workloads(recording: &Value) -> bool {
     let worlds = recording["syncs"].as_array().unwrap().iter().map(|sync| &sync["world"]);
     let mut targets = worlds.flat_map(|world| world["targets"].as_array().into_iter().flatten());
     targets.all(|target| !target["getFault"].is_object() && workload(target, "any").is_some())
 }
 
-/// Plays a recording up to its first difference; the number of its syncs.
+/// Replays a recording up to its first difference. Returns the number of its syncs.
 pub(crate) fn scenario(recording: &Value, targets: Targets, differences: &mut Vec<String>) -> usize {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-    runtime.block_on(play(recording, targets, differences));
+    runtime.block_on(replay(recording, targets, differences));
     recording["syncs"].as_array().unwrap().len()
 }
 
-async fn play(recording: &Value, targets: Targets, differences: &mut Vec<String>) {
+async fn replay(recording: &Value, targets: Targets, differences: &mut Vec<String>) {
     let syncs = recording["syncs"].as_array().unwrap();
     let any_count = names_a_random_pod(recording);
     let mut stage = Stage::new(recording, targets);
@@ -105,7 +106,7 @@ impl Stage {
         let stop = CancellationToken::new();
         let parts = Parts {
             clients: &clients,
-            config: &config,
+            options: &config.controller_options(),
             clock,
             telemetry: Metrics::new(),
             observers: Vec::new(),
@@ -144,16 +145,18 @@ impl Stage {
         }
     }
 
-    /// A changed object keeps the status that it has.
+    /// Stores a changed object with its current status.
     fn set_object(&self, object: &Value) {
         if !object.is_object() {
             return;
         }
         let mut object = object.clone();
         let meta = |field: &str| object["metadata"][field].as_str().unwrap().to_owned();
-        let known = self.cluster.get(HPAS, &meta("namespace"), &meta("name"));
-        object["status"] = match known {
-            Some(known) if known["metadata"]["uid"] == object["metadata"]["uid"] => known["status"].clone(),
+        let current = self.cluster.get(HPAS, &meta("namespace"), &meta("name"));
+        object["status"] = match current {
+            Some(current) if current["metadata"]["uid"] == object["metadata"]["uid"] => {
+                current["status"].clone()
+            }
             _ => json!({ "desiredReplicas": 0, "currentMetrics": null }),
         };
         self.cluster.put_raw(object);
@@ -197,39 +200,40 @@ impl Stage {
         for rule in once {
             faults.add(rule);
         }
-        for gone in self.targets.difference(&present) {
+        for removed in self.targets.difference(&present) {
             if self.kind == Targets::Watched {
-                let resource = short(&gone.group, &gone.resource);
-                self.cluster.delete_now(&resource, &gone.namespace, &gone.name).unwrap();
+                let resource = short(&removed.group, &removed.resource);
+                self.cluster.delete_now(&resource, &removed.namespace, &removed.name).unwrap();
             } else {
-                self.cluster.remove_scale(gone);
+                self.cluster.remove_scale(removed);
             }
         }
         self.targets = present;
-        let given = |field: &str| world.as_object().and_then(|world| world.get(field));
-        if let Some(pods) = given("pods") {
+        let field_of = |field: &str| world.as_object().and_then(|world| world.get(field));
+        if let Some(pods) = field_of("pods") {
             self.set_pods(pods.as_array().map_or(&[], Vec::as_slice));
         }
-        if let Some(metrics) = given("resourceMetrics") {
+        if let Some(metrics) = field_of("resourceMetrics") {
             self.metrics.set_resource(Some(metrics.clone()));
         }
-        if let Some(metrics) = given("customMetrics") {
+        if let Some(metrics) = field_of("customMetrics") {
             self.metrics.set_custom(metrics.clone());
         }
-        if let Some(metrics) = given("externalMetrics") {
+        if let Some(metrics) = field_of("externalMetrics") {
             self.metrics.set_external(metrics.clone());
         }
-        if let Some(absent) = given("customMetricsApiAbsent") {
+        if let Some(absent) = field_of("customMetricsApiAbsent") {
             self.cluster.set_discovery("custom.metrics.k8s.io", absent != true);
         }
     }
 
-    /// Has the target watched before the sync, as if another had gone before it.
+    /// Starts the watch of the target before the sync, as an earlier sync would.
     fn refer(&self, namespace: &str, name: &str) {
         let hpa = self.cluster.get(HPAS, namespace, name).unwrap();
         let target = hpa["spec"]["scaleTargetRef"]["name"].as_str().unwrap_or_default();
-        let of = |path: &&ScalePath| path.namespace == namespace && path.name == target;
-        if let (Some(targets), Some(path)) = (&self.assembly.controller.targets, self.targets.iter().find(of))
+        let is_target = |path: &&ScalePath| path.namespace == namespace && path.name == target;
+        if let (Some(targets), Some(path)) =
+            (&self.assembly.controller.targets, self.targets.iter().find(is_target))
         {
             let ScalePath { group, version, resource, .. } = path.clone();
             let mapping = Mapping { group, version, resource, kind: String::new(), namespaced: true };
@@ -255,7 +259,7 @@ impl Stage {
         self.pods = present;
     }
 
-    /// Events that were sent: a POST carries the whole event, a PATCH what has changed in one.
+    /// Returns the sent events. A POST carries the whole event, a PATCH the changed fields.
     fn events(&self, requests: &[LoggedRequest]) -> Vec<Value> {
         let mut stored: BTreeMap<String, Value> = BTreeMap::new();
         for event in self.cluster.list("events", None) {
@@ -283,15 +287,16 @@ impl Stage {
     }
 }
 
-/// A gate that the recording does not name has the default of the emulated version.
+/// Returns the flags of a recording. Feature gates that it does not set have the default of the emulated
+/// version.
 fn config(recording: &Value) -> Config {
     let newest = recording["emulatedVersion"] == "1.37";
     let mut settings = Settings::of(if newest { Version::V1_37 } else { Version::V1_36 });
-    let given = &recording["config"];
+    let flags = &recording["config"];
     let duration =
-        |name: &str| given[name].as_str().unwrap().parse::<GoDuration>().unwrap().unsigned().unwrap();
-    let gate = |name: &str, default: bool| given["featureGates"][name].as_bool().unwrap_or(default);
-    settings.tolerance = given["tolerance"].as_f64().unwrap();
+        |name: &str| flags[name].as_str().unwrap().parse::<GoDuration>().unwrap().unsigned().unwrap();
+    let gate = |name: &str, default: bool| flags["featureGates"][name].as_bool().unwrap_or(default);
+    settings.tolerance = flags["tolerance"].as_f64().unwrap();
     settings.downscale_stabilization = duration("downscaleStabilization");
     settings.cpu_initialization_period = duration("cpuInitializationPeriod");
     settings.initial_readiness_delay = duration("initialReadinessDelay");
@@ -302,7 +307,7 @@ fn config(recording: &Value) -> Config {
         settings,
         stale_consistency: gate("StaleControllerConsistencyHPA", newest),
         sync_period: duration("syncPeriod"),
-        // Each sync is to see the metrics recorded for it, however soon it follows another.
+        // Each sync must use its recorded metrics, even if it follows another sync closely.
         metric_sharing: Some(Duration::ZERO),
         ..Config::default()
     }
@@ -321,7 +326,7 @@ fn short(group: &str, resource: &str) -> String {
     if group.is_empty() { resource.to_owned() } else { format!("{group}/{resource}") }
 }
 
-/// The workload that shows what a recorded Scale does, if there can be one.
+/// The workload with the values of a recorded Scale, if a workload can represent it.
 fn workload(target: &Value, namespace: &str) -> Option<Value> {
     let path = scale_path(target["path"].as_str()?, namespace);
     let kind = match (path.group.as_str(), path.resource.as_str()) {
@@ -331,7 +336,7 @@ fn workload(target: &Value, namespace: &str) -> Option<Value> {
         _ => return None,
     };
     let count = |field: &str| i32::try_from(target[field].as_i64().unwrap_or(0)).ok();
-    // A Scale may have none; a workload without one could not be written.
+    // A Scale may have no selector, but a workload needs one.
     let selector = target["selector"].as_str().filter(|selector| !selector.is_empty())?;
     let selector = LabelSelector::parse(selector).ok()?;
     let labels = selector.match_labels.clone().filter(|_| selector.match_expressions.is_none())?;
@@ -350,7 +355,7 @@ fn workload(target: &Value, namespace: &str) -> Option<Value> {
     }))
 }
 
-/// `apps/v1/deployments/web`, or `v1/...` and `core/v1/...` for the core group.
+/// Parses `apps/v1/deployments/web`, or `v1/...` and `core/v1/...` for the core group.
 fn scale_path(path: &str, namespace: &str) -> ScalePath {
     let parts: Vec<&str> = path.split('/').collect();
     let (group, rest) = if parts.len() == 4 { (parts[0], &parts[1..]) } else { ("", &parts[..]) };
@@ -374,7 +379,7 @@ fn scale_write(request: &LoggedRequest) -> Option<Value> {
         ["apis", group, version, "namespaces", _, resource, name, _] => {
             format!("{group}/{version}/{resource}/{name}")
         }
-        other => panic!("a scale at {other:?}"),
+        other => panic!("unknown scale path {other:?}"),
     };
     let replicas = body["spec"]["replicas"].as_i64().unwrap_or(0);
     Some(json!({ "path": path, "replicas": replicas, "code": request.code }))

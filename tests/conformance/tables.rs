@@ -1,16 +1,16 @@
-//! The tables: quantities, selectors, label selectors, durations, event correlation.
+//! Checks of the tables: quantities, selectors, label selectors, durations, event correlation.
 
 use std::path::Path;
 
+use autoscaling::duration::GoDuration;
 use autoscaling::event::{EventIntent, EventKind};
-use concertina::api::events::{Correlated, Correlator, EventTarget, Verdict};
-use concertina::duration::GoDuration;
+use cluster::events::{Correlated, Correlator, EventTarget, Verdict};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::rows::{self, Comparison};
 
-/// Checks one table; the number of its rows. A table without rows, or one that nobody knows, fails.
+/// Checks one table and returns the number of its rows. Panics if the table is empty or unknown.
 pub(crate) fn check(file: &Path, rows: &[Value], differences: &mut Vec<String>) -> usize {
     assert!(!rows.is_empty(), "{} is empty", file.display());
     let name = file.file_name().unwrap().to_string_lossy();
@@ -21,13 +21,13 @@ pub(crate) fn check(file: &Path, rows: &[Value], differences: &mut Vec<String>) 
         "label-selectors" => rows::label_selector,
         "durations" => duration,
         "event-correlation" => correlation,
-        other => panic!("{}: no check for a table {other}", file.display()),
+        other => panic!("{}: unknown table {other}", file.display()),
     };
     for row in rows {
-        for (what, expected, got) in row_check(row) {
+        for (part, expected, got) in row_check(row) {
             if expected != got {
                 differences
-                    .push(format!("{table}: {what} of {row}\n    expected {expected}\n    got      {got}"));
+                    .push(format!("{table}: {part} of {row}\n    expected {expected}\n    got      {got}"));
             }
         }
     }
@@ -43,7 +43,7 @@ fn duration(row: &Value) -> Vec<Comparison> {
     vec![("duration", expected, got)]
 }
 
-/// A sequence of events that shares one correlator.
+/// Checks a sequence of events on one correlator.
 fn correlation(row: &Value) -> Vec<Comparison> {
     let mut correlator = Correlator::default();
     let start: Timestamp = "2000-01-01T00:00:00Z".parse().unwrap();
@@ -62,14 +62,14 @@ fn correlation(row: &Value) -> Vec<Comparison> {
             reason: reason(step["reason"].as_str().unwrap()),
             message: step["message"].as_str().unwrap().to_owned(),
         };
-        let told = |verb: &str, event: &Correlated| {
+        let outcome = |verb: &str, event: &Correlated| {
             let first = event.first.duration_since(start).as_secs();
             json!({ "count": event.count, "firstSeconds": first, "message": event.message, "verb": verb })
         };
         let got = match correlator.correlate(&target, &intent, now, || "name".to_owned()) {
             Verdict::Drop => json!({ "verb": "none" }),
-            Verdict::Create(event) => told("POST", &event),
-            Verdict::Update(event) => told("PATCH", &event),
+            Verdict::Create(event) => outcome("POST", &event),
+            Verdict::Update(event) => outcome("PATCH", &event),
         };
         let expected = &step["expect"];
         if expected["any"] == true {
@@ -81,7 +81,7 @@ fn correlation(row: &Value) -> Vec<Comparison> {
     compared.collect()
 }
 
-/// Reasons are constants of the controller; a table's live as long as the test.
+/// Leaks the text, since reasons are constants in the controller.
 fn reason(text: &str) -> &'static str {
     Box::leak(text.to_owned().into_boxed_str())
 }

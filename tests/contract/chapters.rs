@@ -1,4 +1,4 @@
-//! The chapters of the contract, and how they are played.
+//! The chapters of the contract and the function that runs them.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::rest::Rest;
 use crate::step::{Saved, Step};
 use crate::{events, hpas, lists, patches, scales, surface, tables};
 
-/// Requests that belong together, in their order, in a namespace of their own.
+/// A sequence of requests that runs in its own namespace.
 pub(crate) struct Chapter {
     pub(crate) name: &'static str,
     pub(crate) steps: Vec<Step>,
@@ -25,11 +25,11 @@ fn chapters() -> Vec<Chapter> {
     all
 }
 
-/// Plays all chapters against a server; the failure names every broken answer.
+/// Runs all chapters against a server. The failure names every unexpected response.
 pub(crate) async fn run_suite(base_url: &str, token: &str) -> Outcome {
     let api = Rest::new(base_url, token)?;
     let show = std::env::var("CONCERTINA_CONTRACT_SHOW").ok();
-    let (mut requests, mut broken) = (0, Vec::new());
+    let (mut requests, mut failures) = (0, Vec::new());
     for chapter in chapters() {
         let namespace = format!("contract-{}", chapter.name);
         api.create("/api/v1/namespaces", &json!({"metadata": {"name": namespace}})).await?;
@@ -37,14 +37,18 @@ pub(crate) async fn run_suite(base_url: &str, token: &str) -> Outcome {
         let show = show.as_deref().is_some_and(|text| chapter.name.contains(text));
         for step in &chapter.steps {
             requests += 1;
-            if let Err(Failure(reason)) = step.play(&api, &mut saved, show).await {
-                broken.push(format!("{}: {reason}", chapter.name));
+            if let Err(Failure(reason)) = step.run(&api, &mut saved, show).await {
+                failures.push(format!("{}: {reason}", chapter.name));
             }
         }
     }
-    if broken.is_empty() {
-        eprintln!("{requests} requests, all answered as agreed");
+    if failures.is_empty() {
+        eprintln!("{requests} requests, all responses as expected");
         return Ok(());
     }
-    Err(Failure(format!("{} of {requests} answers break the contract\n{}", broken.len(), broken.join("\n"))))
+    Err(Failure(format!(
+        "{} of {requests} responses break the contract\n{}",
+        failures.len(),
+        failures.join("\n")
+    )))
 }

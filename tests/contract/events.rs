@@ -1,4 +1,4 @@
-//! Events as a controller writes them, and leases as it holds them.
+//! Events as a controller writes them, and Leases as a leader holds them.
 
 use serde_json::{Value, json};
 
@@ -50,7 +50,7 @@ fn events() -> Chapter {
                 "AlreadyExists",
                 "events \"web.1\" already exists",
             ),
-            // A repetition, as the recorder sends it.
+            // A repeated event, as the recorder patches it.
             patch(
                 media::STRATEGIC,
                 &format!("{EVENTS}/web.1"),
@@ -65,7 +65,7 @@ fn events() -> Chapter {
                 "NotFound",
                 "events \"none\" not found",
             ),
-            // What `kubectl describe hpa` asks for.
+            // The request of `kubectl describe hpa`.
             get(&by("involvedObject.kind%3DHorizontalPodAutoscaler,involvedObject.name%3Dweb,involvedObject.namespace%3D{ns},involvedObject.uid%3Duid-of-web"))
                 .is("/kind", "EventList")
                 .size("/items", 1)
@@ -75,7 +75,7 @@ fn events() -> Chapter {
             get(&by("involvedObject.name%3Dweb,reason%3DOther")).size("/items", 0),
             get(&by("source%3Dhorizontal-pod-autoscaler")).size("/items", 2),
             get(&by("involvedObject.colour%3Dred")).code(400),
-            // An event lives where its object lives.
+            // An event must be in the namespace of its object.
             post(EVENTS, elsewhere).code(422).is("/reason", "Invalid").contains("/message", "involvedObject.namespace"),
             delete(&format!("{EVENTS}/web.1")).is("/status", "Success"),
         ],
@@ -121,7 +121,7 @@ fn leases() -> Chapter {
                 "Operation cannot be fulfilled on leases.coordination.k8s.io \"leader\": the object has been modified; \
                  please apply your changes to the latest version and try again",
             ),
-            // Who does not say what they saw may not write.
+            // A Lease update without a resourceVersion is refused.
             put(&one, lease("c", 2, None)).fails(
                 422,
                 "Invalid",

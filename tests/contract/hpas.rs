@@ -66,7 +66,7 @@ fn defaults() -> Chapter {
                 }),
             ),
             delete(&one).fails(404, "NotFound", "horizontalpodautoscalers.autoscaling \"web\" not found"),
-            // The name is free again, for another object.
+            // The name is free for another object.
             post(HPAS, hpa("web", json!({"maxReplicas": 3}))).other("/metadata/uid", "uid"),
         ],
     }
@@ -126,54 +126,54 @@ fn validation() -> Chapter {
     Chapter {
         name: "validation",
         steps: vec![
-            refused(json!({"maxReplicas": 0}), "[spec.maxReplicas: Invalid value: 0: must be greater than or equal to `minReplicas`, spec.maxReplicas: Required value]"),
-            refused(
+            refused_for(json!({"maxReplicas": 0}), "[spec.maxReplicas: Invalid value: 0: must be greater than or equal to `minReplicas`, spec.maxReplicas: Required value]"),
+            refused_for(
                 json!({"minReplicas": 5, "maxReplicas": 3}),
                 "spec.maxReplicas: Invalid value: 3: must be greater than or equal to `minReplicas`",
             ),
-            refused(
+            refused_for(
                 json!({"minReplicas": -1, "maxReplicas": 3}),
                 "spec.minReplicas: Invalid value: -1: must be greater than or equal to 0",
             ),
-            refused(
+            refused_for(
                 json!({"minReplicas": 0, "maxReplicas": 3}),
                 "spec.metrics: Forbidden: must specify at least one Object or External metric to support scaling to zero replicas",
             ),
-            refused(
+            refused_for(
                 json!({"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment"}}),
                 "spec.scaleTargetRef.name: Required value",
             ),
-            refused(
+            refused_for(
                 json!({"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "name": "web"}}),
                 "spec.scaleTargetRef.kind: Required value",
             ),
-            refused(
+            refused_for(
                 json!({"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "v1", "kind": "ConfigMap", "name": "web"}}),
                 "spec.scaleTargetRef.apiVersion: Invalid value: \"v1\": apiVersion must specify API group",
             ),
-            refused(json!({"maxReplicas": 3, "metrics": cpu(json!({"type": "Utilization"}))}), "spec.metrics[0].resource.target.averageUtilization: Required value: must set either a target raw value or a target utilization"),
-            refused(
+            refused_for(json!({"maxReplicas": 3, "metrics": cpu(json!({"type": "Utilization"}))}), "spec.metrics[0].resource.target.averageUtilization: Required value: must set either a target raw value or a target utilization"),
+            refused_for(
                 json!({"maxReplicas": 3, "metrics": cpu(json!({
                     "type": "Utilization", "averageUtilization": 50, "averageValue": "1",
                 }))}),
                 "spec.metrics[0].resource.target.averageValue: Forbidden: may not set both a target raw value and a target utilization",
             ),
-            refused(
+            refused_for(
                 json!({"maxReplicas": 3, "metrics": cpu(json!({"type": "Utilization", "averageUtilization": 0}))}),
                 "spec.metrics[0].resource.target.averageUtilization: Invalid value: 0: must be greater than 0",
             ),
-            refused(json!({"maxReplicas": 3, "metrics": [{"type": "Sideways"}]}), "spec.metrics[0].type: Unsupported value: \"Sideways\": supported values: \"ContainerResource\", \"External\", \"Object\", \"Pods\", \"Resource\""),
-            refused(json!({"maxReplicas": 3, "metrics": [{"type": "External"}]}), "spec.metrics[0].external: Required value: must populate information for the given metric source"),
-            refused(policy(json!({"type": "Pods", "value": 0, "periodSeconds": 15})), "spec.behavior.scaleUp.policies[0].value: Invalid value: 0: must be greater than zero"),
-            refused(policy(json!({"type": "Pods", "value": 1, "periodSeconds": 1801})), "spec.behavior.scaleUp.policies[0].periodSeconds: Invalid value: 1801: must be less than or equal to 1800"),
-            refused(policy(json!({"type": "Cores", "value": 1, "periodSeconds": 15})), "spec.behavior.scaleUp.policies[0].type: Unsupported value: \"Cores\": supported values: \"Percent\", \"Pods\""),
-            refused(
+            refused_for(json!({"maxReplicas": 3, "metrics": [{"type": "Sideways"}]}), "spec.metrics[0].type: Unsupported value: \"Sideways\": supported values: \"ContainerResource\", \"External\", \"Object\", \"Pods\", \"Resource\""),
+            refused_for(json!({"maxReplicas": 3, "metrics": [{"type": "External"}]}), "spec.metrics[0].external: Required value: must populate information for the given metric source"),
+            refused_for(policy(json!({"type": "Pods", "value": 0, "periodSeconds": 15})), "spec.behavior.scaleUp.policies[0].value: Invalid value: 0: must be greater than zero"),
+            refused_for(policy(json!({"type": "Pods", "value": 1, "periodSeconds": 1801})), "spec.behavior.scaleUp.policies[0].periodSeconds: Invalid value: 1801: must be less than or equal to 1800"),
+            refused_for(policy(json!({"type": "Cores", "value": 1, "periodSeconds": 15})), "spec.behavior.scaleUp.policies[0].type: Unsupported value: \"Cores\": supported values: \"Percent\", \"Pods\""),
+            refused_for(
                 json!({"maxReplicas": 3, "behavior": {"scaleDown": {"stabilizationWindowSeconds": 3601}}}),
                 "spec.behavior.scaleDown.stabilizationWindowSeconds: Invalid value: 3601: must be less than or equal to 3600",
             ),
-            refused(json!({"maxReplicas": 3, "behavior": {"scaleDown": {"selectPolicy": "Average"}}}), "spec.behavior.scaleDown.selectPolicy: Unsupported value: \"Average\": supported values: \"Disabled\", \"Max\", \"Min\""),
-            // All that is wrong is named at once.
-            refused(json!({"minReplicas": -1, "maxReplicas": 0}), "[spec.minReplicas: Invalid value: -1: must be greater than or equal to 0, spec.maxReplicas: Required value]"),
+            refused_for(json!({"maxReplicas": 3, "behavior": {"scaleDown": {"selectPolicy": "Average"}}}), "spec.behavior.scaleDown.selectPolicy: Unsupported value: \"Average\": supported values: \"Disabled\", \"Max\", \"Min\""),
+            // The message lists all errors.
+            refused_for(json!({"minReplicas": -1, "maxReplicas": 0}), "[spec.minReplicas: Invalid value: -1: must be greater than or equal to 0, spec.maxReplicas: Required value]"),
             post(HPAS, hpa("Not_A_Name", json!({"maxReplicas": 3}))).code(422).contains("/message", "metadata.name: Invalid value: \"Not_A_Name\""),
             post(HPAS, json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {}, "spec": {}}))
                 .code(422)
@@ -184,9 +184,9 @@ fn validation() -> Chapter {
     }
 }
 
-/// A create that validation refuses for this reason.
-fn refused(spec: Value, why: &str) -> Step {
-    let message = format!("HorizontalPodAutoscaler.autoscaling \"bad\" is invalid: {why}");
+/// A create request that validation refuses for `reason`.
+fn refused_for(spec: Value, reason: &str) -> Step {
+    let message = format!("HorizontalPodAutoscaler.autoscaling \"bad\" is invalid: {reason}");
     post(HPAS, hpa("bad", spec))
         .fails(422, "Invalid", &message)
         .is("/details/name", "bad")
@@ -215,13 +215,13 @@ fn generation() -> Chapter {
                 .is("/spec/maxReplicas", 4)
                 .other("/metadata/resourceVersion", "first")
                 .save("second", "/metadata/resourceVersion"),
-            // Metadata is no part of what is wished for.
+            // Changed metadata does not increase the generation.
             put(&one, body(4, json!({"a": "b"})))
                 .is("/metadata/generation", 2)
                 .is("/metadata/labels", json!({"a": "b"}))
                 .other("/metadata/resourceVersion", "second")
                 .save("third", "/metadata/resourceVersion"),
-            // A write that changes nothing is none.
+            // A write without a change does not create a new version.
             put(&one, body(4, json!({"a": "b"})))
                 .is("/metadata/generation", 2)
                 .is("/metadata/resourceVersion", "{third}"),
@@ -246,11 +246,11 @@ fn status() -> Chapter {
     let one = format!("{HPAS}/web");
     let part = format!("{one}/status");
     let now = "2026-01-02T03:04:05Z";
-    let mut made = hpa("web", json!({"maxReplicas": 3}));
-    made["metadata"]["labels"] = json!({"team": "checkout"});
-    made["metadata"]["annotations"] = json!({"note": "kept"});
-    made["metadata"]["finalizers"] = json!(["example.com/hold"]);
-    let mut full = made.clone();
+    let mut created = hpa("web", json!({"maxReplicas": 3}));
+    created["metadata"]["labels"] = json!({"team": "checkout"});
+    created["metadata"]["annotations"] = json!({"note": "kept"});
+    created["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    let mut full = created.clone();
     full["spec"]["maxReplicas"] = json!(7);
     full["status"] = json!({
         "currentReplicas": 2,
@@ -274,7 +274,7 @@ fn status() -> Chapter {
     Chapter {
         name: "status",
         steps: vec![
-            post(HPAS, made).save("first", "/metadata/resourceVersion"),
+            post(HPAS, created).save("first", "/metadata/resourceVersion"),
             put(&part, full)
                 .is("/metadata/generation", 1)
                 .is("/spec/maxReplicas", 3)
@@ -294,7 +294,7 @@ fn status() -> Chapter {
                 "HorizontalPodAutoscaler.autoscaling \"web\" is invalid: status.currentReplicas: Invalid value: -1: \
                  must be greater than or equal to 0",
             ),
-            // Metadata that a status write leaves out is deleted.
+            // A status update deletes metadata that it omits.
             put(&part, bare)
                 .is("/status/currentReplicas", 3)
                 .absent("/status/conditions")
@@ -302,7 +302,7 @@ fn status() -> Chapter {
                 .absent("/metadata/annotations")
                 .absent("/metadata/finalizers")
                 .is("/metadata/generation", 1),
-            // A write of the whole object leaves the status alone.
+            // An update of the whole object keeps the status.
             put(&one, hpa("web", json!({"maxReplicas": 8})))
                 .is("/metadata/generation", 2)
                 .is("/status/currentReplicas", 3),
@@ -316,13 +316,13 @@ fn status() -> Chapter {
 }
 
 fn versions() -> Chapter {
-    let old = "/apis/autoscaling/v1/namespaces/{ns}/horizontalpodautoscalers/web";
+    let path_v1 = "/apis/autoscaling/v1/namespaces/{ns}/horizontalpodautoscalers/web";
     Chapter {
         name: "versions",
         steps: vec![
             post(HPAS, hpa("web", json!({"maxReplicas": 3}))),
-            // `kubectl autoscale` and old manifests still speak v1.
-            get(old)
+            // `kubectl autoscale` and old manifests use v1.
+            get(path_v1)
                 .is("/apiVersion", "autoscaling/v1")
                 .is("/spec/maxReplicas", 3)
                 .is("/spec/targetCPUUtilizationPercentage", 80),

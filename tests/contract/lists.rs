@@ -36,7 +36,7 @@ fn selectors() -> Chapter {
             post(PODS, pod("a", &json!({"app": "web", "tier": "front"}))).is("/status/phase", "Pending"),
             post(PODS, pod("b", &json!({"app": "web", "tier": "back"}))),
             post(PODS, pod("c", &json!({"app": "db"}))),
-            // In the order of their names; in a list, items carry no kind.
+            // The list is sorted by name. Its items have no kind.
             get(PODS)
                 .size("/items", 3)
                 .is("/items/0/metadata/name", "a")
@@ -76,7 +76,7 @@ fn pages() -> Chapter {
                 .is("/metadata/remainingItemCount", 1)
                 .save("token", "/metadata/continue")
                 .save("version", "/metadata/resourceVersion"),
-            // The second page is of the same moment as the first.
+            // The second page shows the same version as the first.
             post(PODS, pod("d", &json!({}))),
             get(&format!("{PODS}?limit=2&continue={{token}}"))
                 .size("/items", 1)
@@ -113,10 +113,11 @@ fn watches() -> Chapter {
                 .is("/1/object/metadata/resourceVersion", "{labelled}")
                 .is("/3/type", "DELETED")
                 .other("/3/object/metadata/resourceVersion", "labelled"),
-            // An object that starts to fit was added, one that ceases to was deleted.
+            // With a selector, an object that starts to match is ADDED, and one that no longer matches
+            // is DELETED.
             watch(&since("&labelSelector=a%3Db")).size("", 2).is("/0/type", "ADDED").is("/1/type", "DELETED"),
             watch(&since("&fieldSelector=metadata.name%3Dbefore")).size("", 0),
-            // Without a version, what there is comes first.
+            // Without a resourceVersion, the watch starts with the existing objects.
             watch(&format!("{HPAS}?watch=1&timeoutSeconds=1"))
                 .size("", 1)
                 .is("/0/type", "ADDED")
@@ -155,7 +156,8 @@ fn too_old() -> Chapter {
     Chapter {
         name: "too-old",
         steps: vec![
-            // Before anything the server remembers of a resource; it says so within the stream.
+            // The resourceVersion is older than the server's watch history. The error is an event of the
+            // stream.
             watch(
                 "/apis/example.com/v1/namespaces/{ns}/widgets?watch=true&timeoutSeconds=1&resourceVersion=1",
             )
@@ -165,7 +167,7 @@ fn too_old() -> Chapter {
             .is("/0/object/code", 410)
             .is("/0/object/reason", "Expired")
             .contains("/0/object/message", "too old resource version: 1"),
-            // From the future: not yet, and perhaps never.
+            // The server may never reach a future resourceVersion.
             get(&format!("{HPAS}?resourceVersion=999999999&resourceVersionMatch=NotOlderThan"))
                 .code(504)
                 .is("/reason", "Timeout"),

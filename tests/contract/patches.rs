@@ -1,4 +1,4 @@
-//! Patches in the three forms that kubectl and controllers send.
+//! The three kinds of patches that kubectl and controllers send.
 
 use serde_json::json;
 
@@ -29,7 +29,7 @@ fn merge() -> Chapter {
                 .is("/metadata/generation", 2),
             patch(media::MERGE, &one, json!({"metadata": {"annotations": {"a": null}}}))
                 .is("/metadata/annotations", json!({"b": "2"})),
-            // Lists are replaced as a whole, and null takes a field back to its default.
+            // A merge patch replaces lists as a whole, and null resets a field to its default.
             patch(media::MERGE, &one, json!({"spec": {"minReplicas": null, "metrics": null}}))
                 .is("/spec/minReplicas", 1)
                 .is("/spec/metrics/0/resource/target/averageUtilization", 80),
@@ -63,7 +63,7 @@ fn strategic() -> Chapter {
         name: "strategic-patches",
         steps: vec![
             post(DEPLOYMENTS, body("Deployment", "web", 1)),
-            // Containers merge by name: others stay, fields of the named one that are left out stay.
+            // Containers merge by name. Other containers and omitted fields of the named container remain.
             patch(
                 media::STRATEGIC,
                 &one,
@@ -82,7 +82,7 @@ fn strategic() -> Chapter {
                 .is("/metadata/labels", json!({"x": "y"})),
             patch(media::STRATEGIC, &one, json!({"metadata": {"labels": {"x": null}}}))
                 .absent("/metadata/labels"),
-            // Custom resources have no known lists to merge.
+            // Custom resources have no merge keys for lists.
             post(
                 "/apis/example.com/v1/namespaces/{ns}/widgets",
                 json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {}}),
@@ -138,7 +138,7 @@ fn deletion() -> Chapter {
         name: "deletion",
         steps: vec![
             post(HPAS, held),
-            // A finalizer turns the deletion into a wish.
+            // With a finalizer, the object is only marked for deletion.
             delete(&one)
                 .is("/kind", "HorizontalPodAutoscaler")
                 .present("/metadata/deletionTimestamp")
@@ -151,7 +151,7 @@ fn deletion() -> Chapter {
             post(HPAS, hpa("two", json!({"maxReplicas": 3}))),
             delete(HPAS).is("/kind", "HorizontalPodAutoscalerList").size("/items", 2),
             get(HPAS).size("/items", 0),
-            // A pod that no kubelet runs goes at once.
+            // A pod without a kubelet is deleted immediately.
             post("/api/v1/namespaces/{ns}/pods", crate::lists::pod("p", &json!({}))),
             delete("/api/v1/namespaces/{ns}/pods/p").is("/kind", "Pod"),
             get("/api/v1/namespaces/{ns}/pods/p").code(404),

@@ -19,7 +19,7 @@ pub(crate) fn chapters() -> Vec<Chapter> {
     ]
 }
 
-/// A workload that selects `app=NAME` and, by an expression, one of two tiers.
+/// A workload that selects `app=NAME` and, with an expression, one of two tiers.
 pub(crate) fn body(kind: &str, name: &str, replicas: u32) -> Value {
     let mut body = json!({
         "apiVersion": "apps/v1",
@@ -87,13 +87,13 @@ fn workload(resource: &'static str, kind: &str) -> Chapter {
                 .other("/metadata/resourceVersion", "first")
                 .save("second", "/metadata/resourceVersion"),
             put(&part, scale("web", 4, Some("{first}"))).fails(409, "Conflict", &conflict),
-            put(&format!("{part}?fieldManager=somebody"), scale("web", 5, None)).is("/spec/replicas", 5),
+            put(&format!("{part}?fieldManager=another-tool"), scale("web", 5, None)).is("/spec/replicas", 5),
             get(&format!("{all}/web"))
                 .is("/spec/replicas", 5)
                 .is("/metadata/generation", 3)
-                .is("/metadata/managedFields/[manager=somebody]/subresource", "scale")
-                .is("/metadata/managedFields/[manager=somebody]/operation", "Update"),
-            // The count that the workload's controller reports, not the one that is wished for.
+                .is("/metadata/managedFields/[manager=another-tool]/subresource", "scale")
+                .is("/metadata/managedFields/[manager=another-tool]/operation", "Update"),
+            // The status has the count that the workload's controller reports, not the desired one.
             patch(media::MERGE, &format!("{all}/web/status"), json!({"status": {"replicas": 2}}))
                 .is("/metadata/generation", 3)
                 .is("/status/replicas", 2),
@@ -146,7 +146,7 @@ fn custom_resource() -> Chapter {
         name: "widgets",
         steps: vec![
             post(all, widget).is("/metadata/generation", 1).absent("/status"),
-            // Nothing has written a status yet, so there is no selector.
+            // A resource without a status has no selector.
             get(&part)
                 .is("/kind", "Scale")
                 .is("/apiVersion", "autoscaling/v1")

@@ -1,11 +1,9 @@
-//! One request and what its answer must show, and the small language in which
-//! the two are written.
+//! One request with the expected properties of its response, and the notation for both.
 //!
-//! Texts in a step may hold `{names}` of values that an earlier step saved;
-//! `{ns}` is the namespace of the chapter. A place in an answer is a path of
-//! keys and indexes, `/items/0/metadata/name`; a key in brackets finds an
-//! element of an array, `/resources/[name=deployments/scale]/kind` (a slash
-//! inside brackets is part of the value).
+//! Texts in a step may contain `{names}` of values that an earlier step saved. `{ns}` is the namespace
+//! of the chapter. A pointer into a response is a path of keys and indexes, `/items/0/metadata/name`. A
+//! key in brackets finds an element of an array, `/resources/[name=deployments/scale]/kind`. A slash
+//! inside brackets is part of the value.
 
 use std::collections::BTreeMap;
 
@@ -15,21 +13,21 @@ use serde_json::Value;
 use crate::outcome::{Context, Failure, Outcome, ensure};
 use crate::rest::{Rest, media};
 
-/// What must be found at a place.
+/// An expectation for the value at a pointer.
 #[derive(Clone, Debug)]
 enum Want {
     Is(Value),
-    /// A text with this inside.
+    /// A text that contains the given text.
     Contains(String),
     Present,
     Absent,
-    /// Not what an earlier step saved under the name.
+    /// A value that differs from the value that an earlier step saved under the given name.
     Other(String),
-    /// An array or object of this size.
+    /// An array or object of the given size.
     Size(usize),
 }
 
-/// One request and the expectations of its answer.
+/// One request and the expectations for its response.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     method: Method,
@@ -37,7 +35,7 @@ pub(crate) struct Step {
     headers: Vec<(&'static str, &'static str)>,
     body: Option<Value>,
     code: u16,
-    /// The answer is a stream of objects, one per line; it is read to its end as one array.
+    /// Whether the response is a stream with one object per line. The test reads the stream as one array.
     stream: bool,
     wants: Vec<(String, Want)>,
     saves: Vec<(&'static str, &'static str)>,
@@ -80,7 +78,7 @@ pub(crate) fn patch(media: &'static str, path: &str, body: Value) -> Step {
     step(Method::PATCH, path).body(media, body)
 }
 
-/// A watch that ends by itself, so that its answer is complete.
+/// A watch with a timeout, so that its response is complete.
 pub(crate) fn watch(path: &str) -> Step {
     let mut step = step(Method::GET, path);
     step.stream = true;
@@ -104,42 +102,42 @@ impl Step {
         self
     }
 
-    fn want(mut self, place: &str, want: Want) -> Self {
-        self.wants.push((place.to_owned(), want));
+    fn want(mut self, pointer: &str, want: Want) -> Self {
+        self.wants.push((pointer.to_owned(), want));
         self
     }
 
-    pub(crate) fn is(self, place: &str, value: impl Into<Value>) -> Self {
-        self.want(place, Want::Is(value.into()))
+    pub(crate) fn is(self, pointer: &str, value: impl Into<Value>) -> Self {
+        self.want(pointer, Want::Is(value.into()))
     }
 
-    pub(crate) fn contains(self, place: &str, text: &str) -> Self {
-        self.want(place, Want::Contains(text.to_owned()))
+    pub(crate) fn contains(self, pointer: &str, text: &str) -> Self {
+        self.want(pointer, Want::Contains(text.to_owned()))
     }
 
-    pub(crate) fn present(self, place: &str) -> Self {
-        self.want(place, Want::Present)
+    pub(crate) fn present(self, pointer: &str) -> Self {
+        self.want(pointer, Want::Present)
     }
 
-    pub(crate) fn absent(self, place: &str) -> Self {
-        self.want(place, Want::Absent)
+    pub(crate) fn absent(self, pointer: &str) -> Self {
+        self.want(pointer, Want::Absent)
     }
 
-    pub(crate) fn other(self, place: &str, saved: &str) -> Self {
-        self.want(place, Want::Other(saved.to_owned()))
+    pub(crate) fn other(self, pointer: &str, saved: &str) -> Self {
+        self.want(pointer, Want::Other(saved.to_owned()))
     }
 
-    pub(crate) fn size(self, place: &str, size: usize) -> Self {
-        self.want(place, Want::Size(size))
+    pub(crate) fn size(self, pointer: &str, size: usize) -> Self {
+        self.want(pointer, Want::Size(size))
     }
 
-    /// Keeps what stands at a place under a name.
-    pub(crate) fn save(mut self, name: &'static str, place: &'static str) -> Self {
-        self.saves.push((name, place));
+    /// Saves the value at a pointer under a name.
+    pub(crate) fn save(mut self, name: &'static str, pointer: &'static str) -> Self {
+        self.saves.push((name, pointer));
         self
     }
 
-    /// A Status that tells of a failure, in the form that clients parse.
+    /// Expects a failure Status, in the form that clients parse.
     pub(crate) fn fails(self, code: u16, reason: &str, message: &str) -> Self {
         self.code(code)
             .is("/kind", "Status")
@@ -150,8 +148,8 @@ impl Step {
             .is("/message", message)
     }
 
-    /// Sends the request and checks the answer; the text names all that is wrong with it.
-    pub(crate) async fn play(&self, api: &Rest, saved: &mut Saved, show: bool) -> Outcome {
+    /// Sends the request and checks the response. The failure lists every mismatch.
+    pub(crate) async fn run(&self, api: &Rest, saved: &mut Saved, show: bool) -> Outcome {
         let path = fill(&self.path, saved);
         let body = self.body.as_ref().map(|body| fill_all(body, saved));
         let title = format!("{} {path}", self.method);
@@ -161,50 +159,51 @@ impl Step {
         if show {
             eprintln!("\n{title}\n{} {json}", answer.code);
         }
-        let mut wrong = Vec::new();
+        let mut errors = Vec::new();
         if answer.code != self.code {
-            wrong.push(format!("code is {}, not {}", answer.code, self.code));
+            errors.push(format!("code is {}, expected {}", answer.code, self.code));
         }
-        for (place, want) in &self.wants {
-            let place = fill(place, saved);
-            if let Err(Failure(text)) = check(&json, &place, want, saved) {
-                wrong.push(format!("{place} {text}"));
+        for (pointer, want) in &self.wants {
+            let pointer = fill(pointer, saved);
+            if let Err(Failure(text)) = check(&json, &pointer, want, saved) {
+                errors.push(format!("{pointer} {text}"));
             }
         }
-        for (name, place) in &self.saves {
-            match find(&json, &fill(place, saved)) {
+        for (name, pointer) in &self.saves {
+            match find(&json, &fill(pointer, saved)) {
                 Some(value) => {
                     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
                     saved.insert((*name).to_owned(), text);
                 }
-                None => wrong.push(format!("{place} is absent, it was to be kept")),
+                None => errors.push(format!("{pointer} is absent and cannot be saved")),
             }
         }
         let mut whole = json.to_string();
         whole.truncate(whole.floor_char_boundary(1500));
-        ensure(wrong.is_empty(), || format!("{}\n    answer: {whole}", wrong.join("\n    "))).context(title)
+        ensure(errors.is_empty(), || format!("{}\n    response: {whole}", errors.join("\n    ")))
+            .context(title)
     }
 }
 
-fn check(answer: &Value, place: &str, want: &Want, saved: &Saved) -> Outcome {
-    let found = find(answer, place);
+fn check(answer: &Value, pointer: &str, want: &Want, saved: &Saved) -> Outcome {
+    let found = find(answer, pointer);
     let shown = || found.map_or_else(|| "absent".to_owned(), Value::to_string);
     match want {
         Want::Is(value) => {
             let value = fill_all(value, saved);
-            ensure(found == Some(&value), || format!("is {}, not {value}", shown()))
+            ensure(found == Some(&value), || format!("is {}, expected {value}", shown()))
         }
         Want::Contains(text) => {
             let text = fill(text, saved);
             let holds = found.and_then(Value::as_str).is_some_and(|found| found.contains(&text));
-            ensure(holds, || format!("is {}, without \"{text}\"", shown()))
+            ensure(holds, || format!("is {}, expected to contain \"{text}\"", shown()))
         }
         Want::Present => ensure(found.is_some(), || "is absent".to_owned()),
-        Want::Absent => ensure(found.is_none(), || format!("is {}, not absent", shown())),
+        Want::Absent => ensure(found.is_none(), || format!("is {}, expected to be absent", shown())),
         Want::Other(name) => {
             let before = saved.get(name).cloned().unwrap_or_default();
             let differs = found.is_some_and(|found| found.as_str() != Some(before.as_str()));
-            ensure(differs, || format!("is {}, as before", shown()))
+            ensure(differs, || format!("is {}, expected to change", shown()))
         }
         Want::Size(size) => {
             let count = match found {
@@ -212,15 +211,15 @@ fn check(answer: &Value, place: &str, want: &Want, saved: &Saved) -> Outcome {
                 Some(Value::Object(fields)) => Some(fields.len()),
                 _ => None,
             };
-            ensure(count == Some(*size), || format!("has {count:?} entries, not {size}"))
+            ensure(count == Some(*size), || format!("has {count:?} entries, expected {size}"))
         }
     }
 }
 
-/// What stands at a place.
-fn find<'a>(answer: &'a Value, place: &str) -> Option<&'a Value> {
+/// The value at a pointer.
+fn find<'a>(answer: &'a Value, pointer: &str) -> Option<&'a Value> {
     let mut value = answer;
-    let mut rest = place;
+    let mut rest = pointer;
     while let Some(after) = rest.strip_prefix('/') {
         if let Some(bracket) = after.strip_prefix('[') {
             let (condition, after) = bracket.split_once(']')?;

@@ -1,4 +1,4 @@
-//! Discovery, version, and what is not there.
+//! Discovery, version, and requests for absent resources.
 
 use serde_json::json;
 
@@ -29,7 +29,7 @@ fn discovery() -> Chapter {
                 .is("/versions", json!([{"groupVersion": "apps/v1", "version": "v1"}]))
                 .is("/preferredVersion/version", "v1"),
             get("/apis/autoscaling").is("/name", "autoscaling").is("/preferredVersion/version", "v2"),
-            // Where `kubectl apply` looks for the schemas.
+            // The schemas that `kubectl apply` reads.
             get("/openapi/v3").present("/paths/apis~1autoscaling~1v2/serverRelativeURL"),
             get("/readyz"),
             get("/livez"),
@@ -88,9 +88,9 @@ fn absent() -> Chapter {
     Chapter {
         name: "absent",
         steps: vec![
-            // A path that no API claims gets a plain text.
+            // A path outside of every API group returns plain text.
             get("/apis/nowhere.example.com/v1").code(404).is("", "404 page not found\n"),
-            // A group that exists answers for its versions.
+            // An existing group returns a Status for an unknown version.
             get("/apis/apps/v9").fails(404, "NotFound", "the server could not find the requested resource"),
             get("/apis/apps/v1/namespaces/{ns}/deployments/web").fails(
                 404,
@@ -116,7 +116,7 @@ fn absent() -> Chapter {
                 "NotFound",
                 "the server could not find the requested resource",
             ),
-            // A resource without a scale.
+            // The resource has no scale subresource.
             get("/apis/coordination.k8s.io/v1/namespaces/{ns}/leases/x/scale").fails(
                 404,
                 "NotFound",

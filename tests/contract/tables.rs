@@ -1,4 +1,4 @@
-//! What `kubectl get` prints: the server makes the rows.
+//! The tables of `kubectl get`, which the server renders.
 
 use serde_json::{Value, json};
 
@@ -13,21 +13,21 @@ pub(crate) fn chapters() -> Vec<Chapter> {
     vec![hpas(), pods_and_deployments()]
 }
 
-/// A table with these columns, each `Name type`.
+/// Expects columns with the given names, types and priorities.
 fn columns(mut step: Step, names: &[(&str, &str, i64)]) -> Step {
     step =
         step.is("/kind", "Table").is("/apiVersion", "meta.k8s.io/v1").size("/columnDefinitions", names.len());
     for (index, (name, kind, priority)) in names.iter().enumerate() {
-        let place = format!("/columnDefinitions/{index}");
+        let column = format!("/columnDefinitions/{index}");
         step = step
-            .is(&format!("{place}/name"), *name)
-            .is(&format!("{place}/type"), *kind)
-            .is(&format!("{place}/priority"), *priority);
+            .is(&format!("{column}/name"), *name)
+            .is(&format!("{column}/type"), *kind)
+            .is(&format!("{column}/priority"), *priority);
     }
     step
 }
 
-/// The cells of a row, without the age.
+/// Expects the first cells of a row. The age, which varies, is not among them.
 fn row(mut step: Step, row: usize, cells: &[Value]) -> Step {
     for (column, cell) in cells.iter().enumerate() {
         step = step.is(&format!("/rows/{row}/cells/{column}"), cell.clone());
@@ -51,8 +51,8 @@ fn hpas() -> Chapter {
         {"type": "External", "external": {"metric": {"name": "jobs"}, "target": {"type": "AverageValue", "averageValue": "30"}}},
         {"type": "Pods", "pods": {"metric": {"name": "hits"}, "target": {"type": "AverageValue", "averageValue": "10"}}},
     ]);
-    let mut known = hpa("web", json!({"maxReplicas": 3}));
-    known["status"] = json!({
+    let mut with_status = hpa("web", json!({"maxReplicas": 3}));
+    with_status["status"] = json!({
         "currentReplicas": 2, "desiredReplicas": 2,
         "currentMetrics": [{"type": "Resource", "resource": {
             "name": "cpu", "current": {"averageUtilization": 70, "averageValue": "70m"},
@@ -69,7 +69,7 @@ fn hpas() -> Chapter {
                 .size("/rows", 2)
                 .is("/rows/0/cells/2", "cpu: <unknown>/50%, memory: <unknown>/64Mi + 2 more...")
                 .is("/rows/1/cells/2", "cpu: <unknown>/80%"),
-            put(&format!("{HPAS}/web/status"), known),
+            put(&format!("{HPAS}/web/status"), with_status),
             row(columns(table(&format!("{HPAS}/web")), &names).size("/rows", 1), 0, &web)
                 .present("/rows/0/cells/6")
                 .is("/rows/0/object/kind", "PartialObjectMetadata")
@@ -83,7 +83,7 @@ fn hpas() -> Chapter {
                 "NotFound",
                 "horizontalpodautoscalers.autoscaling \"none\" not found",
             ),
-            // `kubectl get --watch`: a table per event.
+            // `kubectl get --watch` receives a table per event.
             watch(&format!("{HPAS}?watch=true&timeoutSeconds=1&fieldSelector=metadata.name%3Dweb"))
                 .accept(media::TABLE)
                 .size("", 1)

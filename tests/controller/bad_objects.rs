@@ -1,4 +1,4 @@
-//! Autoscalers that cannot be read, or that no rule allows.
+//! HPAs that cannot be decoded or that are invalid.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::support::logs;
 use crate::support::objects::{external, hpa};
 use crate::support::{HPAS, Rig, Stage};
 
-/// An autoscaler as no API server would store it.
+/// An HPA that no API server would store.
 fn undecodable(name: &str) -> Value {
     let mut object = hpa(name, &[external("queue", "10")]);
     object["spec"]["minReplicas"] = json!("two");
@@ -14,7 +14,7 @@ fn undecodable(name: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_cannot_be_decoded_is_skipped_in_the_list_and_in_the_watch_and_others_scale() {
+async fn undecodable_hpa_is_skipped_and_others_scale() {
     let stage = Stage::new();
     stage.external("queue", "80");
     for name in ["a", "b", "c", "d"] {
@@ -24,7 +24,7 @@ async fn one_that_cannot_be_decoded_is_skipped_in_the_list_and_in_the_watch_and_
     stage.cluster.put_raw(undecodable("b"));
     stage.create(hpa("c", &[external("queue", "10")]));
     let rig = Rig::start(stage);
-    rig.until("the others of the list scale", 1.0, |stage| {
+    rig.until("the other HPAs of the list scale", 1.0, |stage| {
         ["a", "c"].iter().all(|name| stage.replicas(name) == 8)
     })
     .await;
@@ -33,24 +33,24 @@ async fn one_that_cannot_be_decoded_is_skipped_in_the_list_and_in_the_watch_and_
 
     rig.cluster.put_raw(undecodable("bb"));
     rig.create(hpa("d", &[external("queue", "10")]));
-    rig.until("one that comes after it scales", 1.0, |stage| stage.replicas("d") == 8).await;
+    rig.until("an HPA created after it scales", 1.0, |stage| stage.replicas("d") == 8).await;
     let status = rig.assembly.hpas.status();
     assert_eq!((status.skipped, status.error), (2, None));
     assert_eq!(rig.count("watch", "/horizontalpodautoscalers"), 1);
     assert_eq!(rig.replicas("b"), 4);
 
-    let told = logs::with("cannot be decoded");
+    let told = logs::with("could not be decoded");
     assert_eq!(told.len(), 2, "{told:?}");
     assert!(told[0].contains(r#"namespace="shop" name="b""#) && told[1].contains(r#"name="bb""#), "{told:?}");
 
     let mut repaired = rig.hpa("b");
     repaired["spec"]["minReplicas"] = json!(2);
     rig.cluster.put_raw(repaired);
-    rig.until("once it is repaired it scales", 1.0, |stage| stage.replicas("b") == 8).await;
+    rig.until("the repaired HPA scales", 1.0, |stage| stage.replicas("b") == 8).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_became_undecodable_can_still_be_deleted() {
+async fn hpa_that_became_undecodable_can_still_be_deleted() {
     let stage = Stage::new();
     stage.target("a", 4);
     stage.external("queue", "40");
@@ -67,7 +67,7 @@ async fn one_that_became_undecodable_can_still_be_deleted() {
     assert_eq!(rig.assembly.controller.queue.waiting(), 0);
 }
 
-/// What no rule allows: what is changed in the spec, which condition tells it how, and the error label.
+/// An invalid HPA: the change of the spec, the expected condition, and the error label of the metric.
 struct Case {
     name: &'static str,
     change: fn(&mut Value),
@@ -139,7 +139,7 @@ const CASES: &[Case] = &[
 ];
 
 #[tokio::test(start_paused = true)]
-async fn one_that_no_rule_allows_is_told_why_and_loses_nothing_and_others_go_on() {
+async fn invalid_hpa_gets_a_condition_and_others_scale() {
     for case in CASES {
         let stage = Stage::new();
         stage.external("queue", "80");
@@ -154,7 +154,7 @@ async fn one_that_no_rule_allows_is_told_why_and_loses_nothing_and_others_go_on(
         let before = stage.hpa(case.name);
 
         let rig = Rig::start(stage);
-        rig.until("others scale", 1.0, |stage| stage.replicas("web") == 8).await;
+        rig.until("the other HPA scales", 1.0, |stage| stage.replicas("web") == 8).await;
         rig.pass(20.0).await;
         let condition = rig.condition(case.name, case.condition.0);
         assert!(condition.starts_with(case.condition.1), "{}: {condition}", case.name);
@@ -171,7 +171,7 @@ async fn one_that_no_rule_allows_is_told_why_and_loses_nothing_and_others_go_on(
 }
 
 #[tokio::test(start_paused = true)]
-async fn bounds_the_wrong_way_round_follow_the_reference_and_concern_no_other() {
+async fn minimum_above_maximum_follows_upstream_and_affects_no_other_hpa() {
     let stage = Stage::new();
     stage.external("queue", "80");
     stage.target("web", 4);
@@ -185,25 +185,25 @@ async fn bounds_the_wrong_way_round_follow_the_reference_and_concern_no_other() 
     }
     let rig = Rig::start(stage);
     rig.pass(1.0).await;
-    // Above the maximum comes first, then below the minimum.
-    let told = |name: &str| rig.events(name);
+    // The maximum is checked before the minimum.
+    let events = |name: &str| rig.events(name);
     assert_eq!(
-        told("above"),
+        events("above"),
         ["SuccessfulRescale New size: 5; reason: Current number of replicas above Spec.MaxReplicas"]
     );
     assert_eq!(
-        told("below"),
+        events("below"),
         ["SuccessfulRescale New size: 8; reason: Current number of replicas below Spec.MinReplicas"]
     );
     assert_eq!(
-        told("between"),
+        events("between"),
         ["SuccessfulRescale New size: 5; reason: Current number of replicas above Spec.MaxReplicas"]
     );
     assert_eq!(rig.replicas("web"), 8);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_enum_value_of_a_newer_api_is_no_reason_to_stop() {
+async fn hpa_with_an_enum_value_of_a_newer_api_scales() {
     let stage = Stage::new();
     stage.external("queue", "80");
     stage.target("web", 4);

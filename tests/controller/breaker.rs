@@ -1,7 +1,7 @@
-//! A metrics API that is down: how often it is asked, what is told meanwhile, and how soon it is used again.
+//! A metrics API that is down: the number of requests, the reported errors, and the time until recovery.
 
 use concertina::cli::Config;
-use concertina::embedded::{FaultAction, FaultRule};
+use fake_cluster::{FaultAction, FaultRule};
 
 use crate::support::objects::{external, hpa};
 use crate::support::{Rig, Stage};
@@ -14,7 +14,7 @@ fn name(index: usize) -> String {
     format!("web-{index:02}")
 }
 
-/// So many HPAs with 4 replicas that want 8, each by a metric of its own, which has the HPA's name.
+/// HPAs with 4 replicas and a demand of 8, each on a separate metric with the name of the HPA.
 fn stage(hpas: usize) -> Stage {
     let stage = Stage::new();
     for name in (0..hpas).map(name) {
@@ -25,8 +25,8 @@ fn stage(hpas: usize) -> Stage {
     stage
 }
 
-/// Requests to the API so far.
-fn asked(rig: &Rig) -> usize {
+/// Number of requests to the metrics API so far.
+fn requests_to_api(rig: &Rig) -> usize {
     rig.cluster.requests().count(|request| request.path.starts_with(API))
 }
 
@@ -35,19 +35,20 @@ fn unavailable() -> FaultRule {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_asked_for_each_metric_once_a_minute_and_everybody_is_told_what_happened_to_his_own() {
+async fn breaker_tries_each_metric_once_a_minute_while_the_api_is_down() {
     let stage = stage(40);
     stage.cluster.faults().add(unavailable());
-    // Without the token buckets, which would spread what comes at once.
+    // Token buckets are off, because they would spread simultaneous requests.
     let rig = Rig::with(stage, &Config { qps: None, ..Config::default() });
     rig.pass(61.0).await;
     assert_eq!(rig.series(DOWN), 1.0);
-    let before = (asked(&rig), rig.syncs(&name(0)).len());
+    let before = (requests_to_api(&rig), rig.syncs(&name(0)).len());
     rig.pass(600.0).await;
-    let requests = asked(&rig) - before.0;
-    // Of 1600 without it. One for each metric a minute, and the attempts of each period.
+    let requests = requests_to_api(&rig) - before.0;
+    // The expected requests are one per metric and minute, and the attempts of each period. Without the
+    // breaker, the controller would send 1600.
     assert!((400..=480).contains(&requests), "{requests}");
-    assert_eq!(rig.syncs(&name(0)).len() - before.1, 40, "nothing is late");
+    assert_eq!(rig.syncs(&name(0)).len() - before.1, 40, "no sync is late");
     for name in (0..40).map(name) {
         assert_eq!(
             rig.condition(&name, "ScalingActive"),
@@ -62,7 +63,7 @@ async fn it_is_asked_for_each_metric_once_a_minute_and_everybody_is_told_what_ha
     assert!(rig.series(SPARED) > 1000.0);
 
     rig.cluster.faults().clear();
-    rig.until("everybody is back within one period", 15.1, |stage| {
+    rig.until("all HPAs scale within one period", 15.1, |stage| {
         (0..40).all(|index| stage.replicas(&name(index)) == 8)
     })
     .await;
@@ -70,50 +71,50 @@ async fn it_is_asked_for_each_metric_once_a_minute_and_everybody_is_told_what_ha
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_hangs_holds_up_only_those_who_are_asked() {
+async fn hanging_api_delays_only_the_hpas_with_a_request_in_flight() {
     let stage = stage(20);
     stage.cluster.faults().add(FaultRule::new(FaultAction::Silence).path_prefix(API));
     let rig = Rig::start(stage);
     rig.pass(120.0).await;
-    let before = asked(&rig);
+    let before = requests_to_api(&rig);
     rig.pass(600.0).await;
-    // Each waits 30 s for its own answer, then has its error for a minute. Of 267 without it.
-    let requests = asked(&rig) - before;
+    // Each request times out after 30 s, and its error is then reused for a minute. Without the breaker,
+    // the controller would send 267 requests.
+    let requests = requests_to_api(&rig) - before;
     assert!((100..=220).contains(&requests), "{requests}");
     let syncs: Vec<_> = (0..20).map(|index| rig.syncs(&name(index)).len()).collect();
-    // If each sync took its 30 s, there would be 16 in these 720 s.
+    // If every sync took 30 s, each HPA would have 16 syncs in 720 s.
     assert!(syncs.iter().all(|syncs| *syncs >= 16), "{syncs:?}");
     assert!(syncs.iter().sum::<usize>() > 20 * 22, "{syncs:?}");
     rig.cluster.faults().clear();
-    // What is under way when it comes back has its 30 s still.
-    rig.until("everybody is back", 52.0, |stage| (0..20).all(|index| stage.replicas(&name(index)) == 8))
-        .await;
+    // Requests in flight at the recovery still wait for their timeout of 30 s.
+    rig.until("all HPAs scale", 52.0, |stage| (0..20).all(|index| stage.replicas(&name(index)) == 8)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_single_hpa_is_served_as_if_there_were_no_breaker() {
+async fn breaker_does_not_affect_a_single_hpa() {
     let stage = stage(1);
     stage.cluster.faults().add(unavailable());
     let rig = Rig::start(stage);
     rig.pass(301.0).await;
-    assert_eq!((asked(&rig), rig.syncs(&name(0)).len()), (21, 21));
+    assert_eq!((requests_to_api(&rig), rig.syncs(&name(0)).len()), (21, 21));
     assert_eq!(rig.series(SPARED), 0.0);
     let other = FaultAction::Text { code: 429, body: String::new() };
     rig.cluster.faults().clear();
     rig.cluster.faults().add(FaultRule::new(other).path_prefix(API));
-    rig.until("the error of now is told", 15.1, |stage| {
+    rig.until("the condition shows the current error", 15.1, |stage| {
         stage.condition(&name(0), "ScalingActive").contains("too many requests")
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn metrics_that_fail_for_themselves_never_open_it_while_others_are_answered() {
+async fn failing_metrics_do_not_open_the_breaker_while_others_succeed() {
     let stage = stage(12);
     for broken in 0..4 {
         stage.fault(&format!("/{}", name(broken)), FaultAction::Text { code: 500, body: "no".to_owned() });
     }
-    // The server answers for these: nothing is known that is wrong with the API.
+    // The server responds with 404 for absent metrics, which does not indicate a failure of the API.
     for absent in 4..11 {
         stage.fault(&format!("/{}", name(absent)), FaultAction::Text { code: 404, body: String::new() });
     }
@@ -127,7 +128,7 @@ async fn metrics_that_fail_for_themselves_never_open_it_while_others_are_answere
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_in_step_behind_metrics_that_stay_broken_are_back_within_a_minute() {
+async fn working_metric_recovers_within_a_minute_among_broken_ones() {
     let stage = stage(8);
     let down = stage.cluster.faults().add(unavailable());
     for broken in 0..7 {
@@ -137,5 +138,5 @@ async fn those_in_step_behind_metrics_that_stay_broken_are_back_within_a_minute(
     rig.pass(200.0).await;
     assert_eq!(rig.series(DOWN), 1.0);
     rig.cluster.faults().remove(down);
-    rig.until("the good one is asked", 75.1, |stage| stage.replicas(&name(7)) == 8).await;
+    rig.until("the working metric is fetched", 75.1, |stage| stage.replicas(&name(7)) == 8).await;
 }

@@ -1,10 +1,12 @@
-//! What a full restart forgets, with `--history-checkpoint` and without it: no replica is left that remembers.
+//! Histories over a full restart, after which no replica has them in memory, with and without
+//! `--history-checkpoint`.
 
 use std::time::Duration;
 
 use concertina::cli::Config;
-use concertina::cli::config::{HistoryCheckpoint, TakeOver};
-use concertina::embedded::{FaultAction, FaultRule, Status};
+use concertina::cli::config::TakeOver;
+use controller::history::checkpoint::CheckpointPlace;
+use fake_cluster::{FaultAction, FaultRule, Status};
 use serde_json::{Value, json};
 
 use crate::support::objects::{SHOP, external, hpa};
@@ -14,7 +16,8 @@ use crate::support::{Stage, logs};
 const MAPS: &str = "configmaps";
 const FIRST: &str = "concertina-history-0";
 
-/// Two pods more in five minutes, one pod less in four, and that only if nothing higher was asked for in five.
+/// An HPA that may add two pods in five minutes and remove one pod in four, with a scale-down window of
+/// five minutes.
 fn careful(name: &str) -> Value {
     let mut hpa = hpa(name, &[external("queue", "10")]);
     hpa["spec"]["behavior"] = json!({
@@ -38,9 +41,9 @@ fn stage() -> Stage {
     stage
 }
 
-/// As `concertina rbac` prints them.
-fn ship(stage: &Stage) {
-    for name in HistoryCheckpoint::default().names() {
+/// Creates the ConfigMaps that `concertina rbac` prints.
+fn create_maps(stage: &Stage) {
+    for name in CheckpointPlace::default().names() {
         stage.create(json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "kube-system", "name": name},
         }));
@@ -51,8 +54,8 @@ fn plain() -> Config {
     Config { takeover: TakeOver::Off, ..Config::default() }
 }
 
-fn kept() -> Config {
-    Config { history_checkpoint: Some(HistoryCheckpoint::default()), ..plain() }
+fn checkpointed() -> Config {
+    Config { history_checkpoint: Some(CheckpointPlace::default()), ..plain() }
 }
 
 fn forbidden() -> FaultAction {
@@ -63,42 +66,44 @@ fn map(stage: &Stage, name: &str) -> Value {
     stage.cluster.get(MAPS, "kube-system", name).unwrap_or_default()
 }
 
-/// What a ConfigMap holds, as base64.
-fn held(stage: &Stage, name: &str) -> String {
+/// The histories in a ConfigMap, as base64.
+fn stored(stage: &Stage, name: &str) -> String {
     map(stage, name)["binaryData"]["histories"].as_str().unwrap_or_default().to_owned()
 }
 
-/// A trace of counts, one a second.
+/// A trace of replica counts, one per second.
 struct Trace(Vec<i64>);
 
 impl Trace {
-    async fn of(stage: &Stage, seconds: usize, trace: &mut Self) {
+    async fn record(stage: &Stage, seconds: usize, trace: &mut Self) {
         for _ in 0..seconds {
             stage.pass(1.0).await;
             trace.0.push(stage.replicas("web"));
         }
     }
 
-    /// How many pods were added and removed within any so many seconds, at most.
+    /// The maximum sum of changes within any interval of `seconds`.
     fn most(&self, seconds: usize, change: impl Fn(i64) -> i64) -> i64 {
         let changes: Vec<_> = self.0.windows(2).map(|pair| change(pair[1] - pair[0]).max(0)).collect();
         changes.windows(seconds.min(changes.len())).map(|some| some.iter().sum()).max().unwrap()
     }
 
-    fn assert_rates_hold(&self, what: &str) {
-        // A second less than the period: an instant at its edge is in both.
-        assert!(self.most(299, |change| change) <= 2, "{what}: {:?}", self.0);
-        assert!(self.most(239, |change| -change) <= 1, "{what}: {:?}", self.0);
+    fn assert_rates_hold(&self, case: &str) {
+        // The interval is one second shorter than the period, since an instant at its edge belongs to both
+        // periods.
+        assert!(self.most(299, |change| change) <= 2, "{case}: {:?}", self.0);
+        assert!(self.most(239, |change| -change) <= 1, "{case}: {:?}", self.0);
     }
 }
 
-/// Plays half an hour of load, with restarts at these seconds; how is told by `end`.
-async fn play(stage: &Stage, config: &Config, restarts: &[usize], in_order: bool) -> Trace {
+/// Runs 40 minutes of load with a restart at each second of `restarts`. Restarts are clean if `in_order` is
+/// set, and crashes otherwise.
+async fn run_load(stage: &Stage, config: &Config, restarts: &[usize], in_order: bool) -> Trace {
     let (mut trace, mut at) = (Trace(Vec::new()), 0);
     let mut process = Some(Process::start(stage, "first", config.clone()));
     let loads = [(0, "80"), (730, "30"), (1510, "50")];
     for second in 0..2400 {
-        if let Some((_, load)) = loads.iter().find(|(begins, _)| *begins == second) {
+        if let Some((_, load)) = loads.iter().find(|(from, _)| *from == second) {
             stage.external("queue", load);
         }
         if restarts.contains(&second) {
@@ -111,22 +116,22 @@ async fn play(stage: &Stage, config: &Config, restarts: &[usize], in_order: bool
             }
             process = Some(Process::start(stage, &format!("number-{at}"), config.clone()));
         }
-        Trace::of(stage, 1, &mut trace).await;
+        Trace::record(stage, 1, &mut trace).await;
     }
     process.unwrap().end().await;
     trace
 }
 
 #[tokio::test(start_paused = true)]
-async fn restarts_in_order_change_no_decision() {
-    let alone = play(&stage(), &plain(), &[], true).await;
-    alone.assert_rates_hold("never restarted");
+async fn clean_restarts_change_no_decision() {
+    let alone = run_load(&stage(), &plain(), &[], true).await;
+    alone.assert_rates_hold("without restarts");
     assert!(alone.0.contains(&8) && alone.0.last() < Some(&8), "{:?}", alone.0);
 
     let stage = stage();
-    ship(&stage);
+    create_maps(&stage);
     let restarts = [37, 322, 610, 640, 820, 1100, 1307, 1900];
-    let restarted = play(&stage, &kept(), &restarts, true).await;
+    let restarted = run_load(&stage, &checkpointed(), &restarts, true).await;
     // A restart moves the syncs by less than a period.
     let at = |trace: &Trace, second: usize| trace.0[second];
     let changes: Vec<_> = (1..2400).filter(|second| at(&alone, *second) != at(&alone, *second - 1)).collect();
@@ -138,38 +143,38 @@ async fn restarts_in_order_change_no_decision() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rates_hold_over_every_kind_of_restart() {
+async fn rate_policies_hold_over_every_kind_of_restart() {
     let restarts = [2, 20, 302, 330, 610, 640, 820, 1040, 1100, 1307, 1700, 1900];
-    for (what, config, shipped, events, in_order) in [
-        ("crashes with a checkpoint", kept(), true, true, false),
-        ("in order without a checkpoint", plain(), false, true, true),
+    for (what, config, with_maps, events, in_order) in [
+        ("crashes with a checkpoint", checkpointed(), true, true, false),
+        ("clean restarts without a checkpoint", plain(), false, true, true),
         ("crashes without a checkpoint", plain(), false, true, false),
-        ("crashes, and events may not be listed", plain(), false, false, false),
-        ("in order, nothing may be written or read", kept(), false, false, true),
+        ("crashes without the permission to list events", plain(), false, false, false),
+        ("clean restarts without permissions for the checkpoint", checkpointed(), false, false, true),
     ] {
         let stage = stage();
-        if shipped {
-            ship(&stage);
+        if with_maps {
+            create_maps(&stage);
         }
         if !events {
             stage.cluster.faults().add(FaultRule::new(forbidden()).verb("list").path_suffix("/events"));
             stage.cluster.faults().add(FaultRule::new(forbidden()).path_contains("/configmaps"));
         }
-        let trace = play(&stage, &config, &restarts, in_order).await;
+        let trace = run_load(&stage, &config, &restarts, in_order).await;
         trace.assert_rates_hold(what);
-        assert!(trace.0.last() > Some(&2), "{what}: it still scales: {:?}", trace.0);
+        assert!(trace.0.last() > Some(&2), "{what}: the target still scales: {:?}", trace.0);
     }
 }
 
-/// A process that has scaled from 2 to 4 and ended in order; its checkpoint is there.
-async fn ended() -> Stage {
+/// The cluster after a process has scaled from 2 to 4, shut down in order, and written its checkpoint.
+async fn after_clean_shutdown() -> Stage {
     let stage = stage();
-    ship(&stage);
-    let process = Process::start(&stage, "first", kept());
+    create_maps(&stage);
+    let process = Process::start(&stage, "first", checkpointed());
     stage.until("it scales", 5.0, |stage| stage.replicas("web") == 4).await;
     stage.pass(40.0).await;
     process.end().await;
-    assert!(!held(&stage, FIRST).is_empty());
+    assert!(!stored(&stage, FIRST).is_empty());
     stage
 }
 
@@ -178,88 +183,91 @@ fn restored(process: &Process, source: &str) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_checkpoint_that_is_bad_is_told_of_by_name_and_costs_no_rate() {
+async fn invalid_checkpoint_is_logged_by_name_and_breaks_no_rate_policy() {
     let base64 = |text: &str| json!({"histories": text});
-    let stage = ended().await;
-    let sound = held(&stage, FIRST);
+    let stage = after_clean_shutdown().await;
+    let sound = stored(&stage, FIRST);
     let bad = [
         ("cut off", base64(&sound[..sound.len() / 8 * 4]), "its checksum is wrong"),
         ("of another version", base64(&format!("Q0hQQQIA{}", &sound[8..])), "it has version 2 of the format"),
-        ("something else", base64("aGVsbG8gd29ybGQh"), "it does not begin as a checkpoint does"),
-        ("huge", base64(&"AAAA".repeat(400_000)), "more than a ConfigMap may have"),
-        ("no base64", base64("*"), "no base64"),
+        ("something else", base64("aGVsbG8gd29ybGQh"), "it is not a checkpoint"),
+        ("huge", base64(&"AAAA".repeat(400_000)), "more than a ConfigMap can have"),
+        ("invalid base64", base64("*"), "invalid base64"),
     ];
     for (what, data, told) in bad {
-        let stage = ended().await;
+        let stage = after_clean_shutdown().await;
         let mut broken = map(&stage, FIRST);
         broken["binaryData"] = data;
         stage.cluster.put_raw(broken);
-        let process = Process::start(&stage, "second", kept());
+        let process = Process::start(&stage, "second", checkpointed());
         stage.pass(60.0).await;
-        let lines = logs::with("a ConfigMap of the checkpoint is not used");
+        let lines = logs::with("skipping a ConfigMap of the checkpoint");
         assert!(lines.len() == 1 && lines[0].contains(told) && lines[0].contains(FIRST), "{what}: {lines:?}");
         assert!(restored(&process, "status"), "{what}");
-        assert_eq!(stage.replicas("web"), 4, "{what}: the rate is used up");
+        assert_eq!(stage.replicas("web"), 4, "{what}: the rate policy permits no more");
         stage.until("it scales again", 300.0, |stage| stage.replicas("web") == 6).await;
         process.end().await;
-        assert!(held(&stage, FIRST).starts_with("Q0hQQQEB"), "{what}: written anew, with the mark");
+        assert!(
+            stored(&stage, FIRST).starts_with("Q0hQQQEB"),
+            "{what}: rewritten with the clean-shutdown mark"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_checkpoint_of_the_future_is_not_used() {
-    let stage = ended().await;
+async fn checkpoint_from_the_future_is_not_used() {
+    let stage = after_clean_shutdown().await;
     let later = stage.cluster.get(MAPS, "kube-system", FIRST).unwrap();
     let earlier = self::stage();
-    ship(&earlier);
+    create_maps(&earlier);
     let mut moved = map(&earlier, FIRST);
     moved["binaryData"] = later["binaryData"].clone();
     earlier.cluster.put_raw(moved);
-    let process = Process::start(&earlier, "second", kept());
+    let process = Process::start(&earlier, "second", checkpointed());
     earlier.pass(10.0).await;
     // Forty seconds are within the tolerance between clocks.
-    assert!(logs::with("is not used").is_empty(), "{:?}", logs::with("is not used"));
+    assert!(logs::with("skipping").is_empty(), "{:?}", logs::with("skipping"));
     process.end().await;
 
     stage.pass(200.0).await;
-    let process = Process::start(&stage, "third", kept());
+    let process = Process::start(&stage, "third", checkpointed());
     stage.pass(20.0).await;
     process.end().await;
     let earlier = self::stage();
-    ship(&earlier);
+    create_maps(&earlier);
     let mut moved = map(&earlier, FIRST);
     moved["binaryData"] = map(&stage, FIRST)["binaryData"].clone();
     earlier.cluster.put_raw(moved);
-    let process = Process::start(&earlier, "second", kept());
+    let process = Process::start(&earlier, "second", checkpointed());
     earlier.pass(10.0).await;
-    assert_eq!(logs::with("which is yet to come").len(), 1, "{:?}", logs::with(""));
+    assert_eq!(logs::with("is in the future").len(), 1, "{:?}", logs::with(""));
     process.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_hpa_that_was_recreated_has_no_past_and_its_former_history_goes() {
-    let stage = ended().await;
+async fn recreated_hpa_has_no_history_and_the_old_history_is_dropped() {
+    let stage = after_clean_shutdown().await;
     let uid = stage.hpa("web")["metadata"]["uid"].as_str().unwrap().to_owned();
     stage.cluster.delete(crate::support::HPAS, SHOP, "web").unwrap();
     stage.create(careful("web"));
     assert_ne!(stage.hpa("web")["metadata"]["uid"], uid.as_str());
-    let process = Process::start(&stage, "second", kept());
+    let process = Process::start(&stage, "second", checkpointed());
     stage.until("it scales at once", 5.0, |stage| stage.replicas("web") == 6).await;
-    let before = held(&stage, FIRST);
+    let before = stored(&stage, FIRST);
     stage.pass(60.0).await;
     process.end().await;
-    assert_ne!(held(&stage, FIRST), before);
-    let process = Process::start(&stage, "third", kept());
+    assert_ne!(stored(&stage, FIRST), before);
+    let process = Process::start(&stage, "third", checkpointed());
     stage.pass(5.0).await;
     assert!(restored(&process, "checkpoint"), "{}", process.telemetry.render());
     process.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_hpa_that_is_seen_only_while_this_replica_leads_keeps_its_rates_and_a_new_one_is_free() {
+async fn hpa_observed_late_keeps_its_rates_and_a_new_one_scales_at_once() {
     let stage = stage();
     let process = Process::start(&stage, "first", plain());
-    stage.until("it leads", 5.0, |stage| stage.replicas("web") == 4).await;
+    stage.until("the process leads", 5.0, |stage| stage.replicas("web") == 4).await;
     stage.target("late", 4);
     stage.target("new", 4);
     let mut late = careful("late");
@@ -267,26 +275,26 @@ async fn an_hpa_that_is_seen_only_while_this_replica_leads_keeps_its_rates_and_a
         json!({"lastScaleTime": "2029-12-31T23:59:00Z", "currentReplicas": 4, "desiredReplicas": 4});
     stage.cluster.put_raw(late);
     stage.create(careful("new"));
-    stage.until("the new one scales at once", 2.0, |stage| stage.replicas("new") == 6).await;
-    stage.until("the late one is synced too", 30.0, |stage| stage.syncs("late").len() > 1).await;
+    stage.until("the new HPA scales at once", 2.0, |stage| stage.replicas("new") == 6).await;
+    stage.until("the late HPA is synced", 30.0, |stage| stage.syncs("late").len() > 1).await;
     stage.pass(230.0 - stage.now().as_secs_f64()).await;
-    assert_eq!(stage.replicas("late"), 4, "five minutes are not over");
+    assert_eq!(stage.replicas("late"), 4, "the period of five minutes is not over");
     stage.until("it scales again", 30.0, |stage| stage.replicas("late") == 6).await;
     process.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mark_is_believed_once_and_not_if_somebody_scaled_since() {
-    let stage = ended().await;
-    // It goes before the first sync, so a crash right after that does not leave it.
+async fn clean_shutdown_mark_is_used_once_and_not_after_a_foreign_rescale() {
+    let stage = after_clean_shutdown().await;
+    // The mark is removed before the first sync, so that a crash right after that sync leaves no mark.
     stage.cluster.faults().add(FaultRule::new(forbidden()).verb("get").path_suffix("/web/scale"));
-    let process = Process::start(&stage, "second", kept());
+    let process = Process::start(&stage, "second", checkpointed());
     stage.pass(2.0).await;
     assert!(restored(&process, "checkpoint"), "{}", process.telemetry.render());
-    assert!(held(&stage, FIRST).starts_with("Q0hQQQEA"), "{}", held(&stage, FIRST));
+    assert!(stored(&stage, FIRST).starts_with("Q0hQQQEA"), "{}", stored(&stage, FIRST));
     process.cut_off();
     stage.cluster.faults().clear();
-    let process = Process::start(&stage, "third", kept());
+    let process = Process::start(&stage, "third", checkpointed());
     stage.pass(20.0).await;
     assert!(restored(&process, "crash"), "{}", process.telemetry.render());
     process.end().await;
@@ -296,20 +304,20 @@ async fn a_mark_is_believed_once_and_not_if_somebody_scaled_since() {
     hpa["status"]["lastScaleTime"] = json!(now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
     stage.cluster.update_status(hpa).unwrap();
     stage.pass(10.0).await;
-    let process = Process::start(&stage, "fourth", kept());
+    let process = Process::start(&stage, "fourth", checkpointed());
     stage.pass(5.0).await;
     assert!(restored(&process, "crash"), "{}", process.telemetry.render());
     process.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_config_map_is_written_at_most_every_15_s_and_by_the_leader_alone() {
+async fn only_the_leader_writes_a_config_map_and_at_most_every_15_s() {
     let stage = stage();
-    ship(&stage);
-    let leader = Process::start(&stage, "first", kept());
+    create_maps(&stage);
+    let leader = Process::start(&stage, "first", checkpointed());
     stage.pass(3.0).await;
-    let standby = Process::start(&stage, "second", kept());
-    let dry = Process::start(&stage, "third", Config { dry_run: true, ..kept() });
+    let standby = Process::start(&stage, "second", checkpointed());
+    let dry = Process::start(&stage, "third", Config { dry_run: true, ..checkpointed() });
     stage.pass(600.0).await;
     let writes = stage.times(|request| request.verb == "update" && request.path.contains("/configmaps/"));
     assert!((35..=41).contains(&writes.len()), "{writes:?}");
@@ -317,29 +325,29 @@ async fn a_config_map_is_written_at_most_every_15_s_and_by_the_leader_alone() {
     standby.end().await;
     dry.end().await;
     let last = stage.times(|request| request.verb == "update" && request.path.contains("/configmaps/"));
-    assert_eq!(last.len(), writes.len(), "neither writes on its way down");
+    assert_eq!(last.len(), writes.len(), "neither writes during shutdown");
     leader.end().await;
-    for name in HistoryCheckpoint::default().names().skip(1) {
-        assert_eq!(held(&stage, &name), "", "one is enough for one HPA");
+    for name in CheckpointPlace::default().names().skip(1) {
+        assert_eq!(stored(&stage, &name), "", "one ConfigMap is enough for one HPA");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_is_deleted_comes_back_and_one_that_somebody_else_writes_is_taken_back() {
+async fn deleted_or_overwritten_config_map_is_restored() {
     let stage = stage();
-    ship(&stage);
-    let process = Process::start(&stage, "first", kept());
+    create_maps(&stage);
+    let process = Process::start(&stage, "first", checkpointed());
     stage.pass(40.0).await;
     stage.cluster.delete(MAPS, "kube-system", FIRST).unwrap();
     stage.pass(40.0).await;
-    assert!(held(&stage, FIRST).starts_with("Q0hQQQEA"));
+    assert!(stored(&stage, FIRST).starts_with("Q0hQQQEA"));
     let mut other = map(&stage, FIRST);
     other["binaryData"] = json!({"histories": "aGVsbG8="});
-    other["metadata"]["labels"] = json!({"owner": "somebody"});
+    other["metadata"]["labels"] = json!({"owner": "another"});
     stage.cluster.update(other).unwrap();
     stage.pass(40.0).await;
-    assert!(held(&stage, FIRST).starts_with("Q0hQQQEA"));
-    assert_eq!(map(&stage, FIRST)["metadata"]["labels"]["owner"], "somebody", "but what is theirs stays");
+    assert!(stored(&stage, FIRST).starts_with("Q0hQQQEA"));
+    assert_eq!(map(&stage, FIRST)["metadata"]["labels"]["owner"], "another", "foreign labels are kept");
     let metrics = process.telemetry.render();
     assert!(metrics.contains("concertina_checkpoint_writes_total{result=\"conflict\"} 1"), "{metrics}");
     assert!(!metrics.contains("result=\"failed\""), "{metrics}");
@@ -347,44 +355,44 @@ async fn one_that_is_deleted_comes_back_and_one_that_somebody_else_writes_is_tak
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_right_to_write_it_works_and_says_so_once() {
+async fn controller_works_and_warns_once_without_checkpoint_permissions() {
     let stage = stage();
     stage.cluster.faults().add(FaultRule::new(forbidden()).path_contains("/configmaps"));
-    let process = Process::start(&stage, "first", kept());
+    let process = Process::start(&stage, "first", checkpointed());
     stage.until("it scales", 5.0, |stage| stage.replicas("web") == 4).await;
     stage.pass(1800.0).await;
     assert_eq!(
-        logs::with("the checkpoint of histories cannot be written").len(),
+        logs::with("failed to write the checkpoint of histories").len(),
         1,
         "{:?}",
         logs::with("WARN")
     );
-    assert_eq!(logs::with("not all of the checkpoint of histories can be read").len(), 1);
+    assert_eq!(logs::with("failed to read all of the checkpoint of histories").len(), 1);
     let writes = stage
         .times(|request| matches!(request.verb, "update" | "create") && request.path.contains("/configmaps"));
-    assert!((8..20).contains(&writes.len()), "waits get longer: {writes:?}");
+    assert!((8..20).contains(&writes.len()), "the backoff grows: {writes:?}");
     let failed = format!("concertina_checkpoint_writes_total{{result=\"failed\"}} {}", writes.len());
     assert!(process.telemetry.render().contains(&failed), "{}", process.telemetry.render());
     stage.cluster.faults().clear();
-    ship(&stage);
+    create_maps(&stage);
     stage.pass(300.0).await;
-    assert_eq!(logs::with("the checkpoint of histories is written again").len(), 1);
+    assert_eq!(logs::with("resumed writing the checkpoint of histories").len(), 1);
     assert!(process.end().await < Duration::from_secs(1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_does_not_answer_delays_leading_by_five_seconds_at_most() {
-    let stage = ended().await;
+async fn silent_server_delays_the_first_sync_by_at_most_five_seconds() {
+    let stage = after_clean_shutdown().await;
     stage.pass(60.0).await;
     stage.cluster.faults().add(FaultRule::new(FaultAction::Silence).path_contains("/configmaps"));
     stage.cluster.faults().add(FaultRule::new(FaultAction::Silence).verb("list").path_suffix("/events"));
     let before = stage.syncs("web").len();
-    let process = Process::start(&stage, "second", kept());
+    let process = Process::start(&stage, "second", checkpointed());
     let waited = stage.until("it syncs", 6.0, |stage| stage.syncs("web").len() > before).await;
     assert!(waited > Duration::from_secs(4), "{waited:?}");
     stage.pass(60.0).await;
-    assert_eq!(stage.replicas("web"), 4, "what is not known counts as used up");
-    assert_eq!(logs::with("could not be read within").len(), 2, "{:?}", logs::with("WARN"));
-    // The last write is given up, too, and the Lease still given back.
+    assert_eq!(stage.replicas("web"), 4, "without history the rate policy permits no rescale");
+    assert_eq!(logs::with("within 2.5s").len(), 2, "{:?}", logs::with("WARN"));
+    // The last write is abandoned, and the Lease is still released.
     assert!(process.end().await <= Duration::from_secs(6));
 }

@@ -1,10 +1,10 @@
-//! What `/metrics` says of what happened.
+//! The series of `/metrics` after requests, syncs and failures.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use concertina::cli::Config;
-use concertina::embedded::{FaultAction, FaultRule, Status};
+use fake_cluster::{FaultAction, FaultRule, Status};
 use serde_json::json;
 
 use crate::support::objects::{cpu, external, hpa, pod};
@@ -13,7 +13,7 @@ use crate::support::{Rig, Stage};
 
 const LATENESS: &str = "concertina_sync_lateness_seconds";
 
-/// `queue` on an external metric, `web` on the cpu of four pods.
+/// Two HPAs: `queue` on an external metric, and `web` on the cpu of four pods.
 fn two() -> Stage {
     let stage = Stage::new();
     stage.external("queue", "80");
@@ -33,12 +33,12 @@ fn failures(rig: &Rig, reason: &str) -> f64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_are_counted_by_what_a_role_must_allow_and_no_metric_is_named() {
+async fn requests_are_counted_by_rbac_resource_without_metric_names() {
     let rig = Rig::start(two());
     rig.pass(31.0).await;
     let text = rig.telemetry.render();
-    let own = text.lines().filter_map(|line| line.strip_prefix("concertina_requests_total"));
-    let own: BTreeMap<_, _> = own.map(|line| line.rsplit_once(' ').unwrap()).collect();
+    let counters = text.lines().filter_map(|line| line.strip_prefix("concertina_requests_total"));
+    let counters: BTreeMap<_, _> = counters.map(|line| line.rsplit_once(' ').unwrap()).collect();
     let expected = [
         ("get", "deployments/scale", "6"),
         ("list", "*.external.metrics.k8s.io", "3"),
@@ -50,17 +50,17 @@ async fn requests_are_counted_by_what_a_role_must_allow_and_no_metric_is_named()
     ];
     for (verb, resource, count) in expected {
         let labels = format!("{{code=\"200\",resource=\"{resource}\",verb=\"{verb}\"}}");
-        assert_eq!(own.get(&*labels), Some(&count), "{labels} in {own:#?}");
+        assert_eq!(counters.get(&*labels), Some(&count), "{labels} in {counters:#?}");
     }
-    assert!(!own.keys().any(|labels| labels.contains("queue")), "{own:#?}");
-    // A watch has no duration.
+    assert!(!counters.keys().any(|labels| labels.contains("queue")), "{counters:#?}");
+    // Watches are not observed as durations.
     let durations = "rest_client_request_duration_seconds_count{host=\"embedded\",verb=\"GET\"}";
     let gets = "rest_client_requests_total{code=\"200\",host=\"embedded\",method=\"GET\"}";
     assert_eq!(rig.series(gets), rig.series(durations) + 3.0, "{text}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_repeated_counts_every_time_and_its_duration_once() {
+async fn retried_request_counts_every_attempt_and_one_duration() {
     let stage = two();
     let throttled = FaultAction::RetryAfter { code: 429, seconds: 1 };
     stage.cluster.faults().add(FaultRule::new(throttled).verb("get").path_suffix("/queue/scale").times(2));
@@ -74,11 +74,11 @@ async fn a_request_that_is_repeated_counts_every_time_and_its_duration_once() {
     assert_eq!((count("429"), count("200")), (2.0, 2.0));
     let long = "rest_client_request_duration_seconds_bucket{host=\"embedded\",verb=\"GET\",le=\"1\"}";
     let all = "rest_client_request_duration_seconds_count{host=\"embedded\",verb=\"GET\"}";
-    assert_eq!(rig.series(all) - rig.series(long), 1.0, "the one that waited twice");
+    assert_eq!(rig.series(all) - rig.series(long), 1.0, "the request that was throttled twice");
 }
 
 #[tokio::test(start_paused = true)]
-async fn caches_and_watches_are_shown_as_they_are_at_the_moment() {
+async fn cache_and_watch_gauges_show_current_values() {
     let rig = Rig::start(two());
     rig.pass(5.0).await;
     assert_eq!(rig.series("concertina_cache_objects{resource=\"pods\"}"), 4.0);
@@ -102,7 +102,7 @@ async fn caches_and_watches_are_shown_as_they_are_at_the_moment() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn samples_are_as_old_as_the_oldest_of_an_answer() {
+async fn age_of_the_oldest_sample_is_observed_per_response() {
     let rig = Rig::start(two());
     rig.pass(31.0).await;
     for api in ["metrics.k8s.io", "external.metrics.k8s.io"] {
@@ -116,7 +116,7 @@ async fn samples_are_as_old_as_the_oldest_of_an_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_are_counted_by_the_reason_that_the_condition_gives() {
+async fn sync_failures_are_counted_by_the_reason_of_the_condition() {
     let stage = two();
     stage.create(hpa("lost", &[cpu(50)]));
     stage.create(hpa("blind", &[external("missing", "1"), external("absent", "1")]));
@@ -135,7 +135,7 @@ async fn failures_are_counted_by_the_reason_that_the_condition_gives() {
     );
     rig.pass(1.0).await;
     assert_eq!(failures(&rig, "FailedUpdateScale"), 1.0);
-    // The HPA wants 9 and did not get it: the series shows what was last decided and carried out.
+    // The write of 9 failed. The series shows the last count that was decided and written.
     let desired = |name| {
         rig.series(&format!(
             "horizontal_pod_autoscaler_controller_desired_replicas{{hpa_name=\"{name}\",namespace=\"shop\"}}"
@@ -146,7 +146,7 @@ async fn failures_are_counted_by_the_reason_that_the_condition_gives() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sync_that_waits_for_a_worker_is_late_and_one_that_comes_in_its_turn_is_not() {
+async fn sync_that_waits_for_a_worker_counts_as_late() {
     let stage = two();
     stage.fault("/queue/scale", FaultAction::DelayAnswer(Duration::from_secs(4)));
     stage.fault("/web/scale", FaultAction::DelayAnswer(Duration::from_secs(4)));
@@ -157,7 +157,7 @@ async fn a_sync_that_waits_for_a_worker_is_late_and_one_that_comes_in_its_turn_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_time_as_a_standby_makes_no_sync_late() {
+async fn time_as_a_standby_makes_no_sync_late() {
     let stage = two();
     let config = || Config { takeover: concertina::cli::config::TakeOver::Off, ..Config::default() };
     let leader = Process::start(&stage, "a", config());

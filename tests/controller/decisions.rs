@@ -1,12 +1,12 @@
-//! The record of decisions, as it is asked for over HTTP, and the line in the log for each rescale.
+//! The record of decisions over HTTP, and the log line of each rescale.
 
 use std::time::Duration;
 
 use autoscaling::settings::{Settings, Version};
 use concertina::cli::Config;
-use concertina::embedded::FaultAction;
-use concertina::record::wire::{DecisionList, DecisionSummaryList, Failure, Outcome};
 use concertina::serve::{Endpoints, Health, serve_connection};
+use controller::record::wire::{DecisionList, DecisionSummaryList, Failure, Outcome};
+use fake_cluster::FaultAction;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 use crate::support::objects::{external, hpa};
 use crate::support::{HPAS, Rig, Stage, logs};
 
-/// Status, head and body of the answer to a request.
-async fn ask(rig: &Rig, request_line: &str) -> (u16, String, String) {
+/// Status code, head and body of the response to a request.
+async fn send(rig: &Rig, request_line: &str) -> (u16, String, String) {
     let endpoints = Endpoints::new(Health::new(), rig.telemetry.clone(), rig.assembly.decisions.clone());
     let (mut client, server) = tokio::io::duplex(1 << 20);
     let server = tokio::spawn(serve_connection(server, endpoints, CancellationToken::new()));
@@ -30,12 +30,12 @@ async fn ask(rig: &Rig, request_line: &str) -> (u16, String, String) {
 }
 
 async fn get<T: DeserializeOwned>(rig: &Rig, path: &str) -> T {
-    let (_, head, body) = ask(rig, &format!("GET {path}")).await;
+    let (_, head, body) = send(rig, &format!("GET {path}")).await;
     assert!(head.contains("content-type: application/json"), "{head}");
     serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
 }
 
-/// A queue of `items` for 4 workers that take 10 each.
+/// A queue of `items` for 4 workers with a target of 10 each.
 fn queue(items: &str) -> Stage {
     let stage = Stage::new();
     stage.target("web", 4);
@@ -45,7 +45,7 @@ fn queue(items: &str) -> Stage {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_decided_is_told_with_all_that_the_next_decision_depends_on() {
+async fn decision_list_has_all_inputs_of_the_next_decision() {
     let config = Config {
         settings: Settings { tolerance: 0.05, ..Settings::of(Version::V1_36) },
         sync_period: Duration::from_secs(10),
@@ -66,10 +66,10 @@ async fn what_was_decided_is_told_with_all_that_the_next_decision_depends_on() {
         (env!("CARGO_PKG_VERSION"), config.sync_period)
     );
     assert_eq!(list.now, rig.clock.now());
-    let told: Vec<_> =
+    let entries: Vec<_> =
         list.decisions.iter().map(|entry| ((entry.from, entry.to), entry.syncs, entry.outcome)).collect();
     assert_eq!(
-        told,
+        entries,
         [
             ((Some(8), Some(8)), 2, Outcome::NotNeeded),
             ((Some(4), Some(8)), 1, Outcome::Done),
@@ -79,34 +79,35 @@ async fn what_was_decided_is_told_with_all_that_the_next_decision_depends_on() {
     let uid = &list.metadata.uid;
     assert_eq!(autoscaling::history::History::from(list.history), rig.assembly.controller.histories.get(uid));
 
-    let (status, head, body) = ask(&rig, "HEAD /decisions/shop/web").await;
+    let (status, head, body) = send(&rig, "HEAD /decisions/shop/web").await;
     assert_eq!((status, body.as_str()), (200, ""));
     assert!(head.contains("content-length: "), "{head}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_hpa_is_told_of_before_its_first_decision_and_never_after_it_is_gone() {
+async fn hpa_is_listed_before_its_first_decision_and_not_after_deletion() {
     let rig = Rig::start(queue("40"));
     rig.pass(1.0).await;
     assert!(!get::<DecisionList>(&rig, "/decisions/shop/web").await.decisions.is_empty());
     let uid = get::<DecisionList>(&rig, "/decisions/shop/web").await.metadata.uid;
 
-    // Deleted while its sync waits for the write of the scale: it ends after the record was told to forget.
+    // The HPA is deleted while its sync waits for the scale write. The sync ends after the record has
+    // dropped the HPA.
     rig.fault("/web/scale", FaultAction::DelayAnswer(Duration::from_secs(5)));
     rig.external("queue", "80");
     rig.pass(22.0).await;
     rig.cluster.delete_now(HPAS, "shop", "web").unwrap();
     rig.pass(1.0).await;
-    let gone: Failure = get(&rig, "/decisions/shop/web").await;
-    assert_eq!((gone.code, &*gone.reason), (404, "NotFound"));
-    assert_eq!(gone.message, "horizontalpodautoscalers.autoscaling \"web\" not found");
+    let not_found: Failure = get(&rig, "/decisions/shop/web").await;
+    assert_eq!((not_found.code, &*not_found.reason), (404, "NotFound"));
+    assert_eq!(not_found.message, "horizontalpodautoscalers.autoscaling \"web\" not found");
     rig.pass(20.0).await;
     assert_eq!(rig.replicas("web"), 8);
     assert!(rig.assembly.decisions.as_ref().unwrap().record().is_empty());
     assert!(rig.assembly.controller.histories.is_empty());
 
     rig.create(hpa("web", &[external("queue", "10")]));
-    rig.until("it is known", 5.0, |_| rig.assembly.controller.hpas.len() == 1).await;
+    rig.until("the HPA is in the store", 5.0, |_| rig.assembly.controller.hpas.len() == 1).await;
     let list: DecisionList = get(&rig, "/decisions/shop/web").await;
     assert!(list.metadata.uid != uid && list.decisions.len() <= 1, "{:?}", list.decisions);
 }
@@ -135,15 +136,15 @@ async fn all_hpas_are_listed_page_by_page() {
     }
     let expected = ["api", "jobs", "mail", "shop", "web"];
     assert_eq!(names.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), expected);
-    let own: DecisionSummaryList = get(&rig, "/decisions?namespace=shop").await;
-    assert_eq!(own.items.len(), 5);
+    let filtered: DecisionSummaryList = get(&rig, "/decisions?namespace=shop").await;
+    assert_eq!(filtered.items.len(), 5);
     let other: DecisionSummaryList = get(&rig, "/decisions?namespace=sho&continue=a%2Fb").await;
     assert_eq!((other.items.len(), other.metadata.next), (0, None));
     assert!(names.iter().all(|(_, sentence)| sentence.starts_with("stays at 4: ")));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_is_refused_with_a_reason() {
+async fn invalid_requests_are_refused_with_a_reason() {
     let rig = Rig::start(queue("40"));
     rig.pass(1.0).await;
     for (path, code, said) in [
@@ -152,30 +153,30 @@ async fn what_cannot_be_is_refused_with_a_reason() {
         ("/decisions/shop/web/x", 404, "the pages are"),
         ("/decisions/shop/none", 404, "\"none\" not found"),
         ("/decisions/other/web", 404, "\"web\" not found"),
-        ("/decisions/shop/%2e%2e%2fweb", 400, "name \"%2e%2e%2fweb\" cannot be"),
-        ("/decisions/Shop/web", 400, "namespace \"Shop\" cannot be"),
-        ("/decisions/shop/%ff", 400, "name \"%ff\" cannot be"),
-        ("/decisions//web", 400, "namespace \"\" cannot be"),
-        ("/decisions?namespace=Shop", 400, "namespace \"Shop\" cannot be"),
+        ("/decisions/shop/%2e%2e%2fweb", 400, "invalid name \"%2e%2e%2fweb\": "),
+        ("/decisions/Shop/web", 400, "invalid namespace \"Shop\": "),
+        ("/decisions/shop/%ff", 400, "invalid name \"%ff\": "),
+        ("/decisions//web", 400, "invalid namespace \"\": "),
+        ("/decisions?namespace=Shop", 400, "invalid namespace \"Shop\": "),
         ("/decisions?limit=many", 400, "limit \"many\" is not a count"),
-        ("/decisions?continue=x", 400, "continue \"x\" was not given by this server"),
+        ("/decisions?continue=x", 400, "continue \"x\" is not a token of this server"),
     ] {
         let failure: Failure = get(&rig, path).await;
         assert!(failure.code == code && failure.message.contains(said), "{path}: {failure:?}");
-        assert_eq!(ask(&rig, &format!("GET {path}")).await.0, code, "{path}");
+        assert_eq!(send(&rig, &format!("GET {path}")).await.0, code, "{path}");
     }
     let name = "x".repeat(254);
-    assert_eq!(ask(&rig, &format!("GET /decisions/shop/{name}")).await.0, 400);
-    assert_eq!(ask(&rig, "GET /decisions/shop/w%65b").await.0, 200);
-    assert_eq!(ask(&rig, "GET /decisions?limit=0").await.0, 200);
-    assert_eq!(ask(&rig, "GET /decisionsx").await.0, 404);
-    let (status, head, body) = ask(&rig, "DELETE /decisions/shop/web").await;
+    assert_eq!(send(&rig, &format!("GET /decisions/shop/{name}")).await.0, 400);
+    assert_eq!(send(&rig, "GET /decisions/shop/w%65b").await.0, 200);
+    assert_eq!(send(&rig, "GET /decisions?limit=0").await.0, 200);
+    assert_eq!(send(&rig, "GET /decisionsx").await.0, 404);
+    let (status, head, body) = send(&rig, "DELETE /decisions/shop/web").await;
     assert!(status == 405 && head.contains("allow: get, head"), "{head}");
     assert!(body.contains("\"reason\":\"MethodNotAllowed\""), "{body}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_record_can_be_switched_off() {
+async fn record_can_be_disabled() {
     let rig = Rig::with(queue("40"), &Config { decisions_per_hpa: 0, ..Config::default() });
     rig.pass(1.0).await;
     assert!(rig.assembly.decisions.is_none());
@@ -184,7 +185,7 @@ async fn the_record_can_be_switched_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rescale_is_one_line_in_the_log_with_the_metric_and_what_limited_it() {
+async fn rescale_logs_one_line_with_the_metric_and_the_limit() {
     let rig = Rig::start(queue("40"));
     rig.edit("web", |hpa| hpa["spec"]["maxReplicas"] = json!(6));
     rig.pass(16.0).await;
@@ -206,7 +207,7 @@ async fn a_rescale_is_one_line_in_the_log_with_the_metric_and_what_limited_it() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dry_run_says_what_it_would_have_done() {
+async fn dry_run_logs_the_withheld_rescale() {
     let rig = Rig::with(queue("80"), &Config { dry_run: true, ..Config::default() });
     rig.pass(1.0).await;
     let [line] = logs::with("shop/web").try_into().unwrap();

@@ -1,15 +1,15 @@
-//! Several replicas: one acts, the others see what it sees and go on when it ends.
+//! Several replicas: the leader acts, and the standbys watch and take over when the leader stops.
 
 use std::time::Duration;
 
 use concertina::cli::Config;
-use concertina::embedded::LoggedRequest;
+use fake_cluster::LoggedRequest;
 
 use crate::support::Stage;
 use crate::support::objects::{external, hpa};
 use crate::support::process::Process;
 
-/// One HPA that wants 8 instead of 4 replicas.
+/// One HPA with 4 replicas and a demand of 8.
 fn one() -> Stage {
     let stage = Stage::new();
     stage.target("web", 4);
@@ -36,14 +36,14 @@ fn holder(stage: &Stage) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_stands_by_sees_everything_and_does_nothing() {
+async fn standby_watches_everything_and_writes_nothing() {
     let stage = one();
     let leader = start(&stage, "a");
     stage.until("a leads", 5.0, |stage| stage.replicas("web") == 8).await;
     let before = stage.count("get", "/scale");
     let standby = start(&stage, "b");
     stage.pass(10.0).await;
-    // The leader's own sync comes every 15 s.
+    // The leader syncs every 15 s.
     assert!(stage.count("get", "/scale") <= before + 1);
     let master = r#"leader_election_master_status{name="concertina"}"#;
     assert!(leader.telemetry.render().contains(&format!("{master} 1")));
@@ -57,21 +57,21 @@ async fn a_replica_that_stands_by_sees_everything_and_does_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_planned_hand_over_takes_less_than_two_seconds() {
+async fn planned_handover_takes_less_than_two_seconds() {
     let stage = one();
     let leader = start(&stage, "a");
     stage.until("a leads", 5.0, |stage| stage.replicas("web") == 8).await;
     let standby = start(&stage, "b");
     stage.pass(7.0).await;
-    let asked = stage.now();
+    let stopped = stage.now();
     leader.end().await;
-    stage.until("b leads", 2.0, |stage| stage.syncs("web").last().is_some_and(|at| *at >= asked)).await;
+    stage.until("b leads", 2.0, |stage| stage.syncs("web").last().is_some_and(|at| *at >= stopped)).await;
     assert_eq!(holder(&stage), "b");
     standby.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_crash_the_next_decision_comes_within_seventeen_seconds_and_nobody_else_writes() {
+async fn failover_after_a_crash_takes_at_most_17_s_without_other_writes() {
     let mut waits = Vec::new();
     for round in 0..40_u32 {
         let stage = one();
@@ -81,15 +81,15 @@ async fn after_a_crash_the_next_decision_comes_within_seventeen_seconds_and_nobo
         stage.pass(20.0 + f64::from(round) * 0.37).await;
         leader.cut_off();
         let cut = stage.now();
-        // There is something to do for whoever acts.
+        // The next leader has a rescale to write.
         stage.external("queue", "100");
-        let dies = tokio::spawn(leader.dies());
+        let failure = tokio::spawn(leader.wait_for_failure());
         stage.until("b decides", 20.0, |stage| stage.replicas("web") == 10).await;
         waits.push(stage.now().saturating_sub(cut));
         let writes = stage.times(is_write);
         assert!(!writes.iter().any(|at| *at > cut && *at < cut + Duration::from_secs(10)), "{writes:?}");
-        let (error, took) = dies.await.unwrap();
-        assert!(error.contains("does not lead any more"), "{error}");
+        let (error, took) = failure.await.unwrap();
+        assert!(error.contains("lost leadership"), "{error}");
         assert!(took <= Duration::from_secs(10), "{took:?}");
         standby.end().await;
     }
@@ -98,11 +98,11 @@ async fn after_a_crash_the_next_decision_comes_within_seventeen_seconds_and_nobo
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_that_start_together_one_writes() {
+async fn only_one_of_two_replicas_that_start_together_writes() {
     let stage = one();
     let (a, b) = (start(&stage, "a"), start(&stage, "b"));
     stage.pass(100.0).await;
-    // One sync per period, and the one at once.
+    // The HPA has one sync per period, and one at the start.
     assert!((6..=8).contains(&stage.syncs("web").len()), "{:?}", stage.syncs("web"));
     a.end().await;
     b.end().await;

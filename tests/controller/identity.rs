@@ -1,8 +1,8 @@
-//! Objects that go, and others that come under their names.
+//! Objects that are deleted, and new objects of the same name.
 
 use std::time::Duration;
 
-use concertina::embedded::{FaultAction, FaultRule};
+use fake_cluster::{FaultAction, FaultRule};
 use serde_json::json;
 
 use crate::support::objects::{cpu, external, hpa, pod};
@@ -10,10 +10,10 @@ use crate::support::{HPAS, Rig, Stage};
 
 const DESIRED: &str =
     r#"horizontal_pod_autoscaler_controller_desired_replicas{hpa_name="web",namespace="shop"}"#;
-const KNOWN: &str = "horizontal_pod_autoscaler_controller_num_horizontal_pod_autoscalers";
+const HPA_COUNT: &str = "horizontal_pod_autoscaler_controller_num_horizontal_pod_autoscalers";
 
 #[tokio::test(start_paused = true)]
-async fn an_hpa_that_is_deleted_does_not_come_back_and_nothing_of_it_stays() {
+async fn deleted_hpa_leaves_no_state_behind() {
     let stage = Stage::new();
     stage.target("web", 4);
     stage.external("queue", "80");
@@ -21,16 +21,16 @@ async fn an_hpa_that_is_deleted_does_not_come_back_and_nothing_of_it_stays() {
     let rig = Rig::start(stage);
     rig.pass(20.0).await;
     let controller = &rig.assembly.controller;
-    assert_eq!((rig.series(DESIRED), rig.series(KNOWN), controller.histories.len()), (8.0, 1.0, 1));
+    assert_eq!((rig.series(DESIRED), rig.series(HPA_COUNT), controller.histories.len()), (8.0, 1.0, 1));
     rig.cluster.delete(HPAS, "shop", "web").unwrap();
     rig.pass(60.0).await;
     assert_eq!(rig.syncs("web").len(), 2);
-    assert_eq!((rig.series(KNOWN), controller.histories.len(), controller.queue.waiting()), (0.0, 0, 0));
+    assert_eq!((rig.series(HPA_COUNT), controller.histories.len(), controller.queue.waiting()), (0.0, 0, 0));
     assert!(!rig.telemetry.render().contains(DESIRED));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_hpa_that_is_deleted_during_its_sync_leaves_nothing_behind() {
+async fn hpa_deleted_during_its_sync_leaves_no_state_behind() {
     let stage = Stage::new();
     stage.target("web", 4);
     stage.external("queue", "80");
@@ -47,7 +47,7 @@ async fn an_hpa_that_is_deleted_during_its_sync_leaves_nothing_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_hpa_that_is_deleted_during_its_sync_no_longer_scales() {
+async fn hpa_deleted_during_its_sync_does_not_scale() {
     let stage = Stage::new();
     stage.target("web", 4);
     stage.external("queue", "80");
@@ -62,7 +62,7 @@ async fn an_hpa_that_is_deleted_during_its_sync_no_longer_scales() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_hpa_that_is_recreated_during_its_sync_is_synced_as_the_new_one() {
+async fn hpa_recreated_during_its_sync_is_synced_as_the_new_one() {
     let stage = Stage::new();
     stage.target("web", 4);
     stage.external("queue", "80");
@@ -80,7 +80,7 @@ async fn an_hpa_that_is_recreated_during_its_sync_is_synced_as_the_new_one() {
     assert_eq!((rig.replicas("web"), rig.assembly.controller.histories.len()), (6, 1));
 }
 
-/// A target that may grow by two pods in ten minutes, and has.
+/// A target that has used its limit of two more pods in ten minutes.
 async fn grown_by_two() -> Rig {
     let stage = Stage::new();
     stage.target("web", 2);
@@ -101,16 +101,16 @@ fn growing() -> serde_json::Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_hpa_recreated_under_its_name_starts_with_an_empty_history() {
+async fn recreated_hpa_starts_with_an_empty_history() {
     let rig = grown_by_two().await;
     rig.cluster.delete(HPAS, "shop", "web").unwrap();
     rig.create(growing());
-    rig.until("it grows by two again", 1.0, |stage| stage.replicas("web") == 6).await;
+    rig.until("the target grows by two again", 1.0, |stage| stage.replicas("web") == 6).await;
     assert_eq!(rig.assembly.controller.histories.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_hpa_whose_spec_changes_keeps_its_history() {
+async fn hpa_keeps_its_history_when_its_spec_changes() {
     let rig = grown_by_two().await;
     rig.edit("web", |hpa| hpa["spec"]["maxReplicas"] = json!(20));
     rig.pass(40.0).await;
@@ -118,7 +118,7 @@ async fn an_hpa_whose_spec_changes_keeps_its_history() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_recreation_that_the_watch_did_not_show_is_still_a_new_hpa() {
+async fn recreated_hpa_is_new_even_if_the_watch_missed_it() {
     let rig = grown_by_two().await;
     let path = "/horizontalpodautoscalers";
     let silence = rig.cluster.faults().add(FaultRule::new(FaultAction::WatchSilence).path_suffix(path));
@@ -126,14 +126,14 @@ async fn a_recreation_that_the_watch_did_not_show_is_still_a_new_hpa() {
     rig.create(growing());
     rig.pass(3.0).await;
     rig.cluster.compact();
-    let gone = concertina::embedded::Status::expired("too old resource version");
-    rig.cluster.faults().add(FaultRule::new(FaultAction::WatchError(gone)).path_suffix(path).times(1));
+    let expired = fake_cluster::Status::expired("too old resource version");
+    rig.cluster.faults().add(FaultRule::new(FaultAction::WatchError(expired)).path_suffix(path).times(1));
     rig.cluster.faults().remove(silence);
-    rig.until("it grows by two again", 1.0, |stage| stage.replicas("web") == 6).await;
+    rig.until("the target grows by two again", 1.0, |stage| stage.replicas("web") == 6).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_target_that_goes_and_comes_back_is_scaled_on() {
+async fn recreated_target_is_scaled_again() {
     let stage = Stage::new();
     stage.target("web", 4);
     stage.external("queue", "40");
@@ -157,7 +157,7 @@ async fn a_target_that_goes_and_comes_back_is_scaled_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_workload_s_pods_of_before_do_not_count_for_a_recreated_target() {
+async fn pods_of_a_deleted_target_do_not_count_for_its_successor() {
     let stage = Stage::new();
     stage.target("web", 2);
     for index in 0..2 {
@@ -175,14 +175,14 @@ async fn the_workload_s_pods_of_before_do_not_count_for_a_recreated_target() {
     assert_eq!(rig.replicas("web"), 2);
     rig.cluster.put_raw(pod("web", 0));
     rig.cpu("web", &[100]);
-    rig.until("its one pod counts", 15.1, |stage| {
+    rig.until("the only pod counts", 15.1, |stage| {
         stage.condition("web", "ScalingActive").starts_with("True ValidMetricFound")
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_of_a_namespace_that_ends_are_dropped_and_hold_up_no_others() {
+async fn events_of_a_terminating_namespace_are_dropped_without_delay() {
     let stage = Stage::new();
     stage.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ending"}}));
     let mut object = hpa("gone", &[external("queue", "10")]);
@@ -199,7 +199,7 @@ async fn events_of_a_namespace_that_ends_are_dropped_and_hold_up_no_others() {
     let refused = rig.cluster.requests().entries();
     let refused: Vec<_> =
         refused.iter().filter(|request| request.path == "/api/v1/namespaces/ending/events").collect();
-    // One for each of the syncs, none of them twice.
+    // One event per sync, without retries.
     assert_eq!(refused.len(), 5, "{refused:?}");
     assert!(refused.iter().all(|request| request.code == Some(403)));
     assert_eq!(rig.assembly.controller.events.stats().failed, 5);
@@ -209,7 +209,7 @@ async fn events_of_a_namespace_that_ends_are_dropped_and_hold_up_no_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_vanished_is_created_anew_and_one_that_gets_no_answer_is_sent_again() {
+async fn deleted_event_is_recreated_and_unanswered_event_is_resent() {
     let stage = Stage::new();
     stage.create(hpa("web", &[external("queue", "10")]));
     let rig = Rig::start(stage);

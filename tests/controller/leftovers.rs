@@ -1,7 +1,7 @@
-//! What is left of HPAs and pods that are gone: nothing.
+//! No state remains of deleted HPAs and pods.
 
 use concertina::cli::Config;
-use concertina::embedded::{FaultAction, FaultRule};
+use fake_cluster::{FaultAction, FaultRule};
 
 use crate::support::objects::{SHOP, cpu, deployment, external, hpa, pod};
 use crate::support::{HPAS, Rig, Stage};
@@ -12,16 +12,16 @@ fn app(index: usize) -> String {
     format!("leftover-{index:02}")
 }
 
-/// Deployments with pods, and an HPA for each: by CPU, by a metric that works, by one that fails, without a target, two
-/// on the same pods, and with a behavior that remembers.
+/// Creates Deployments with pods and an HPA for each: on cpu, on a metric that works, on a metric that fails,
+/// without a target, two HPAs on the same pods, and with a `behavior` that needs a history.
 fn fill(stage: &Stage) {
     let mut all = Vec::new();
     for (index, app) in (0..APPS).map(|index| (index, app(index))) {
         if index % 6 != 5 {
             stage.create(deployment(&app, 3));
-            let mut made = stage.cluster.get("apps/deployments", SHOP, &app).unwrap();
-            made["status"]["replicas"] = 3.into();
-            stage.cluster.update_status(made).unwrap();
+            let mut created = stage.cluster.get("apps/deployments", SHOP, &app).unwrap();
+            created["status"]["replicas"] = 3.into();
+            stage.cluster.update_status(created).unwrap();
         }
         for pod_index in 0..3 {
             stage.cluster.put_raw(pod(&app, pod_index));
@@ -59,8 +59,8 @@ fn empty(stage: &Stage) {
     }
 }
 
-/// How many things are remembered, by what they are.
-fn remembered(rig: &Rig) -> Vec<(&'static str, usize)> {
+/// Number of entries in each store and cache.
+fn entry_counts(rig: &Rig) -> Vec<(&'static str, usize)> {
     let controller = &rig.assembly.controller;
     let pods = controller.pods.stats();
     let record = rig.assembly.decisions.as_ref().map_or(0, |decisions| decisions.record().len());
@@ -84,20 +84,20 @@ fn remembered(rig: &Rig) -> Vec<(&'static str, usize)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_controller_whose_cluster_was_emptied_remembers_nothing_of_it() {
+async fn controller_keeps_no_state_when_its_cluster_is_emptied() {
     let stage = Stage::new();
     fill(&stage);
     let rig = Rig::with(stage, &Config::default());
     for round in 0..2 {
         rig.pass(100.0).await;
-        for (what, count) in remembered(&rig) {
-            assert!(count > 0 || what == "due", "{what} in round {round}");
+        for (store, count) in entry_counts(&rig) {
+            assert!(count > 0 || store == "due", "{store} in round {round}");
         }
         empty(&rig);
-        // Syncs that were under way end.
+        // Let syncs in flight finish.
         rig.pass(40.0).await;
-        for (what, count) in remembered(&rig) {
-            assert_eq!(count, 0, "{what} in round {round}");
+        for (store, count) in entry_counts(&rig) {
+            assert_eq!(count, 0, "{store} in round {round}");
         }
         if round == 0 {
             rig.cluster.faults().clear();

@@ -1,4 +1,4 @@
-//! What belongs to the user stays as it is.
+//! Fields of the user stay unchanged.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use crate::support::objects::{external, hpa};
 use crate::support::{HPAS, Rig, Stage};
 
-/// Metadata without what a status write has to change.
-fn kept(hpa: &Value) -> Value {
+/// Metadata of an HPA without the fields that a status write changes.
+fn user_metadata(hpa: &Value) -> Value {
     let mut meta = hpa["metadata"].clone();
     let fields = meta.as_object_mut().unwrap();
     fields.remove("resourceVersion");
@@ -30,7 +30,7 @@ async fn metadata_and_spec_are_unchanged_after_a_hundred_status_writes() {
         "apiVersion": "example.com/v1", "kind": "Widget", "name": "w", "uid": "u-1", "controller": true,
     }]);
     stage.create(object);
-    // A field of a newer API server.
+    // Add fields of a newer API server.
     let mut stored = stage.hpa("web");
     stored["spec"]["futureField"] = json!({"deep": [1, 2.50, null]});
     stored["metadata"]["futureField"] = json!("kept");
@@ -45,6 +45,6 @@ async fn metadata_and_spec_are_unchanged_after_a_hundred_status_writes() {
     let writes = rig.count("update", "/web/status");
     assert!(writes > 100, "{writes}");
     let after = rig.hpa("web");
-    assert_eq!(kept(&after), kept(&before));
+    assert_eq!(user_metadata(&after), user_metadata(&before));
     assert_eq!(after["spec"], before["spec"]);
 }

@@ -1,16 +1,16 @@
-//! Metrics APIs that are slow, silent, broken or absent.
+//! Metrics APIs that are slow, silent, broken or missing.
 
 use std::time::Duration;
 
 use concertina::cli::Config;
-use concertina::embedded::FaultAction;
+use fake_cluster::FaultAction;
 
 use crate::support::objects::{cpu, external, hpa, pod};
 use crate::support::{Rig, Stage};
 
 const PATH: &str = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop";
 
-/// Fifty autoscalers on `queue`, and `slow` on a metric of its own.
+/// Fifty HPAs on `queue`, and the HPA `slow` on a separate metric.
 fn fifty_and_one() -> Stage {
     let stage = Stage::new();
     stage.external("queue", "40");
@@ -25,7 +25,7 @@ fn fifty_and_one() -> Stage {
     stage
 }
 
-/// Asserts that the fifty came back every period for so long.
+/// Asserts that the fifty HPAs were synced every period.
 fn on_time(rig: &Rig, periods: usize) {
     for index in 0..50 {
         let syncs = rig.syncs(&format!("web-{index:02}"));
@@ -42,7 +42,7 @@ fn one_worker() -> Config {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_metric_that_never_answers_delays_only_its_own_hpa_and_fails_after_the_timeout() {
+async fn silent_metric_fails_after_the_timeout_and_delays_only_its_hpa() {
     let stage = fifty_and_one();
     stage.fault("/lagging", FaultAction::Silence);
     let rig = Rig::with(stage, &one_worker());
@@ -66,22 +66,22 @@ async fn a_metric_that_never_answers_delays_only_its_own_hpa_and_fails_after_the
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_metric_that_answers_after_20_s_delays_only_its_own_hpa() {
+async fn metric_with_a_delay_of_20_s_delays_only_its_hpa() {
     let stage = fifty_and_one();
     stage.fault("/lagging", FaultAction::DelayAnswer(Duration::from_secs(20)));
     let rig = Rig::with(stage, &one_worker());
     rig.pass(19.0).await;
     assert_eq!(rig.replicas("slow"), 4);
-    rig.until("the late answer is used", 3.0, |stage| stage.replicas("slow") == 8).await;
+    rig.until("the late response is used", 3.0, |stage| stage.replicas("slow") == 8).await;
     rig.pass(133.0).await;
     on_time(&rig, 10);
     let slow: Vec<_> = rig.syncs("slow").iter().map(Duration::as_secs).collect();
-    // What fell due while it was synced is left out.
+    // A sync that falls due during a sync is skipped.
     assert_eq!(slow, [0, 30, 60, 90, 120, 150]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_dead_metrics_than_the_limit_per_api_hold_up_no_other_api() {
+async fn hung_metrics_above_the_limit_per_api_delay_no_other_api() {
     let stage = Stage::new();
     for index in 0..8 {
         let name = format!("dead-{index}");
@@ -102,19 +102,19 @@ async fn more_dead_metrics_than_the_limit_per_api_hold_up_no_other_api() {
     assert_eq!(rig.syncs("web").len(), 5);
 }
 
-/// An answer that is no use, and what is told of it.
+/// A broken response and the expected part of the error.
 struct Broken {
     name: &'static str,
     action: FaultAction,
-    told: String,
+    error: String,
 }
 
-fn broken(name: &'static str, action: FaultAction, told: impl Into<String>) -> Broken {
-    Broken { name, action, told: told.into() }
+fn broken(name: &'static str, action: FaultAction, error: impl Into<String>) -> Broken {
+    Broken { name, action, error: error.into() }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broken_answer_fails_its_metric_scales_nothing_and_concerns_no_other() {
+async fn broken_response_fails_only_its_metric_and_scales_nothing() {
     let body = |text: &str| FaultAction::Body(text.to_owned());
     let text = |code, body: &str| FaultAction::Text { code, body: body.to_owned() };
     let large = format!(
@@ -162,17 +162,17 @@ async fn a_broken_answer_fails_its_metric_scales_nothing_and_concerns_no_other()
         stage.fault(&format!("/{}", case.name), case.action.clone());
     }
     let rig = Rig::with(stage, &Config { max_metrics_response: 4096, ..Config::default() });
-    rig.until("the HPA with a good metric scales", 2.0, |stage| stage.replicas("web") == 8).await;
+    rig.until("the HPA with a working metric scales", 2.0, |stage| stage.replicas("web") == 8).await;
     rig.pass(40.0).await;
     for case in &cases {
         let condition = rig.condition(case.name, "ScalingActive");
-        let beginning = format!(
+        let prefix = format!(
             "False FailedGetExternalMetric the HPA was unable to compute the replica count: unable to get external \
              metric shop/{}/nil: unable to fetch metrics from external metrics API: ",
             case.name
         );
-        let told = condition.strip_prefix(&beginning).unwrap_or_else(|| panic!("{}: {condition}", case.name));
-        assert!(told.contains(&case.told) && !told.is_empty(), "{}: {told}", case.name);
+        let error = condition.strip_prefix(&prefix).unwrap_or_else(|| panic!("{}: {condition}", case.name));
+        assert!(error.contains(&case.error) && !error.is_empty(), "{}: {error}", case.name);
         assert_eq!(rig.replicas(case.name), 4, "{}", case.name);
         let events = rig.events(case.name);
         let metric =
@@ -190,7 +190,7 @@ async fn a_broken_answer_fails_its_metric_scales_nothing_and_concerns_no_other()
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_of_any_size_within_the_limit_is_used() {
+async fn response_of_any_size_within_the_limit_is_used() {
     let stage = Stage::new();
     let items = vec![r#"{"metricName":"queue","value":"1"}"#; 60_000].join(",");
     let list = format!(r#"{{"kind":"ExternalMetricValueList","items":[{items}]}}"#);
@@ -202,7 +202,7 @@ async fn an_answer_of_any_size_within_the_limit_is_used() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_metrics_api_that_comes_back_is_used_in_the_next_period() {
+async fn recovered_metrics_api_is_used_in_the_next_period() {
     let stage = Stage::new();
     stage.target("web", 4);
     stage.external("queue", "80");
@@ -221,7 +221,7 @@ async fn a_metrics_api_that_comes_back_is_used_in_the_next_period() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_failing_metric_of_two_keeps_the_count_from_falling_but_not_from_rising() {
+async fn one_failing_metric_of_two_prevents_scale_down_but_not_scale_up() {
     let stage = Stage::new();
     stage.target("web", 5);
     stage.external("queue", "20");
@@ -231,5 +231,5 @@ async fn one_failing_metric_of_two_keeps_the_count_from_falling_but_not_from_ris
     rig.pass(400.0).await;
     assert_eq!(rig.replicas("web"), 5);
     rig.external("queue", "90");
-    rig.until("it rises", 15.1, |stage| stage.replicas("web") == 9).await;
+    rig.until("the count rises", 15.1, |stage| stage.replicas("web") == 9).await;
 }

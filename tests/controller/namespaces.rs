@@ -1,7 +1,7 @@
-//! `--watch-namespaces`: acting in some namespaces with permissions there only.
+//! `--watch-namespaces`: the controller acts in some namespaces with permissions for them only.
 
 use concertina::cli::Config;
-use concertina::embedded::{BareScale, FaultAction, FaultRule, ScalePath, Status};
+use fake_cluster::{BareScale, FaultAction, FaultRule, ScalePath, Status};
 use serde_json::{Value, json};
 
 use crate::support::logs;
@@ -23,7 +23,7 @@ fn within(namespace: &str, mut object: Value) -> Value {
     object
 }
 
-/// The same HPA, target and pod in three namespaces; each wants 8 replicas and has 4.
+/// The same HPA, target and pod in three namespaces, with 4 replicas and a demand of 8 each.
 fn three() -> Stage {
     let stage = Stage::new();
     stage.external("queue", "80");
@@ -54,61 +54,68 @@ fn forbid(stage: &Stage, prefix: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_asked_for_but_in_these_namespaces() {
+async fn requests_stay_within_the_watched_namespaces() {
     let rig = Rig::with(three(), &only(&["bank", "shop"]));
-    rig.until("both are scaled", 1.0, |stage| replicas(stage, "shop") + replicas(stage, "bank") == 16).await;
+    rig.until("both namespaces are scaled", 1.0, |stage| {
+        replicas(stage, "shop") + replicas(stage, "bank") == 16
+    })
+    .await;
     rig.pass(31.0).await;
     assert_eq!(replicas(&rig, "mill"), 4);
     let elsewhere = rig.cluster.requests().entries().into_iter().filter(|request| {
-        let places = ["/namespaces/shop/", "/namespaces/bank/"];
+        let prefixes = ["/namespaces/shop/", "/namespaces/bank/"];
         let discovery = !request.path.contains("/namespaces/") && request.verb == "get";
-        let asks_what_it_may = request.path.ends_with("/selfsubjectaccessreviews");
-        !discovery && !asks_what_it_may && !places.iter().any(|place| request.path.contains(place))
+        let is_access_review = request.path.ends_with("/selfsubjectaccessreviews");
+        !discovery && !is_access_review && !prefixes.iter().any(|prefix| request.path.contains(prefix))
     });
     assert_eq!(elsewhere.map(|request| request.path).collect::<Vec<_>>(), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_forbidden_namespace_is_named_and_the_others_go_on_without_it() {
+async fn forbidden_namespace_is_logged_and_the_others_are_served() {
     let stage = three();
     forbid(&stage, "/api/v1/namespaces/bank/pods");
     let rig = Rig::with(stage, &only(&["bank", "shop"]));
-    rig.until("the allowed one is scaled", 2.0, |stage| replicas(stage, "shop") == 8).await;
+    rig.until("the permitted namespace is scaled", 2.0, |stage| replicas(stage, "shop") == 8).await;
     rig.pass(60.0).await;
     assert!(!rig.assembly.pods.is_synced());
     let status = rig.assembly.pods.status();
     assert_eq!(status.place(), "pods in namespace bank");
     assert!(status.error.is_some_and(|error| error.is_forbidden()));
-    assert_eq!(logs::with("not allowed to list and watch pods in namespace bank").len(), 1);
-    // Without its pods nothing is decided about it.
+    let warnings = logs::with("not allowed to list and watch");
+    assert_eq!(warnings.iter().filter(|line| line.contains("pods in namespace bank")).count(), 1);
+    // Without a list of its pods, no decision is made.
     assert_eq!(replicas(&rig, "bank"), 4);
     assert!(rig.hpa_in("bank", "web")["status"]["conditions"].is_null());
     rig.cluster.faults().clear();
-    rig.until("granted, it is scaled too", 8.0, |stage| replicas(stage, "bank") == 8).await;
+    rig.until("the namespace is scaled after the grant", 8.0, |stage| replicas(stage, "bank") == 8).await;
     assert!(rig.assembly.pods.is_synced() && rig.assembly.hpas.is_synced());
 }
 
 #[tokio::test(start_paused = true)]
-async fn as_long_as_all_are_forbidden_it_waits() {
+async fn controller_waits_while_all_namespaces_are_forbidden() {
     let stage = three();
     forbid(&stage, "/api/v1/namespaces/");
     let rig = Rig::with(stage, &only(&["bank", "shop"]));
     rig.pass(30.0).await;
     rig.cluster.faults().clear();
-    rig.until("granted, all are scaled", 9.0, |stage| {
+    rig.until("all namespaces are scaled after the grant", 9.0, |stage| {
         replicas(stage, "shop") == 8 && replicas(stage, "bank") == 8
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_of_one_namespace_leaves_the_others_alone() {
+async fn relist_of_one_namespace_does_not_affect_the_others() {
     let rig = Rig::with(three(), &only(&["bank", "shop"]));
-    rig.until("both are scaled", 1.0, |stage| replicas(stage, "shop") + replicas(stage, "bank") == 16).await;
-    let gone = FaultAction::WatchError(Status::new(410, "Expired", "too old"));
+    rig.until("both namespaces are scaled", 1.0, |stage| {
+        replicas(stage, "shop") + replicas(stage, "bank") == 16
+    })
+    .await;
+    let expired = FaultAction::WatchError(Status::new(410, "Expired", "too old"));
     rig.cluster
         .faults()
-        .add(FaultRule::new(gone).path_prefix("/apis/autoscaling/v2/namespaces/bank").times(1));
+        .add(FaultRule::new(expired).path_prefix("/apis/autoscaling/v2/namespaces/bank").times(1));
     rig.cluster.delete_now(HPAS, "bank", "web").unwrap();
     rig.pass(20.0).await;
     let keys: Vec<_> = rig.assembly.controller.hpas.keys().iter().map(ToString::to_string).collect();
@@ -117,12 +124,12 @@ async fn a_list_of_one_namespace_leaves_the_others_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_that_is_made_later_is_seen() {
+async fn namespace_created_later_is_watched() {
     let rig = Rig::with(three(), &only(&["new", "shop"]));
     rig.pass(5.0).await;
     rig.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "new"}}));
     let scale = BareScale { spec_replicas: 4, status_replicas: 4, selector: "app=web".to_owned() };
     rig.cluster.put_scale(&path("new"), scale);
     rig.create(within("new", hpa("web", &[external("queue", "10")])));
-    rig.until("it is scaled", 1.0, |stage| replicas(stage, "new") == 8).await;
+    rig.until("the target is scaled", 1.0, |stage| replicas(stage, "new") == 8).await;
 }

@@ -1,4 +1,4 @@
-//! Two autoscalers on one workload.
+//! Two HPAs on one workload.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use crate::support::objects::{cpu, hpa, pod};
 use crate::support::{HPAS, Rig, Stage};
 
 #[tokio::test(start_paused = true)]
-async fn both_are_told_and_neither_scales_until_one_is_gone() {
+async fn overlapping_hpas_get_a_condition_and_do_not_scale() {
     let stage = Stage::new();
     stage.target("web", 2);
     for index in 0..2 {
@@ -18,10 +18,10 @@ async fn both_are_told_and_neither_scales_until_one_is_gone() {
         object["spec"]["scaleTargetRef"]["name"] = json!("web");
         stage.create(object);
     }
-    // The first of the two finds itself alone in its first sync, as in the reference.
+    // As in the reference, the first of the two HPAs is alone in its first sync.
     let rig = Rig::start(stage);
     let message = "pods by selector app=web are controlled by more than one HPA (e.g. [shop/one shop/two])";
-    rig.until("both are told", 16.0, |stage| {
+    rig.until("both HPAs have the condition", 16.0, |stage| {
         ["one", "two"].iter().all(|name| {
             stage.condition(name, "ScalingActive") == format!("False AmbiguousSelector {message}")
         })
@@ -35,6 +35,6 @@ async fn both_are_told_and_neither_scales_until_one_is_gone() {
     assert_eq!(rig.replicas("web"), count);
 
     rig.cluster.delete(HPAS, "shop", "two").unwrap();
-    rig.until("the other one scales", 15.1, |stage| stage.replicas("web") > count).await;
+    rig.until("the remaining HPA scales", 15.1, |stage| stage.replicas("web") > count).await;
     assert!(rig.condition("one", "ScalingActive").starts_with("True ValidMetricFound"));
 }

@@ -1,10 +1,10 @@
-//! Many autoscalers: when their syncs come, and how fast requests go.
+//! Many HPAs: the times of their syncs and the rate of requests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use concertina::cli::Config;
-use concertina::cli::config::ScaleSource;
+use controller::options::ScaleSource;
 use serde_json::json;
 
 use crate::support::objects::{cpu, deployment, hpa, pod};
@@ -20,7 +20,7 @@ fn namespace(index: usize) -> String {
     format!("team-{index:02}")
 }
 
-/// An autoscaler on cpu with a Deployment of one pod.
+/// Adds an HPA on cpu with a Deployment of one pod.
 fn add(stage: &Stage, namespace: &str, name: &str) {
     let mut deployment = deployment(name, 1);
     deployment["status"] = json!({ "replicas": 1 });
@@ -47,7 +47,7 @@ fn many() -> Stage {
     stage
 }
 
-/// Every pod uses so many of its 100 millicores.
+/// Sets the usage of every pod. Each pod requests 100 millicores.
 fn usage(stage: &Stage, millicores: usize) {
     let late = (namespace(NAMESPACES), "late".to_owned());
     let pods = names().chain([late]).map(|(namespace, name)| {
@@ -64,54 +64,54 @@ fn watching() -> Config {
     Config { scale_source: ScaleSource::Watch, ..Config::default() }
 }
 
-/// How many syncs began, and how many of them within a second of their due time.
-fn begun(rig: &Rig) -> (f64, f64) {
+/// Number of started syncs, and number of syncs that started within a second of their due time.
+fn started(rig: &Rig) -> (f64, f64) {
     (rig.series(&format!("{LATENESS}_count")), rig.series(&format!("{LATENESS}_bucket{{le=\"1\"}}")))
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_are_on_time_at_the_default_limits_and_no_second_is_busy() {
+async fn a_thousand_hpas_sync_on_time_and_evenly_at_the_default_limits() {
     let rig = Rig::spread(many(), &watching());
     rig.pass(2.0 * PERIOD).await;
-    let (begin, before) = (rig.now(), begun(&rig));
+    let (start, before) = (rig.now(), started(&rig));
     for period in 0..5 {
-        // Every status changes in every period, and no count does.
+        // Every status changes in every period, and no count changes.
         usage(&rig, 51 + period % 2);
         rig.pass(PERIOD).await;
     }
-    let (all, on_time) = begun(&rig);
+    let (all, on_time) = started(&rig);
     let syncs = all - before.0;
     assert!((4_980.0..=5_020.0).contains(&syncs), "{syncs}");
-    assert_eq!(on_time - before.1, syncs, "all within a second of their due times");
+    assert_eq!(on_time - before.1, syncs, "all syncs start within a second of their due time");
 
     let mut by_second = BTreeMap::<u64, u32>::new();
     let made = rig.times(|request| request.verb != "watch");
-    for at in made.iter().filter(|at| **at >= begin) {
+    for at in made.iter().filter(|at| **at >= start) {
         *by_second.entry(at.as_secs()).or_default() += 1;
     }
     let (requests, busiest) =
         (f64::from(by_second.values().sum::<u32>()), f64::from(*by_second.values().max().unwrap()));
     assert!(requests / syncs <= 1.06, "{} requests per sync", requests / syncs);
     let mean = requests / (5.0 * PERIOD);
-    assert!(busiest <= 1.5 * mean, "{busiest} requests in one second, {mean} in the mean");
+    assert!(busiest <= 1.5 * mean, "{busiest} requests in one second, {mean} on average");
     assert_eq!(rig.count("update", "/scale"), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_is_created_while_a_thousand_wait_is_decided_first() {
+async fn new_hpa_is_decided_first_while_a_thousand_wait() {
     let rig = Rig::spread(many(), &watching());
     rig.pass(2.0).await;
     let backlog = rig.cluster.requests().count(|request| request.path.ends_with("/status"));
-    assert!(backlog < 500, "{backlog} are done already");
+    assert!(backlog < 500, "{backlog} HPAs are already synced");
     let created = rig.now();
     add(&rig, &namespace(NAMESPACES), "late");
-    let written = |request: &concertina::embedded::LoggedRequest| {
+    let written = |request: &fake_cluster::LoggedRequest| {
         request.verb == "update" && request.path.ends_with("/late/status")
     };
     rig.pass(0.5).await;
     let first = rig.times(written).first().copied();
     assert!(
         first.is_some_and(|at| at.checked_sub(created).unwrap() <= Duration::from_millis(100)),
-        "created at {created:?}, its status came at {first:?}"
+        "created at {created:?}, first status at {first:?}"
     );
 }

@@ -1,17 +1,17 @@
-//! A panic in the sync of one autoscaler.
+//! A panic in the sync of one HPA.
 
 use std::sync::Arc;
 
 use autoscaling::query::{Answer, Query, QueryError};
-use concertina::api::metrics::Metrics;
+use cluster::metrics::Metrics;
 use concertina::cli::Config;
-use concertina::controller::{Controller, Histories};
+use controller::reconcile::{Controller, Histories};
 use futures::future::BoxFuture;
 
 use crate::support::objects::{external, hpa};
 use crate::support::{Rig, Stage};
 
-/// Panics for the metric `bomb`; asks the real APIs for all others.
+/// Panics for the metric `bomb` and forwards all others to the real APIs.
 #[derive(Debug)]
 struct Bomb(Arc<dyn Metrics>);
 
@@ -24,7 +24,7 @@ impl Metrics for Bomb {
     }
 }
 
-/// The same controller with other metrics.
+/// A copy of `controller` with metrics that panic for `bomb`.
 fn with_bomb(controller: &Arc<Controller>) -> Arc<Controller> {
     Arc::new(Controller {
         hpas: Arc::clone(&controller.hpas),
@@ -51,7 +51,7 @@ fn with_bomb(controller: &Arc<Controller>) -> Arc<Controller> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_touches_no_other_and_the_hpa_is_tried_again_every_period() {
+async fn panic_affects_one_hpa_which_is_retried_every_period() {
     let stage = Stage::new();
     stage.external("queue", "40");
     for name in ["a", "bad", "c", "d"] {
@@ -70,5 +70,5 @@ async fn it_touches_no_other_and_the_hpa_is_tried_again_every_period() {
     assert!(rig.hpa("bad")["status"]["conditions"].is_null());
 
     rig.edit("bad", |hpa| hpa["spec"]["metrics"][0]["external"]["metric"]["name"] = "queue".into());
-    rig.until("without its cause it scales", 1.0, |stage| stage.replicas("bad") == 4).await;
+    rig.until("the HPA scales with a working metric", 1.0, |stage| stage.replicas("bad") == 4).await;
 }

@@ -1,8 +1,8 @@
-//! What the controller may not do: by RBAC, or because it was told so.
+//! Actions that the controller must not perform, because of RBAC or a dry run.
 
-use concertina::api::gate::Refusal;
+use cluster::gate::Refusal;
 use concertina::cli::Config;
-use concertina::embedded::{FaultAction, FaultRule, LoggedRequest, Status};
+use fake_cluster::{FaultAction, FaultRule, LoggedRequest, Status};
 
 use crate::support::logs;
 use crate::support::objects::{external, hpa};
@@ -24,7 +24,7 @@ const MAY_NOT_LIST: &str = "pods is forbidden: User \"system:serviceaccount:kube
                             resource \"pods\" in API group \"\" at the cluster scope";
 
 #[tokio::test(start_paused = true)]
-async fn without_the_permission_to_list_pods_it_is_not_ready_and_goes_on_as_soon_as_it_is_granted() {
+async fn controller_is_unready_until_it_may_list_pods() {
     let stage = one();
     stage.fault("/api/v1/pods", forbidden(MAY_NOT_LIST));
     let rig = Rig::start(stage);
@@ -35,11 +35,11 @@ async fn without_the_permission_to_list_pods_it_is_not_ready_and_goes_on_as_soon
     assert_eq!(rig.syncs("web").len(), 0);
     assert_eq!(logs::with(MAY_NOT_LIST).len(), 1, "{:?}", logs::with(""));
     rig.cluster.faults().clear();
-    rig.until("it scales", 7.6, |stage| stage.replicas("web") == 8).await;
+    rig.until("the target scales", 7.6, |stage| stage.replicas("web") == 8).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scale_that_may_not_be_read_is_told_in_the_servers_words() {
+async fn forbidden_scale_read_is_reported_with_the_servers_message() {
     let message =
         "deployments.apps \"web\" is forbidden: User \"c\" cannot get resource \"deployments/scale\"";
     let stage = one();
@@ -55,11 +55,11 @@ async fn a_scale_that_may_not_be_read_is_told_in_the_servers_words() {
     assert_eq!(rig.events("web"), [format!("FailedGetScale {message}")]);
     assert_eq!(rig.reconciliations("none", "internal"), 2.0);
     rig.cluster.faults().clear();
-    rig.until("granted, it scales", 15.1, |stage| stage.replicas("web") == 8).await;
+    rig.until("the target scales after the grant", 15.1, |stage| stage.replicas("web") == 8).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scale_that_may_be_read_but_not_written_is_a_failed_rescale() {
+async fn forbidden_scale_write_is_a_failed_rescale() {
     let message =
         "deployments.apps \"web\" is forbidden: User \"c\" cannot update resource \"deployments/scale\"";
     let stage = one();
@@ -72,12 +72,12 @@ async fn a_scale_that_may_be_read_but_not_written_is_a_failed_rescale() {
 }
 
 fn writes(request: &LoggedRequest) -> bool {
-    // Asking what is allowed creates nothing.
+    // An access review creates no object.
     !matches!(request.verb, "get" | "list" | "watch") && !request.path.ends_with("/selfsubjectaccessreviews")
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dry_run_decides_everything_and_writes_nothing() {
+async fn dry_run_decides_everything_and_writes_nothing() {
     let stage = one();
     stage.target("idle", 2);
     stage.create(hpa("idle", &[external("missing", "10")]));
@@ -94,31 +94,34 @@ async fn a_dry_run_decides_everything_and_writes_nothing() {
     let refused = rig.gate.refused();
     let count = |verb, resource: &str| refused.get(&(verb, resource.to_owned())).copied().unwrap_or(0);
     assert!(count("update", "deployments/scale") >= 10, "{refused:?}");
-    // A sync whose rescale is withheld sends no status.
+    // A sync with a withheld rescale sends no status.
     assert!(count("update", "horizontalpodautoscalers/status") >= 30, "{refused:?}");
     assert!(count("create", "events") >= 1, "{refused:?}");
     assert!(rig.assembly.controller.events.stats().refused >= 3);
     assert_eq!(rig.assembly.controller.events.stats().failed, 0);
 
     assert!(rig.reconciliations("scale_up", "none") >= 10.0, "{}", rig.telemetry.render());
-    // A dry run lets the controller beside it go first: its syncs are a tenth of the period further apart.
+    // In a dry run syncs are a tenth of the period further apart, so that the other controller acts first.
     assert!(rig.reconciliations("none", "internal") >= 36.0, "{}", rig.telemetry.render());
     let desired = r#"horizontal_pod_autoscaler_controller_desired_replicas{hpa_name="web",namespace="shop"}"#;
     assert!(rig.series(desired) > 1.0);
-    // The shadow says of some of them why they could not be compared, in a line of its own.
-    let mut told = logs::with("goes from 4 to 8: ");
-    told.retain(|line| line.contains("controller::sync"));
-    assert!(told.iter().all(|line| line.contains("withheld=true") && line.contains("shop/web")), "{told:?}");
-    assert!(!told.is_empty());
+    // The shadow logs separate lines about rescales that it could not compare.
+    let mut lines = logs::with("goes from 4 to 8: ");
+    lines.retain(|line| line.contains("reconcile::sync"));
+    assert!(
+        lines.iter().all(|line| line.contains("withheld=true") && line.contains("shop/web")),
+        "{lines:?}"
+    );
+    assert!(!lines.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gate_that_opens_lets_the_next_period_write() {
+async fn opened_gate_permits_writes_from_the_next_period() {
     let rig = Rig::with(one(), &Config { dry_run: true, ..Config::default() });
     rig.pass(20.0).await;
     assert_eq!(rig.replicas("web"), 4);
     rig.gate.open_for(Refusal::DryRun);
-    rig.until("it writes", 15.1, |stage| stage.replicas("web") == 8).await;
+    rig.until("the controller writes", 15.1, |stage| stage.replicas("web") == 8).await;
     rig.pass(1.0).await;
     assert_eq!(rig.hpa("web")["status"]["desiredReplicas"], 8);
 }

@@ -1,21 +1,21 @@
-//! The process around the loop: how it starts without a server, and how it ends.
+//! The process around the control loop: startup without an API server, and shutdown.
 
 use std::time::Duration;
 
 use concertina::cli::Config;
 use concertina::cli::config::TakeOver;
-use concertina::embedded::{FaultAction, FaultRule};
+use fake_cluster::{FaultAction, FaultRule};
 
 use crate::support::objects::{external, hpa};
 use crate::support::process::Process;
 use crate::support::{Stage, logs};
 
-/// The whole process but for its command line, alone.
+/// A whole process without its command line, as a single replica.
 fn process(stage: &Stage) -> Process {
     Process::start(stage, "alone", Config { election: None, takeover: TakeOver::Off, ..Config::default() })
 }
 
-/// One HPA that wants 8 instead of 4 replicas, if it gets its metric.
+/// One HPA with 4 replicas and a demand of 8, if its metric is available.
 fn one() -> Stage {
     let stage = Stage::new();
     stage.target("web", 4);
@@ -25,7 +25,7 @@ fn one() -> Stage {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_server_it_says_so_once_a_minute_and_ends_at_once_when_told() {
+async fn process_without_a_server_logs_once_a_minute_and_stops_at_once() {
     let stage = one();
     stage.cluster.faults().add(FaultRule::new(FaultAction::Close));
     let process = process(&stage);
@@ -34,31 +34,31 @@ async fn without_a_server_it_says_so_once_a_minute_and_ends_at_once_when_told() 
     assert!(logs::with("").len() <= 13, "{:?}", logs::with(""));
     assert_eq!(process.end().await, Duration::ZERO);
 
-    // What the server says when it comes concerns nobody any more.
+    // A stopped process does not react to the recovered server.
     stage.cluster.faults().clear();
     stage.pass(60.0).await;
     assert_eq!(stage.replicas("web"), 4);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_goes_later_is_told_of_once_a_minute_and_so_is_its_return() {
+async fn lost_server_is_logged_once_a_minute_and_its_recovery_once() {
     let stage = one();
     let process = process(&stage);
     stage.pass(20.0).await;
-    let before = logs::with("cannot list and watch").len();
+    let before = logs::with("failed to list and watch").len();
     stage.cluster.faults().add(FaultRule::new(FaultAction::Close).path_suffix("/pods"));
     stage.cluster.faults().add(FaultRule::new(FaultAction::WatchClose).path_suffix("/pods"));
     stage.pass(300.0).await;
-    let told = logs::with("cannot list and watch").len() - before;
-    assert!((4..=6).contains(&told), "{:?}", logs::with("cannot list"));
+    let told = logs::with("failed to list and watch").len() - before;
+    assert!((4..=6).contains(&told), "{:?}", logs::with("failed to list"));
     stage.cluster.faults().clear();
     stage.pass(80.0).await;
-    assert_eq!(logs::with("the watch works again").len(), 1);
+    assert_eq!(logs::with("watch recovered").len(), 1);
     process.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_the_end_a_sync_that_has_begun_is_finished_and_its_events_are_sent() {
+async fn shutdown_finishes_the_current_sync_and_sends_its_events() {
     let stage = one();
     stage.fault("/queue", FaultAction::DelayAnswer(Duration::from_secs(10)));
     let process = process(&stage);
@@ -73,7 +73,7 @@ async fn at_the_end_a_sync_that_has_begun_is_finished_and_its_events_are_sent() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_the_end_nothing_is_waited_for_longer_than_a_pod_is_given() {
+async fn shutdown_ends_within_the_grace_period_of_a_pod() {
     let stage = one();
     stage.cluster.faults().add(FaultRule::new(FaultAction::Silence).verb("update"));
     let process = process(&stage);

@@ -1,12 +1,13 @@
-//! Equal runs.
+//! Determinism: equal inputs yield equal runs.
 
-use concertina::embedded::{FaultAction, FaultRule};
+use fake_cluster::{FaultAction, FaultRule};
 
 use crate::support::objects::{cpu, external, hpa, pod};
 use crate::support::{HPAS, Rig, Stage};
 
-/// Ten minutes with changing load, faults and comings and goings; every request of it, with its body.
-async fn play() -> Vec<String> {
+/// Runs ten minutes with changing load, faults, and created and deleted HPAs. Returns every request with its
+/// body.
+async fn run_scenario() -> Vec<String> {
     let stage = Stage::new();
     stage.cluster.requests().keep_bodies();
     stage.external("queue", "40");
@@ -42,11 +43,11 @@ async fn play() -> Vec<String> {
 }
 
 #[test]
-fn the_same_inputs_give_the_same_requests_at_the_same_times() {
+fn equal_inputs_yield_equal_requests_at_equal_times() {
     let run = || {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-        runtime.block_on(play())
+        runtime.block_on(run_scenario())
     };
     let (first, second) = (run(), run());
     for (number, (one, other)) in first.iter().zip(&second).enumerate() {

@@ -1,4 +1,4 @@
-//! Histories that outlive the leader: copied by the replica that stands by, and its own when it leads.
+//! Histories that outlive the leader: a standby copies them and uses them as the next leader.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use crate::support::Stage;
 use crate::support::objects::{SHOP, external, hpa};
 use crate::support::process::Process;
 
-/// How long the rates of the HPA reach back, and how long it waits before it shrinks.
+/// Period of the rate policies and length of the scale-down window, in seconds.
 const PERIOD: f64 = 300.0;
-/// A sync period.
+/// The sync period, in seconds.
 const SYNC: f64 = 15.0;
 
-/// One HPA with windows and rates in both directions: two pods up in five minutes, one pod down.
+/// One HPA with windows and rate policies in both directions: two pods up in five minutes, one pod down.
 fn stage() -> Stage {
     let stage = Stage::new();
     stage.target("web", 4);
@@ -35,12 +35,12 @@ fn stage() -> Stage {
     stage
 }
 
-/// Nothing but the copied histories tells what another replica did.
+/// Without takeover checks, only the copied histories carry state to the next replica.
 fn start(stage: &Stage, identity: &str) -> Process {
     Process::start(stage, identity, Config { takeover: TakeOver::Off, ..Config::default() })
 }
 
-/// How the leader before ends.
+/// The end of the first leader's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Never,
@@ -48,9 +48,9 @@ enum End {
     CutOff,
 }
 
-/// The counts of the target, each with when it was first seen, while the load goes up and down again. Two replicas; the
-/// one that leads ends at this time, if it does.
-async fn course(end: End, at: f64) -> Vec<(i64, f64)> {
+/// Runs two replicas while the load rises and falls. The leader ends at `at` seconds, if at all. Returns
+/// the counts of the target with the time of each change.
+async fn counts_over_time(end: End, at: f64) -> Vec<(i64, f64)> {
     let stage = stage();
     let mut leader = Some(start(&stage, "a"));
     stage.until("a leads", 5.0, |stage| stage.hpa("web")["status"]["desiredReplicas"] == 4).await;
@@ -69,7 +69,7 @@ async fn course(end: End, at: f64) -> Vec<(i64, f64)> {
                     assert!(leader.end().await <= Duration::from_secs(2));
                 } else {
                     leader.cut_off();
-                    leader.dies().await;
+                    leader.wait_for_failure().await;
                 }
             }));
         }
@@ -88,8 +88,8 @@ async fn course(end: End, at: f64) -> Vec<(i64, f64)> {
     counts
 }
 
-/// No more pods than the rates allow were added or removed within any five minutes.
-fn keeps_rates(counts: &[(i64, f64)]) -> Result<(), String> {
+/// Checks that no more pods were added or removed within any five minutes than the policies permit.
+fn check_rates(counts: &[(i64, f64)]) -> Result<(), String> {
     let steps: Vec<_> = counts.windows(2).map(|pair| (pair[1].0 - pair[0].0, pair[1].1)).collect();
     for (_, from) in &steps {
         let within = steps.iter().filter(|(_, at)| at >= from && *at < from + PERIOD - 1.0);
@@ -106,16 +106,17 @@ fn keeps_rates(counts: &[(i64, f64)]) -> Result<(), String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_takes_over_decides_as_if_nothing_had_happened() {
-    let undisturbed = course(End::Never, 0.0).await;
-    keeps_rates(&undisturbed).unwrap();
+async fn next_leader_decides_as_if_no_handover_had_happened() {
+    let undisturbed = counts_over_time(End::Never, 0.0).await;
+    check_rates(&undisturbed).unwrap();
     let values = |counts: &[(i64, f64)]| counts.iter().map(|(count, _)| *count).collect::<Vec<_>>();
     assert_eq!(values(&undisturbed), [4, 6, 8, 9, 8, 7, 6, 5, 4]);
-    // While it waits for its rate, while it waits for its window, and between two steps down.
+    // The leader ends while the HPA waits for its rate policy, while it waits for its window, and between
+    // two steps down.
     for at in [90.0, 810.0, 1250.0] {
         for (end, gap) in [(End::InOrder, 2.0), (End::CutOff, 17.0)] {
-            let disturbed = course(end, at).await;
-            keeps_rates(&disturbed).unwrap();
+            let disturbed = counts_over_time(end, at).await;
+            check_rates(&disturbed).unwrap();
             assert_eq!(values(&disturbed), values(&undisturbed), "{end:?} at {at}: {disturbed:?}");
             for ((_, one), (_, other)) in undisturbed.iter().zip(&disturbed) {
                 assert!(
@@ -127,14 +128,14 @@ async fn whoever_takes_over_decides_as_if_nothing_had_happened() {
     }
 }
 
-/// What a process remembers of the HPA, as it tells.
-async fn remembered(stage: &Stage, process: &Process) -> Value {
+/// The history of the HPA, as a process publishes it.
+async fn history(stage: &Stage, process: &Process) -> Value {
     let page = stage.network.page(process.address, "/decisions/shop/web").await.unwrap();
     serde_json::from_slice::<Value>(&page).unwrap()["history"].take()
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_planned_hand_over_nothing_is_forgotten_and_nothing_in_doubt() {
+async fn planned_handover_preserves_the_whole_history() {
     let stage = stage();
     let leader = start(&stage, "a");
     stage.until("a leads", 5.0, |stage| stage.hpa("web")["status"]["desiredReplicas"] == 4).await;
@@ -142,21 +143,21 @@ async fn after_a_planned_hand_over_nothing_is_forgotten_and_nothing_in_doubt() {
     stage.until("a scales", 20.0, |stage| stage.replicas("web") == 6).await;
     let standby = start(&stage, "b");
     stage.pass(40.0).await;
-    let before = remembered(&stage, &leader).await;
+    let before = history(&stage, &leader).await;
     let syncs = stage.syncs("web").len();
     leader.end().await;
     stage.until("b leads", 2.0, |stage| stage.syncs("web").len() > syncs).await;
     stage.pass(0.1).await;
-    let mut after = remembered(&stage, &standby).await;
-    // One sync of its own.
-    let own = after["recommendations"].as_array_mut().unwrap().pop().unwrap();
-    assert_eq!(own["replicas"], 9);
+    let mut after = history(&stage, &standby).await;
+    // The newest recommendation comes from the first sync of the new leader.
+    let newest = after["recommendations"].as_array_mut().unwrap().pop().unwrap();
+    assert_eq!(newest["replicas"], 9);
     assert_eq!(after, before);
     standby.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rescale_that_nobody_could_copy_any_more_still_counts_against_the_rate() {
+async fn uncopied_rescale_still_counts_against_the_rate_policy() {
     let stage = stage();
     let leader = start(&stage, "a");
     stage.until("a leads", 5.0, |stage| stage.hpa("web")["status"]["desiredReplicas"] == 4).await;
@@ -168,19 +169,19 @@ async fn a_rescale_that_nobody_could_copy_any_more_still_counts_against_the_rate
     }
     let rescaled = stage.now();
     leader.cut_off();
-    let dies = tokio::spawn(leader.dies());
+    let failure = tokio::spawn(leader.wait_for_failure());
     let syncs = stage.syncs("web").len();
     stage.until("b leads", 20.0, |stage| stage.syncs("web").len() > syncs).await;
     stage.until("b scales", 600.0, |stage| stage.replicas("web") > 6).await;
     let waited = stage.now().saturating_sub(rescaled).as_secs_f64();
     assert_eq!(stage.replicas("web"), 8);
     assert!((PERIOD..=PERIOD + SYNC + 2.0).contains(&waited), "{waited}");
-    dies.await.unwrap();
+    failure.await.unwrap();
     standby.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_hpa_that_is_gone_leaves_nothing_with_whoever_takes_over() {
+async fn deleted_hpa_leaves_no_history_with_the_next_leader() {
     let stage = stage();
     stage.target("api", 2);
     stage.create(hpa("api", &[external("queue", "10")]));
@@ -189,22 +190,22 @@ async fn an_hpa_that_is_gone_leaves_nothing_with_whoever_takes_over() {
     stage.until("a leads", 5.0, |stage| stage.hpa("api")["status"]["desiredReplicas"] == 4).await;
     let standby = start(&stage, "b");
     stage.pass(5.0).await;
-    let tells = async |process: &Process| {
+    let publishes = async |process: &Process| {
         let page = stage.network.page(process.address, "/history").await.unwrap();
         page.windows(uid.len()).any(|bytes| bytes == uid.as_bytes())
     };
-    assert!(tells(&leader).await);
+    assert!(publishes(&leader).await);
     stage.cluster.delete(crate::support::HPAS, SHOP, "api").unwrap();
     stage.pass(1.0).await;
-    assert!(!tells(&leader).await);
+    assert!(!publishes(&leader).await);
     leader.end().await;
     stage.pass(5.0).await;
-    assert!(!tells(&standby).await);
+    assert!(!publishes(&standby).await);
     standby.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_shows_another_certificate_is_not_believed_and_the_standby_leads_all_the_same() {
+async fn standby_rejects_a_wrong_certificate_and_still_takes_over() {
     let stage = stage();
     let leader = start(&stage, "a");
     stage.until("a leads", 5.0, |stage| stage.hpa("web")["status"]["desiredReplicas"] == 4).await;
@@ -222,7 +223,7 @@ async fn whoever_shows_another_certificate_is_not_believed_and_the_standby_leads
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_standby_has_what_is_a_second_old_and_says_how_old_its_copy_is() {
+async fn standby_copy_is_at_most_a_second_old_and_reports_its_age() {
     let stage = stage();
     let leader = start(&stage, "a");
     stage.until("a leads", 5.0, |stage| stage.hpa("web")["status"]["desiredReplicas"] == 4).await;

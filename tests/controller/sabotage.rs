@@ -1,13 +1,14 @@
-//! Whether the tests of what survives a restart would notice: each saboteur between the processes and the cluster must make
-//! a property fail that holds without it.
+//! Checks of the tests for state that survives a restart. Each saboteur between the processes and the
+//! cluster must break a property that holds without the saboteur.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use concertina::cli::Config;
-use concertina::cli::config::{HistoryCheckpoint, TakeOver};
-use concertina::embedded::{Answer, Exchange, Link, Server};
+use concertina::cli::config::TakeOver;
+use controller::history::checkpoint::CheckpointPlace;
+use fake_cluster::{Answer, Exchange, Link, Server};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -16,58 +17,58 @@ use crate::support::Stage;
 use crate::support::objects::{external, hpa};
 use crate::support::process::Process;
 
-/// What is wrong on the way.
+/// A fault between the processes and the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Saboteur {
-    /// Nothing.
-    Nobody,
-    /// Writes of ConfigMaps are answered and not done.
-    WritesAreSwallowed,
-    /// ConfigMaps hold what was written first.
-    OldOnesAnswer,
-    /// ConfigMaps hold nothing.
+    /// No fault.
+    Inactive,
+    /// Writes of ConfigMaps are confirmed and dropped.
+    WritesAreDropped,
+    /// Reads of ConfigMaps return the first write.
+    ReadsAreStale,
+    /// Reads of ConfigMaps return no data.
     MapsAreEmpty,
-    /// All ConfigMaps are the last one.
-    AnotherMapAnswers,
-    /// There are no events.
+    /// Reads of every ConfigMap return the ConfigMap with the last name.
+    MapsAreSwapped,
+    /// Lists of events are empty.
     EventsAreHidden,
-    /// No HPA was ever scaled, as its status tells.
+    /// Statuses have no `lastScaleTime`.
     TimesAreHidden,
 }
 
 #[derive(Debug)]
-struct Way {
+struct SabotagedLink {
     saboteur: Saboteur,
-    /// What was written first, by the name of its ConfigMap.
+    /// The first write of each ConfigMap, by its name.
     first: Mutex<BTreeMap<String, Value>>,
 }
 
-impl Link for Way {
+impl Link for SabotagedLink {
     fn carry(self: Arc<Self>, mut exchange: Exchange, server: Server) -> BoxFuture<'static, Answer> {
         Box::pin(async move {
             let name = exchange.path.split_once("/configmaps/").map(|(_, name)| name.to_owned());
             let is_write = exchange.path.contains("/configmaps") && exchange.verb != "get";
             match (self.saboteur, name) {
-                (Saboteur::WritesAreSwallowed, _) if is_write => {
+                (Saboteur::WritesAreDropped, _) if is_write => {
                     let mut map: Value = serde_json::from_slice(&exchange.body).unwrap();
                     map["metadata"]["resourceVersion"] = "1".into();
                     Answer::json(200, map.to_string())
                 }
-                (Saboteur::OldOnesAnswer, _) if is_write => {
+                (Saboteur::ReadsAreStale, _) if is_write => {
                     let map: Value = serde_json::from_slice(&exchange.body).unwrap();
                     let name = map["metadata"]["name"].as_str().unwrap().to_owned();
                     self.first.lock().unwrap().entry(name).or_insert_with(|| map["binaryData"].clone());
                     server.answer(exchange).await
                 }
-                (Saboteur::OldOnesAnswer, Some(name)) => {
+                (Saboteur::ReadsAreStale, Some(name)) => {
                     let first = self.first.lock().unwrap().get(&name).cloned();
                     altered(server.answer(exchange).await, |map| map["binaryData"] = first.into())
                 }
                 (Saboteur::MapsAreEmpty, Some(_)) => {
                     altered(server.answer(exchange).await, |map| map["binaryData"] = Value::Null)
                 }
-                (Saboteur::AnotherMapAnswers, Some(name)) if !is_write => {
-                    let last = HistoryCheckpoint::default().names().last().unwrap();
+                (Saboteur::MapsAreSwapped, Some(name)) if !is_write => {
+                    let last = CheckpointPlace::default().names().last().unwrap();
                     exchange.path = exchange.path.replace(&name, &last);
                     server.answer(exchange).await
                 }
@@ -92,7 +93,7 @@ impl Link for Way {
     }
 }
 
-/// An object as it does not stand in the cluster.
+/// Alters the object of a successful response.
 fn altered(answer: Answer, alter: impl FnOnce(&mut Value)) -> Answer {
     match answer {
         Answer::Whole(whole) if whole.code == 200 => {
@@ -104,7 +105,7 @@ fn altered(answer: Answer, alter: impl FnOnce(&mut Value)) -> Answer {
     }
 }
 
-/// A watch event without `lastScaleTime`. They come in whole lines.
+/// Removes `lastScaleTime` from a watch event. Events come in whole lines.
 fn untimed(line: &[u8]) -> Vec<u8> {
     let mut event: Value = serde_json::from_slice(line).unwrap();
     hide(&mut event["object"]);
@@ -118,15 +119,15 @@ fn hide(object: &mut Value) {
     object.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten().for_each(hide);
 }
 
-/// A world with two replicas, a load, and a saboteur before every process.
+/// A cluster with a target of two replicas, a load, and a saboteur between every process and the API server.
 struct World {
     stage: Stage,
-    way: Arc<Way>,
+    link: Arc<SabotagedLink>,
     config: Config,
 }
 
 impl World {
-    /// `most`: how many pods may come within five minutes.
+    /// Creates a world. `most` is the maximum number of pods to add within five minutes.
     fn new(saboteur: Saboteur, most: i32, load: &str, checkpoint: bool) -> Self {
         let stage = Stage::new();
         stage.target("web", 2);
@@ -137,28 +138,28 @@ impl World {
             "scaleDown": {"stabilizationWindowSeconds": 300},
         });
         stage.create(hpa);
-        let way = Arc::new(Way { saboteur, first: Mutex::default() });
+        let link = Arc::new(SabotagedLink { saboteur, first: Mutex::default() });
         let config = Config {
             takeover: TakeOver::Off,
-            history_checkpoint: checkpoint.then(HistoryCheckpoint::default),
+            history_checkpoint: checkpoint.then(CheckpointPlace::default),
             ..Config::default()
         };
-        Self { stage, way, config }
+        Self { stage, link, config }
     }
 
     fn start(&self, identity: &str) -> Process {
-        Process::start_behind(&self.stage, identity, self.config.clone(), Some(Arc::clone(&self.way) as _))
+        Process::start_behind(&self.stage, identity, self.config.clone(), Some(Arc::clone(&self.link) as _))
     }
 
-    /// Lets time pass until this second since the beginning; the count then.
+    /// Waits until `second` seconds after the start of the test. Returns the count.
     async fn at(&self, second: u32) -> i64 {
         self.stage.pass(f64::from(second) - self.stage.now().as_secs_f64()).await;
         self.stage.replicas("web")
     }
 }
 
-/// A window that began before a restart ends when it would have ended without it.
-async fn windows_go_on(saboteur: Saboteur) -> bool {
+/// A window that started before a restart ends at the same time as it would without the restart.
+async fn windows_survive_a_restart(saboteur: Saboteur) -> bool {
     let world = World::new(saboteur, 2, "80", true);
     let process = world.start("first");
     for (second, load) in [(20, "20"), (200, "80"), (230, "20")] {
@@ -173,21 +174,21 @@ async fn windows_go_on(saboteur: Saboteur) -> bool {
     before == 4 && after < 4
 }
 
-/// What a process did that crashed counts for the next one.
-async fn rates_hold(saboteur: Saboteur) -> bool {
+/// Rescales of a crashed process count for the next process.
+async fn rates_survive_a_crash(saboteur: Saboteur) -> bool {
     let world = World::new(saboteur, 2, "80", false);
     let process = world.start("first");
     assert_eq!(world.at(60).await, 4);
     process.cut_off();
     let process = world.start("second");
     let before = world.at(295).await;
-    assert!(world.at(330).await > 4, "it does scale");
+    assert!(world.at(330).await > 4, "the target scales");
     process.end().await;
     before == 4
 }
 
-/// Of a change that an event tells no more is taken from a rate than it was.
-async fn events_are_believed(saboteur: Saboteur) -> bool {
+/// A change that an event reports reduces a rate policy by its exact size.
+async fn events_reduce_the_rate_exactly(saboteur: Saboteur) -> bool {
     let world = World::new(saboteur, 4, "30", false);
     let process = world.start("first");
     assert_eq!(world.at(5).await, 3);
@@ -196,7 +197,7 @@ async fn events_are_believed(saboteur: Saboteur) -> bool {
     process.end().await;
     world.stage.external("queue", "80");
     let process = world.start("second");
-    // How it came to three is not known, that it came from there to four is.
+    // The size of the step to three is unknown. The size of the step from three to four is known.
     let (before, after) = (world.at(295).await, world.at(313).await);
     assert_eq!(world.at(340).await, 8);
     process.end().await;
@@ -204,29 +205,29 @@ async fn events_are_believed(saboteur: Saboteur) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_checkpoint_that_is_not_written_or_not_read_is_noticed() {
-    assert!(windows_go_on(Saboteur::Nobody).await);
+async fn tests_detect_an_unwritten_or_unread_checkpoint() {
+    assert!(windows_survive_a_restart(Saboteur::Inactive).await);
     for saboteur in [
-        Saboteur::WritesAreSwallowed,
-        Saboteur::OldOnesAnswer,
+        Saboteur::WritesAreDropped,
+        Saboteur::ReadsAreStale,
         Saboteur::MapsAreEmpty,
-        Saboteur::AnotherMapAnswers,
+        Saboteur::MapsAreSwapped,
     ] {
-        assert!(!windows_go_on(saboteur).await, "{saboteur:?}");
+        assert!(!windows_survive_a_restart(saboteur).await, "{saboteur:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_status_that_is_not_looked_at_is_noticed() {
-    assert!(rates_hold(Saboteur::Nobody).await);
-    assert!(rates_hold(Saboteur::EventsAreHidden).await, "the status alone is enough");
-    assert!(!rates_hold(Saboteur::TimesAreHidden).await);
+async fn tests_detect_an_ignored_status() {
+    assert!(rates_survive_a_crash(Saboteur::Inactive).await);
+    assert!(rates_survive_a_crash(Saboteur::EventsAreHidden).await, "the status suffices");
+    assert!(!rates_survive_a_crash(Saboteur::TimesAreHidden).await);
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_that_are_not_looked_at_are_noticed() {
-    assert!(events_are_believed(Saboteur::Nobody).await);
+async fn tests_detect_ignored_events() {
+    assert!(events_reduce_the_rate_exactly(Saboteur::Inactive).await);
     for saboteur in [Saboteur::EventsAreHidden, Saboteur::TimesAreHidden] {
-        assert!(!events_are_believed(saboteur).await, "{saboteur:?}");
+        assert!(!events_reduce_the_rate_exactly(saboteur).await, "{saboteur:?}");
     }
 }

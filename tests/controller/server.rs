@@ -1,8 +1,8 @@
-//! An API server that is away, throttles, forgets, or hangs up.
+//! An API server that is unavailable, throttles, expires resource versions, or closes connections.
 
 use std::time::Duration;
 
-use concertina::embedded::{FaultAction, FaultRule, Status};
+use fake_cluster::{FaultAction, FaultRule, Status};
 use serde_json::json;
 
 use crate::support::objects::{cpu, external, hpa, pod};
@@ -11,7 +11,7 @@ use crate::support::{Rig, Stage};
 const PODS: &str = "/api/v1/pods";
 const HPAS: &str = "/apis/autoscaling/v2/horizontalpodautoscalers";
 
-/// One HPA on a queue and one on cpu, both in balance at 8.
+/// One HPA on a queue and one on cpu, both stable at 8 replicas.
 fn balanced() -> Stage {
     let stage = Stage::new();
     stage.external("queue", "80");
@@ -31,7 +31,7 @@ fn counts(stage: &Stage) -> [i64; 2] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_it_is_gone_the_view_is_kept_and_nothing_scales_and_it_recovers_within_a_period() {
+async fn outage_keeps_the_caches_and_syncs_recover_within_a_period() {
     let rig = Rig::start(balanced());
     rig.pass(20.0).await;
     let faults = rig.cluster.faults();
@@ -44,16 +44,17 @@ async fn while_it_is_gone_the_view_is_kept_and_nothing_scales_and_it_recovers_wi
         assert_eq!((rig.assembly.controller.hpas.len(), rig.assembly.controller.pods.len()), (2, 8));
     }
     assert!(rig.assembly.pods.is_synced() && rig.assembly.pods.status().error.is_some());
-    // Scales, statuses, discovery and events once a period or less, watches at most every 3.75 s.
+    // The controller requests scales, statuses, discovery and events at most once per period, and watches
+    // at most every 3.75 s.
     let made = rig.cluster.requests().len() - before;
     assert!(made < 400, "{made} requests in 5 minutes");
 
     rig.external("queue", "100");
     rig.edit("web", |hpa| hpa["spec"]["minReplicas"] = json!(9));
     rig.cluster.faults().clear();
-    let took = rig.until("both scale", 15.1, |stage| counts(stage) == [10, 9]).await;
+    let took = rig.until("both targets scale", 15.1, |stage| counts(stage) == [10, 9]).await;
     assert!(took > Duration::ZERO);
-    // The pods' watch has nothing to show before its next bookmark.
+    // The watch of pods receives nothing before its next bookmark.
     let watches = [rig.assembly.hpas.clone(), rig.assembly.pods.clone()];
     rig.until("no error is left", 70.0, |_| watches.iter().all(|watch| watch.status().error.is_none())).await;
     for name in ["queue", "web"] {
@@ -66,7 +67,7 @@ async fn while_it_is_gone_the_view_is_kept_and_nothing_scales_and_it_recovers_wi
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_it_at_the_start_nothing_is_synced_until_it_comes() {
+async fn nothing_is_synced_before_the_server_is_available() {
     let stage = balanced();
     stage.external("queue", "100");
     stage.cluster.faults().add(FaultRule::new(FaultAction::Close));
@@ -76,49 +77,49 @@ async fn without_it_at_the_start_nothing_is_synced_until_it_comes() {
     let made = rig.cluster.requests().len();
     assert!((20..80).contains(&made), "{made} requests in 2 minutes");
     rig.cluster.faults().clear();
-    rig.until("it scales", 7.6, |stage| stage.replicas("queue") == 10).await;
+    rig.until("the target scales", 7.6, |stage| stage.replicas("queue") == 10).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_throttled_read_is_repeated_when_the_server_says_and_not_before() {
+async fn throttled_read_is_retried_after_the_interval_of_the_server() {
     let stage = balanced();
     stage.external("queue", "100");
-    let asked = FaultAction::RetryAfter { code: 429, seconds: 3 };
-    stage.cluster.faults().add(FaultRule::new(asked).path_suffix("/queue/scale").verb("get").times(2));
+    let throttled = FaultAction::RetryAfter { code: 429, seconds: 3 };
+    stage.cluster.faults().add(FaultRule::new(throttled).path_suffix("/queue/scale").verb("get").times(2));
     let rig = Rig::start(stage);
-    rig.until("it scales", 7.0, |stage| stage.replicas("queue") == 10).await;
+    rig.until("the target scales", 7.0, |stage| stage.replicas("queue") == 10).await;
     let reads: Vec<_> = rig.syncs("queue").iter().map(Duration::as_secs).collect();
     assert_eq!(reads, [0, 3, 6]);
     assert!(rig.condition("queue", "AbleToScale").starts_with("True"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_throttled_write_is_not_repeated_blindly_but_in_the_next_period() {
+async fn throttled_write_is_retried_only_in_the_next_period() {
     let stage = balanced();
     stage.external("queue", "100");
-    let asked = FaultAction::RetryAfter { code: 429, seconds: 1 };
-    stage.cluster.faults().add(FaultRule::new(asked).path_suffix("/queue/scale").verb("update").times(1));
+    let throttled = FaultAction::RetryAfter { code: 429, seconds: 1 };
+    stage.cluster.faults().add(FaultRule::new(throttled).path_suffix("/queue/scale").verb("update").times(1));
     let rig = Rig::start(stage);
     rig.pass(14.0).await;
     assert_eq!((rig.count("update", "/queue/scale"), rig.replicas("queue")), (1, 8));
     let condition = rig.condition("queue", "AbleToScale");
     assert!(condition.starts_with("False FailedUpdateScale"), "{condition}");
-    rig.until("the next period writes it", 1.5, |stage| stage.replicas("queue") == 10).await;
+    rig.until("the next period writes the count", 1.5, |stage| stage.replicas("queue") == 10).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_throttled_watch_waits_as_long_as_the_server_says() {
+async fn throttled_watch_waits_for_the_interval_of_the_server() {
     let stage = balanced();
-    let asked = FaultAction::RetryAfter { code: 429, seconds: 12 };
-    stage.cluster.faults().add(FaultRule::new(asked).path_suffix("/pods").times(1));
+    let throttled = FaultAction::RetryAfter { code: 429, seconds: 12 };
+    stage.cluster.faults().add(FaultRule::new(throttled).path_suffix("/pods").times(1));
     let rig = Rig::start(stage);
     rig.pass(11.9).await;
     assert_eq!(rig.count("watch", PODS), 1);
-    rig.until("the pods are there", 0.5, |_| rig.assembly.pods.is_synced()).await;
+    rig.until("the pods are listed", 0.5, |_| rig.assembly.pods.is_synced()).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_expires_half_way_begins_anew_and_shows_nothing_before_it_is_whole() {
+async fn expired_list_restarts_and_shows_nothing_until_it_is_complete() {
     let stage = Stage::new();
     stage.target("web", 8);
     for index in 0..1200 {
@@ -131,22 +132,22 @@ async fn a_list_that_expires_half_way_begins_anew_and_shows_nothing_before_it_is
             .path_suffix(PODS)
             .times(1),
     );
-    let gone = Status::expired("The provided continue parameter is too old");
-    faults.add(FaultRule::new(FaultAction::Status(gone)).verb("list").path_suffix(PODS).after(2).times(1));
+    let expired = Status::expired("The provided continue parameter is too old");
+    faults.add(FaultRule::new(FaultAction::Status(expired)).verb("list").path_suffix(PODS).after(2).times(1));
     faults.add(FaultRule::new(FaultAction::Delay(Duration::from_secs(1))).verb("list").path_suffix(PODS));
     let rig = Rig::start(stage);
-    // Two pages, the third fails, three pages.
+    // The server serves two pages, refuses the third one, and then serves three pages.
     for _ in 0..10 {
         assert_eq!(rig.assembly.controller.pods.len(), 0);
         rig.pass(0.5).await;
     }
-    rig.until("all are there", 3.0, |_| rig.assembly.pods.is_synced()).await;
+    rig.until("all pods are listed", 3.0, |_| rig.assembly.pods.is_synced()).await;
     assert_eq!(rig.assembly.controller.pods.len(), 1200);
     assert_eq!(rig.count("list", PODS), 6);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_whose_version_is_forgotten_lists_anew_and_sees_what_it_missed() {
+async fn watch_with_an_expired_version_relists_missed_changes() {
     let rig = Rig::start(balanced());
     rig.pass(20.0).await;
     let silence = rig.cluster.faults().add(FaultRule::new(FaultAction::WatchSilence).path_suffix(PODS));
@@ -156,15 +157,15 @@ async fn a_watch_whose_version_is_forgotten_lists_anew_and_sees_what_it_missed()
     rig.cluster.compact();
     rig.pass(5.0).await;
     assert_eq!(rig.assembly.controller.pods.len(), 8);
-    let gone = Status::expired("too old resource version: 1 (2)");
-    rig.cluster.faults().add(FaultRule::new(FaultAction::WatchError(gone)).path_suffix(PODS).times(1));
+    let expired = Status::expired("too old resource version: 1 (2)");
+    rig.cluster.faults().add(FaultRule::new(FaultAction::WatchError(expired)).path_suffix(PODS).times(1));
     rig.cluster.faults().remove(silence);
-    rig.until("the deleted pods are gone", 1.0, |_| rig.assembly.controller.pods.len() == 4).await;
+    rig.until("the deleted pods are dropped", 1.0, |_| rig.assembly.controller.pods.len() == 4).await;
     assert_eq!(rig.count("watch", PODS), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_is_closed_again_and_again_is_opened_in_growing_intervals() {
+async fn watch_that_keeps_closing_is_reopened_at_growing_intervals() {
     let rig = Rig::start(balanced());
     rig.pass(20.0).await;
     rig.cluster.faults().add(FaultRule::new(FaultAction::WatchClose));
@@ -177,22 +178,22 @@ async fn a_watch_that_is_closed_again_and_again_is_opened_in_growing_intervals()
     assert_eq!(rig.syncs("web").len(), 22);
     rig.cluster.faults().clear();
     rig.edit("web", |hpa| hpa["spec"]["minReplicas"] = json!(9));
-    rig.until("a change is seen again", 7.6, |stage| stage.replicas("web") == 9).await;
+    rig.until("a change is observed again", 7.6, |stage| stage.replicas("web") == 9).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_says_nothing_any_more_is_replaced() {
+async fn silent_watch_is_replaced() {
     let rig = Rig::start(balanced());
     rig.pass(20.0).await;
     rig.cluster.faults().add(FaultRule::new(FaultAction::WatchSilence).path_suffix(HPAS));
     rig.edit("web", |hpa| hpa["spec"]["minReplicas"] = json!(9));
     rig.pass(1.0).await;
     rig.cluster.faults().clear();
-    rig.until("it goes on", 1.0, |stage| stage.replicas("web") == 9).await;
+    rig.until("the change is observed", 1.0, |stage| stage.replicas("web") == 9).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn broken_answers_of_the_server_scale_nothing_and_pass() {
+async fn broken_responses_of_the_server_scale_nothing() {
     let rig = Rig::start(balanced());
     rig.pass(20.0).await;
     for action in [
@@ -209,7 +210,9 @@ async fn broken_answers_of_the_server_scale_nothing_and_pass() {
         let condition = rig.condition("web", "AbleToScale");
         assert!(condition.starts_with("False FailedGetScale"), "{action:?}: {condition}");
         rig.cluster.faults().remove(id);
-        rig.until("it is over", 31.0, |stage| stage.condition("web", "AbleToScale").starts_with("True"))
-            .await;
+        rig.until("the HPA recovers", 31.0, |stage| {
+            stage.condition("web", "AbleToScale").starts_with("True")
+        })
+        .await;
     }
 }

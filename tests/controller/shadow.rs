@@ -1,23 +1,25 @@
-//! A dry run beside a controller at work: what it compares and what it leaves alone.
+//! A dry run alongside an active controller: its comparisons, and the objects that it leaves unchanged.
 //!
-//! The one at work is a controller of ours, in the place of the built-in one: with equal flags both must do the same.
+//! The active controller is a second Concertina in place of the built-in one. With equal flags, both must
+//! decide alike.
 
 use std::time::Duration;
 
 use autoscaling::settings::Settings;
-use concertina::app::{Assembly, Parts, Phase, client_options};
+use concertina::app::client_options;
 use concertina::cli::Config;
-use concertina::shadow::wire::{Counts, Doubt, ShadowReport, Verdict};
-use concertina::telemetry::metrics::Metrics;
+use controller::assembly::{Assembly, Parts, Phase};
+use controller::shadow::wire::{Counts, InconclusiveReason, ShadowReport, Verdict};
+use controller::telemetry::metrics::Metrics;
 use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use concertina::store::Key;
+use controller::store::Key;
 
 use crate::support::objects::{external, hpa};
 use crate::support::{HPAS, Rig, Stage, link, logs};
 
-/// A shadow beside a rig.
+/// A dry run alongside a rig.
 struct Shadow {
     assembly: Assembly,
     telemetry: Metrics,
@@ -33,7 +35,7 @@ impl Shadow {
         let stop = CancellationToken::new();
         let parts = Parts {
             clients: &clients,
-            config: &config,
+            options: &config.controller_options(),
             clock: stage.clock.clone(),
             telemetry: telemetry.clone(),
             observers: Vec::new(),
@@ -68,7 +70,7 @@ fn quick() -> Settings {
     Settings { downscale_stabilization: Duration::from_mins(1), ..Settings::default() }
 }
 
-/// A queue of 40 for 4 workers that take 10 each.
+/// A queue of 40 for 4 workers with a target of 10 each.
 fn stage() -> Stage {
     let stage = Stage::new();
     stage.target("web", 4);
@@ -81,7 +83,7 @@ fn active(stage: Stage) -> Rig {
     Rig::with(stage, &Config { settings: quick(), ..Config::default() })
 }
 
-/// Lets time pass in which workloads follow their count.
+/// Lets time pass, in which the workloads follow their counts.
 async fn pass(rig: &Rig, seconds: f64) {
     let end = rig.now() + Duration::from_secs_f64(seconds);
     while rig.now() < end {
@@ -94,7 +96,7 @@ async fn pass(rig: &Rig, seconds: f64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_both_would_do_is_the_same_up_and_down() {
+async fn equal_decisions_are_counted_as_same_up_and_down() {
     let rig = active(stage());
     pass(&rig, 4.0).await;
     let shadow = Shadow::start(&rig, quick());
@@ -116,7 +118,7 @@ async fn what_both_would_do_is_the_same_up_and_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_written_by_the_one_that_compares() {
+async fn dry_run_that_compares_writes_nothing() {
     let rig = Rig::with(stage(), &Config { dry_run: true, ..Config::default() });
     rig.external("queue", "80");
     pass(&rig, 100.0).await;
@@ -127,9 +129,9 @@ async fn nothing_is_written_by_the_one_that_compares() {
     assert!(writes.is_empty(), "{writes:?}");
 }
 
-/// Ramps, jumps and noise, on autoscalers with all kinds of behavior, at every phase of the two periods.
+/// Ramps, jumps and noise, on HPAs with several kinds of `behavior`, at three phases between the two periods.
 #[tokio::test(start_paused = true)]
-async fn no_load_makes_equals_differ() {
+async fn controllers_with_equal_flags_never_differ() {
     for phase in [0.3, 7.5, 14.8] {
         let stage = stage();
         let behaviors = [
@@ -150,10 +152,10 @@ async fn no_load_makes_equals_differ() {
         pass(&rig, phase).await;
         let shadow = Shadow::start(&rig, quick());
         pass(&rig, 90.0).await;
-        let mut chance: u64 = 7;
+        let mut random: u64 = 7;
         for step in 0..800_u32 {
-            chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let noise = f64::from(u8::try_from(chance >> 60).unwrap());
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let noise = f64::from(u8::try_from(random >> 60).unwrap());
             let wave = (f64::from(step) / 60.0).sin().mul_add(35.0, 45.0);
             rig.external("queue", &format!("{:.0}", wave + noise));
             pass(&rig, 1.7).await;
@@ -166,7 +168,7 @@ async fn no_load_makes_equals_differ() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_we_would_not_have_done_is_found_and_told() {
+async fn rescale_of_the_built_in_controller_alone_is_reported() {
     let rig = active(stage());
     let shadow = Shadow::start(&rig, Settings { tolerance: 0.5, ..quick() });
     pass(&rig, 100.0).await;
@@ -178,7 +180,7 @@ async fn what_we_would_not_have_done_is_found_and_told() {
     let [line] = logs::with("result=\"only_builtin\"").try_into().unwrap();
     assert!(line.contains("WARN") && line.contains("builtin=\"4 to 6\""), "{line}");
     assert!(line.contains("ours=\"4 to 4\"") && line.contains("stays at 4"), "{line}");
-    // The record of the HPA tells of it too, where `why` reads it.
+    // The record of the HPA contains the difference for `why` as well.
     let record = shadow.assembly.decisions.as_ref().unwrap().of(&Key::new("shop", "web")).unwrap();
     let comparison = record.comparison.unwrap();
     assert_eq!(comparison.different, 1);
@@ -187,11 +189,11 @@ async fn what_we_would_not_have_done_is_found_and_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_count_is_another_change() {
+async fn different_count_is_reported_as_different() {
     let rig = active(stage());
     let shadow = Shadow::start(&rig, quick());
     pass(&rig, 20.0).await;
-    // What the one at work is told differs from what we are told: it sees a maximum of 6.
+    // The status of the active controller shows 7, as if it had other inputs than the dry run.
     rig.external("queue", "80");
     let mut hpa = rig.hpa("web");
     hpa["status"] = json!({
@@ -209,7 +211,7 @@ async fn another_count_is_another_change() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_only_we_want_is_told_once_if_the_other_one_looks_and_stays() {
+async fn rescale_of_the_dry_run_alone_is_reported_once() {
     let stage = stage();
     let other = Settings { tolerance: 0.5, ..quick() };
     let rig = Rig::with(stage, &Config { settings: other, ..Config::default() });
@@ -229,25 +231,25 @@ async fn what_only_we_want_is_told_once_if_the_other_one_looks_and_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_other_one_nothing_is_said_of_it() {
+async fn comparison_is_unknown_without_another_controller() {
     let rig = Rig::with(stage(), &Config { dry_run: true, ..Config::default() });
     rig.external("queue", "80");
     pass(&rig, 100.0).await;
     let report = rig.assembly.parity.as_ref().unwrap().report();
     let [change] = &report.changes[..] else { panic!("{:#?}", report.changes) };
-    assert_eq!((change.result, change.doubt), (Verdict::Unknown, Some(Doubt::NoSign)));
+    assert_eq!((change.result, change.doubt), (Verdict::Unknown, Some(InconclusiveReason::NoSign)));
     assert_eq!(report.last_sign, None);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_other_one_remembers_from_before_our_start_is_not_held_against_it() {
+async fn history_from_before_the_start_causes_no_difference() {
     let rig = active(stage());
     pass(&rig, 20.0).await;
     rig.external("queue", "90");
     pass(&rig, 20.0).await;
     rig.external("queue", "40");
     pass(&rig, 10.0).await;
-    // The window of the one at work lets go of 9 a minute after it was asked for; ours begins with 9.
+    // The window of the active controller drops 9 after a minute. The window of the dry run starts with 9.
     let shadow = Shadow::start(&rig, quick());
     pass(&rig, 120.0).await;
     let report = shadow.report();
@@ -257,19 +259,19 @@ async fn what_the_other_one_remembers_from_before_our_start_is_not_held_against_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_person_who_scales_is_no_controller() {
+async fn manual_rescale_is_not_a_difference() {
     let rig = active(stage());
     let shadow = Shadow::start(&rig, quick());
     pass(&rig, 100.0).await;
     rig.target("web", 7);
     pass(&rig, 200.0).await;
-    // Both put it right again, and that is all there is to compare.
+    // Both correct the count, and nothing else is compared.
     assert_eq!(rig.replicas("web"), 4);
     assert_eq!(shadow.counts().differences(), 0, "{:#?}", shadow.report().changes);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_past_of_an_hpa_goes_with_it_and_its_changes_stay() {
+async fn deleted_hpa_is_dropped_and_its_changes_stay_in_the_report() {
     let rig = active(stage());
     let shadow = Shadow::start(&rig, quick());
     pass(&rig, 100.0).await;

@@ -1,9 +1,9 @@
-//! The guard against deciding on an HPA that our own last write has overtaken.
+//! The guard against decisions on an HPA that is older than our last write.
 
 use std::time::Duration;
 
 use concertina::cli::Config;
-use concertina::embedded::{FaultAction, FaultRule};
+use fake_cluster::{FaultAction, FaultRule};
 
 use crate::support::objects::{external, hpa};
 use crate::support::{Rig, Stage};
@@ -11,7 +11,7 @@ use crate::support::{Rig, Stage};
 const SKIPS: &str = "horizontal_pod_autoscaler_controller_stale_sync_skips_total\
                      {group=\"autoscaling\",resource=\"horizontalpodautoscalers\"}";
 
-/// A controller whose watch of HPAs is 20 s behind; its one HPA got its status written in the first sync.
+/// A controller after the first status write of its one HPA. Its watch of HPAs is 20 s behind.
 async fn lagging(config: &Config) -> Rig {
     let stage = Stage::new();
     stage.target("web", 2);
@@ -25,7 +25,7 @@ async fn lagging(config: &Config) -> Rig {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sync_on_a_stale_hpa_is_skipped_and_counted_and_tried_a_period_later() {
+async fn sync_of_a_stale_hpa_is_skipped_and_retried_a_period_later() {
     let rig = lagging(&Config::default()).await;
     rig.pass(14.0).await;
     assert_eq!((rig.syncs("web").len(), rig.series(SKIPS)), (1, 0.0));
@@ -38,7 +38,7 @@ async fn a_sync_on_a_stale_hpa_is_skipped_and_counted_and_tried_a_period_later()
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_gate_it_is_synced_all_the_same() {
+async fn stale_hpa_is_synced_without_the_guard() {
     let rig = lagging(&Config { stale_consistency: false, ..Config::default() }).await;
     rig.pass(31.0).await;
     assert_eq!((rig.syncs("web").len(), rig.series(SKIPS)), (3, 0.0));

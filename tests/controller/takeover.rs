@@ -1,18 +1,19 @@
-//! Beside another controller of the same HPAs, which is ours under another name, switched on and off.
+//! Takeover from another controller of the same HPAs. The other controller is a second Concertina under
+//! another name, started and stopped.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use concertina::api::client::ClientOptions;
-use concertina::api::gate::Gate;
-use concertina::api::status::Statuses;
-use concertina::app::{Assembly, Parts, Phase};
+use clock::ShiftedClock;
+use cluster::client::ClientOptions;
+use cluster::gate::Gate;
+use cluster::status::Statuses;
 use concertina::cli::Config;
 use concertina::cli::config::TakeOver;
-use concertina::clock::ShiftedClock;
-use concertina::controller::{Controller, Histories};
-use concertina::embedded::LoggedRequest;
-use concertina::telemetry::metrics::Metrics;
+use controller::assembly::{Assembly, Parts, Phase};
+use controller::reconcile::{Controller, Histories};
+use controller::telemetry::metrics::Metrics;
+use fake_cluster::LoggedRequest;
 use jiff::SignedDuration;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -22,15 +23,15 @@ use crate::support::process::Process;
 use crate::support::{Stage, link, logs};
 
 const OTHER: &str = "kube-controller-manager";
-/// No two machines have the same time; names of events are made of it.
+/// Two machines never have exactly the same time, and names of events contain the time.
 const AHEAD: SignedDuration = SignedDuration::from_micros(7);
 const PERIOD: f64 = 15.0;
 
-/// The other controller, at work until this is dropped.
-struct Loop(CancellationToken);
+/// The other controller, active until it is dropped.
+struct OtherController(CancellationToken);
 
-impl Loop {
-    fn on(stage: &Stage) -> Self {
+impl OtherController {
+    fn start(stage: &Stage) -> Self {
         let config = Config::default();
         let options =
             ClientOptions { user_agent: OTHER.to_owned(), gate: Gate::open(), ..Default::default() };
@@ -38,7 +39,7 @@ impl Loop {
         let stop = CancellationToken::new();
         let parts = Parts {
             clients: &clients,
-            config: &config,
+            options: &config.controller_options(),
             clock: Arc::new(ShiftedClock { clock: Arc::clone(&stage.clock), ahead: AHEAD }),
             telemetry: Metrics::new(),
             observers: Vec::new(),
@@ -78,7 +79,7 @@ impl Loop {
     }
 }
 
-impl Drop for Loop {
+impl Drop for OtherController {
     fn drop(&mut self) {
         self.0.cancel();
     }
@@ -88,7 +89,7 @@ fn ours(stage: &Stage) -> Process {
     Process::start(stage, "ours", Config::default())
 }
 
-/// Three HPAs with a metric each.
+/// Three HPAs with one metric each.
 fn three() -> Stage {
     let stage = Stage::new();
     for name in ["a", "b", "c"] {
@@ -99,11 +100,11 @@ fn three() -> Stage {
     stage
 }
 
-/// Lets time pass in which the metrics change every five seconds.
+/// Lets time pass while the metrics change every five seconds.
 async fn move_for(stage: &Stage, seconds: u32) {
-    for turn in 0..seconds / 5 {
+    for step in 0..seconds / 5 {
         for (offset, name) in (0..).zip(["a", "b", "c"]) {
-            stage.external(name, &(21 + (turn * 17 + offset * 11) % 60).to_string());
+            stage.external(name, &(21 + (step * 17 + offset * 11) % 60).to_string());
         }
         stage.pass(5.0).await;
     }
@@ -113,11 +114,11 @@ fn is_write(request: &LoggedRequest) -> bool {
     !matches!(request.verb, "get" | "list" | "watch")
 }
 
-/// When one of them wrote Scales and statuses.
-fn writes(stage: &Stage, who: &str) -> Vec<Duration> {
+/// Times of the Scale and status writes of the client with `user_agent`.
+fn writes(stage: &Stage, user_agent: &str) -> Vec<Duration> {
     stage.times(|request| {
         let is_autoscaling = request.path.ends_with("/scale") || request.path.ends_with("/status");
-        is_write(request) && is_autoscaling && request.user_agent.starts_with(who)
+        is_write(request) && is_autoscaling && request.user_agent.starts_with(user_agent)
     })
 }
 
@@ -147,9 +148,9 @@ fn notices(stage: &Stage) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_another_controller_works_nothing_is_written_and_people_are_told_once_an_hour() {
+async fn nothing_is_written_while_another_controller_is_active() {
     let stage = three();
-    let other = Loop::on(&stage);
+    let other = OtherController::start(&stage);
     stage.pass(20.0).await;
     let process = ours(&stage);
     move_for(&stage, 3500).await;
@@ -160,7 +161,7 @@ async fn while_another_controller_works_nothing_is_written_and_people_are_told_o
     let warned = logs::with("another controller writes statuses of HPAs");
     assert_eq!(warned.len(), 1, "{warned:?}");
     assert!(warned[0].contains("manager=\"kube-controller-manager\"") && warned[0].contains("hpa=shop/"));
-    // It has been computed all along.
+    // Decisions are still computed.
     let computed = "horizontal_pod_autoscaler_controller_reconciliations_total";
     assert!(process.telemetry.render().contains(computed));
     let counted = process.telemetry.render();
@@ -170,10 +171,10 @@ async fn while_another_controller_works_nothing_is_written_and_people_are_told_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loop_that_is_switched_off_is_followed_two_periods_after_its_last_write() {
+async fn writes_start_two_periods_after_the_last_foreign_write() {
     for offset in 0..8_u32 {
         let stage = three();
-        let other = Loop::on(&stage);
+        let other = OtherController::start(&stage);
         stage.pass(20.0).await;
         let process = ours(&stage);
         move_for(&stage, 100 + offset * 5).await;
@@ -188,20 +189,20 @@ async fn a_loop_that_is_switched_off_is_followed_two_periods_after_its_last_writ
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loop_that_is_switched_on_again_is_left_alone_within_a_second() {
+async fn writes_stop_within_a_second_when_the_other_controller_restarts() {
     let stage = three();
     let process = ours(&stage);
     move_for(&stage, 200).await;
     assert_eq!(state(&process), "acting");
-    let on = stage.now();
-    let other = Loop::on(&stage);
+    let restarted = stage.now();
+    let other = OtherController::start(&stage);
     move_for(&stage, 300).await;
     assert_eq!(state(&process), "holding");
-    let first = *writes(&stage, OTHER).iter().find(|at| **at >= on).unwrap();
+    let first = *writes(&stage, OTHER).iter().find(|at| **at >= restarted).unwrap();
     let ours_after: Vec<_> =
         our_writes(&stage).into_iter().filter(|at| *at > first + Duration::from_millis(10)).collect();
     none(&ours_after);
-    // And back.
+    // The other controller stops again.
     drop(other);
     move_for(&stage, 60).await;
     assert_eq!(state(&process), "acting");
@@ -209,9 +210,9 @@ async fn a_loop_that_is_switched_on_again_is_left_alone_within_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_steady_cluster_proves_nothing_and_the_first_change_is_left_to_the_loop() {
+async fn first_change_in_a_steady_cluster_is_left_to_the_other_controller() {
     let stage = three();
-    let other = Loop::on(&stage);
+    let other = OtherController::start(&stage);
     stage.pass(60.0).await;
     let process = ours(&stage);
     for quiet in [31.0, 100.0, 600.0] {
@@ -221,25 +222,25 @@ async fn a_steady_cluster_proves_nothing_and_the_first_change_is_left_to_the_loo
         stage.pass(16.0).await;
         assert_eq!((our_writes(&stage), state(&process).as_str()), (vec![], "holding"));
     }
-    // The loop goes in a quiet moment: the first change proves it.
+    // The other controller stops while nothing changes. The next unhandled change proves the stop.
     stage.pass(60.0).await;
     drop(other);
     stage.pass(200.0).await;
     none(&our_writes(&stage));
     stage.external("c", "80");
-    let waited = stage.until("it acts", 50.0, |stage| stage.replicas("c") == 8).await;
+    let waited = stage.until("the process acts", 50.0, |stage| stage.replicas("c") == 8).await;
     assert!(waited >= Duration::from_secs(30), "{waited:?}");
     process.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn hpas_that_nobody_ever_looked_after_are_acted_upon_after_two_periods() {
+async fn unmanaged_hpas_are_scaled_after_two_periods() {
     let stage = three();
     stage.external("a", "80");
     let process = ours(&stage);
-    let waited = stage.until("it acts", 40.0, |stage| stage.replicas("a") == 8).await;
+    let waited = stage.until("the process acts", 40.0, |stage| stage.replicas("a") == 8).await;
     assert!((30..32).contains(&waited.as_secs()), "{waited:?}");
-    // The status tells of what was written, and of nothing that was withheld before.
+    // The events report the written rescale and no rescale that was withheld before.
     stage.pass(1.0).await;
     let events = stage.events("a");
     assert_eq!(events, ["SuccessfulRescale New size: 8; reason: external metric a(nil) above target"]);
@@ -247,12 +248,12 @@ async fn hpas_that_nobody_ever_looked_after_are_acted_upon_after_two_periods() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_follows_one_that_acted_goes_on_at_once() {
+async fn successor_of_an_acting_replica_writes_at_once() {
     let stage = three();
     let first = ours(&stage);
     move_for(&stage, 100).await;
     assert_eq!(state(&first), "acting");
-    // One that stood by, and one that is new.
+    // First a standby takes over, then a new process.
     let standby = Process::start(&stage, "standby", Config::default());
     move_for(&stage, 10).await;
     stage.external("a", "90");
@@ -263,18 +264,18 @@ async fn a_replica_that_follows_one_that_acted_goes_on_at_once() {
     let before = our_writes(&stage).len();
     standby.end().await;
     let new = ours(&stage);
-    stage.until("the new one writes", 2.0, |stage| our_writes(stage).len() > before).await;
+    stage.until("the new process writes", 2.0, |stage| our_writes(stage).len() > before).await;
     new.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_follows_one_that_held_back_holds_back() {
+async fn successor_of_a_holding_replica_holds() {
     let stage = three();
-    let _other = Loop::on(&stage);
+    let _other = OtherController::start(&stage);
     stage.pass(20.0).await;
     let first = ours(&stage);
     move_for(&stage, 50).await;
-    // Long enough that the last write of the loop is no news to anybody.
+    // After the wait, the last foreign write is too old to count.
     stage.pass(120.0).await;
     first.end().await;
     let new = ours(&stage);
@@ -285,7 +286,7 @@ async fn a_replica_that_follows_one_that_held_back_holds_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rescales_of_the_other_controller_count_for_the_policies() {
+async fn rescales_of_the_other_controller_count_against_the_policies() {
     let stage = Stage::new();
     stage.target("web", 4);
     stage.external("web", "40");
@@ -293,16 +294,16 @@ async fn rescales_of_the_other_controller_count_for_the_policies() {
     let policy = json!([{"type": "Pods", "value": 2, "periodSeconds": 300}]);
     object["spec"]["behavior"] = json!({"scaleUp": {"policies": policy}});
     stage.create(object);
-    let other = Loop::on(&stage);
+    let other = OtherController::start(&stage);
     stage.pass(20.0).await;
     let process = ours(&stage);
     stage.pass(60.0).await;
     stage.external("web", "90");
-    stage.until("the loop scales", 16.0, |stage| stage.replicas("web") == 6).await;
+    stage.until("the other controller scales", 16.0, |stage| stage.replicas("web") == 6).await;
     let scaled = stage.now();
     drop(other);
-    for turn in 0..20 {
-        stage.external("web", &(91 + turn % 2).to_string());
+    for step in 0..20 {
+        stage.external("web", &(91 + step % 2).to_string());
         stage.pass(5.0).await;
     }
     assert_eq!(state(&process), "acting");
@@ -314,49 +315,50 @@ async fn rescales_of_the_other_controller_count_for_the_policies() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_warn_both_write_and_people_are_told() {
+async fn takeover_warn_writes_and_reports_the_other_controller() {
     let stage = three();
-    let _other = Loop::on(&stage);
+    let _other = OtherController::start(&stage);
     stage.pass(20.0).await;
     let process = Process::start(&stage, "ours", Config { takeover: TakeOver::Warn, ..Config::default() });
     move_for(&stage, 100).await;
     assert!(!our_writes(&stage).is_empty());
     assert_eq!((state(&process).as_str(), notices(&stage)), ("acting", 1));
-    assert_eq!(logs::with("both act now (--takeover=warn)").len(), 1);
+    assert_eq!(logs::with("both controllers act (--takeover=warn)").len(), 1);
     process.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_keeps_undoing_a_count_stops_nobody_and_is_told_of() {
+async fn client_that_keeps_undoing_a_count_is_logged() {
     let stage = three();
     let process = ours(&stage);
     move_for(&stage, 100).await;
     stage.external("a", "80");
-    stage.until("it scales", 20.0, |stage| stage.replicas("a") == 8).await;
+    stage.until("the target scales", 20.0, |stage| stage.replicas("a") == 8).await;
     for _ in 0..4 {
         stage.target("a", 4);
-        stage.until("it scales again", 20.0, |stage| stage.replicas("a") == 8).await;
+        stage.until("the target scales again", 20.0, |stage| stage.replicas("a") == 8).await;
     }
     assert_eq!(state(&process), "acting");
-    assert_eq!(logs::with("somebody keeps undoing the count").len(), 1);
+    assert_eq!(logs::with("another client keeps undoing the count").len(), 1);
     process.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conflict_of_a_status_write_makes_us_look_at_the_hpa() {
+async fn conflicting_status_write_triggers_reads_of_the_hpa() {
     let stage = three();
     let process = ours(&stage);
     move_for(&stage, 100).await;
     let reads = |stage: &Stage| {
-        let looks = |request: &LoggedRequest| request.query.contains("fieldSelector=metadata.name%3Da");
-        stage.cluster.requests().count(looks)
+        let is_read = |request: &LoggedRequest| request.query.contains("fieldSelector=metadata.name%3Da");
+        stage.cluster.requests().count(is_read)
     };
     let before = reads(&stage);
-    let conflict = concertina::embedded::Status::new(409, "Conflict", "the object has been modified");
-    let fault = concertina::embedded::FaultRule::new(concertina::embedded::FaultAction::Status(conflict));
+    let conflict = fake_cluster::Status::new(409, "Conflict", "the object has been modified");
+    let fault = fake_cluster::FaultRule::new(fake_cluster::FaultAction::Status(conflict));
     stage.cluster.faults().add(fault.verb("update").path_suffix("/a/status").times(1));
     move_for(&stage, 30).await;
-    // Take-over safety looks who wrote; the sync itself looks what the watch has not shown.
+    // The takeover check reads the managers of the HPA, and the sync reads the change that the watch has not
+    // delivered.
     assert_eq!(reads(&stage), before + 2);
     assert_eq!(state(&process), "acting");
     process.end().await;

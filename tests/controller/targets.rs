@@ -1,8 +1,8 @@
-//! Targets that are watched: what a sync takes from there, and when it reads the Scale all the same.
+//! Watched targets: syncs use the watched object, and read the Scale only if the watch cannot replace it.
 
 use concertina::cli::Config;
-use concertina::cli::config::ScaleSource;
-use concertina::embedded::{FaultAction, FaultRule, Status};
+use controller::options::ScaleSource;
+use fake_cluster::{FaultAction, FaultRule, Status};
 use serde_json::{Value, json};
 
 use crate::support::objects::{deployment, external, hpa};
@@ -10,14 +10,14 @@ use crate::support::{Rig, Stage, logs};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/deployments";
 
-/// A Deployment at this count and an HPA that is content with 8.
+/// A Deployment with `replicas` replicas and an HPA with a demand of 8.
 fn one(replicas: u32) -> Stage {
     let stage = Stage::new();
     add(&stage, "web", replicas);
     stage
 }
 
-/// The Deployment, whose status is as if it had its pods, and the HPA.
+/// Adds the HPA and its Deployment, with a status as if all pods existed.
 fn add(stage: &Stage, name: &str, replicas: u32) {
     let mut object = deployment(name, replicas);
     object["status"] = json!({ "replicas": replicas });
@@ -30,20 +30,20 @@ fn replicas(stage: &Stage, name: &str) -> i64 {
     stage.cluster.get("apps/deployments", "shop", name).unwrap()["spec"]["replicas"].as_i64().unwrap()
 }
 
-/// Scales as somebody else would.
+/// Scales the target as another client.
 fn scale(stage: &Stage, name: &str, replicas: u32) {
     let mut object = stage.cluster.get("apps/deployments", "shop", name).unwrap();
     object["spec"]["replicas"] = json!(replicas);
     stage.cluster.put_raw(object);
 }
 
-/// How many Scales were read, and written.
+/// Number of reads and of writes of Scales.
 fn scales(stage: &Stage) -> (usize, usize) {
-    let of = |verb: &str| stage.cluster.requests().count(|r| r.verb == verb && r.path.ends_with("/scale"));
-    (of("get"), of("update"))
+    let count = |verb: &str| stage.cluster.requests().count(|r| r.verb == verb && r.path.ends_with("/scale"));
+    (count("get"), count("update"))
 }
 
-/// How many Scales were read, and written, while this many seconds passed.
+/// Number of reads and of writes of Scales during the next `seconds`.
 async fn meanwhile(rig: &Rig, seconds: f64) -> (usize, usize) {
     let before = scales(rig);
     rig.pass(seconds).await;
@@ -71,7 +71,7 @@ fn deny(stage: &Stage, resource: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_steady_sync_reads_no_scale() {
+async fn steady_sync_reads_no_scale() {
     let rig = Rig::start(one(8));
     rig.pass(20.0).await;
     let before = syncs(&rig);
@@ -83,7 +83,7 @@ async fn a_steady_sync_reads_no_scale() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_step_reads_the_scale_once_and_writes_it_once() {
+async fn rescale_reads_and_writes_the_scale_once() {
     let rig = Rig::start(one(8));
     rig.pass(20.0).await;
     rig.external("queue", "100");
@@ -93,12 +93,12 @@ async fn a_step_reads_the_scale_once_and_writes_it_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_seen_is_decided_again_when_the_scale_turns_out_to_be_another() {
+async fn sync_decides_again_when_the_scale_differs_from_the_watch() {
     let rig = Rig::start(one(8));
     rig.pass(20.0).await;
     let late = FaultAction::WatchDelay(std::time::Duration::from_mins(1));
     rig.cluster.faults().add(FaultRule::new(late).path_suffix(DEPLOYMENTS));
-    // The watch shows 8 for another minute, and 10 are wanted; but 10 there are.
+    // The watch shows 8 for another minute, and the demand of 10 is already the count.
     scale(&rig, "web", 10);
     rig.external("queue", "100");
     assert_eq!(meanwhile(&rig, 14.9).await, (1, 0));
@@ -106,14 +106,14 @@ async fn what_was_seen_is_decided_again_when_the_scale_turns_out_to_be_another()
     assert_eq!(rig.hpa("web")["status"]["desiredReplicas"], json!(10));
     let condition = rig.condition("web", "AbleToScale");
     assert!(condition.starts_with("True ReadyForNewScale"), "{condition}");
-    // It is known to be further than the watch shows, so it is read until the watch has caught up.
+    // The Scale is newer than the watch, so it is read until the watch has caught up.
     assert_eq!(meanwhile(&rig, 30.0).await, (2, 0));
     rig.pass(30.0).await;
     assert_eq!(meanwhile(&rig, 60.0).await, (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_target_that_was_switched_off_unseen_is_not_scaled() {
+async fn target_scaled_to_zero_unobserved_is_not_scaled_up() {
     let rig = Rig::start(one(8));
     rig.pass(20.0).await;
     let late = FaultAction::WatchDelay(std::time::Duration::from_mins(1));
@@ -125,14 +125,14 @@ async fn a_target_that_was_switched_off_unseen_is_not_scaled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_an_own_write_an_older_view_does_not_count() {
+async fn view_older_than_our_last_write_is_not_used() {
     let rig = Rig::start(one(8));
     rig.pass(20.0).await;
     let late = FaultAction::WatchDelay(std::time::Duration::from_secs(40));
     rig.cluster.faults().add(FaultRule::new(late).path_suffix(DEPLOYMENTS));
     rig.external("queue", "100");
-    rig.until("it has grown", 15.0, |stage| replicas(stage, "web") == 10).await;
-    // Two syncs until the watch shows it.
+    rig.until("the target has grown", 15.0, |stage| replicas(stage, "web") == 10).await;
+    // The controller syncs twice before the watch shows the write.
     assert_eq!(meanwhile(&rig, 35.0).await, (2, 0));
     rig.pass(10.0).await;
     assert_eq!(meanwhile(&rig, 60.0).await, (0, 0));
@@ -140,10 +140,10 @@ async fn after_an_own_write_an_older_view_does_not_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_write_whose_answer_was_lost_the_scale_is_read() {
+async fn scale_is_read_after_a_write_without_a_response() {
     let rig = Rig::start(one(8));
     rig.pass(20.0).await;
-    // Neither the write nor what is read back is answered.
+    // Neither the write nor the read after it gets a response.
     let silence = rig.fault("/web/scale", FaultAction::Silence);
     rig.cluster.faults().remove(silence);
     let lost = FaultRule::new(FaultAction::Silence).verb("update").path_suffix("/web/scale").times(1);
@@ -152,12 +152,12 @@ async fn after_a_write_whose_answer_was_lost_the_scale_is_read() {
     rig.pass(14.9).await;
     let (read, written) = scales(&rig);
     assert_eq!(written, 1);
-    rig.until("it is written in the end", 90.0, |stage| replicas(stage, "web") == 10).await;
+    rig.until("the count is written", 90.0, |stage| replicas(stage, "web") == 10).await;
     assert!(scales(&rig).0 > read);
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_the_watch_is_down_scales_are_read_and_no_more_when_it_works_again() {
+async fn scales_are_read_only_while_the_watch_is_down() {
     let rig = Rig::start(one(8));
     rig.pass(20.0).await;
     rig.fault(DEPLOYMENTS, FaultAction::Close);
@@ -166,15 +166,16 @@ async fn while_the_watch_is_down_scales_are_read_and_no_more_when_it_works_again
     rig.pass(6.0).await;
     assert_eq!(meanwhile(&rig, 60.0).await, (4, 0));
     scale(&rig, "web", 20);
-    // At once to the most that is allowed, then to what is wanted.
-    rig.until("what the watch missed is seen", 31.0, |stage| replicas(stage, "web") == 8).await;
+    // The count goes first to the maximum, then to the demand.
+    rig.until("the change that the watch missed is corrected", 31.0, |stage| replicas(stage, "web") == 8)
+        .await;
     rig.cluster.faults().clear();
     rig.pass(10.0).await;
     assert_eq!(meanwhile(&rig, 60.0).await, (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_has_been_silent_for_longer_than_bookmarks_are_apart_does_not_count() {
+async fn watch_silent_for_longer_than_the_bookmark_interval_is_not_used() {
     let rig = Rig::start(one(8));
     rig.pass(20.0).await;
     rig.cluster.faults().add(FaultRule::new(FaultAction::WatchSilence).path_suffix(DEPLOYMENTS));
@@ -183,7 +184,7 @@ async fn a_watch_that_has_been_silent_for_longer_than_bookmarks_are_apart_does_n
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_permission_scales_are_read_and_that_is_told_once() {
+async fn missing_watch_permission_is_logged_once_and_scales_are_read() {
     for (config, level) in [(ScaleSource::Auto, "INFO"), (ScaleSource::Watch, "WARN")] {
         let stage = one(8);
         deny(&stage, "deployments");
@@ -198,12 +199,12 @@ async fn without_the_permission_scales_are_read_and_that_is_told_once() {
         assert_eq!(rig.count("watch", DEPLOYMENTS), 0);
         rig.cluster.faults().clear();
         rig.pass(320.0).await;
-        assert_eq!(meanwhile(&rig, 300.0).await, (0, 0), "granted, it is watched");
+        assert_eq!(meanwhile(&rig, 300.0).await, (0, 0), "the resource is watched after the grant");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_permission_that_is_taken_away_ends_the_watch() {
+async fn revoked_permission_ends_the_watch() {
     let rig = Rig::start(one(8));
     rig.pass(20.0).await;
     deny(&rig, "deployments");
@@ -216,7 +217,7 @@ async fn a_permission_that_is_taken_away_ends_the_watch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn told_to_read_it_asks_for_nothing_else() {
+async fn scale_source_get_sends_no_watch_and_no_access_review() {
     let rig = Rig::with(one(8), &source(ScaleSource::Get));
     rig.pass(1.0).await;
     assert_eq!(meanwhile(&rig, 300.0).await, (20, 0));
@@ -225,7 +226,7 @@ async fn told_to_read_it_asks_for_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_target_that_is_not_there_is_told_of_in_the_servers_words() {
+async fn missing_target_is_reported_with_the_servers_message() {
     let stage = one(8);
     add(&stage, "api", 8);
     let rig = Rig::start(stage);
@@ -240,11 +241,11 @@ async fn a_target_that_is_not_there_is_told_of_in_the_servers_words() {
     let mut object = deployment("web", 5);
     object["status"] = json!({ "replicas": 5 });
     rig.create(object);
-    rig.until("it is back", 15.1, |stage| replicas(stage, "web") == 8).await;
+    rig.until("the recreated target scales", 15.1, |stage| replicas(stage, "web") == 8).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_target_that_cannot_be_read_hurts_only_its_own_hpa() {
+async fn undecodable_target_affects_only_its_hpa() {
     let stage = one(8);
     add(&stage, "api", 8);
     let rig = Rig::start(stage);
@@ -270,11 +271,11 @@ async fn a_target_that_cannot_be_read_hurts_only_its_own_hpa() {
     object["status"] = json!({ "replicas": 8 });
     rig.cluster.put_raw(object);
     rig.pass(16.0).await;
-    assert_eq!(meanwhile(&rig, 60.0).await, (0, 0), "sound again, it is seen again");
+    assert_eq!(meanwhile(&rig, 60.0).await, (0, 0), "the repaired target is watched again");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resource_is_watched_while_an_hpa_refers_to_it() {
+async fn resource_is_watched_while_an_hpa_refers_to_it() {
     let stage = one(8);
     add(&stage, "api", 8);
     let mut set = deployment("web", 8);
@@ -286,7 +287,7 @@ async fn a_resource_is_watched_while_an_hpa_refers_to_it() {
         || rig.telemetry.render().contains("concertina_watch_age_seconds{resource=\"deployments.apps\"}");
     rig.pass(20.0).await;
     assert!(views());
-    // Another kind.
+    // The HPA refers to another kind.
     rig.edit("web", |hpa| hpa["spec"]["scaleTargetRef"]["kind"] = json!("ReplicaSet"));
     rig.pass(20.0).await;
     assert_eq!(rig.count("watch", "/apis/apps/v1/replicasets"), 1);
@@ -297,11 +298,11 @@ async fn a_resource_is_watched_while_an_hpa_refers_to_it() {
     assert!(!views());
     rig.cluster.faults().add(FaultRule::new(FaultAction::WatchClose).path_suffix(DEPLOYMENTS));
     rig.pass(400.0).await;
-    assert_eq!(rig.count("watch", DEPLOYMENTS), 1, "nobody watches them any more");
+    assert_eq!(rig.count("watch", DEPLOYMENTS), 1, "the watch of Deployments has ended");
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_limited_namespaces_each_is_watched_by_itself() {
+async fn each_watched_namespace_has_a_separate_watch() {
     let namespaces = ["shop".to_owned(), "bank".to_owned()];
     let config = Config { watch_namespaces: Some(namespaces.into()), ..Config::default() };
     let rig = Rig::with(one(8), &config);
@@ -313,7 +314,7 @@ async fn of_limited_namespaces_each_is_watched_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_custom_resource_is_seen_where_its_definition_says() {
+async fn custom_resource_counts_are_read_at_the_paths_of_its_definition() {
     let stage = Stage::new();
     let definition = |paths: Value| {
         let version = json!({"name": "v1", "subresources": {"scale": paths}});
@@ -341,7 +342,7 @@ async fn a_custom_resource_is_seen_where_its_definition_says() {
     rig.pass(20.0).await;
     assert_eq!(meanwhile(&rig, 300.0).await, (0, 0));
     assert_eq!(rig.hpa("web")["status"]["currentReplicas"], json!(8));
-    // Where nothing says where the counts are, they are read.
+    // Without the definition and its paths, the controller reads the Scale.
     rig.cluster.faults().clear();
     rig.pass(70.0).await;
     assert_eq!(meanwhile(&rig, 60.0).await, (4, 0));

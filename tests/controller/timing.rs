@@ -1,4 +1,4 @@
-//! When an autoscaler is synced.
+//! The times of syncs.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use serde_json::json;
 use crate::support::objects::{external, hpa};
 use crate::support::{Rig, Stage};
 
-/// Asserts that the syncs of a target are at these seconds after `origin`.
+/// Asserts that the syncs of `target` start at the `expected` seconds after `origin`.
 fn at(rig: &Rig, target: &str, origin: Duration, expected: &[f64]) {
     let syncs: Vec<f64> =
         rig.syncs(target).iter().map(|at| at.as_secs_f64() - origin.as_secs_f64()).collect();
-    let close = |(got, wanted): (&f64, &f64)| (got - wanted).abs() < 0.1;
+    let close = |(got, expected): (&f64, &f64)| (got - expected).abs() < 0.1;
     let equal = syncs.len() == expected.len() && syncs.iter().zip(expected).all(close);
     assert!(equal, "synced at {syncs:.2?}, expected {expected:?}");
 }
 
-/// One autoscaler under a controller that has run for a while.
+/// One HPA under a controller that has run for a while, with the time of its creation.
 async fn one_hpa() -> (Rig, Duration) {
     let stage = Stage::new();
     stage.target("web", 2);
@@ -30,14 +30,14 @@ async fn one_hpa() -> (Rig, Duration) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_hpa_is_synced_at_once_and_then_every_period() {
+async fn new_hpa_is_synced_at_once_and_then_every_period() {
     let (rig, created) = one_hpa().await;
     rig.pass(61.0).await;
     at(&rig, "web", created, &[0.0, 15.0, 30.0, 45.0, 60.0]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_changed_spec_is_synced_at_once_and_the_periodic_sync_stays_due() {
+async fn changed_spec_is_synced_at_once_and_the_period_is_kept() {
     let (rig, created) = one_hpa().await;
     rig.pass(7.0).await;
     rig.edit("web", |hpa| hpa["spec"]["maxReplicas"] = json!(20));
@@ -46,7 +46,7 @@ async fn a_changed_spec_is_synced_at_once_and_the_periodic_sync_stays_due() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_of_status_and_metadata_bring_no_sync_forward() {
+async fn status_and_metadata_changes_trigger_no_sync() {
     let (rig, created) = one_hpa().await;
     rig.pass(4.0).await;
     rig.edit("web", |hpa| hpa["metadata"]["labels"] = json!({"team": "a"}));
@@ -59,7 +59,7 @@ async fn changes_of_status_and_metadata_bring_no_sync_forward() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_spec_changed_again_and_again_is_synced_each_time_and_not_later() {
+async fn repeated_spec_changes_are_each_synced_at_once() {
     let (rig, created) = one_hpa().await;
     for max in 11..=13 {
         rig.pass(2.0).await;
@@ -70,7 +70,7 @@ async fn a_spec_changed_again_and_again_is_synced_each_time_and_not_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_hpa_that_is_there_at_the_start_is_synced_at_once_and_comes_back_every_period() {
+async fn existing_hpas_are_synced_at_startup_and_then_every_period() {
     let stage = Stage::new();
     stage.external("queue", "20");
     let names: Vec<String> = (0..40).map(|index| format!("web-{index:02}")).collect();
@@ -94,7 +94,7 @@ async fn every_hpa_that_is_there_at_the_start_is_synced_at_once_and_comes_back_e
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_period_is_the_flag() {
+async fn sync_period_follows_the_flag() {
     let stage = Stage::new();
     stage.target("web", 2);
     stage.external("queue", "20");
@@ -105,7 +105,7 @@ async fn the_period_is_the_flag() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_the_stop_no_sync_begins() {
+async fn no_sync_starts_after_shutdown() {
     let (rig, created) = one_hpa().await;
     rig.pass(10.0).await;
     let stage = rig.end().await;

@@ -1,18 +1,18 @@
-//! Deployments with pods that start and end.
+//! Deployments with pods that start and terminate.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use concertina::embedded::load::{Load, LoadMetrics, Pipeline, Shape, Work};
-use concertina::embedded::workload::Workloads;
+use fake_cluster::load::{Load, LoadMetrics, Pipeline, Shape, Work};
+use fake_cluster::workload::Workloads;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::objects::{cpu, deployment, external, hpa};
 use crate::support::{Rig, Stage};
 
-/// A cluster whose workloads are played.
-fn played() -> Stage {
+/// A cluster with simulated workloads.
+fn with_workloads() -> Stage {
     let stage = Stage::new();
     let workloads = Workloads::new(stage.cluster.clone(), Arc::clone(&stage.clock));
     tokio::spawn(async move { workloads.run(CancellationToken::new()).await });
@@ -24,7 +24,7 @@ fn ready(stage: &Stage, name: &str) -> i64 {
     deployment["status"]["readyReplicas"].as_i64().unwrap_or(0)
 }
 
-/// What a list of pods uses: each `millicores`.
+/// Pod metrics with `millicores` for each running pod.
 fn usage(stage: &Stage, millicores: u32) -> Value {
     let pods = stage.cluster.list("pods", Some("shop"));
     let running = pods.iter().filter(|pod| pod["status"]["phase"] == "Running");
@@ -41,26 +41,26 @@ fn usage(stage: &Stage, millicores: u32) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_grows_at_once_and_shrinks_after_the_stabilization_window() {
-    let stage = played();
+async fn workload_grows_at_once_and_shrinks_after_the_window() {
+    let stage = with_workloads();
     stage.create(deployment("web", 4));
     stage.external("queue", "80");
     stage.create(hpa("web", &[external("queue", "10")]));
     let rig = Rig::start(stage);
-    rig.until("it has grown", 25.0, |stage| ready(stage, "web") == 8).await;
+    rig.until("the workload has grown", 25.0, |stage| ready(stage, "web") == 8).await;
     rig.external("queue", "20");
     rig.pass(285.0).await;
     assert_eq!(ready(&rig, "web"), 8);
     assert!(rig.condition("web", "AbleToScale").starts_with("True ScaleDownStabilized"));
-    rig.until("it has shrunk", 60.0, |stage| ready(stage, "web") == 2).await;
+    rig.until("the workload has shrunk", 60.0, |stage| ready(stage, "web") == 2).await;
     rig.pass(15.0).await;
     let status = &rig.hpa("web")["status"];
     assert_eq!((&status["currentReplicas"], &status["desiredReplicas"]), (&json!(2), &json!(2)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_goes_to_zero_and_comes_back() {
-    let stage = played();
+async fn workload_scales_to_zero_and_back() {
+    let stage = with_workloads();
     stage.create(deployment("web", 2));
     stage.external("queue", "0");
     let mut object = hpa("web", &[external("queue", "10")]);
@@ -68,24 +68,26 @@ async fn one_goes_to_zero_and_comes_back() {
     object["spec"]["behavior"] = json!({"scaleDown": {"stabilizationWindowSeconds": 0}});
     stage.create(object);
     let rig = Rig::start(stage);
-    rig.until("it is at zero", 60.0, |stage| stage.cluster.count("pods") == 0 && stage.now().as_secs() > 10)
-        .await;
+    rig.until("the workload is at zero", 60.0, |stage| {
+        stage.cluster.count("pods") == 0 && stage.now().as_secs() > 10
+    })
+    .await;
     assert!(rig.condition("web", "ScaledToZero").starts_with("True"), "{}", rig.hpa("web")["status"]);
     rig.external("queue", "15");
-    rig.until("it is back", 25.0, |stage| ready(stage, "web") == 2).await;
+    rig.until("the workload has two pods again", 25.0, |stage| ready(stage, "web") == 2).await;
     assert!(rig.condition("web", "ScaledToZero").starts_with("False"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_start_do_not_count_as_load_that_went_away() {
-    let stage = played();
+async fn starting_pods_do_not_count_as_reduced_load() {
+    let stage = with_workloads();
     stage.create(deployment("web", 4));
     stage.pass(400.0).await;
     stage.metrics.set_resource(Some(usage(&stage, 100)));
     stage.create(hpa("web", &[cpu(50)]));
     let rig = Rig::start(stage);
-    rig.until("it has doubled", 20.0, |stage| ready(stage, "web") == 8).await;
-    // The new pods have no metrics yet, later they start with none of the load.
+    rig.until("the workload has doubled", 20.0, |stage| ready(stage, "web") == 8).await;
+    // The new pods have no metrics at first. Their metrics then start without load.
     for millicores in [50, 48, 52] {
         rig.metrics.set_resource(Some(usage(&rig, millicores)));
         rig.pass(60.0).await;
@@ -94,8 +96,8 @@ async fn pods_that_start_do_not_count_as_load_that_went_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn under_a_load_that_comes_and_goes_the_count_follows_it() {
-    let stage = played();
+async fn count_follows_a_periodic_load() {
+    let stage = with_workloads();
     let metrics = Arc::new(LoadMetrics::new(Arc::clone(&stage.clock), Pipeline::default()));
     let demand = Shape::Sine { mean: 300.0, amplitude: 200.0, period: Duration::from_mins(30) };
     metrics.add(Load { work: vec![Work::cpu(demand, 200.0)], ..Load::of("shop", "app", "web") });
@@ -105,7 +107,8 @@ async fn under_a_load_that_comes_and_goes_the_count_follows_it() {
     stage.create(deployment("web", 2));
     stage.create(hpa("web", &[cpu(70)]));
     let rig = Rig::start(stage);
-    // Of 500 millicores at the peak and 100 in the valley, each pod is to use 70, give or take a tenth.
+    // The load is 500 millicores at the peak and 100 in the valley. The target is 70 per pod with a tolerance
+    // of a tenth.
     rig.until("the peak has seven", 10.0 * 60.0, |stage| ready(stage, "web") == 7).await;
     let failed = rig.reconciliations("none", "internal");
     rig.until("the valley has two", 20.0 * 60.0, |stage| ready(stage, "web") == 2).await;

@@ -1,6 +1,6 @@
-//! Conflicts of the writes.
+//! Conflicts of writes.
 
-use concertina::embedded::{FaultAction, FaultRule, Status};
+use fake_cluster::{FaultAction, FaultRule, Status};
 
 use crate::support::objects::{external, hpa};
 use crate::support::{Rig, Stage};
@@ -8,7 +8,7 @@ use crate::support::{Rig, Stage};
 const CHANGED: &str = "Operation cannot be fulfilled on deployments.apps \"web\": the object has been modified; \
                        please apply your changes to the latest version and try again";
 
-/// An HPA that wants 5 replicas; PUTs of this subresource meet so many conflicts.
+/// An HPA with a demand of 5 replicas. The first `times` PUTs of `subresource` fail with a conflict.
 fn conflicts(subresource: &str, times: u64) -> Stage {
     let stage = Stage::new();
     stage.target("web", 3);
@@ -20,9 +20,9 @@ fn conflicts(subresource: &str, times: u64) -> Stage {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scale_is_written_within_five_tries() {
+async fn scale_is_written_within_five_attempts() {
     let rig = Rig::start(conflicts("scale", 4));
-    rig.until("it is written", 1.0, |stage| stage.replicas("web") == 5).await;
+    rig.until("the count is written", 1.0, |stage| stage.replicas("web") == 5).await;
     assert_eq!(rig.count("update", "/web/scale"), 5);
     rig.pass(1.0).await;
     assert_eq!(
@@ -32,7 +32,7 @@ async fn a_scale_is_written_within_five_tries() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_five_conflicts_the_rescale_has_failed_and_the_next_period_tries_again() {
+async fn rescale_fails_after_five_conflicts_and_retries_next_period() {
     let rig = Rig::start(conflicts("scale", 5));
     rig.pass(5.0).await;
     assert_eq!(rig.count("update", "/web/scale"), 5);
@@ -50,7 +50,7 @@ async fn after_five_conflicts_the_rescale_has_failed_and_the_next_period_tries_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scale_that_another_writer_changes_meanwhile_is_read_again_and_written_on_top() {
+async fn concurrently_changed_scale_is_read_again_before_the_write() {
     let stage = Stage::new();
     stage.external("queue", "50");
     stage.create(crate::support::objects::deployment("web", 3));
@@ -75,17 +75,18 @@ async fn a_scale_that_another_writer_changes_meanwhile_is_read_again_and_written
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_status_is_tried_once_and_written_in_the_next_period() {
+async fn conflicting_status_write_is_retried_in_the_next_period() {
     let rig = Rig::start(conflicts("status", 1));
     rig.pass(5.0).await;
     assert_eq!(rig.replicas("web"), 5);
     assert_eq!(rig.count("update", "/web/status"), 1);
     assert!(rig.events("web").contains(&format!("FailedUpdateStatus {CHANGED}")), "{:?}", rig.events("web"));
-    rig.until("the status is there", 11.0, |stage| stage.hpa("web")["status"]["currentReplicas"] == 5).await;
+    rig.until("the status is written", 11.0, |stage| stage.hpa("web")["status"]["currentReplicas"] == 5)
+        .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_storm_of_conflicts_costs_one_status_write_and_five_scale_writes_a_period() {
+async fn conflicts_cost_one_status_and_five_scale_writes_a_period() {
     let stage = conflicts("scale", u64::MAX);
     let conflict = FaultAction::Status(Status::new(409, "Conflict", CHANGED));
     stage.cluster.faults().add(FaultRule::new(conflict).verb("update").subresource("status"));
@@ -95,5 +96,5 @@ async fn a_storm_of_conflicts_costs_one_status_write_and_five_scale_writes_a_per
     assert_eq!(rig.count("update", "/web/scale"), 11 * 5);
     assert_eq!(rig.count("update", "/web/status"), 11);
     rig.cluster.faults().clear();
-    rig.until("it is over", 15.1, |stage| stage.replicas("web") == 5).await;
+    rig.until("the target scales", 15.1, |stage| stage.replicas("web") == 5).await;
 }

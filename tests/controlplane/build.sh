@@ -35,16 +35,16 @@ else
     out="$cache/controlplane-$key"
 fi
 
-# The key inside the folder tells a finished build of these sources from a
-# folder that was named by hand and holds an older one.
+# The key inside the folder distinguishes a finished build of these sources from an older build in a
+# folder that the caller named.
 if [ "$(cat "$out/key" 2>/dev/null)" = "$key" ]; then
     say "already built"
     printf '%s\n' "$out"
     exit 0
 fi
-# An empty folder may be a cache path that somebody prepared; anything else is not for me to remove.
+# An empty folder may be a prepared cache path. Any other folder is not removed.
 if [ -e "$out" ] && [ ! -e "$out/key" ] && ! rmdir "$out" 2>/dev/null; then
-    say "$out exists and is not a build of mine; name another folder"
+    say "$out exists and is not a build of this script; name another folder"
     exit 1
 fi
 command -v go >/dev/null || {

@@ -30,7 +30,7 @@ func main() {
 	case "kube-controller-manager":
 		run(controllermanager.NewControllerManagerCommand())
 	default:
-		fmt.Fprintf(os.Stderr, "%s: start me as etcd, kube-apiserver or kube-controller-manager\n", name)
+		fmt.Fprintf(os.Stderr, "%s: start this program as etcd, kube-apiserver or kube-controller-manager\n", name)
 		os.Exit(2)
 	}
 }

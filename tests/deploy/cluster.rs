@@ -1,4 +1,4 @@
-//! A real API server takes what is shipped, and what is taken away leaves what others need.
+//! A real API server accepts the shipped objects, and an uninstall keeps the objects that others need.
 
 use std::process::Command;
 
@@ -10,12 +10,12 @@ use crate::outcome::{Context, Failure, Outcome, ensure};
 use crate::rendered::{Key, Objects, VARIANTS, helm_command, kustomize, only, path, run};
 use crate::rest::media;
 
-/// Of the Prometheus operator, whose definitions are not here.
+/// Kinds of the Prometheus operator, which are not installed here.
 const FOREIGN: [&str; 2] = ["ServiceMonitor", "PrometheusRule"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs kubectl, HELM and KUBEBUILDER_ASSETS"]
-async fn an_api_server_takes_what_is_shipped() -> Outcome {
+async fn api_server_accepts_the_shipped_objects() -> Outcome {
     let plane = ControlPlane::start().await?;
     for name in ["team-a", "team-b"] {
         plane.admin.create("/api/v1/namespaces", &json!({"metadata": {"name": name}})).await?;
@@ -27,7 +27,7 @@ async fn an_api_server_takes_what_is_shipped() -> Outcome {
     for variant in VARIANTS {
         let objects = kustomize(variant.folder);
         every_object_is_valid(&plane, &objects).await.context(variant.folder)?;
-        let refused = refusal_as_a_restricted_pod(&plane, &objects).await.context(variant.folder)?;
+        let refused = restricted_pod_refusal(&plane, &objects).await.context(variant.folder)?;
         let expected = (variant.folder == "overlays/control-plane").then_some(
             "violates PodSecurity \"restricted:latest\": host namespaces (hostNetwork=true), \
              hostPort (container \"concertina\" uses hostPort 10267)",
@@ -35,31 +35,32 @@ async fn an_api_server_takes_what_is_shipped() -> Outcome {
         ensure(
             match (&refused, expected) {
                 (None, None) => true,
-                (Some(told), Some(expected)) => told.ends_with(expected),
+                (Some(output), Some(expected)) => output.ends_with(expected),
                 _ => false,
             },
-            || format!("{}: as a restricted pod: {refused:?}, not {expected:?}", variant.folder),
+            || format!("{}: refusal of a restricted pod: {refused:?}, expected {expected:?}", variant.folder),
         )?;
     }
     every_object_is_valid(&plane, &kustomize("prometheus")).await?;
 
     let kubectl = Tools::new(&plane)?;
-    kubectl.comes_and_goes(&plane).await?;
-    kubectl.release_comes_and_goes(&plane).await
+    kubectl.apply_and_delete(&plane).await?;
+    kubectl.install_and_uninstall(&plane).await
 }
 
 async fn every_object_is_valid(plane: &ControlPlane, objects: &Objects) -> Outcome {
     for (name, object) in objects.iter().filter(|(name, _)| !FOREIGN.contains(&&*name.kind)) {
-        let (collection, _) = place(object, name);
-        // Unknown and doubled fields are mistakes.
+        let (collection, _) = object_paths(object, name);
+        // Unknown and duplicated fields are errors.
         let path = format!("{collection}?dryRun=All&fieldValidation=Strict");
         plane.admin.create(&path, object).await.context(name)?;
     }
     Ok(())
 }
 
-/// Why the Deployment's pod may not run in a namespace that enforces `restricted`.
-async fn refusal_as_a_restricted_pod(plane: &ControlPlane, objects: &Objects) -> Outcome<Option<String>> {
+/// The reason why a namespace that enforces `restricted` refuses the Deployment's pod. `None` if the
+/// namespace accepts the pod.
+async fn restricted_pod_refusal(plane: &ControlPlane, objects: &Objects) -> Outcome<Option<String>> {
     let template = only(objects, "Deployment")["spec"]["template"].clone();
     let mut pod =
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, "spec": template["spec"]});
@@ -74,7 +75,7 @@ async fn refusal_as_a_restricted_pod(plane: &ControlPlane, objects: &Objects) ->
     }
 }
 
-/// kubectl and helm as somebody who may do everything.
+/// Runs kubectl and helm as a user with full access.
 struct Tools {
     kubeconfig: std::path::PathBuf,
 }
@@ -91,19 +92,19 @@ impl Tools {
         Ok(Self { kubeconfig })
     }
 
-    fn kubectl(&self, words: &[&str]) -> Outcome<String> {
+    fn kubectl(&self, arguments: &[&str]) -> Outcome<String> {
         let mut kubectl = Command::new("kubectl");
-        kubectl.args(words).env("KUBECONFIG", &self.kubeconfig);
-        run(kubectl).map_err(Failure).context(format!("kubectl {words:?}"))
+        kubectl.args(arguments).env("KUBECONFIG", &self.kubeconfig);
+        run(kubectl).map_err(Failure).context(format!("kubectl {arguments:?}"))
     }
 
-    fn helm(&self, words: &[&str]) -> Outcome<String> {
+    fn helm(&self, arguments: &[&str]) -> Outcome<String> {
         let mut helm = helm_command();
-        helm.args(words).args(["--namespace", "kube-system"]).env("KUBECONFIG", &self.kubeconfig);
-        run(helm).map_err(Failure).context(format!("helm {words:?}"))
+        helm.args(arguments).args(["--namespace", "kube-system"]).env("KUBECONFIG", &self.kubeconfig);
+        run(helm).map_err(Failure).context(format!("helm {arguments:?}"))
     }
 
-    async fn comes_and_goes(&self, plane: &ControlPlane) -> Outcome {
+    async fn apply_and_delete(&self, plane: &ControlPlane) -> Outcome {
         self.kubectl(&["apply", "-k", &path("kustomize/service-account")])?;
         for variant in VARIANTS {
             let folder = path(&format!("kustomize/{}", variant.folder));
@@ -113,56 +114,62 @@ impl Tools {
             self.kubectl(&["apply", "-k", &folder])?;
             let after = versions(plane, &objects).await?;
             ensure(before == after, || {
-                format!("applying {} again changes something: {before:?}, {after:?}", variant.folder)
+                format!("a second apply of {} changed versions: {before:?}, {after:?}", variant.folder)
             })?;
             self.kubectl(&["delete", "-k", &folder])?;
-            everything_is_gone(plane, &objects).await.context(variant.folder)?;
+            check_objects_deleted(plane, &objects).await.context(variant.folder)?;
         }
-        the_account_is_there(plane).await
+        check_account_exists(plane).await
     }
 
-    async fn release_comes_and_goes(&self, plane: &ControlPlane) -> Outcome {
-        // The chart's account is its own to create here.
+    async fn install_and_uninstall(&self, plane: &ControlPlane) -> Outcome {
+        // The chart creates the account itself here.
         self.kubectl(&["delete", "-k", &path("kustomize/service-account")])?;
         let chart = path("helm/concertina");
         let install = ["upgrade", "--install", "concertina", &chart, "--set", "serviceAccount.create=true"];
-        let told = self.helm(&install)?;
-        ensure(told.contains("Switch the built-in loop off"), || {
-            format!("no word on the built-in loop:\n{told}")
+        let output = self.helm(&install)?;
+        ensure(output.contains("Switch the built-in controller off"), || {
+            format!("the notes do not mention the built-in controller:\n{output}")
         })?;
         self.helm(&install)?;
         self.helm(&["uninstall", "concertina"])?;
-        everything_is_gone(plane, &kustomize("base")).await.context("helm uninstall")?;
-        the_account_is_there(plane).await
+        check_objects_deleted(plane, &kustomize("base")).await.context("helm uninstall")?;
+        check_account_exists(plane).await
     }
 }
 
-/// What kubectl prints does not tell: it calls a PodDisruptionBudget configured each time, because it always sends the selector.
+/// Compares resourceVersions, because the output of kubectl is no evidence: kubectl reports a
+/// PodDisruptionBudget as configured every time, since it always sends the selector.
 async fn versions(plane: &ControlPlane, objects: &Objects) -> Outcome<Vec<String>> {
     let mut versions = Vec::new();
     for (name, object) in objects {
-        let stored = plane.admin.get(&place(object, name).1).await?;
+        let stored = plane.admin.get(&object_paths(object, name).1).await?;
         versions.push(format!("{name} {}", stored["metadata"]["resourceVersion"]));
     }
     Ok(versions)
 }
 
-async fn everything_is_gone(plane: &ControlPlane, objects: &Objects) -> Outcome {
+async fn check_objects_deleted(plane: &ControlPlane, objects: &Objects) -> Outcome {
     for (name, object) in objects {
-        let (collection, path) = place(object, name);
-        ensure(plane.admin.get(&collection).await.is_ok(), || format!("{collection} cannot be listed"))?;
-        ensure(plane.admin.get(&path).await.is_err(), || format!("{name} is still there"))?;
+        let (collection, path) = object_paths(object, name);
+        ensure(plane.admin.get(&collection).await.is_ok(), || format!("failed to list {collection}"))?;
+        ensure(plane.admin.get(&path).await.is_err(), || format!("{name} still exists"))?;
     }
     Ok(())
 }
 
-async fn the_account_is_there(plane: &ControlPlane) -> Outcome {
+async fn check_account_exists(plane: &ControlPlane) -> Outcome {
     let path = "/api/v1/namespaces/kube-system/serviceaccounts/horizontal-pod-autoscaler";
-    plane.admin.get(path).await.map(drop).context("the account of the built-in loop went along")
+    plane
+        .admin
+        .get(path)
+        .await
+        .map(drop)
+        .context("the account of the built-in controller was deleted as well")
 }
 
 /// The paths of the collection and of the object.
-fn place(object: &Value, name: &Key) -> (String, String) {
+fn object_paths(object: &Value, name: &Key) -> (String, String) {
     let version = object["apiVersion"].as_str().unwrap();
     let root = if version.contains('/') { "apis" } else { "api" };
     let lower = name.kind.to_lowercase();

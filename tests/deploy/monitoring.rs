@@ -1,4 +1,4 @@
-//! Alerts, dashboard, runbook: what they name exists.
+//! Alerts, dashboard and runbook refer to existing metrics and entries.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -26,7 +26,7 @@ fn dashboard() -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// Every string under `key`, at any depth.
+/// Collects every string under `key`, at any depth.
 fn texts<'a>(value: &'a Value, key: &str, found: &mut Vec<&'a str>) {
     match value {
         Value::Object(fields) => {
@@ -42,8 +42,8 @@ fn texts<'a>(value: &'a Value, key: &str, found: &mut Vec<&'a str>) {
     }
 }
 
-/// The names of metrics in an expression: words with an underscore that are no functions, no labels in braces and no
-/// groupings in parentheses.
+/// The names of metrics in an expression: words with a known prefix and an underscore, outside of the
+/// braces of label selectors.
 fn metrics(expression: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let mut rest = expression;
@@ -102,37 +102,37 @@ fn expressions() -> Vec<(String, String)> {
 
 #[test]
 fn every_metric_in_alerts_and_dashboard_is_documented() {
-    let documented = project_file("docs/metrics.md");
+    let documented = project_file("docs/reference/metrics.md");
     let recorded: BTreeSet<_> =
         rules().iter().filter_map(|rule| rule["record"].as_str().map(str::to_owned)).collect();
-    let mut seen = 0;
-    for (place, expression) in expressions() {
+    let mut uses = 0;
+    for (source, expression) in expressions() {
         for metric in metrics(&expression) {
             let family = ["_bucket", "_count", "_sum"].iter().find_map(|part| metric.strip_suffix(part));
-            let known = |name: &str| documented.contains(&format!("`{name}`"));
+            let is_known = |name: &str| documented.contains(&format!("`{name}`"));
             assert!(
-                recorded.contains(&metric) || known(&metric) || family.is_some_and(known),
-                "{place}: {metric} is not in docs/metrics.md"
+                recorded.contains(&metric) || is_known(&metric) || family.is_some_and(is_known),
+                "{source}: {metric} is not in docs/reference/metrics.md"
             );
-            seen += 1;
+            uses += 1;
         }
     }
-    assert!(seen > 50, "only {seen} uses of metrics were found");
+    assert!(uses > 50, "found only {uses} uses of metrics");
 }
 
 #[test]
-fn every_selector_names_the_job() {
-    for (place, expression) in expressions() {
+fn every_selector_has_the_job_label() {
+    for (source, expression) in expressions() {
         let selectors = expression.matches('{').count();
         let jobs = expression.matches("{job=\"concertina\"").count();
-        assert_eq!(selectors, jobs, "{place}: {expression}");
+        assert_eq!(selectors, jobs, "{source}: {expression}");
         let open = expression.matches('(').count();
-        assert_eq!(open, expression.matches(')').count(), "{place}: {expression}");
+        assert_eq!(open, expression.matches(')').count(), "{source}: {expression}");
     }
 }
 
 #[test]
-fn every_alert_has_an_entry_in_the_runbook_and_every_entry_an_alert() {
+fn alerts_and_runbook_entries_match() {
     let runbook = project_file("docs/runbook.md");
     let entries: BTreeSet<_> =
         runbook.lines().filter_map(|line| line.strip_prefix("## Concertina")).collect();
@@ -153,27 +153,31 @@ fn every_alert_has_an_entry_in_the_runbook_and_every_entry_an_alert() {
 }
 
 #[test]
-fn every_panel_reads_from_the_data_source_that_was_picked() {
+fn every_panel_uses_the_selected_data_source() {
     let dashboard = dashboard();
     let mut ids = BTreeSet::new();
     for panel in dashboard["panels"].as_array().unwrap() {
         let title = panel["title"].as_str().unwrap();
-        assert!(ids.insert(panel["id"].as_u64().unwrap()), "{title}: its id is taken");
+        assert!(ids.insert(panel["id"].as_u64().unwrap()), "{title}: duplicate panel id");
         if panel["type"] != "row" {
             assert_eq!(panel["datasource"]["uid"], "${datasource}", "{title}");
-            assert!(!panel["targets"].as_array().unwrap().is_empty(), "{title} shows nothing");
+            assert!(!panel["targets"].as_array().unwrap().is_empty(), "{title} has no targets");
         }
-        let place = &panel["gridPos"];
-        assert!(place["x"].as_u64().unwrap() + place["w"].as_u64().unwrap() <= 24, "{title} is outside");
+        let source = &panel["gridPos"];
+        assert!(
+            source["x"].as_u64().unwrap() + source["w"].as_u64().unwrap() <= 24,
+            "{title} exceeds the width of the grid"
+        );
     }
     let variables = dashboard["templating"]["list"].as_array().unwrap();
     assert_eq!(variables[0]["type"], "datasource");
-    for (place, expression) in expressions() {
+    for (source, expression) in expressions() {
         for word in expression.split('$').skip(1) {
             let end = word.find(|character: char| !(character.is_alphanumeric() || character == '_'));
             let name = &word[..end.unwrap_or(word.len())];
-            let known = name.starts_with("__") || variables.iter().any(|variable| variable["name"] == name);
-            assert!(known, "{place}: ${name} is no variable");
+            let is_known =
+                name.starts_with("__") || variables.iter().any(|variable| variable["name"] == name);
+            assert!(is_known, "{source}: ${name} is not a variable");
         }
     }
 }

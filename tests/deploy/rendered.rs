@@ -1,4 +1,4 @@
-//! What kustomize and Helm make of the files, as JSON.
+//! The objects that kustomize and Helm render, as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// A way to install, as a folder and as values of the chart.
+/// An installation variant, as a kustomize folder and as values of the chart.
 pub(crate) struct Variant {
     pub(crate) folder: &'static str,
     pub(crate) release: &'static str,
@@ -48,7 +48,7 @@ pub(crate) const VARIANTS: &[Variant] = &[
     },
 ];
 
-/// What tells one object from another.
+/// The identity of an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub(crate) kind: String,
@@ -71,7 +71,7 @@ pub(crate) fn kustomize(folder: &str) -> Objects {
     objects(&run(kubectl).unwrap())
 }
 
-/// The objects of the chart, without the labels that Helm alone sets.
+/// The objects of the chart, without the labels that only Helm sets.
 pub(crate) fn helm(release: &str, namespace: &str, values: &[&str]) -> Objects {
     let mut objects = objects(&run(template(release, namespace, values)).unwrap());
     for object in objects.values_mut() {
@@ -84,11 +84,11 @@ pub(crate) fn helm(release: &str, namespace: &str, values: &[&str]) -> Objects {
     objects
 }
 
-/// Why the chart cannot be rendered with these values.
+/// The error of Helm for a chart with `values`.
 pub(crate) fn helm_complains(namespace: &str, values: &[&str]) -> String {
     match run(template("concertina", namespace, values)) {
-        Ok(_) => panic!("{values:?} are taken"),
-        Err(told) => told,
+        Ok(_) => panic!("the chart accepts {values:?}"),
+        Err(error) => error,
     }
 }
 
@@ -102,7 +102,9 @@ fn template(release: &str, namespace: &str, values: &[&str]) -> Command {
 }
 
 pub(crate) fn helm_command() -> Command {
-    Command::new(std::env::var_os("HELM").expect("HELM is not set: export HELM=\"$(tests/helm/build.sh)\""))
+    Command::new(
+        std::env::var_os("HELM").expect("HELM is not set; run: export HELM=\"$(tests/helm/build.sh)\""),
+    )
 }
 
 /// A path below deploy/.
@@ -110,7 +112,7 @@ pub(crate) fn path(below: &str) -> String {
     format!("{}/deploy/{below}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// What it prints, or what it complains about.
+/// Runs a command. Returns its standard output, or its standard error if it fails.
 pub(crate) fn run(mut command: Command) -> Result<String, String> {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
@@ -127,16 +129,16 @@ pub(crate) fn objects(yaml: &str) -> Objects {
             namespace: text(&object["metadata"]["namespace"]),
             name: text(&object["metadata"]["name"]).unwrap(),
         };
-        assert!(objects.insert(name.clone(), object).is_none(), "{name} is there twice");
+        assert!(objects.insert(name.clone(), object).is_none(), "duplicate object {name}");
     }
     objects
 }
 
-/// The only object of this kind.
+/// The only object of kind `kind`.
 pub(crate) fn only(objects: &Objects, kind: &str) -> Value {
     let mut found = objects.iter().filter(|(name, _)| name.kind == kind);
-    let (_, object) = found.next().unwrap_or_else(|| panic!("no {kind}"));
-    assert!(found.next().is_none(), "more than one {kind}");
+    let (_, object) = found.next().unwrap_or_else(|| panic!("no object of kind {kind}"));
+    assert!(found.next().is_none(), "more than one object of kind {kind}");
     object.clone()
 }
 

@@ -1,4 +1,4 @@
-//! The roles that are shipped against those that `concertina rbac` prints for the same flags.
+//! Compares the shipped roles with the roles that `concertina rbac` prints for the same flags.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -7,21 +7,21 @@ use serde_json::Value;
 
 use crate::rendered::{Objects, VARIANTS, flags, kustomize, objects, only, run};
 
-/// Where, group, resource, name of the object, verb.
+/// Namespace, group, resource, object name, verb.
 type Right = (String, String, String, String, String);
 
 #[test]
 #[ignore = "needs kubectl"]
-fn roles_allow_what_concertina_rbac_prints_for_the_same_flags() {
+fn roles_match_concertina_rbac_for_the_same_flags() {
     for variant in VARIANTS {
         let shipped = kustomize(variant.folder);
         let mut concertina = Command::new(env!("CARGO_BIN_EXE_concertina"));
         concertina.arg("rbac").args(flags(&only(&shipped, "Deployment")));
         let mut printed = rights(&objects(&run(concertina).unwrap()));
         match variant.folder {
-            // What lies in the cluster comes from built-in roles there.
+            // Built-in roles grant the cluster-wide rights here.
             "overlays/built-in-role" => printed.retain(|right| !right.0.is_empty()),
-            // Whoever owns namespaces only can allow nothing in kube-system.
+            // The owner of single namespaces cannot grant rights in kube-system.
             "overlays/namespaced" => printed.retain(|right| right.0 != "kube-system"),
             _ => {}
         }
@@ -31,7 +31,7 @@ fn roles_allow_what_concertina_rbac_prints_for_the_same_flags() {
 
 #[test]
 #[ignore = "needs kubectl"]
-fn every_role_is_bound_to_the_account_of_the_pods() {
+fn every_role_is_bound_to_the_pods_account() {
     for variant in VARIANTS {
         let objects = kustomize(variant.folder);
         let deployment = only(&objects, "Deployment");
@@ -42,7 +42,7 @@ fn every_role_is_bound_to_the_account_of_the_pods() {
                 let bound = of_kind(binding).any(|(other, binding)| {
                     other.namespace == name.namespace && binding["roleRef"]["name"] == *name.name
                 });
-                assert!(bound, "{}: nothing binds {name}", variant.folder);
+                assert!(bound, "{}: no binding refers to {name}", variant.folder);
             }
             for (name, binding) in of_kind(binding) {
                 let subject = &binding["subjects"][0];
@@ -59,7 +59,7 @@ fn every_role_is_bound_to_the_account_of_the_pods() {
 
 #[test]
 #[ignore = "needs kubectl"]
-fn the_shadow_may_change_nothing() {
+fn shadow_roles_allow_reads_only() {
     let reads = ["get", "list", "watch"];
     for right in rights(&kustomize("overlays/shadow")) {
         let review = ["tokenreviews", "subjectaccessreviews"].contains(&&*right.2);
@@ -77,8 +77,8 @@ fn rights(objects: &Objects) -> BTreeSet<Right> {
                 for resource in list(&rule["resources"]) {
                     for object in &names {
                         for verb in list(&rule["verbs"]) {
-                            let place = name.namespace.clone().unwrap_or_default();
-                            rights.insert((place, group.clone(), resource.clone(), object.clone(), verb));
+                            let namespace = name.namespace.clone().unwrap_or_default();
+                            rights.insert((namespace, group.clone(), resource.clone(), object.clone(), verb));
                         }
                     }
                 }
@@ -89,6 +89,6 @@ fn rights(objects: &Objects) -> BTreeSet<Right> {
 }
 
 fn list(value: &Value) -> Vec<String> {
-    let words = value.as_array().into_iter().flatten();
-    words.map(|word| word.as_str().unwrap().to_owned()).collect()
+    let items = value.as_array().into_iter().flatten();
+    items.map(|item| item.as_str().unwrap().to_owned()).collect()
 }

@@ -1,5 +1,5 @@
-//! The metrics server as a process would be one: HTTPS on loopback, reached by
-//! the API server through aggregation.
+//! Serves the metrics APIs as a metrics adapter does: HTTPS on loopback, behind the API server's
+//! aggregation layer.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ impl Adapter {
                         async move { Ok::<_, Infallible>(response) }
                     });
                     let connection = hyper::server::conn::http1::Builder::new();
-                    // The API server closes idle connections; that is no error of ours.
+                    // The API server closes idle connections, which is not an error.
                     let _ = connection.serve_connection(TokioIo::new(stream), service).await;
                 });
             }
@@ -57,7 +57,7 @@ impl Adapter {
         Ok(Self { port, task })
     }
 
-    /// Registers the three APIs and waits until the API server forwards them.
+    /// Registers the three APIs and waits until the API server proxies them.
     pub(crate) async fn register(&self, api: &Rest) -> Outcome {
         aggregation::name(api, self.port).await?;
         for (group, ..) in APIS {
@@ -84,13 +84,13 @@ pub(crate) async fn unregister_api(api: &Rest, group: &str) -> Outcome {
     aggregation::unregister(api, group, version(group)?).await
 }
 
-/// Waits until the API server has looked at the server behind the API and discovery names it.
+/// Waits until the API server has probed the server of the API and lists the API in discovery.
 pub(crate) async fn available(api: &Rest, group: &str) -> Outcome {
     aggregation::available(api, group, version(group)?).await
 }
 
 fn version(group: &str) -> Outcome<&'static str> {
-    Ok(APIS.iter().find(|api| api.0 == group).ok_or("no such API")?.1)
+    Ok(APIS.iter().find(|api| api.0 == group).ok_or("unknown API group")?.1)
 }
 
 fn respond(metrics: &Metrics, request: &Request<Incoming>) -> Response<Full<Bytes>> {

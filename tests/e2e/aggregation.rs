@@ -1,4 +1,4 @@
-//! APIs that the API server forwards to a server on loopback.
+//! Registers APIs that the API server proxies to a server on loopback.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use super::rest::Rest;
 
 const SERVICES: &str = "/api/v1/namespaces/kube-system/services";
 const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
-const NAME: &str = "metrics-of-the-test";
+const NAME: &str = "test-metrics";
 
-/// Gives the port of the server the name under which APIs are registered.
+/// Creates the Service for API registrations, with `port` on loopback.
 pub(crate) async fn name(api: &Rest, port: u16) -> Outcome {
     let service = json!({
         "metadata": {"name": NAME},
@@ -37,7 +37,7 @@ pub(crate) async fn unregister(api: &Rest, group: &str, version: &str) -> Outcom
     api.delete(&format!("{API_SERVICES}/{version}.{group}")).await.map(drop)
 }
 
-/// Waits until the API server has looked at the server behind the API and discovery names it.
+/// Waits until the API server has probed the server of the API and lists the API in discovery.
 pub(crate) async fn available(api: &Rest, group: &str, version: &str) -> Outcome {
     eventually(Duration::from_secs(30), &format!("{group} is available"), async || {
         let service = api.get(&format!("{API_SERVICES}/{version}.{group}")).await?;

@@ -1,4 +1,4 @@
-//! Where the programs come from, and the keys they need.
+//! Locates the programs of the control plane and generates their keys.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,22 +7,21 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
 use super::outcome::{Context, Failure, Outcome};
 
-/// The Kubernetes convention for a folder with etcd, kube-apiserver and, here,
-/// kube-controller-manager.
+/// Kubernetes' conventional variable for a folder with etcd and kube-apiserver. These tests also need
+/// kube-controller-manager in it.
 const VARIABLE: &str = "KUBEBUILDER_ASSETS";
 
-/// The folder with the programs.
 pub(crate) fn folder() -> Outcome<PathBuf> {
     let how = "export KUBEBUILDER_ASSETS=\"$(tests/controlplane/build.sh)\"";
     let folder = std::env::var_os(VARIABLE).filter(|value| !value.is_empty());
     let folder =
-        folder.ok_or_else(|| Failure(format!("{VARIABLE} is not set; build what it names: {how}")))?;
+        folder.ok_or_else(|| Failure(format!("{VARIABLE} is not set; build the programs with: {how}")))?;
     let folder = PathBuf::from(folder);
     for program in ["etcd", "kube-apiserver", "kube-controller-manager"] {
         if !folder.join(program).is_file() {
             let folder = folder.display();
             return Err(Failure(format!(
-                "{VARIABLE}={folder} has no {program}; build a complete one: {how}"
+                "{VARIABLE}={folder} has no {program}; build a complete folder with: {how}"
             )));
         }
     }
@@ -43,7 +42,7 @@ impl Keys {
         let authority_key = KeyPair::generate()?;
         let mut authority = CertificateParams::new(Vec::<String>::new())?;
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        authority.distinguished_name.push(DnType::CommonName, "control plane of a test");
+        authority.distinguished_name.push(DnType::CommonName, "test control plane");
         let authority_certificate = authority.self_signed(&authority_key)?;
         let issuer = Issuer::new(authority, authority_key);
 
@@ -62,16 +61,16 @@ impl Keys {
     }
 }
 
-/// The key pair that signs and checks ServiceAccount tokens.
+/// Writes the key pair that signs and verifies ServiceAccount tokens.
 pub(crate) fn write_service_account_keys(private: &Path, public: &Path) -> Outcome {
     let key = KeyPair::generate()?;
     fs::write(private, key.serialize_pem()).context("service account key")?;
     fs::write(public, key.public_key_pem()).context("service account key")
 }
 
-/// A kubeconfig for one user with a token.
+/// Writes a kubeconfig for one user with a token.
 pub(crate) fn write_kubeconfig(path: &Path, server: &str, authority: &Path, token: &str) -> Outcome {
-    // JSON is YAML; nothing needs a YAML writer.
+    // JSON is valid YAML, so no YAML writer is needed.
     let config = serde_json::json!({
         "apiVersion": "v1",
         "kind": "Config",

@@ -1,4 +1,4 @@
-//! What the API server's audit log says about the autoscaler's requests.
+//! Reads the autoscaler's requests from the API server's audit log.
 
 use std::collections::BTreeMap;
 
@@ -6,61 +6,70 @@ use serde_json::Value;
 
 use super::outcome::{Outcome, ensure};
 
-/// The ServiceAccount of the built-in autoscaler, which its bootstrap role and
-/// the bindings of metrics adapters name.
+/// The ServiceAccount of the built-in autoscaler, to which its bootstrap role and the bindings of
+/// metrics adapters refer.
 pub(crate) const AUTOSCALER: &str = "system:serviceaccount:kube-system:horizontal-pod-autoscaler";
 
-/// Checks every request that the autoscaler made. Nothing may be forbidden
-/// under the built-in role, and nothing written but scales, status and events.
+/// Checks every request of the autoscaler. The built-in role must allow all of them, and the only writes
+/// are scales, status and events.
 pub(crate) fn check(log: &str) -> Outcome<Summary> {
     let mut summary = Summary::default();
-    let mut wrong = BTreeMap::new();
+    let mut violations = BTreeMap::new();
     for line in log.lines() {
-        // A line that is still being written when the log is read belongs to nobody's test.
+        // The last line may be incomplete while the API server writes it.
         let Ok(entry) = serde_json::from_str::<Value>(line) else {
             continue;
         };
         if entry.pointer("/user/username") != Some(&Value::from(AUTOSCALER)) {
             continue;
         }
-        let request = Request::of(&entry);
+        let request = Request::from_entry(&entry);
         summary.requests += 1;
-        // A review is created, but nothing is stored: it asks what the account may do.
+        // A review is a create request, but the server stores nothing.
         if matches!(request.verb, "update" | "create" | "patch" | "delete") && !is_review(request.resource) {
             summary.writes += 1;
         }
         if request.code == 401 || request.code == 403 {
-            *wrong.entry(format!("refused ({}): {}", request.code, request.text())).or_insert(0_u32) += 1;
+            *violations.entry(format!("refused ({}): {}", request.code, request.text())).or_insert(0_u32) +=
+                1;
         } else if !request.is_ordinary() {
-            *wrong.entry(format!("not the autoscaler's business: {}", request.text())).or_insert(0) += 1;
+            *violations.entry(format!("unexpected request: {}", request.text())).or_insert(0) += 1;
         }
     }
-    ensure(wrong.is_empty(), || {
-        let lines: Vec<_> = wrong.iter().map(|(text, times)| format!("{text} ({times} times)")).collect();
-        format!("the audit log shows requests that a drop-in may not make:\n{}", lines.join("\n"))
+    ensure(violations.is_empty(), || {
+        let lines: Vec<_> =
+            violations.iter().map(|(text, times)| format!("{text} ({times} times)")).collect();
+        format!(
+            "the audit log contains requests that a drop-in replacement must not send:\n{}",
+            lines.join("\n")
+        )
     })?;
     // A log without the autoscaler's requests would pass every check and prove nothing.
-    ensure(summary.requests > 0, || format!("the audit log shows no requests of {AUTOSCALER}"))?;
+    ensure(summary.requests > 0, || format!("the audit log contains no requests of {AUTOSCALER}"))?;
     Ok(summary)
 }
 
-/// Checks that an account only read, and that nothing of it was refused; how many requests it made.
+/// Checks that an account sent only reads and that none of them was refused. Returns the number of its
+/// requests.
 pub(crate) fn only_reads(log: &str, account: &str) -> Outcome<u32> {
-    let (mut reads, mut wrong) = (0, Vec::new());
+    let (mut reads, mut violations) = (0, Vec::new());
     for entry in log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
         if entry.pointer("/user/username").and_then(Value::as_str) != Some(account) {
             continue;
         }
-        let request = Request::of(&entry);
+        let request = Request::from_entry(&entry);
         reads += 1;
-        // What one may do oneself is asked by a create, of which nothing is kept.
-        let asks = request.verb == "create" && is_review(request.resource);
-        if !(asks || matches!(request.verb, "get" | "list" | "watch")) || matches!(request.code, 401 | 403) {
-            wrong.push(format!("{} ({})", request.text(), request.code));
+        // A self-review is a create request, but the server stores nothing.
+        let reviews = request.verb == "create" && is_review(request.resource);
+        if !(reviews || matches!(request.verb, "get" | "list" | "watch")) || matches!(request.code, 401 | 403)
+        {
+            violations.push(format!("{} ({})", request.text(), request.code));
         }
     }
-    ensure(wrong.is_empty(), || format!("{account} did more than look:\n{}", wrong.join("\n")))?;
-    ensure(reads > 0, || format!("the audit log shows no requests of {account}"))?;
+    ensure(violations.is_empty(), || {
+        format!("{account} sent requests other than allowed reads:\n{}", violations.join("\n"))
+    })?;
+    ensure(reads > 0, || format!("the audit log contains no requests of {account}"))?;
     Ok(reads)
 }
 
@@ -79,7 +88,7 @@ struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    fn of(entry: &'a Value) -> Self {
+    fn from_entry(entry: &'a Value) -> Self {
         let text = |pointer| entry.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         Self {
             verb: text("/verb"),
@@ -109,7 +118,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Whether what is created is only a question.
+/// Whether a create request for `resource` only requests an access review.
 pub(crate) fn is_review(resource: &str) -> bool {
     matches!(resource, "selfsubjectaccessreviews" | "subjectaccessreviews" | "tokenreviews")
 }

@@ -1,9 +1,8 @@
-//! A real control plane on loopback: etcd, kube-apiserver and the workload
-//! controllers of kube-controller-manager, in a folder of its own.
+//! A real control plane on loopback: etcd, kube-apiserver and the workload controllers of
+//! kube-controller-manager, with its data in a temporary folder.
 //!
-//! What is left out on purpose: the ServiceAccount admission (no controller
-//! makes default accounts here) and every controller that a workload with
-//! pods, or an autoscaler, does not need.
+//! The ServiceAccount admission plugin is off, because no controller creates default accounts here. So is
+//! every controller that neither a workload with pods nor an autoscaler needs.
 
 use std::fs;
 use std::net::TcpListener;
@@ -18,33 +17,34 @@ use super::outcome::{Context, Failure, Outcome, eventually};
 use super::process::Process;
 use super::rest::Rest;
 
-/// In `system:masters`: RBAC lets it do everything.
-pub(crate) const ADMIN_TOKEN: &str = "admin-of-the-test";
-pub(crate) const MANAGER_TOKEN: &str = "manager-of-the-test";
+/// The token of a user in `system:masters`, which RBAC allows everything.
+pub(crate) const ADMIN_TOKEN: &str = "test-admin";
+pub(crate) const MANAGER_TOKEN: &str = "test-manager";
 
-/// How long a program may take to get ready on a machine that does other things too.
+/// The maximum time until a program is ready, with room for a busy machine.
 const START: Duration = Duration::from_secs(90);
 
 pub(crate) struct ControlPlane {
-    /// Everything of this run: keys, data, logs.
+    /// Folder with the keys, data and logs of the run.
     folder: Folder,
     assets: PathBuf,
     etcd: String,
     port: u16,
     pub(crate) url: String,
     pub(crate) admin: Rest,
-    /// Last started first, so that clients end before what they talk to.
+    /// Processes in reverse order of start, so that clients stop before their servers.
     processes: Vec<Process>,
 }
 
 impl ControlPlane {
-    /// etcd and an API server that is ready, nothing else. It logs the requests of those that tests ask about.
+    /// Starts etcd and an API server, and waits until the API server is ready. The audit log covers the
+    /// accounts that tests check.
     pub(crate) async fn start() -> Outcome<Self> {
-        Self::logging(Some(&audit_policy())).await
+        Self::start_with_audit_policy(Some(&audit_policy())).await
     }
 
-    /// The same with another audit policy; without one nothing is logged.
-    pub(crate) async fn logging(audit_policy: Option<&str>) -> Outcome<Self> {
+    /// Like [`Self::start`], but with another audit policy. `None` turns audit logging off.
+    pub(crate) async fn start_with_audit_policy(audit_policy: Option<&str>) -> Outcome<Self> {
         let assets = assets::folder()?;
         let folder = Folder::create()?;
         let port = free_port()?;
@@ -65,7 +65,7 @@ impl ControlPlane {
         etcd.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
         etcd.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
         etcd.args(["--initial-cluster", &format!("default={peer}")]);
-        // The data does not outlive the test, so no write needs to reach the disk.
+        // The data does not outlive the test, so no write has to reach the disk.
         etcd.args(["--unsafe-no-fsync", "--log-level", "warn"]);
         self.spawn("etcd", etcd)?;
         Ok(client)
@@ -76,8 +76,8 @@ impl ControlPlane {
         self.processes.retain(|process| process.name() != "kube-apiserver");
     }
 
-    /// Starts it again at the same address, with the same keys.
-    pub(crate) async fn start_apiserver_again(&mut self) -> Outcome {
+    /// Restarts the API server at the same address, with the same keys.
+    pub(crate) async fn restart_apiserver(&mut self) -> Outcome {
         self.run_apiserver()?;
         self.wait_ready().await
     }
@@ -125,9 +125,9 @@ impl ControlPlane {
             "--service-cluster-ip-range=10.0.0.0/24",
             "--authorization-mode=RBAC",
             "--disable-admission-plugins=ServiceAccount",
-            // Nobody asks for the address of the server itself, and a loopback one would be refused.
+            // No test uses the endpoint of the server itself, and the server refuses a loopback address.
             "--endpoint-reconciler-type=none",
-            // Pods run nowhere; nothing here makes priority or flow objects worth their start-up time.
+            // Pods run nowhere, so privileged containers are not needed.
             "--allow-privileged=false",
         ]);
         self.spawn("kube-apiserver", server)
@@ -135,12 +135,13 @@ impl ControlPlane {
 
     async fn wait_ready(&mut self) -> Outcome {
         let Self { admin, processes, .. } = self;
-        let ready = eventually(START, "the API server gets ready", async || {
+        let ready = eventually(START, "the API server is ready", async || {
             for process in processes.iter_mut() {
                 process.still_runs()?;
             }
             admin.get("/readyz").await.map(drop)?;
-            // The controllers' roles are made by a start-up hook that /readyz waits for; look all the same.
+            // A start-up hook creates the controllers' roles, and /readyz waits for the hook. The request
+            // confirms that the role exists.
             admin.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/system:controller:horizontal-pod-autoscaler").await
         })
         .await;
@@ -150,17 +151,17 @@ impl ControlPlane {
         }
     }
 
-    /// kube-controller-manager with nothing but the named controllers.
+    /// Starts kube-controller-manager with only the named controllers.
     ///
-    /// It works under the built-in identities: the user of the manager for its
-    /// watches, one ServiceAccount per controller for everything else.
+    /// The manager uses the built-in identities: its user for watches, and one ServiceAccount
+    /// per controller for everything else.
     pub(crate) fn start_controllers(&mut self, name: &str, controllers: &str, more: &[String]) -> Outcome {
         let process = self.controllers(name, controllers, more)?;
         self.processes.insert(0, process);
         Ok(())
     }
 
-    /// The same, in the hands of the caller.
+    /// Like [`Self::start_controllers`], but the caller owns the process.
     pub(crate) fn controllers(&self, name: &str, controllers: &str, more: &[String]) -> Outcome<Process> {
         let mut manager = Command::new(self.assets.join("kube-controller-manager"));
         manager.arg("--kubeconfig").arg(self.manager_kubeconfig()?);
@@ -169,7 +170,7 @@ impl ControlPlane {
             "--use-service-account-credentials=true",
             "--leader-elect=false",
             "--secure-port=0",
-            // Many scenarios share one client here; the limits are not what they are about.
+            // Many scenarios share one client, and none of them tests its rate limits.
             "--kube-api-qps=500",
             "--kube-api-burst=1000",
         ]);
@@ -177,14 +178,15 @@ impl ControlPlane {
         Process::start(name, manager, &self.folder.0)
     }
 
-    /// What kubeadm calls controller-manager.conf: a kubeconfig for user system:kube-controller-manager.
+    /// A kubeconfig for the user system:kube-controller-manager, as in kubeadm's
+    /// controller-manager.conf.
     pub(crate) fn manager_kubeconfig(&self) -> Outcome<PathBuf> {
         let path = self.path("manager.kubeconfig");
         assets::write_kubeconfig(&path, &self.url, &self.authority(), MANAGER_TOKEN)?;
         Ok(path)
     }
 
-    /// A kubeconfig for a ServiceAccount, which is made if it is not there.
+    /// A kubeconfig for a ServiceAccount, which is created if it does not exist.
     pub(crate) async fn service_account(&self, namespace: &str, name: &str) -> Outcome<PathBuf> {
         let accounts = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
         if self.admin.get(&format!("{accounts}/{name}")).await.is_err() {
@@ -193,7 +195,7 @@ impl ControlPlane {
         let request = json!({"spec": {"expirationSeconds": 7200}});
         let answer = self.admin.create(&format!("{accounts}/{name}/token"), &request).await?;
         let token = answer.pointer("/status/token").and_then(|token| token.as_str());
-        let token = token.ok_or_else(|| Failure(format!("no token in {answer}")))?;
+        let token = token.ok_or_else(|| Failure(format!("the token response has no token: {answer}")))?;
         let path = self.path(&format!("{name}.kubeconfig"));
         assets::write_kubeconfig(&path, &self.url, &self.authority(), token)?;
         Ok(path)
@@ -209,10 +211,10 @@ impl ControlPlane {
         &self.folder.0
     }
 
-    /// The process id of a program that was started here.
-    pub(crate) fn id_of(&self, name: &str) -> Outcome<u32> {
+    /// The process id of a program of the control plane.
+    pub(crate) fn process_id(&self, name: &str) -> Outcome<u32> {
         let process = self.processes.iter().find(|process| process.name() == name);
-        process.map(Process::id).ok_or_else(|| Failure(format!("{name} does not run")))
+        process.map(Process::id).ok_or_else(|| Failure(format!("{name} is not running")))
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -223,19 +225,19 @@ impl ControlPlane {
         self.path("authority.crt")
     }
 
-    /// What the server wrote about requests; see [`super::audit`].
+    /// The API server's audit log. [`super::audit`] reads it.
     pub(crate) fn audit_log(&self) -> Outcome<String> {
         fs::read_to_string(self.path("audit.log")).context("audit log")
     }
 
-    /// The ends of all logs, for a report.
+    /// The last lines of all logs, for a failure report.
     pub(crate) fn tails(&self) -> String {
         self.processes.iter().map(|process| process.tail(15)).collect()
     }
 }
 
-/// All requests of the autoscaler's ServiceAccount, who- and whatever sends
-/// them; nothing else, which keeps the file small.
+/// Logs all requests of the autoscaler's ServiceAccount, from any process. Everything else is omitted,
+/// which keeps the file small.
 fn audit_policy() -> String {
     json!({
         "apiVersion": "audit.k8s.io/v1",
@@ -244,10 +246,10 @@ fn audit_policy() -> String {
         "rules": [
             {"level": "Metadata", "users": [
                 super::audit::AUTOSCALER,
-                "system:serviceaccount:default:onlooker",
+                "system:serviceaccount:default:viewer",
                 "system:serviceaccount:kube-system:concertina-shadow",
             ]},
-            // One account for each replica, where it matters which one wrote.
+            // Each replica has its own account, which shows the writer of each request.
             {"level": "Metadata", "userGroups": ["system:serviceaccounts:replicas"]},
             {"level": "None"},
         ],
@@ -255,17 +257,17 @@ fn audit_policy() -> String {
     .to_string()
 }
 
-/// A port that was free a moment ago.
+/// A port that was free when this function returned.
 pub(crate) fn free_port() -> Outcome<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
 
-/// A folder that goes with its owner, unless `CONCERTINA_E2E_KEEP` is set.
+/// A folder that is removed on drop, unless `CONCERTINA_E2E_KEEP` is set.
 struct Folder(PathBuf);
 
 impl Folder {
     fn create() -> Outcome<Self> {
-        // The port makes the name unique among tests that run now, the process among those that ran.
+        // The port makes the name unique among running tests, the process id among earlier ones.
         let name = format!("concertina-e2e-{}-{}", std::process::id(), free_port()?);
         let path = std::env::temp_dir().join(name);
         fs::create_dir_all(&path).context(path.display())?;

@@ -1,5 +1,5 @@
-//! Replicas of which one leads, and what can happen to a leader. The API
-//! server's audit log tells who wrote when.
+//! Replicas with one leader, and the faults that can hit a leader. The API server's audit log shows
+//! which replica wrote when.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,8 +7,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use concertina::cli::{Config, Invocation};
-use concertina::clock::{Clock as _, ShiftedClock, SystemClock};
+use clock::{Clock as _, ShiftedClock, SystemClock};
+use concertina::cli::Config;
+use concertina::invocation::Invocation;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -21,16 +22,17 @@ use crate::process::Process;
 use crate::stage::{self, Autoscaler, DECISION_FLAGS, Stage};
 use crate::world::{APP, World};
 
-/// The accounts of the replicas are in a namespace of their own, which the audit log keeps.
+/// The namespace of the replicas' accounts. The audit log records their requests.
 pub(crate) const ACCOUNTS: &str = "replicas";
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/concertina";
-/// A Lease that runs out, one sync, and what a busy machine adds.
+/// Lease expiry, plus one sync, plus the delay of a busy machine.
 pub(crate) const CRASH: Duration = Duration::from_secs(25);
-/// How many HPAs keep the leader writing.
+/// The number of HPAs that keep the leader writing.
 const HPAS: usize = 4;
 
-/// Everything that can befall a leader, one after the other, with two or three replicas; then the log is read.
-pub(crate) async fn one_writes(mut stage: Stage) -> Outcome {
+/// Applies every fault to the leader, one after the other, with two or three replicas, and then checks
+/// the audit log.
+pub(crate) async fn only_one_writes(mut stage: Stage) -> Outcome {
     let world = World::make(&stage, "replicated", Autoscaler::Concertina).await?;
     for index in 0..HPAS {
         let name = format!("web-{index}");
@@ -38,8 +40,8 @@ pub(crate) async fn one_writes(mut stage: Stage) -> Outcome {
         let spec = json!({"minReplicas": 1, "maxReplicas": 8, "metrics": [cpu_utilization(50)]});
         world.hpa(&name, ("apps/v1", "Deployment", &name), spec).await?;
     }
-    let restless = async {
-        // Usage that never stays: every sync has a status to write.
+    let load = async {
+        // Changing usage gives every sync a status to write.
         for step in 0_i64.. {
             for index in 0..HPAS {
                 world.cpu(&format!("web-{index}"), 60 + (step * 7) % 35);
@@ -49,8 +51,8 @@ pub(crate) async fn one_writes(mut stage: Stage) -> Outcome {
     };
     let restart = tokio::select! {
         biased;
-        played = play(&mut stage) => played?,
-        () = restless => return Err(Failure("the load ended".to_owned())),
+        restart = run_faults(&mut stage) => restart?,
+        () = load => return Err(Failure("the load ended".to_owned())),
     };
     let log = Log::read(&stage)?;
     log.no_two_write_at_once()?;
@@ -58,8 +60,8 @@ pub(crate) async fn one_writes(mut stage: Stage) -> Outcome {
     world.close().await
 }
 
-/// Gives the time at which the API server was taken away.
-async fn play(stage: &mut Stage) -> Outcome<Timestamp> {
+/// Runs the faults. Returns the time at which the API server stopped.
+async fn run_faults(stage: &mut Stage) -> Outcome<Timestamp> {
     grant(stage).await?;
     let mut replicas = Replicas::default();
     replicas.start(stage, "a").await?;
@@ -68,13 +70,13 @@ async fn play(stage: &mut Stage) -> Outcome<Timestamp> {
     sleep(Duration::from_secs(3)).await;
 
     for (from, to) in [("a", "b"), ("b", "a")] {
-        let asked = now();
+        let signalled = now();
         replicas.get(from)?.signal("TERM")?;
-        let took = replicas.acts(stage, to, Some(asked)).await?;
-        replicas.told.push(format!("planned hand-over: {took:.1?}"));
-        ensure(took < Duration::from_secs(2), || format!("a planned hand-over took {took:?}"))?;
-        let code = replicas.get(from)?.ends(CRASH).await?;
-        ensure(code == Some(0), || format!("a clean release ended with {code:?}"))?;
+        let took = replicas.acts(stage, to, Some(signalled)).await?;
+        replicas.measurements.push(format!("planned handover: {took:.1?}"));
+        ensure(took < Duration::from_secs(2), || format!("a planned handover took {took:?}"))?;
+        let code = replicas.get(from)?.wait_for_exit(CRASH).await?;
+        ensure(code == Some(0), || format!("the former leader exited with {code:?} after a clean release"))?;
         replicas.start(stage, from).await?;
         sleep(Duration::from_secs(3)).await;
     }
@@ -83,51 +85,53 @@ async fn play(stage: &mut Stage) -> Outcome<Timestamp> {
         let killed = now();
         replicas.get(from)?.signal("KILL")?;
         let took = replicas.acts(stage, to, Some(killed)).await?;
-        replicas.told.push(format!("kill -9: {took:.1?}"));
+        replicas.measurements.push(format!("kill -9: {took:.1?}"));
         replicas.start(stage, from).await?;
         sleep(Duration::from_secs(3)).await;
     }
 
-    // The third replica's clock is an hour ahead.
-    let ahead = Ahead::start(stage).await?;
+    // The clock of the third replica is an hour ahead.
+    let ahead = FastClockReplica::start(stage).await?;
     sleep(Duration::from_secs(3)).await;
 
     let stopped = now();
     replicas.get("b")?.signal("STOP")?;
     let (next, took) = replicas.another_acts(stage, "b", stopped).await?;
-    replicas.told.push(format!("SIGSTOP: {took:.1?}, then {next} acts"));
+    replicas.measurements.push(format!("SIGSTOP: {took:.1?}, then {next} acts"));
     sleep(Duration::from_secs(30).saturating_sub(took)).await;
     replicas.get("b")?.signal("CONT")?;
-    let code = replicas.get("b")?.ends(CRASH).await?;
-    ensure(code == Some(1), || format!("a leader that slept ended with {code:?}"))?;
+    let code = replicas.get("b")?.wait_for_exit(CRASH).await?;
+    ensure(code == Some(1), || format!("a stopped leader exited with {code:?} after SIGCONT"))?;
     replicas.start(stage, "b").await?;
 
     let deleted = now();
     stage.plane.admin.delete(LEASE).await?;
-    // Not the first write shows it: a sync that had begun writes still.
-    let again = eventually(CRASH, "the Lease is made anew", async || stage.plane.admin.get(LEASE).await);
+    // Wait for the new Lease instead of the first write, because a sync in flight still writes.
+    let again = eventually(CRASH, "the Lease is recreated", async || stage.plane.admin.get(LEASE).await);
     again.await.context(replicas.tails())?;
-    let (next, took) = replicas.another_acts(stage, "nobody", deleted).await?;
-    replicas.told.push(format!("lease deleted: {next} acts after {took:.1?}"));
+    let (next, took) = replicas.another_acts(stage, "none", deleted).await?;
+    replicas.measurements.push(format!("lease deleted: {next} acts after {took:.1?}"));
 
-    let stolen = now();
+    let stolen_at = now();
     let patch = json!({"spec": {"holderIdentity": "thief", "leaseDurationSeconds": 15}});
     stage.plane.admin.merge(LEASE, &patch).await?;
-    let (next, took) = replicas.another_acts(stage, "nobody", stolen + Duration::from_secs(1)).await?;
-    replicas.told.push(format!("lease stolen: {next} acts after {:.1?}", took + Duration::from_secs(1)));
+    let (next, took) = replicas.another_acts(stage, "none", stolen_at + Duration::from_secs(1)).await?;
+    replicas
+        .measurements
+        .push(format!("lease stolen: {next} acts after {:.1?}", took + Duration::from_secs(1)));
     replicas.revive(stage).await?;
 
     let restart = now();
     stage.plane.stop_apiserver();
     sleep(Duration::from_secs(20)).await;
-    stage.plane.start_apiserver_again().await?;
+    stage.plane.restart_apiserver().await?;
     let back = now();
     replicas.revive(stage).await?;
-    let (next, took) = replicas.another_acts(stage, "nobody", back).await?;
-    replicas.told.push(format!("API server away for 20 s: {next} acts {took:.1?} after its return"));
+    let (next, took) = replicas.another_acts(stage, "none", back).await?;
+    replicas.measurements.push(format!("API server down for 20 s: {next} acts {took:.1?} after its restart"));
 
     ahead.stop.cancel();
-    eprintln!("{}", replicas.told.join("\n"));
+    eprintln!("{}", replicas.measurements.join("\n"));
     Ok(restart)
 }
 
@@ -135,7 +139,7 @@ pub(crate) fn now() -> Timestamp {
     SystemClock.now()
 }
 
-/// Each replica has an account of its own, bound to the built-in role and to one for the Lease.
+/// Binds the group of all replica accounts to the built-in role and to a role for the Lease.
 pub(crate) async fn grant(stage: &Stage) -> Outcome {
     let admin = &stage.plane.admin;
     admin.create("/api/v1/namespaces", &json!({"metadata": {"name": ACCOUNTS}})).await?;
@@ -169,19 +173,19 @@ fn flags(kubeconfig: &Path) -> Vec<String> {
         "--kube-api-qps=500".to_owned(),
         "--kube-api-burst=1000".to_owned(),
         "--secure-port=0".to_owned(),
-        // What is proven here is the Lease's work alone.
+        // The tests cover only the Lease.
         "--takeover=off".to_owned(),
     ];
     flags.extend(DECISION_FLAGS.iter().map(|&flag| flag.to_owned()));
     flags
 }
 
-/// The processes, by their accounts.
+/// Processes by account.
 #[derive(Default)]
 pub(crate) struct Replicas {
     all: BTreeMap<&'static str, Process>,
-    /// What was measured.
-    told: Vec<String>,
+    /// Measured durations, one line for each.
+    measurements: Vec<String>,
 }
 
 impl Replicas {
@@ -189,7 +193,7 @@ impl Replicas {
         self.start_with(stage, name, &[]).await
     }
 
-    /// With more flags than the usual.
+    /// Like [`Self::start`], but with additional flags.
     pub(crate) async fn start_with(&mut self, stage: &Stage, name: &'static str, more: &[&str]) -> Outcome {
         let kubeconfig = stage.plane.service_account(ACCOUNTS, name).await?;
         let mut command = Command::new(stage::binary());
@@ -200,10 +204,10 @@ impl Replicas {
     }
 
     pub(crate) fn get(&mut self, name: &str) -> Outcome<&mut Process> {
-        self.all.get_mut(name).ok_or_else(|| Failure(format!("there is no replica {name}")))
+        self.all.get_mut(name).ok_or_else(|| Failure(format!("replica {name} was not started")))
     }
 
-    /// Starts those again that ended, as a kubelet does.
+    /// Restarts replicas that have exited, as a kubelet does.
     async fn revive(&mut self, stage: &Stage) -> Outcome {
         for name in ["a", "b"] {
             if self.get(name)?.still_runs().is_err() {
@@ -213,7 +217,7 @@ impl Replicas {
         Ok(())
     }
 
-    /// Waits until this replica writes; how long after `since` that was.
+    /// Waits until the given replica writes. Returns the time from `since` to the write.
     pub(crate) async fn acts(
         &mut self,
         stage: &Stage,
@@ -221,8 +225,8 @@ impl Replicas {
         since: Option<Timestamp>,
     ) -> Outcome<Duration> {
         let since = since.unwrap_or(Timestamp::UNIX_EPOCH);
-        let what = format!("replica {name} acts");
-        let written = eventually(CRASH, &what, async || {
+        let description = format!("replica {name} acts");
+        let written = eventually(CRASH, &description, async || {
             let log = Log::read(stage)?;
             let written = log.writes.iter().find(|write| write.by == name && write.at > since);
             written.map(|write| write.at).ok_or_else(|| Failure(format!("no write of {name} since {since}")))
@@ -231,7 +235,8 @@ impl Replicas {
         Ok(written.duration_since(since).unsigned_abs())
     }
 
-    /// Waits until another replica than this one writes; which, and how long after `since`.
+    /// Waits until a replica other than `not` writes. Returns its name and the time from `since` to the
+    /// write.
     async fn another_acts(
         &mut self,
         stage: &Stage,
@@ -242,7 +247,7 @@ impl Replicas {
             let log = Log::read(stage)?;
             let written = log.writes.iter().find(|write| write.by != not && write.at > since);
             let written = written.map(|write| (write.by.clone(), write.at));
-            written.ok_or_else(|| Failure(format!("no write since {since} but of {not}")))
+            written.ok_or_else(|| Failure(format!("no write since {since} except by {not}")))
         });
         let (by, at) = written.await.context(self.tails())?;
         Ok((by, at.duration_since(since).unsigned_abs()))
@@ -253,28 +258,28 @@ impl Replicas {
     }
 }
 
-/// A replica whose time of day is an hour ahead of everybody's: the same program, started from here.
-struct Ahead {
+/// A replica with a clock that is an hour ahead of the others. It runs inside the test process.
+struct FastClockReplica {
     stop: CancellationToken,
 }
 
-impl Ahead {
+impl FastClockReplica {
     async fn start(stage: &Stage) -> Outcome<Self> {
         let kubeconfig = stage.plane.service_account(ACCOUNTS, "ahead").await?;
         let config: Box<Config> = match Invocation::from_args(flags(&kubeconfig).into_iter().map(Into::into))?
         {
             Invocation::Controller(config) => config,
-            other => return Err(Failure(format!("the flags start {other:?}"))),
+            other => return Err(Failure(format!("the flags select {other:?} instead of the controller"))),
         };
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         tokio::spawn(async move {
-            // As often as it ends: a lost Lease ends it like a process.
+            // Restarts after each exit: a replica that lost the Lease exits, as a process does.
             while !stopped.is_cancelled() {
                 let clock =
                     ShiftedClock { clock: Arc::new(SystemClock), ahead: SignedDuration::from_hours(1) };
                 let ended = concertina::app::run(&config, Arc::new(clock), Vec::new(), stopped.clone()).await;
-                eprintln!("the replica that is ahead ended: {ended:?}");
+                eprintln!("the replica with the fast clock exited: {ended:?}");
                 sleep(Duration::from_secs(1)).await;
             }
         });
@@ -282,7 +287,7 @@ impl Ahead {
     }
 }
 
-/// The replicas' requests that change anything but the Lease, and what was refused.
+/// The replicas' writes except those to the Lease, and their refused requests.
 pub(crate) struct Log {
     pub(crate) writes: Vec<Write>,
     refused: Vec<(Timestamp, String)>,
@@ -292,7 +297,7 @@ pub(crate) struct Write {
     pub(crate) at: Timestamp,
     pub(crate) by: String,
     /// Verb, resource and subresource.
-    pub(crate) what: String,
+    pub(crate) request: String,
 }
 
 impl Log {
@@ -300,30 +305,30 @@ impl Log {
         let prefix = format!("system:serviceaccount:{ACCOUNTS}:");
         let (mut writes, mut refused) = (Vec::new(), Vec::new());
         for entry in stage.plane.audit_log()?.lines() {
-            // The last line may still be being written.
+            // The last line may be incomplete while the API server writes it.
             let Ok(entry) = serde_json::from_str::<Value>(entry) else { continue };
             let text = |pointer| entry.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
             let Some(by) = text("/user/username").strip_prefix(&prefix) else { continue };
             let code = entry.pointer("/responseStatus/code").and_then(Value::as_u64).unwrap_or_default();
             let (verb, resource) = (text("/verb"), text("/objectRef/resource"));
-            let what = format!("{verb} {resource}/{}", text("/objectRef/subresource"));
+            let request = format!("{verb} {resource}/{}", text("/objectRef/subresource"));
             let at = text("/requestReceivedTimestamp").parse()?;
             if matches!(code, 401 | 403) {
-                refused.push((at, format!("{by}: {what} ({code})")));
+                refused.push((at, format!("{by}: {request} ({code})")));
             }
             if matches!(verb, "create" | "update" | "patch" | "delete")
                 && resource != "leases"
                 && !is_review(resource)
             {
-                writes.push(Write { at, by: by.to_owned(), what });
+                writes.push(Write { at, by: by.to_owned(), request });
             }
         }
         writes.sort_by_key(|write| write.at);
         Ok(Self { writes, refused })
     }
 
-    /// Whoever writes after somebody else did has taken over from them: they do not write again before they have
-    /// taken over in turn, which takes at least as long as a start.
+    /// Checks that terms do not overlap. A replica that writes after another one has taken over. The other
+    /// replica may write again only after a takeover in turn, which takes at least as long as a start.
     pub(crate) fn no_two_write_at_once(&self) -> Outcome {
         let terms = self.writes.chunk_by(|one, other| one.by == other.by).collect::<Vec<_>>();
         let text = terms.iter().filter_map(|term| {
@@ -334,12 +339,12 @@ impl Log {
                 first.at,
                 last.at,
                 term.len(),
-                first.what
+                first.request
             ))
         });
         let text = text.collect::<Vec<_>>().join("\n");
         eprintln!("{text}");
-        // Two that interleave make many short terms; what was played makes about a dozen.
+        // Two interleaved writers make many short terms. The faults above make about a dozen.
         ensure(terms.len() <= 16, || format!("{} terms:\n{text}", terms.len()))?;
         for pair in terms.windows(3) {
             let [one, between, again] = pair else { continue };
@@ -353,10 +358,15 @@ impl Log {
         Ok(())
     }
 
-    /// A server that has just started knows no roles for a moment, so only what was before that counts.
+    /// A restarted API server briefly refuses requests until its role cache is filled, so only requests
+    /// before `restart` count.
     pub(crate) fn nothing_is_refused_before(&self, restart: Timestamp) -> Outcome {
-        let refused: Vec<_> =
-            self.refused.iter().filter(|(at, _)| *at < restart).map(|(_, what)| what.as_str()).collect();
+        let refused: Vec<_> = self
+            .refused
+            .iter()
+            .filter(|(at, _)| *at < restart)
+            .map(|(_, request)| request.as_str())
+            .collect();
         ensure(refused.is_empty(), || format!("refused:\n{}", refused.join("\n")))
     }
 }

@@ -1,4 +1,4 @@
-//! Scenarios in which something is missing, wrong or done twice.
+//! Scenarios with missing, wrong or duplicated objects.
 
 use std::time::Duration;
 
@@ -30,13 +30,13 @@ pub(crate) async fn bad_targets(world: &World) -> Outcome {
         world.condition(hpa, &condition).await?;
     }
 
-    // The target appears, and all is well without a word to the autoscaler.
+    // The target appears, and the HPA recovers without any change to the autoscaler.
     world.cpu("absent", 50);
     world.deployment("absent", 1, APP).await?;
     world.condition("absent", READY).await
 }
 
-pub(crate) async fn metrics_go_away_and_come_back(world: &World) -> Outcome {
+pub(crate) async fn metrics_fail_and_recover(world: &World) -> Outcome {
     let web = world.deployments("web");
     world.deployment("web", 2, APP).await?;
     world.cpu("web", 100);
@@ -44,12 +44,15 @@ pub(crate) async fn metrics_go_away_and_come_back(world: &World) -> Outcome {
     world.hpa("web", ("apps/v1", "Deployment", "web"), spec).await?;
     world.condition("web", READY).await?;
 
-    // Whatever would follow from the load, without an answer nothing moves.
+    // Without metrics the replica count must not change, whatever the load.
     world.cpu("web", 400);
     let prefix = "failed to get cpu utilization: unable to get metrics for resource cpu: \
                   unable to fetch metrics from resource metrics API: ";
     for (fault, error) in [
-        (Fault::AWAY, "the server is currently unable to handle the request (get pods.metrics.k8s.io)"),
+        (
+            Fault::UNAVAILABLE,
+            "the server is currently unable to handle the request (get pods.metrics.k8s.io)",
+        ),
         (Fault::BROKEN, "the store is on fire"),
     ] {
         world.fault(RESOURCE, Some(fault));
@@ -64,7 +67,7 @@ pub(crate) async fn metrics_go_away_and_come_back(world: &World) -> Outcome {
         );
         world.condition("web", &condition).await?;
     }
-    // How a decoder complains is its own affair; that nothing moves is not.
+    // The decoder's message may differ. The replica count must not change.
     world.fault(RESOURCE, Some(Fault::TRUNCATED));
     let replicas = world.replicas(&web).await?;
     world.replicas_stay(&web, replicas, Duration::from_secs(4)).await?;
@@ -85,20 +88,21 @@ pub(crate) async fn two_autoscalers_on_one_workload(world: &World) -> Outcome {
     world.hpa("second", target, spec()).await?;
     let namespace = &world.namespace;
     for hpa in ["first", "second"] {
-        // The built-in loop names the two in any order.
+        // The built-in controller names the two HPAs in any order.
         let texts = [("first", "second"), ("second", "first")].map(|(one, two)| {
             format!("pods by selector app=web are controlled by more than one HPA (e.g. [{namespace}/{one} {namespace}/{two}])")
         });
         let wanted = |condition: &str| {
             texts.iter().enumerate().any(|(index, text)| {
                 condition == format!("ScalingActive=False AmbiguousSelector: {text}")
-                    && (index == 0 || world.which == Autoscaler::BuiltIn)
+                    && (index == 0 || world.autoscaler == Autoscaler::BuiltIn)
             })
         };
         world.any_condition(hpa, "ambiguous", wanted).await?;
         let events = world.events(hpa).await?;
-        let told = |reason: &str| events.iter().any(|event| event.0 == reason && texts.contains(&event.1));
-        ensure(told("AmbiguousSelector") && told("FailedComputeMetricsReplicas"), || {
+        let published =
+            |reason: &str| events.iter().any(|event| event.0 == reason && texts.contains(&event.1));
+        ensure(published("AmbiguousSelector") && published("FailedComputeMetricsReplicas"), || {
             format!("events {events:?}")
         })?;
     }
@@ -129,10 +133,11 @@ pub(crate) async fn recreated_under_its_name(world: &World) -> Outcome {
     world.condition("web", stabilized).await?;
     world.replicas_stay(&web, 6, Duration::from_secs(2)).await?;
 
-    // The old object remembers six for an hour. Its successor starts from what it finds.
+    // The deleted object's window holds six for an hour. Its successor starts with an empty history.
     world.delete_hpa("web").await?;
-    if world.which == Autoscaler::BuiltIn {
-        // It keeps history by name; only a sync that finds the name gone drops it.
+    if world.autoscaler == Autoscaler::BuiltIn {
+        // The built-in controller keeps history by name and drops it only in a sync that finds no such
+        // HPA.
         tokio::time::sleep(Duration::from_secs(3)).await;
     }
     world.api.merge(&format!("{web}/scale"), &json!({"spec": {"replicas": 3}})).await?;
@@ -142,8 +147,7 @@ pub(crate) async fn recreated_under_its_name(world: &World) -> Outcome {
     world.replicas_stay(&web, 3, Duration::from_secs(4)).await
 }
 
-/// Takes the custom metrics API off the API server itself, which everybody
-/// notices: for the end of a run, alone.
+/// Unregisters the custom metrics API. This affects every scenario, so it runs alone at the end.
 pub(crate) async fn metrics_api_is_unregistered(stage: &Stage, world: &World) -> Outcome {
     let web = world.deployments("web");
     world.deployment("web", 1, APP).await?;

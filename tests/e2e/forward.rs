@@ -1,4 +1,4 @@
-//! `concertina why` reads the record of the controller that leads: through the real API server and the kubelet's own
+//! `concertina why` reads the leader's record through the real API server and the kubelet's own
 //! streaming code, with the rights of an ordinary user.
 
 use std::path::{Path, PathBuf};
@@ -18,9 +18,9 @@ const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings";
-const POD: &str = "concertina-of-the-test";
+const POD: &str = "concertina-test";
 
-/// Flags that nobody can see from outside.
+/// Flags that are visible only in the record.
 const FLAGS: &[&str] = &[
     "--leader-elect=true",
     "--takeover=off",
@@ -28,10 +28,10 @@ const FLAGS: &[&str] = &[
     "--horizontal-pod-autoscaler-tolerance=0.05",
 ];
 
-pub(crate) async fn tells_what_the_leader_remembers(stage: &Stage) -> Outcome {
+pub(crate) async fn reads_the_leaders_record(stage: &Stage) -> Outcome {
     let port = free_port()?;
     let secure = format!("--secure-port={port}");
-    rights_of_a_replica(stage).await?;
+    replica_rights(stage).await?;
     let flags: Vec<&str> =
         FLAGS.iter().copied().chain([secure.as_str(), "--bind-address=127.0.0.1"]).collect();
     let mut autoscaler = stage.autoscaler_with(Autoscaler::Concertina, &flags).await?;
@@ -49,27 +49,27 @@ pub(crate) async fn tells_what_the_leader_remembers(stage: &Stage) -> Outcome {
     world.condition("web", stabilized).await?;
 
     let user = user(stage).await?;
-    let asked = async |words: &[&str]| {
-        let told = why(&user, words)?;
-        let (record, reason) = (&told["source"]["record"], &told["source"]["noRecord"]);
-        ensure(record.is_object(), || format!("no record: {reason}"))?;
-        Ok(told)
+    let query = async |arguments: &[&str]| {
+        let answer = why(&user, arguments)?;
+        let (record, reason) = (&answer["source"]["record"], &answer["source"]["noRecord"]);
+        ensure(record.is_object(), || format!("why has no record: {reason}"))?;
+        Ok(answer)
     };
-    let told = eventually(SOON, "why reads the record", async || asked(&[]).await).await;
-    let told = told.context(autoscaler.tail(10)).context(stage.plane.tails())?;
-    let from = &told["source"]["record"]["from"];
-    ensure(*from == format!("pod kube-system/{POD}"), || format!("from {from}"))?;
-    ensure(told["unknowns"] == json!([]), || format!("not known: {}", told["unknowns"]))?;
-    let sentence = told["sentence"].as_str().unwrap_or_default();
+    let answer = eventually(SOON, "why reads the record", async || query(&[]).await).await;
+    let answer = answer.context(autoscaler.tail(10)).context(stage.plane.tails())?;
+    let from = &answer["source"]["record"]["from"];
+    ensure(*from == format!("pod kube-system/{POD}"), || format!("the record is from {from}"))?;
+    ensure(answer["unknowns"] == json!([]), || format!("unknowns: {}", answer["unknowns"]))?;
+    let sentence = answer["sentence"].as_str().unwrap_or_default();
     let expected = "cpu asks for 2, but the 2 min scale-down window still holds 4, for another ";
-    ensure(sentence.contains(expected), || format!("it says {sentence:?}"))?;
-    let history = told["history"].as_array().ok_or("no history")?;
-    let own = history.iter().all(|entry| entry["origin"] == "record");
-    ensure(own && history.len() > 1, || format!("history {history:?}"))?;
-    let flags = told["flags"].to_string();
-    ensure(flags.contains(r#""origin":"record","value":"0.05""#), || format!("flags {flags}"))?;
+    ensure(sentence.contains(expected), || format!("why prints {sentence:?}"))?;
+    let history = answer["history"].as_array().ok_or("no history")?;
+    let from_record = history.iter().all(|entry| entry["origin"] == "record");
+    ensure(from_record && history.len() > 1, || format!("unexpected history {history:?}"))?;
+    let flags = answer["flags"].to_string();
+    ensure(flags.contains(r#""origin":"record","value":"0.05""#), || format!("unexpected flags {flags}"))?;
 
-    // Each right that is missing is named, and the rest of the answer comes all the same.
+    // The reason names each missing right. The rest of the answer is still complete.
     for (number, missing) in [
         "get leases.coordination.k8s.io",
         "get pods",
@@ -80,7 +80,7 @@ pub(crate) async fn tells_what_the_leader_remembers(stage: &Stage) -> Outcome {
     .into_iter()
     .enumerate()
     {
-        let all = rights_of_a_user();
+        let all = user_rights();
         let mut fewer = all.clone();
         match number {
             3 => fewer[2]["verbs"] = json!(["create"]),
@@ -89,14 +89,14 @@ pub(crate) async fn tells_what_the_leader_remembers(stage: &Stage) -> Outcome {
             2 => fewer[1]["verbs"] = json!(["get"]),
             _ => fewer[0]["verbs"] = json!(["list"]),
         }
-        let role = format!("{ROLES}/shopkeeper");
+        let role = format!("{ROLES}/tenant");
         stage.plane.admin.merge(&role, &json!({"rules": fewer})).await?;
         let expected = format!("you may not {missing} in namespace kube-system");
-        eventually(SOON, &format!("why says {expected:?}"), async || {
-            let told = why(&user, &[])?;
-            ensure(told["current"] == 4, || told.to_string())?;
-            let reason = &told["source"]["noRecord"];
-            ensure(*reason == expected, || format!("it says {reason}"))
+        eventually(SOON, &format!("why reports {expected:?}"), async || {
+            let answer = why(&user, &[])?;
+            ensure(answer["current"] == 4, || answer.to_string())?;
+            let reason = &answer["source"]["noRecord"];
+            ensure(*reason == expected, || format!("why reports {reason}"))
         })
         .await?;
         stage.plane.admin.merge(&role, &json!({"rules": all})).await?;
@@ -105,8 +105,8 @@ pub(crate) async fn tells_what_the_leader_remembers(stage: &Stage) -> Outcome {
     world.close().await
 }
 
-/// The Lease, and asking the API server who a token belongs to and what that one may read.
-async fn rights_of_a_replica(stage: &Stage) -> Outcome {
+/// The rights of a replica: the Lease, token reviews and access reviews.
+async fn replica_rights(stage: &Stage) -> Outcome {
     const ACCOUNT: &str = "horizontal-pod-autoscaler";
     let lease = json!([
         {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
@@ -124,8 +124,8 @@ async fn rights_of_a_replica(stage: &Stage) -> Outcome {
     stage.plane.admin.create(&format!("{RBAC}/clusterrolebindings"), &binding).await.map(drop)
 }
 
-/// What `docs/why.md` says is needed for the record.
-fn rights_of_a_user() -> Value {
+/// The rights for reading the record, as documented in `docs/reference/why.md`.
+fn user_rights() -> Value {
     json!([
         {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": ["concertina"],
          "verbs": ["get"]},
@@ -134,11 +134,11 @@ fn rights_of_a_user() -> Value {
     ])
 }
 
-/// Somebody who may look at one namespace and its metrics, and ask the controller.
+/// A user with read access to one namespace and its metrics, and with access to the controller.
 async fn user(stage: &Stage) -> Outcome<PathBuf> {
     let admin = &stage.plane.admin;
-    let kubeconfig = stage.plane.service_account("default", "shopkeeper").await?;
-    let subjects = json!([{"kind": "ServiceAccount", "namespace": "default", "name": "shopkeeper"}]);
+    let kubeconfig = stage.plane.service_account("default", "tenant").await?;
+    let subjects = json!([{"kind": "ServiceAccount", "namespace": "default", "name": "tenant"}]);
     let metrics = json!({
         "metadata": {"name": "metrics"},
         "rules": [{"apiGroups": ["metrics.k8s.io"], "resources": ["pods"], "verbs": ["list"]}],
@@ -146,12 +146,12 @@ async fn user(stage: &Stage) -> Outcome<PathBuf> {
     admin.create(&format!("{RBAC}/clusterroles"), &metrics).await?;
     for role in ["system:aggregate-to-view", "metrics"] {
         let binding = json!({
-            "metadata": {"name": format!("shopkeeper-{}", role.replace(':', "-"))}, "subjects": subjects,
+            "metadata": {"name": format!("tenant-{}", role.replace(':', "-"))}, "subjects": subjects,
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
         });
         admin.create(&format!("{RBAC}/namespaces/forward/rolebindings"), &binding).await?;
     }
-    grant(stage, "shopkeeper", "shopkeeper", "default", &rights_of_a_user()).await?;
+    grant(stage, "tenant", "tenant", "default", &user_rights()).await?;
     Ok(kubeconfig)
 }
 
@@ -166,10 +166,11 @@ async fn grant(stage: &Stage, role: &str, account: &str, namespace: &str, rules:
     admin.create(BINDINGS, &binding).await.map(drop)
 }
 
-/// A pod on the network of the node that the process thinks it is on, and the node's kubelet.
+/// A pod on the host network of the node that the process reports as its own, and the kubelet of that
+/// node.
 async fn pod(stage: &Stage, port: u16, autoscaler: &mut Process) -> Outcome<Process> {
     let admin = &stage.plane.admin;
-    let holder = eventually(SOON, "the controller leads", async || {
+    let holder = eventually(SOON, "the controller holds the Lease", async || {
         autoscaler.still_runs()?;
         let lease = admin.get(LEASE).await?;
         let holder = lease["spec"]["holderIdentity"].as_str().filter(|holder| !holder.is_empty());
@@ -210,20 +211,20 @@ async fn pod(stage: &Stage, port: u16, autoscaler: &mut Process) -> Outcome<Proc
     Ok(kubelet)
 }
 
-/// The program that forwards ports, built if need be.
+/// Builds the kubelet's port-forward server, if necessary.
 fn kubelet() -> Outcome<PathBuf> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kubelet/build.sh");
     let output = Command::new(&script).output().context(script.display())?;
-    let (said, wrong) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (printed, wrong) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     ensure(output.status.success(), || format!("{}: {wrong}", script.display()))?;
-    Ok(said.lines().last().unwrap_or_default().into())
+    Ok(printed.lines().last().unwrap_or_default().into())
 }
 
-fn why(kubeconfig: &Path, words: &[&str]) -> Outcome<Value> {
+fn why(kubeconfig: &Path, arguments: &[&str]) -> Outcome<Value> {
     let mut command = Command::new(binary());
-    command.args(["why", "-n", "forward", "web", "--output=json"]).args(words);
+    command.args(["why", "-n", "forward", "web", "--output=json"]).args(arguments);
     command.env("KUBECONFIG", kubeconfig).env_remove("HTTPS_PROXY");
-    let output = command.output().context("cannot run concertina why")?;
-    let (text, words) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    serde_json::from_str(&text).map_err(|error| Failure(format!("{error}\n{text}\n{words}")))
+    let output = command.output().context("failed to run concertina why")?;
+    let (text, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    serde_json::from_str(&text).map_err(|error| Failure(format!("{error}\n{text}\n{stderr}")))
 }

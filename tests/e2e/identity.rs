@@ -1,5 +1,5 @@
-//! As whom the autoscaler acts, and with which roles: a command line of kubeadm with its controller-manager.conf, and
-//! exactly what `concertina rbac` prints.
+//! The autoscaler's identities and roles: a kubeadm command line with its controller-manager.conf, and
+//! exactly the roles that `concertina rbac` prints.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -22,10 +22,10 @@ use crate::world::{APP, SOON, World};
 
 pub(crate) const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 pub(crate) const BUILT_IN: &str = "system:controller:horizontal-pod-autoscaler";
-/// Whose requests the audit log keeps; see its policy.
+/// The namespace of the credentials' account. The audit log records its requests (see the audit policy).
 const BASE_NAMESPACE: &str = "replicas";
 const BASE: &str = "system:serviceaccount:replicas:base";
-/// As kubeadm writes it.
+/// The flags as kubeadm writes them.
 const KUBEADM: &[&str] = &[
     "--allocate-node-cidrs=true",
     "--bind-address=127.0.0.1",
@@ -37,22 +37,23 @@ const KUBEADM: &[&str] = &[
     "--use-service-account-credentials=true",
 ];
 
-/// One part after the other, because each takes rights away that the one before it had.
+/// The parts run in this order because each one removes rights that the previous one needs.
 pub(crate) async fn roles(stage: &Stage) -> Outcome {
-    kubeadm(stage).await.context("a command line of kubeadm")?;
+    kubeadm(stage).await.context("kubeadm's command line")?;
     let bindings = format!("{RBAC}/clusterrolebindings/{BUILT_IN}");
     stage.plane.admin.delete(&bindings).await?;
-    tokens(stage).await.context("tokens of the account")?;
-    namespaces(stage).await.context("some namespaces")
+    tokens(stage).await.context("with tokens of the account")?;
+    namespaces(stage).await.context("with selected namespaces")
 }
 
-/// The rights of controller-manager.conf suffice, and those that the built-in account has.
+/// The rights of controller-manager.conf and of the built-in account suffice for a kubeadm command line.
 async fn kubeadm(stage: &Stage) -> Outcome {
     let world = World::make(stage, "kubeadm", Autoscaler::Concertina).await?;
     one_on_cpu(&world, "web").await?;
     let kubeconfig = stage.plane.manager_kubeconfig()?;
     let mut flags = Vec::new();
-    // Every flag of kube-controller-manager at its default, then those that a manifest of kubeadm sets.
+    // The command line has every flag of kube-controller-manager at its default, followed by the flags of a
+    // kubeadm manifest.
     for flag in kcm::FLAGS.iter().filter(|flag| !matches!(flag.name, "help" | "secure-port")) {
         let default = flag.default.trim_matches(['[', ']']);
         if !default.is_empty() {
@@ -68,11 +69,11 @@ async fn kubeadm(stage: &Stage) -> Outcome {
     world.replicas_become(&world.deployments("web"), 4).await.context(process.tail(30))?;
     process.still_runs()?;
     let log = process.tail(100);
-    // The built-in role does not allow to read events, which is needed after a restart only, nor to watch targets.
+    // The built-in role allows neither to list events, which only a restart needs, nor to watch targets.
     let expected = ["not allowed to list events", "not allowed to list, watch deployments.apps"];
     let mut missing = log.lines().filter(|line| line.contains("not allowed to"));
     ensure(missing.all(|line| expected.iter().any(|expected| line.contains(expected))), || log.clone())?;
-    let requests = Requests::of(stage, 0)?;
+    let requests = Requests::read(stage, 0)?;
     requests.none_is_refused()?;
     ensure(requests.find(AUTOSCALER, "update", "apps", "deployments", "scale"), || {
         "the ServiceAccount did not write the scale".to_owned()
@@ -81,20 +82,20 @@ async fn kubeadm(stage: &Stage) -> Outcome {
     world.close().await
 }
 
-/// The printed roles and no others, for the account and for the credentials that its tokens are asked for with.
+/// The printed roles suffice for the account and for the credentials that request its tokens.
 async fn tokens(stage: &Stage) -> Outcome {
     let admin = &stage.plane.admin;
     let from = stage.plane.audit_log()?.len();
     let world = World::make(stage, "tokens", Autoscaler::Concertina).await?;
     admin.create("/api/v1/namespaces", &json!({"metadata": {"name": BASE_NAMESPACE}})).await?;
     let kubeconfig = stage.plane.service_account(BASE_NAMESPACE, "base").await?;
-    // The account is made again.
+    // The account is recreated.
     admin.delete_now("/api/v1/namespaces/kube-system/serviceaccounts/horizontal-pod-autoscaler").await?;
     admin.delete("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/concertina").await?;
     let flags = ["--use-service-account-credentials", &format!("--user={BASE}")];
     let rules = grant(stage, &flags).await?;
     every_kind(&world).await?;
-    // What is referred to is watched, be it there or not.
+    // Every kind that an HPA refers to is watched, even if the target does not exist.
     for (version, kind) in
         [("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet"), ("v1", "ReplicationController")]
     {
@@ -105,19 +106,20 @@ async fn tokens(stage: &Stage) -> Outcome {
     let process =
         start(stage, "tokens", &kubeconfig, &[flags[0].to_owned(), format!("--secure-port={port}")])?;
     every_kind_acts(&world).await.context(process.tail(30))?;
-    // Who asks for metrics with a token is looked up, and whether they may; an admin always may, so it is not one.
-    let asking = Rest::new(&format!("https://127.0.0.1:{port}"), MANAGER_TOKEN)?;
-    let answer = asking.send(Method::GET, "/metrics", &[], None).await?;
+    // `/metrics` with a token triggers a token review and an access review. An admin is always allowed, so
+    // the request has the manager's token.
+    let manager = Rest::new(&format!("https://127.0.0.1:{port}"), MANAGER_TOKEN)?;
+    let answer = manager.send(Method::GET, "/metrics", &[], None).await?;
     ensure(answer.code == 403, || format!("/metrics answers {} {}", answer.code, answer.text))?;
     end(process).await?;
-    Requests::of(stage, from)?.none_is_refused()?;
-    eventually(SOON, "every rule is used", async || Requests::of(stage, from)?.every_rule_is_used(&rules))
+    Requests::read(stage, from)?.none_is_refused()?;
+    eventually(SOON, "every rule is used", async || Requests::read(stage, from)?.every_rule_is_used(&rules))
         .await?;
     revoke(stage, &rules).await?;
     world.close().await
 }
 
-/// Roles in two namespaces; in the third nothing happens.
+/// The roles in two namespaces suffice. The third namespace must stay untouched.
 async fn namespaces(stage: &Stage) -> Outcome {
     let from = stage.plane.audit_log()?.len();
     let mut worlds = Vec::new();
@@ -135,18 +137,22 @@ async fn namespaces(stage: &Stage) -> Outcome {
     ];
     let rules = grant(stage, &flags).await?;
     let kinds: BTreeSet<_> = rules.iter().map(|object| object["kind"].to_string()).collect();
-    ensure(kinds.len() == 2 && kinds.contains("\"Role\""), || format!("not only Roles: {kinds:?}"))?;
+    ensure(kinds.len() == 2 && kinds.contains("\"Role\""), || {
+        format!("expected Roles and RoleBindings only: {kinds:?}")
+    })?;
     let process = start(stage, "namespaces", &kubeconfig, &flags.map(str::to_owned))?;
     for world in worlds.iter().take(2) {
         every_kind_acts(world).await.context(process.tail(30))?;
     }
     end(process).await?;
-    Requests::of(stage, from)?.none_is_refused()?;
-    eventually(SOON, "every rule is used", async || Requests::of(stage, from)?.every_rule_is_used(&rules))
+    Requests::read(stage, from)?.none_is_refused()?;
+    eventually(SOON, "every rule is used", async || Requests::read(stage, from)?.every_rule_is_used(&rules))
         .await?;
     if let Some(third) = worlds.get(2) {
         let untouched = third.api.get(&third.hpas("cpu")).await?;
-        ensure(untouched["status"]["conditions"].is_null(), || format!("touched: {untouched}"))?;
+        ensure(untouched["status"]["conditions"].is_null(), || {
+            format!("an HPA outside of the watched namespaces was changed: {untouched}")
+        })?;
     }
     revoke(stage, &rules).await?;
     for world in &worlds {
@@ -163,11 +169,11 @@ pub(crate) fn start(stage: &Stage, name: &str, kubeconfig: &Path, flags: &[Strin
     Process::start(name, command, stage.plane.folder())
 }
 
-/// In order: the Lease is given back, and what the server says about watches is written when they end.
+/// Shuts the process down in order, which releases the Lease. The server logs watches only when they end.
 pub(crate) async fn end(mut process: Process) -> Outcome {
     process.signal("TERM")?;
-    let code = process.ends(SOON).await?;
-    ensure(code == Some(0), || format!("ended with {code:?}\n{}", process.tail(20)))
+    let code = process.wait_for_exit(SOON).await?;
+    ensure(code == Some(0), || format!("exited with {code:?}\n{}", process.tail(20)))
 }
 
 async fn one_on_cpu(world: &World, name: &str) -> Outcome {
@@ -177,7 +183,7 @@ async fn one_on_cpu(world: &World, name: &str) -> Outcome {
     world.hpa(name, ("apps/v1", "Deployment", name), spec).await
 }
 
-/// HPAs that need every metrics API, and one that fails again and again.
+/// HPAs that need every metrics API, and one that fails at every sync.
 async fn every_kind(world: &World) -> Outcome {
     one_on_cpu(world, "cpu").await?;
     for (name, metric) in
@@ -196,7 +202,7 @@ async fn every_kind_acts(world: &World) -> Outcome {
     for name in ["cpu", "pods", "external"] {
         world.replicas_become(&world.deployments(name), 4).await?;
     }
-    // An event that comes again is patched.
+    // A repeated event is patched.
     let path = format!("/api/v1/namespaces/{}/events", world.namespace);
     eventually(SOON, "an event is counted twice", async || {
         let events = world.api.list(&path).await?;
@@ -206,7 +212,7 @@ async fn every_kind_acts(world: &World) -> Outcome {
     .await
 }
 
-/// What `concertina rbac` prints for these flags, made by the admin.
+/// Creates the objects that `concertina rbac` prints for `flags`, as the admin.
 pub(crate) async fn grant(stage: &Stage, flags: &[&str]) -> Outcome<Vec<Value>> {
     let output = Command::new(stage::binary()).arg("rbac").args(flags).output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -219,16 +225,16 @@ pub(crate) async fn revoke(stage: &Stage, objects: &[Value]) -> Outcome {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         stage.plane.admin.delete(&format!("{}/{name}", collection(object))).await?;
     }
-    // A binding that is gone holds until the authorizer has seen it.
+    // A deleted binding stays effective until the authorizer has observed the deletion.
     tokio::time::sleep(Duration::from_secs(1)).await;
     Ok(())
 }
 
-/// The requests of the account and of the credentials, from the audit log.
+/// The requests of the account and of the credentials in the audit log.
 pub(crate) struct Requests(Vec<Value>);
 
 impl Requests {
-    pub(crate) fn of(stage: &Stage, from: usize) -> Outcome<Self> {
+    pub(crate) fn read(stage: &Stage, from: usize) -> Outcome<Self> {
         let log = stage.plane.audit_log()?;
         let entries =
             log.get(from..).unwrap_or_default().lines().filter_map(|line| serde_json::from_str(line).ok());
@@ -264,9 +270,9 @@ impl Requests {
         })
     }
 
-    /// That each verb of each rule allowed a request of the one that it is bound to.
+    /// Checks that each verb of each rule allowed at least one request of its subject.
     pub(crate) fn every_rule_is_used(&self, objects: &[Value]) -> Outcome {
-        let mut idle = Vec::new();
+        let mut unused = Vec::new();
         for role in objects.iter().filter(|object| object["rules"].is_array()) {
             let is_base =
                 role["metadata"]["name"].as_str().is_some_and(|name| name.ends_with("-credentials"));
@@ -275,8 +281,8 @@ impl Requests {
                 let resource = rule["resources"][0].as_str().unwrap_or_default();
                 let is_watched = verbs(rule) == ["list", "watch"];
                 for verb in rule["verbs"].as_array().into_iter().flatten() {
-                    // The first list is a watch here; older servers, and some in front of them, do not know that.
-                    // Events are read after a restart, which another part plays.
+                    // The first list is a streaming watch here, which older servers and some proxies do
+                    // not support. Another test covers the list of events after a restart.
                     if resource == "events" && *verb == "list" {
                         continue;
                     }
@@ -289,12 +295,12 @@ impl Requests {
                             && allows(role, rule, &entry["objectRef"])
                     };
                     if !self.0.iter().any(|entry| is_used(&entry)) {
-                        idle.push(format!("{} {verb} {resource}", role["metadata"]));
+                        unused.push(format!("{} {verb} {resource}", role["metadata"]));
                     }
                 }
             }
         }
-        ensure(idle.is_empty(), || format!("no request needed: {idle:#?}"))
+        ensure(unused.is_empty(), || format!("rules that no request needed: {unused:#?}"))
     }
 }
 
@@ -306,11 +312,11 @@ fn allows(granted: &Value, rule: &Value, object: &Value) -> bool {
     let text = |field: &str| object[field].as_str().unwrap_or_default();
     let (resource, subresource) = (text("resource"), text("subresource"));
     let full = if subresource.is_empty() { resource.to_owned() } else { format!("{resource}/{subresource}") };
-    let of = |field: &str| rule[field][0].as_str().unwrap_or_default();
-    let wanted = of("resources");
+    let first = |field: &str| rule[field][0].as_str().unwrap_or_default();
+    let resource_rule = first("resources");
     let namespace = &granted["metadata"]["namespace"];
-    (of("apiGroups") == "*" || of("apiGroups") == text("apiGroup"))
-        && (wanted == "*" || wanted == full || wanted == format!("*/{subresource}"))
+    (first("apiGroups") == "*" || first("apiGroups") == text("apiGroup"))
+        && (resource_rule == "*" || resource_rule == full || resource_rule == format!("*/{subresource}"))
         && (rule["resourceNames"].is_null() || rule["resourceNames"][0] == object["name"])
         && (namespace.is_null() || *namespace == object["namespace"])
 }

@@ -1,8 +1,8 @@
-//! Plays every kubelet: pods that are bound to the test's node run and get
-//! ready, pods that are being deleted go.
+//! Acts as every kubelet: pods that are bound to the test's node run and become ready, and pods with a
+//! deletion timestamp are deleted.
 //!
-//! It also remembers the pods it saw, which is how the metrics server knows
-//! what it could have measured.
+//! The kubelet also keeps a list of the pods. The metrics server reports only pods from the list, which it
+//! could have measured.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,14 +14,13 @@ use tokio::task::JoinHandle;
 use crate::outcome::Outcome;
 use crate::rest::Rest;
 
-/// Pod templates name this node, so that deletions wait for the kubelet as
-/// they do in a cluster.
-pub(crate) const NODE: &str = "node-of-the-test";
+/// Pod templates name this node, so that deletions wait for the kubelet as they do in a cluster.
+pub(crate) const NODE: &str = "test-node";
 
-const LOOK: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 #[derive(Clone, Debug)]
-pub(crate) struct SeenPod {
+pub(crate) struct ListedPod {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) labels: BTreeMap<String, String>,
@@ -29,24 +28,24 @@ pub(crate) struct SeenPod {
     pub(crate) running: bool,
 }
 
-pub(crate) type SeenPods = Arc<Mutex<Vec<SeenPod>>>;
+pub(crate) type ListedPods = Arc<Mutex<Vec<ListedPod>>>;
 
 pub(crate) struct Kubelet {
-    pub(crate) pods: SeenPods,
+    pub(crate) pods: ListedPods,
     task: JoinHandle<()>,
 }
 
 impl Kubelet {
     pub(crate) fn start(api: Rest) -> Self {
-        let pods = SeenPods::default();
-        let seen = pods.clone();
+        let pods = ListedPods::default();
+        let listed = pods.clone();
         let task = tokio::spawn(async move {
             loop {
-                // A failing look is repeated; a control plane that is gone fails the scenarios themselves.
-                if let Ok(now) = look(&api).await {
-                    *seen.lock().unwrap_or_else(PoisonError::into_inner) = now;
+                // A failing round is retried. If the control plane has stopped, the scenarios fail.
+                if let Ok(now) = update_pods(&api).await {
+                    *listed.lock().unwrap_or_else(PoisonError::into_inner) = now;
                 }
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         });
         Self { pods, task }
@@ -59,10 +58,10 @@ impl Drop for Kubelet {
     }
 }
 
-/// One round over all pods.
-async fn look(api: &Rest) -> Outcome<Vec<SeenPod>> {
-    let mut seen = Vec::new();
-    // From the server's cache: cheap, and a quarter of a second late at most.
+/// Lists all pods once and updates them.
+async fn update_pods(api: &Rest) -> Outcome<Vec<ListedPod>> {
+    let mut listed = Vec::new();
+    // The list comes from the server's cache, is cheap, and is at most a quarter of a second late.
     for (index, pod) in api.list("/api/v1/pods?resourceVersion=0").await?.iter().enumerate() {
         let text = |pointer| pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
@@ -74,10 +73,10 @@ async fn look(api: &Rest) -> Outcome<Vec<SeenPod>> {
         let labels = string_map(pod.pointer("/metadata/labels"));
         let mut running = text("/status/phase") == "Running";
         if text("/status/phase") == "Pending" && text("/spec/nodeName") == NODE {
-            // A pod that went between the list and this patch is the next round's business.
+            // A pod that was deleted between the list and this patch is handled in the next round.
             running = api.merge(&format!("{path}/status"), &running_status(pod, index)).await.is_ok();
         }
-        seen.push(SeenPod {
+        listed.push(ListedPod {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             containers: container_names(pod),
@@ -85,7 +84,7 @@ async fn look(api: &Rest) -> Outcome<Vec<SeenPod>> {
             running,
         });
     }
-    Ok(seen)
+    Ok(listed)
 }
 
 fn running_status(pod: &Value, index: usize) -> Value {

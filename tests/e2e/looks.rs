@@ -1,4 +1,4 @@
-//! Looks at what an autoscaler did: replicas, conditions, status, events.
+//! Assertions on the autoscaler's results: replicas, conditions, status, events.
 
 use std::time::Duration;
 
@@ -13,34 +13,39 @@ impl World {
     }
 
     pub(crate) async fn replicas_become(&self, target: &str, wanted: i64) -> Outcome {
-        let what = format!("{wanted} replicas of {target}");
-        let outcome = eventually(SOON, &what, async || {
+        let description = format!("{wanted} replicas of {target}");
+        let outcome = eventually(SOON, &description, async || {
             let replicas = self.replicas(target).await?;
             ensure(replicas == wanted, || format!("{replicas} replicas"))
         });
-        self.explained(outcome.await).await
+        self.with_statuses(outcome.await).await
     }
 
     pub(crate) async fn replicas_stay(&self, target: &str, wanted: i64, time: Duration) -> Outcome {
-        let what = format!("{wanted} replicas of {target} stay");
-        let outcome = throughout(time, &what, async || {
+        let description = format!("{wanted} replicas of {target} stay");
+        let outcome = throughout(time, &description, async || {
             let replicas = self.replicas(target).await?;
             ensure(replicas == wanted, || format!("{replicas} replicas"))
         });
-        self.explained(outcome.await).await
+        self.with_statuses(outcome.await).await
     }
 
-    /// Waits for a condition, given as `Type=Status Reason: message`.
+    /// Waits for a condition, written as `Type=Status Reason: message`.
     pub(crate) async fn condition(&self, hpa: &str, wanted: &str) -> Outcome {
         self.any_condition(hpa, wanted, |condition| condition == wanted).await
     }
 
-    /// Waits for a condition that fits, where more than one text is right.
-    pub(crate) async fn any_condition(&self, hpa: &str, what: &str, fits: impl Fn(&str) -> bool) -> Outcome {
-        eventually(SOON, &format!("condition \"{what}\" on {hpa}"), async || {
+    /// Waits for a condition that matches, for cases with more than one correct text.
+    pub(crate) async fn any_condition(
+        &self,
+        hpa: &str,
+        description: &str,
+        matches: impl Fn(&str) -> bool,
+    ) -> Outcome {
+        eventually(SOON, &format!("condition \"{description}\" on {hpa}"), async || {
             let object = self.api.get(&self.hpas(hpa)).await?;
             let all = conditions(&object);
-            ensure(all.iter().any(|condition| fits(condition)), || format!("\n  {}", all.join("\n  ")))
+            ensure(all.iter().any(|condition| matches(condition)), || format!("\n  {}", all.join("\n  ")))
         })
         .await
     }
@@ -55,17 +60,17 @@ impl World {
         .await
     }
 
-    /// Waits for an event on an autoscaler.
+    /// Waits for an event on an HPA.
     pub(crate) async fn event(&self, hpa: &str, reason: &str, message: &str) -> Outcome {
         self.any_event(hpa, reason, &[message.to_owned()]).await
     }
 
-    /// Waits for an event where more than one message is right.
+    /// Waits for an event, for cases with more than one correct message.
     pub(crate) async fn any_event(&self, hpa: &str, reason: &str, messages: &[String]) -> Outcome {
         eventually(SOON, &format!("event {reason} {messages:?} on {hpa}"), async || {
             let events = self.events(hpa).await?;
-            let told = events.iter().any(|event| event.0 == reason && messages.contains(&event.1));
-            ensure(told, || {
+            let found = events.iter().any(|event| event.0 == reason && messages.contains(&event.1));
+            ensure(found, || {
                 let lines = events.iter().map(|(reason, message)| format!("\n  {reason} {message}"));
                 lines.collect::<String>()
             })
@@ -73,7 +78,7 @@ impl World {
         .await
     }
 
-    /// Reason and message of every event on an autoscaler, whoever sent it; each is checked for its form.
+    /// Reason and message of every event on an HPA, from any sender. The form of each event is checked.
     pub(crate) async fn events(&self, hpa: &str) -> Outcome<Vec<(String, String)>> {
         let path = format!(
             "/api/v1/namespaces/{}/events?fieldSelector=involvedObject.kind%3DHorizontalPodAutoscaler,involvedObject.name%3D{hpa}",
@@ -84,19 +89,19 @@ impl World {
             let text =
                 |pointer| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
             let kind = if text("/reason") == "SuccessfulRescale" { "Normal" } else { "Warning" };
-            let formed = text("/source/component") == "horizontal-pod-autoscaler"
+            let is_well_formed = text("/source/component") == "horizontal-pod-autoscaler"
                 && text("/type") == kind
                 && text("/involvedObject/apiVersion") == "autoscaling/v2"
                 && !text("/involvedObject/uid").is_empty()
                 && event["count"].as_i64().is_some_and(|count| count > 0)
                 && text("/firstTimestamp") <= text("/lastTimestamp");
-            ensure(formed, || format!("an event of the wrong form: {event}"))?;
+            ensure(is_well_formed, || format!("malformed event: {event}"))?;
             found.push((text("/reason"), text("/message")));
         }
         Ok(found)
     }
 
-    /// Who owns the field that the scale subresource writes.
+    /// Checks the manager of the field that the scale subresource writes.
     pub(crate) async fn scale_is_managed_by(&self, target: &str, manager: &str) -> Outcome {
         let object = self.api.get(target).await?;
         let entries = object.pointer("/metadata/managedFields").and_then(Value::as_array);
@@ -104,14 +109,14 @@ impl World {
             .into_iter()
             .flatten()
             .find(|entry| entry["subresource"] == "scale")
-            .ok_or_else(|| Failure(format!("nobody wrote the scale of {target}")))?;
+            .ok_or_else(|| Failure(format!("the scale of {target} was never written")))?;
         ensure(owner["manager"] == manager && owner["operation"] == "Update", || {
             format!("the scale is managed by {owner}")
         })
     }
 
-    /// Adds what stands in the statuses to a failure.
-    async fn explained(&self, outcome: Outcome) -> Outcome {
+    /// Adds the statuses of all HPAs to a failure.
+    async fn with_statuses(&self, outcome: Outcome) -> Outcome {
         let Err(Failure(reason)) = outcome else { return Ok(()) };
         let all = self.api.list(self.hpas("").trim_end_matches('/')).await.unwrap_or_default();
         let texts = all.iter().map(|hpa| {

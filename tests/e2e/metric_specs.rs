@@ -1,4 +1,4 @@
-//! Metric entries of an autoscaler's spec.
+//! Metric entries of an HPA's spec.
 
 use serde_json::{Value, json};
 
@@ -40,7 +40,7 @@ pub(crate) fn external(metric: &str, kind: &str, value: &str) -> Value {
     json!({"type": "External", "external": {"metric": {"name": metric}, "target": target(kind, value)}})
 }
 
-/// The same, restricted by labels of the series.
+/// Like [`external`], but restricted to series with the given labels.
 pub(crate) fn external_selected(metric: &str, labels: &Value, kind: &str, value: &str) -> Value {
     json!({"type": "External", "external": {
         "metric": {"name": metric, "selector": {"matchLabels": labels}},

@@ -1,8 +1,7 @@
-//! What the three metrics APIs answer: values and faults that a test sets,
-//! for pods that the kubelet runs.
+//! The responses of the three metrics APIs: values and faults that a test sets, for pods that the
+//! kubelet runs.
 //!
-//! Everything is kept per namespace, so that scenarios that run side by side
-//! do not see each other's loads or faults.
+//! All values are kept per namespace, so that parallel scenarios do not affect each other.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,13 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::{Value, json};
 
 use crate::clock;
-use crate::kubelet::{SeenPod, SeenPods};
+use crate::kubelet::{ListedPod, ListedPods};
 
 pub(crate) const RESOURCE: &str = "metrics.k8s.io";
 pub(crate) const CUSTOM: &str = "custom.metrics.k8s.io";
 pub(crate) const EXTERNAL: &str = "external.metrics.k8s.io";
 
-/// Each API in the version that is served, with what its discovery lists.
+/// Each API in its served version, with the entry of its discovery document.
 pub(crate) const APIS: [(&str, &str, &str, &str); 3] = [
     (RESOURCE, "v1beta1", "pods", "PodMetrics"),
     (CUSTOM, "v1beta2", "pods/requests", "MetricValueList"),
@@ -26,13 +25,13 @@ pub(crate) const APIS: [(&str, &str, &str, &str); 3] = [
 /// A load on all running pods of an application.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Load {
-    /// Shared evenly, as by a load balancer: more pods, less for each.
+    /// A total that is split evenly among the pods, as by a load balancer.
     Total(i64, &'static str),
-    /// The same for each pod, however many there are.
+    /// The load of each pod, regardless of the number of pods.
     Each(i64, &'static str),
 }
 
-/// An answer in place of the right one.
+/// A faulty response that replaces the correct one.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     pub(crate) code: u16,
@@ -41,15 +40,16 @@ pub(crate) struct Fault {
 }
 
 impl Fault {
-    /// What a proxy says when nobody is behind it.
-    pub(crate) const AWAY: Self = Self { code: 503, media: "text/plain", body: "no healthy upstream\n" };
-    /// A connection that ended too early.
+    /// The response of a proxy without a backend.
+    pub(crate) const UNAVAILABLE: Self =
+        Self { code: 503, media: "text/plain", body: "no healthy upstream\n" };
+    /// A truncated response.
     pub(crate) const TRUNCATED: Self = Self {
         code: 200,
         media: "application/json",
         body: r#"{"kind":"PodMetricsList","apiVersion":"metrics.k8s.io/v1beta1","items":[{"meta"#,
     };
-    /// A refusal with a reason of its own.
+    /// A Status of the API server with its own reason and message.
     pub(crate) const BROKEN: Self = Self {
         code: 500,
         media: "application/json",
@@ -59,26 +59,26 @@ impl Fault {
 
 #[derive(Default)]
 struct State {
-    /// By namespace, application, container, resource.
+    /// Resource usage by namespace, application, container and resource.
     usage: BTreeMap<[String; 4], Load>,
-    /// By namespace, application, metric.
+    /// Metrics of pods by namespace, application and metric.
     per_pod: BTreeMap<[String; 3], Load>,
-    /// By namespace, resource, object, metric.
+    /// Metrics of objects by namespace, resource, object and metric.
     objects: BTreeMap<[String; 4], String>,
-    /// By namespace and metric.
+    /// External metrics by namespace and metric.
     external: BTreeMap<[String; 2], Vec<String>>,
-    /// By namespace and API.
+    /// Faults by namespace and API.
     faults: BTreeMap<[String; 2], Fault>,
 }
 
 #[derive(Clone)]
 pub(crate) struct Metrics {
     state: Arc<Mutex<State>>,
-    pods: SeenPods,
+    pods: ListedPods,
 }
 
 impl Metrics {
-    pub(crate) fn new(pods: SeenPods) -> Self {
+    pub(crate) fn new(pods: ListedPods) -> Self {
         Self { state: Arc::default(), pods }
     }
 
@@ -99,7 +99,7 @@ impl Metrics {
         self.state().objects.insert(key, value.to_owned());
     }
 
-    /// One value per series.
+    /// Sets one value per series.
     pub(crate) fn external(&self, namespace: &str, metric: &str, values: &[&str]) {
         let values = values.iter().map(|&value| value.to_owned()).collect();
         self.state().external.insert([namespace, metric].map(str::to_owned), values);
@@ -143,7 +143,7 @@ impl Metrics {
         }
     }
 
-    fn selected(&self, namespace: &str, selector: &BTreeMap<String, String>) -> Vec<SeenPod> {
+    fn selected(&self, namespace: &str, selector: &BTreeMap<String, String>) -> Vec<ListedPod> {
         let pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
         let chosen = pods.iter().filter(|pod| {
             pod.running
@@ -158,9 +158,9 @@ impl Metrics {
         let state = self.state();
         let mut items = Vec::new();
         for pod in &pods {
-            // A list of the namespace has the pods of others, too.
+            // A list of the namespace also contains the pods of other applications.
             let app = pod.labels.get("app");
-            let of_app = pods.iter().filter(|other| other.labels.get("app") == app).count();
+            let pods_of_app = pods.iter().filter(|other| other.labels.get("app") == app).count();
             let containers: Vec<_> = pod
                 .containers
                 .iter()
@@ -171,7 +171,7 @@ impl Metrics {
                         .filter(|([ns, app, name, _], _)| {
                             ns == namespace && name == container && pod.labels.get("app") == Some(app)
                         })
-                        .map(|([.., resource], load)| (resource.clone(), share(*load, of_app).into()))
+                        .map(|([.., resource], load)| (resource.clone(), share(*load, pods_of_app).into()))
                         .collect();
                     (!usage.is_empty()).then(|| json!({"name": container, "usage": usage}))
                 })
@@ -226,7 +226,7 @@ impl Metrics {
     }
 }
 
-/// What one of so many pods carries, as a quantity.
+/// The load of one of `pods` pods, as a quantity.
 fn share(load: Load, pods: usize) -> String {
     match load {
         Load::Each(amount, unit) => format!("{amount}{unit}"),
@@ -261,7 +261,7 @@ fn not_found(path: &str) -> Value {
     })
 }
 
-/// The equalities of `labelSelector`; scenarios use no others.
+/// The equality terms of `labelSelector`. Scenarios use no other terms.
 fn selector(query: &str) -> BTreeMap<String, String> {
     let parameter = query.split('&').find_map(|pair| pair.strip_prefix("labelSelector=")).unwrap_or_default();
     let text = percent_encoding::percent_decode_str(parameter).decode_utf8_lossy();

@@ -1,16 +1,15 @@
-//! How a step of a test ends: fine, or with a text that says what was wrong.
+//! The result of a test step: success, or a text with the failure.
 //!
-//! Scenarios run side by side in one process, so a failing step returns its
-//! reason instead of panicking: the others finish, and the report names all
-//! that failed.
+//! Scenarios run in parallel in one process. A failing step returns its reason instead of panicking, so
+//! the others finish and the report names all failures.
 
 use std::fmt;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Why a step failed. Deliberately not `Display`, so that `?` can turn every
-/// displayable error into one.
+/// The reason of a failed step. It does not implement `Display`, so that `?` can convert every
+/// displayable error.
 pub(crate) struct Failure(pub(crate) String);
 
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
@@ -32,7 +31,7 @@ pub(crate) fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Outcome
     if holds { Ok(()) } else { Err(Failure(otherwise())) }
 }
 
-/// Says in what a step failed, keeping the reason.
+/// Adds the failed operation to an error and keeps its reason.
 pub(crate) trait Context<T> {
     fn context(self, what: impl fmt::Display) -> Outcome<T>;
 }
@@ -43,38 +42,41 @@ impl<T, E: Into<Failure>> Context<T> for Result<T, E> {
     }
 }
 
-/// The pause between two looks at something that is awaited. Short beside the
-/// one second period of the controllers, long beside the cost of a look.
-const LOOK: Duration = Duration::from_millis(150);
+/// The pause between two attempts. It is short compared with the one-second period of the controllers
+/// and long compared with the cost of an attempt.
+const RETRY_INTERVAL: Duration = Duration::from_millis(150);
 
-/// Looks until the answer is fine; the last reason against it is the failure.
+/// Retries until the probe succeeds. After the deadline the last reason is the failure.
 pub(crate) async fn eventually<T>(
     within: Duration,
     what: &str,
-    mut look: impl AsyncFnMut() -> Outcome<T>,
+    mut probe: impl AsyncFnMut() -> Outcome<T>,
 ) -> Outcome<T> {
     let deadline = Instant::now() + within;
     loop {
-        match look().await {
+        match probe().await {
             Ok(value) => return Ok(value),
             Err(Failure(reason)) if Instant::now() >= deadline => {
-                return Err(Failure(format!("{what}: not within {} s: {reason}", within.as_secs())));
+                return Err(Failure(format!(
+                    "{what}: did not happen within {} s: {reason}",
+                    within.as_secs()
+                )));
             }
-            Err(_) => tokio::time::sleep(LOOK).await,
+            Err(_) => tokio::time::sleep(RETRY_INTERVAL).await,
         }
     }
 }
 
-/// Looks for the whole time; fails as soon as the answer is not fine.
+/// Repeats the probe for the whole time and fails at the first failure.
 pub(crate) async fn throughout(
     time: Duration,
     what: &str,
-    mut look: impl AsyncFnMut() -> Outcome,
+    mut probe: impl AsyncFnMut() -> Outcome,
 ) -> Outcome {
     let end = Instant::now() + time;
     while Instant::now() < end {
-        look().await.context(what)?;
-        tokio::time::sleep(LOOK).await;
+        probe().await.context(what)?;
+        tokio::time::sleep(RETRY_INTERVAL).await;
     }
     Ok(())
 }

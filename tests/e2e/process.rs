@@ -1,4 +1,4 @@
-//! Child processes that never outlive the test, whatever ends it.
+//! Child processes that never outlive the test, however it ends.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use super::outcome::{Context, Failure, Outcome, ensure, eventually};
 
-/// A running program whose output goes to a log file.
+/// A running program. Its output goes to a log file.
 pub(crate) struct Process {
     name: String,
     child: Child,
-    /// A shell that waits for the end of its standard input, which comes when
-    /// the test closes the pipe or dies in any way, and then kills the child.
+    /// A shell that waits for the end of its standard input and then kills the child. The input ends
+    /// when the test closes the pipe or dies.
     guard: Child,
     log: PathBuf,
 }
@@ -26,7 +26,7 @@ impl Process {
             .stdout(output.try_clone()?)
             .stderr(output)
             .spawn()
-            .context(format!("cannot start {name} ({})", command.get_program().display()))?;
+            .context(format!("failed to start {name} ({})", command.get_program().display()))?;
         let guard = Command::new("sh")
             .args(["-c", "cat >/dev/null; kill -9 \"$1\"", "guard", &child.id().to_string()])
             .stdin(Stdio::piped())
@@ -38,16 +38,16 @@ impl Process {
             Err(error) => {
                 let _ = child.kill();
                 let _ = child.wait();
-                Err(Failure(format!("cannot start a shell to guard {name}: {error}")))
+                Err(Failure(format!("failed to start the guard shell of {name}: {error}")))
             }
         }
     }
 
-    /// Fails, with the end of the log, if the program is no longer there.
+    /// Fails, with the last lines of the log, if the program has exited.
     pub(crate) fn still_runs(&mut self) -> Outcome {
         match self.child.try_wait()? {
             None => Ok(()),
-            Some(status) => Err(Failure(format!("{} ended with {status}\n{}", self.name, self.tail(20)))),
+            Some(status) => Err(Failure(format!("{} exited with {status}\n{}", self.name, self.tail(20)))),
         }
     }
 
@@ -63,20 +63,20 @@ impl Process {
     pub(crate) fn signal(&self, signal: &str) -> Outcome {
         let sent =
             Command::new("kill").arg(format!("-{signal}")).arg(self.child.id().to_string()).status()?;
-        ensure(sent.success(), || format!("{} could not be sent {signal}", self.name))
+        ensure(sent.success(), || format!("failed to send {signal} to {}", self.name))
     }
 
-    /// Waits for the end; the exit code, none after a signal.
-    pub(crate) async fn ends(&mut self, within: Duration) -> Outcome<Option<i32>> {
-        let what = format!("{} ends", self.name);
+    /// Waits until the program exits. Returns its exit code, or `None` after a signal.
+    pub(crate) async fn wait_for_exit(&mut self, within: Duration) -> Outcome<Option<i32>> {
+        let what = format!("{} exits", self.name);
         let status =
             eventually(within, &what, async || self.child.try_wait()?.ok_or_else(|| Failure(self.tail(20))));
         Ok(status.await?.code())
     }
 
-    /// Waits until the program has written this.
-    pub(crate) async fn says(&self, part: &str, within: Duration) -> Outcome {
-        let what = format!("{} says {part}", self.name);
+    /// Waits until the program has logged `part`.
+    pub(crate) async fn wait_for_log(&self, part: &str, within: Duration) -> Outcome {
+        let what = format!("{} logs {part}", self.name);
         eventually(within, &what, async || {
             let text = fs::read(&self.log)?;
             ensure(String::from_utf8_lossy(&text).contains(part), || self.tail(20))
@@ -84,7 +84,7 @@ impl Process {
         .await
     }
 
-    /// The last lines that the program wrote.
+    /// The last `lines` lines of the program's output.
     pub(crate) fn tail(&self, lines: usize) -> String {
         let text = fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -101,7 +101,8 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The guard goes first: once the child is reaped its number may belong to another process.
+        // The guard must stop first: after the child is reaped, its process id may belong to another
+        // process.
         let _ = self.guard.kill();
         let _ = self.guard.wait();
         let _ = self.child.kill();

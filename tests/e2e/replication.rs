@@ -1,5 +1,5 @@
-//! Two replicas of which the second has what the first remembers: what a window
-//! holds and a rate forbids stays so when the leader is killed or asked to end.
+//! Two replicas, where the standby copies the leader's history: stabilization windows and rate policies
+//! hold after the leader is killed or shut down.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::outcome::{Context as _, Outcome, ensure};
 use crate::stage::{Autoscaler, Stage};
 use crate::world::{APP, SOON, World};
 
-/// How long the window and the rate reach back.
+/// The length of the window and of the rate period.
 const REACH: Duration = Duration::from_mins(1);
-/// What clocks and looks may differ.
+/// The tolerance for clocks and polling.
 const SLACK: Duration = Duration::from_secs(3);
 
-pub(crate) async fn outlives_the_leader(stage: &Stage) -> Outcome {
+pub(crate) async fn survives_a_failover(stage: &Stage) -> Outcome {
     grant(stage).await?;
     let subjects = json!([{"kind": "Group", "apiGroup": "rbac.authorization.k8s.io",
         "name": format!("system:serviceaccounts:{ACCOUNTS}")}]);
@@ -30,7 +30,7 @@ pub(crate) async fn outlives_the_leader(stage: &Stage) -> Outcome {
     stage.plane.admin.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &delegator).await?;
     let mut replicas = Replicas::default();
     for (round, [leader, next], signal) in [("killed", ["a", "b"], "KILL"), ("ended", ["b", "a"], "TERM")] {
-        play(stage, &mut replicas, round, [leader, next], signal).await.context(replicas.tails())?;
+        run_round(stage, &mut replicas, round, [leader, next], signal).await.context(replicas.tails())?;
     }
     Ok(())
 }
@@ -41,9 +41,9 @@ async fn start(stage: &Stage, replicas: &mut Replicas, name: &'static str) -> Ou
     replicas.start_with(stage, name, &flags).await
 }
 
-/// One workload that may grow by two pods a minute, and one that may shrink when its load was low for a minute; then the
-/// leader gets the signal.
-async fn play(
+/// Runs one workload that may grow by two pods a minute and one that may shrink after a minute of low load.
+/// Then signals the leader.
+async fn run_round(
     stage: &Stage,
     replicas: &mut Replicas,
     round: &str,
@@ -70,32 +70,32 @@ async fn play(
         world.status(name, "/desiredReplicas", json!(count)).await?;
     }
     start(stage, replicas, next).await?;
-    replicas.get(next)?.says("the leader's histories are copied", SOON).await?;
+    replicas.get(next)?.wait_for_log("copied the leader's histories", SOON).await?;
 
     world.cpu("grows", 500);
     world.replicas_become(&world.deployments("grows"), 4).await?;
     let scaled = Instant::now();
-    // The last high recommendation is at most a second younger than this.
+    // The last high recommendation is at most a second newer than `scaled`.
     world.cpu("shrinks", 50);
     sleep(Duration::from_secs(2)).await;
     let signalled = now();
     replicas.get(leader)?.signal(signal)?;
-    // Something for the next one to write.
+    // The next leader needs a change to write.
     world.cpu("shrinks", 44);
     let took = replicas.acts(stage, next, Some(signalled)).await?;
     eprintln!("{round}: {next} acts after {took:.1?}");
 
     let quiet = (scaled + REACH).checked_sub(SLACK).unwrap_or(scaled);
     let left = quiet.saturating_duration_since(Instant::now());
-    ensure(left > Duration::from_secs(20), || format!("only {left:?} are left to look at"))?;
+    ensure(left > Duration::from_secs(20), || format!("only {left:?} of the quiet period are left"))?;
     let (grows, shrinks) = (world.deployments("grows"), world.deployments("shrinks"));
     tokio::try_join!(world.replicas_stay(&grows, 4, left), world.replicas_stay(&shrinks, 4, left))?;
     sleep_until(quiet).await;
     world.replicas_become(&grows, 6).await?;
     world.replicas_become(&shrinks, 1).await?;
-    let code = replicas.get(leader)?.ends(CRASH).await?;
+    let code = replicas.get(leader)?.wait_for_exit(CRASH).await?;
     ensure(code == if signal == "TERM" { Some(0) } else { None }, || {
-        format!("{leader} ended with {code:?}")
+        format!("{leader} exited with {code:?}")
     })?;
     world.close().await
 }

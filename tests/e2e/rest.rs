@@ -1,7 +1,6 @@
-//! A plain JSON client: method, path, body in; code, body out.
+//! A plain JSON client: method, path and body in, code and body out.
 //!
-//! Tests say what they mean in the API's own words, so nothing here knows any
-//! type of Kubernetes.
+//! Tests write requests in the API's own terms, so this client uses no Kubernetes types.
 
 use std::time::Duration;
 
@@ -13,50 +12,50 @@ use serde_json::Value;
 
 use super::outcome::{Context, Failure, Outcome};
 
-/// How a body is to be read.
+/// Media types of requests and responses.
 pub(crate) mod media {
     pub(crate) const JSON: &str = "application/json";
     pub(crate) const MERGE: &str = "application/merge-patch+json";
     pub(crate) const STRATEGIC: &str = "application/strategic-merge-patch+json";
     pub(crate) const JSON_PATCH: &str = "application/json-patch+json";
-    /// What kubectl asks for when it prints a table.
+    /// The type that kubectl accepts when it prints a table.
     pub(crate) const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 }
 
-/// No request of a test takes longer, watches included.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The maximum duration of a request, watches included.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Clone)]
 pub(crate) struct Rest {
     client: Client,
 }
 
-/// One answer of the server.
+/// A response of the server.
 pub(crate) struct Answer {
     pub(crate) code: u16,
     pub(crate) text: String,
 }
 
 impl Answer {
-    /// The body as JSON; a text that is none becomes a JSON string.
+    /// The body as JSON. A body that is not JSON becomes a JSON string.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|_| Value::String(self.text.clone()))
     }
 
-    /// The body as one JSON value per line, as a watch sends it.
+    /// The body as one JSON value per line, the format of a watch.
     pub(crate) fn lines(&self) -> Vec<Value> {
         self.text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 }
 
 impl Rest {
-    /// A client for a server whose certificate is not checked.
+    /// A client that does not verify the server's certificate.
     pub(crate) fn new(base_url: &str, token: &str) -> Outcome<Self> {
         let mut config = kube::Config::new(base_url.parse::<Uri>()?);
         config.accept_invalid_certs = true;
         config.auth_info.token = Some(token.to_owned().into());
-        config.read_timeout = Some(PATIENCE);
-        // Tests want to see every answer, a refusal as well.
+        config.read_timeout = Some(TIMEOUT);
+        // Tests check every response, including refusals.
         config.default_retry = false;
         Ok(Self { client: Client::try_from(config)? })
     }
@@ -79,14 +78,14 @@ impl Rest {
             let body = response.into_body().collect().await?.to_bytes();
             Ok(Answer { code, text: String::from_utf8_lossy(&body).into_owned() })
         };
-        tokio::time::timeout(PATIENCE, call)
+        tokio::time::timeout(TIMEOUT, call)
             .await
-            .map_err(|_| Failure("no answer in time".to_owned()))
+            .map_err(|_| Failure("no response in time".to_owned()))
             .and_then(|answer: Outcome<Answer>| answer)
             .context(format!("{method} {path}"))
     }
 
-    async fn expect(&self, method: Method, path: &str, media: &str, body: Option<&Value>) -> Outcome<Value> {
+    async fn send_ok(&self, method: Method, path: &str, media: &str, body: Option<&Value>) -> Outcome<Value> {
         let answer = self.send(method.clone(), path, &[("content-type", media)], body).await?;
         if answer.code < 300 {
             Ok(answer.json())
@@ -96,14 +95,14 @@ impl Rest {
     }
 
     pub(crate) async fn get(&self, path: &str) -> Outcome<Value> {
-        self.expect(Method::GET, path, media::JSON, None).await
+        self.send_ok(Method::GET, path, media::JSON, None).await
     }
 
     pub(crate) async fn create(&self, path: &str, body: &Value) -> Outcome<Value> {
-        self.expect(Method::POST, path, media::JSON, Some(body)).await
+        self.send_ok(Method::POST, path, media::JSON, Some(body)).await
     }
 
-    /// Creates the objects of a manifest, each after a line of dashes; these objects.
+    /// Creates the objects of a manifest, each after a line of dashes, and returns them.
     pub(crate) async fn create_all(&self, manifest: &str) -> Outcome<Vec<Value>> {
         let mut objects = Vec::new();
         for document in manifest.split("---\n").skip(1) {
@@ -115,14 +114,14 @@ impl Rest {
     }
 
     pub(crate) async fn merge(&self, path: &str, body: &Value) -> Outcome<Value> {
-        self.expect(Method::PATCH, path, media::MERGE, Some(body)).await
+        self.send_ok(Method::PATCH, path, media::MERGE, Some(body)).await
     }
 
     pub(crate) async fn delete(&self, path: &str) -> Outcome<Value> {
-        self.expect(Method::DELETE, path, media::JSON, None).await
+        self.send_ok(Method::DELETE, path, media::JSON, None).await
     }
 
-    /// Deletes at once, without a grace period; an object that is gone is fine.
+    /// Deletes without a grace period. A missing object is not an error.
     pub(crate) async fn delete_now(&self, path: &str) -> Outcome {
         let body = serde_json::json!({"gracePeriodSeconds": 0});
         let answer = self.send(Method::DELETE, path, &[("content-type", media::JSON)], Some(&body)).await?;
@@ -132,7 +131,6 @@ impl Rest {
         }
     }
 
-    /// The items of a list.
     pub(crate) async fn list(&self, path: &str) -> Outcome<Vec<Value>> {
         match self.get(path).await?.get_mut("items").map(Value::take) {
             Some(Value::Array(items)) => Ok(items),
@@ -141,7 +139,7 @@ impl Rest {
     }
 }
 
-/// Where objects like this one are created.
+/// The path of the collection for objects of the same kind and namespace.
 pub(crate) fn collection(object: &Value) -> String {
     let text = |pointer| object.pointer(pointer).and_then(Value::as_str);
     let resource = format!("{}s", text("/kind").unwrap_or_default().to_lowercase());

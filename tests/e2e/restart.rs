@@ -1,5 +1,5 @@
-//! A restart of the only process: a rate policy holds over it, with `--history-checkpoint` and without, under exactly
-//! the rules that `concertina rbac` prints.
+//! Restarts of the only process: a rate policy holds across them, with and without
+//! `--history-checkpoint`, under exactly the roles that `concertina rbac` prints.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use crate::stage::{Autoscaler, Stage};
 use crate::world::{APP, SOON, World};
 
 const CHECKPOINT: &str = "--history-checkpoint";
-/// A Lease that nobody gave back has to run out first.
+/// A Lease that was not released has to expire first.
 const EXPIRED: Duration = Duration::from_secs(25);
 
-/// One pod in half an hour is all that may be added; the load asks for two.
+/// The policy allows one additional pod per half hour, and the load asks for two.
 pub(crate) async fn rates_hold(stage: &Stage) -> Outcome {
-    // The printed roles are to be the only ones.
+    // Only the printed roles may apply.
     stage.plane.admin.delete(&format!("{RBAC}/clusterrolebindings/{BUILT_IN}")).await?;
     let from = stage.plane.audit_log()?.len();
     let world = World::make(stage, "restart", Autoscaler::Concertina).await?;
@@ -40,7 +40,8 @@ pub(crate) async fn rates_hold(stage: &Stage) -> Outcome {
 
     let first = process("first", &[CHECKPOINT])?;
     world.replicas_become(&web, 3).await.context(first.tail(30))?;
-    // A rescale of the second in which it ends could be somebody else's.
+    // A rescale in the same second as the shutdown could be a foreign write, so the process must stop
+    // later.
     world.replicas_stay(&web, 3, Duration::from_secs(3)).await?;
     end(first).await?;
 
@@ -57,19 +58,21 @@ pub(crate) async fn rates_hold(stage: &Stage) -> Outcome {
     holds(&world, &web, &fourth, "checkpoint=0 crash=0 status=1", SOON).await?;
     end(fourth).await?;
 
-    let requests = Requests::of(stage, from)?;
+    let requests = Requests::read(stage, from)?;
     requests.none_is_refused()?;
-    let of_the_checkpoint: Vec<Value> =
+    let checkpoint_objects: Vec<Value> =
         rules.iter().filter(|object| object["metadata"]["name"] == "concertina-history").cloned().collect();
-    ensure(of_the_checkpoint.len() == 2, || format!("no Role of its own: {of_the_checkpoint:?}"))?;
-    requests.every_rule_is_used(&of_the_checkpoint)?;
+    ensure(checkpoint_objects.len() == 2, || {
+        format!("expected a Role and a RoleBinding for the checkpoint: {checkpoint_objects:?}")
+    })?;
+    requests.every_rule_is_used(&checkpoint_objects)?;
     ensure(requests.find(AUTOSCALER, "list", "", "events", ""), || "events were not read".to_owned())?;
     revoke(stage, &rules).await?;
     world.close().await
 }
 
-/// The process knows the past from this source, and it syncs, but adds no pod.
+/// Checks that the process restored its history from `source` and then adds no pod.
 async fn holds(world: &World, web: &str, process: &Process, source: &str, within: Duration) -> Outcome {
-    process.says(source, within).await?;
+    process.wait_for_log(source, within).await?;
     world.replicas_stay(web, 3, Duration::from_secs(4)).await.context(process.tail(30))
 }

@@ -1,5 +1,5 @@
-//! Scenarios about the rules between a proposal and the workload: behavior,
-//! bounds, zero, several metrics.
+//! Scenarios for the rules between a proposal and the workload: behavior, bounds, zero replicas, several
+//! metrics.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(crate) async fn behavior_limits_the_rate(world: &World) -> Outcome {
     let limited = "ScalingLimited=True ScaleUpLimit: the desired replica count is increasing faster than the maximum scale rate";
     world.condition("slow", limited).await?;
     world.replicas_become(&slow, 4).await?;
-    // Two per six seconds: the next step is not allowed for a while, and then it is no larger.
+    // The limit is two pods per six seconds, so the next step has to wait and is no larger.
     world.replicas_stay(&slow, 4, Duration::from_secs(3)).await?;
     world.replicas_become(&slow, 6).await?;
     let cpu = "cpu resource utilization (percentage of request)";
@@ -35,7 +35,7 @@ pub(crate) async fn behavior_limits_the_rate(world: &World) -> Outcome {
         world.event("slow", "SuccessfulRescale", &event).await?;
     }
 
-    // Down is disabled, so the count stays wherever it has got to.
+    // Scale-down is disabled, so the count stays.
     world.cpu("slow", 10);
     let down = "ScalingLimited=True ScaleDownLimit: the desired replica count is decreasing faster than the maximum scale rate";
     world.condition("slow", down).await?;
@@ -88,7 +88,7 @@ pub(crate) async fn to_zero_and_back(world: &World) -> Outcome {
     world.condition("worker", not).await?;
     world.condition("worker", &found("external metric jobs(nil)")).await?;
 
-    // Somebody else sets zero: that switches the autoscaler off, whatever the metric says.
+    // A user sets zero replicas, which disables scaling whatever the metric.
     world.api.merge(&format!("{worker}/scale"), &json!({"spec": {"replicas": 0}})).await?;
     let disabled = "ScalingActive=False ScalingDisabled: scaling is disabled since the replica count of the target is zero";
     world.condition("worker", disabled).await?;
@@ -111,7 +111,7 @@ pub(crate) async fn one_of_two_metrics_fails(world: &World) -> Outcome {
         world.namespace
     );
     world.event("mixed", "FailedGetExternalMetric", &fetch).await?;
-    // The metric that answers may scale up, but never down on its own.
+    // The working metric may scale up, but not down on its own.
     world.cpu("mixed", 200);
     world.replicas_become(&mixed, 4).await?;
     world.cpu("mixed", 50);

@@ -1,4 +1,4 @@
-//! Who sees what of the secure port, with real tokens and real RBAC.
+//! Access to the secure port, with real tokens and real RBAC.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use crate::stage::{Autoscaler, Stage};
 use crate::world::{APP, SOON, World};
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
-/// The shortest that the API server gives.
+/// The shortest token lifetime that the API server issues.
 const TEN_MINUTES: u32 = 600;
-/// A token's review holds for ten seconds.
+/// The controller caches a token review for ten seconds.
 const TOKEN_TTL: Duration = Duration::from_secs(10);
 
-/// A scraper, two tenants and a stranger.
-pub(crate) async fn everybody_sees_his_own(stage: &Stage) -> Outcome {
+/// A scraper, two tenants and an account without rights.
+pub(crate) async fn clients_see_what_rbac_allows(stage: &Stage) -> Outcome {
     let admin = &stage.plane.admin;
     let mut worlds = Vec::new();
     for namespace in ["tenant-a", "tenant-b"] {
@@ -41,25 +41,30 @@ pub(crate) async fn everybody_sees_his_own(stage: &Stage) -> Outcome {
     let mut autoscaler = stage.autoscaler_with(Autoscaler::Concertina, &flags).await?;
     let url = format!("https://127.0.0.1:{port}");
 
-    let stranger = account(admin, "default", "stranger").await?;
+    let unprivileged = account(admin, "default", "unprivileged").await?;
     let code = eventually(SOON, "the port is served", async || {
         autoscaler.still_runs()?;
-        Rest::new(&url, &stranger)?.code("/metrics").await
+        Rest::new(&url, &unprivileged)?.code("/metrics").await
     });
     let code = code.await.context(autoscaler.tail(20))?;
-    ensure(code == 503, || format!("the controller may not ask about others yet: {code}"))?;
-    // What every aggregated API server is given.
-    let account_of_ours = json!([{"kind": "ServiceAccount", "namespace": "kube-system",
+    ensure(code == 503, || format!("expected 503 before the controller may review tokens: {code}"))?;
+    // The binding that every aggregated API server has.
+    let controller_account = json!([{"kind": "ServiceAccount", "namespace": "kube-system",
         "name": "horizontal-pod-autoscaler"}]);
     admin
         .create(
             &format!("{RBAC}/clusterrolebindings"),
-            &binding("concertina-auth-delegator", "ClusterRole", "system:auth-delegator", &account_of_ours),
+            &binding(
+                "concertina-auth-delegator",
+                "ClusterRole",
+                "system:auth-delegator",
+                &controller_account,
+            ),
         )
         .await?;
-    eventually(SOON, "the stranger is known and may see nothing", async || {
-        let code = Rest::new(&url, &stranger)?.code("/metrics").await?;
-        ensure(code == 403, || format!("it is {code}"))
+    eventually(SOON, "the account without rights is identified and refused", async || {
+        let code = Rest::new(&url, &unprivileged)?.code("/metrics").await?;
+        ensure(code == 403, || format!("the code is {code}"))
     })
     .await?;
 
@@ -74,57 +79,60 @@ pub(crate) async fn everybody_sees_his_own(stage: &Stage) -> Outcome {
     admin.create(&format!("{RBAC}/clusterrolebindings"), &bind).await?;
     let tenant = account(admin, "tenant-a", "developer").await?;
     let developer = json!([{"kind": "ServiceAccount", "namespace": "tenant-a", "name": "developer"}]);
-    // What the role view is made of, as nothing aggregates roles here.
+    // A part of the role `view`, because no controller aggregates roles here.
     let bind = binding("developer", "ClusterRole", "system:aggregate-to-view", &developer);
     admin.create(&format!("{RBAC}/namespaces/tenant-a/rolebindings"), &bind).await?;
 
-    let (scraper_sees, tenant_sees) = (Rest::new(&url, &scraper)?, Rest::new(&url, &tenant)?);
-    eventually(SOON, "RBAC knows both", async || {
+    let (scraper_client, tenant_client) = (Rest::new(&url, &scraper)?, Rest::new(&url, &tenant)?);
+    eventually(SOON, "RBAC has observed both bindings", async || {
         let codes =
-            (scraper_sees.code("/metrics").await?, tenant_sees.code("/decisions/tenant-a/web").await?);
-        ensure(codes == (200, 200), || format!("it is {codes:?}"))
+            (scraper_client.code("/metrics").await?, tenant_client.code("/decisions/tenant-a/web").await?);
+        ensure(codes == (200, 200), || format!("the codes are {codes:?}"))
     })
     .await
     .context(autoscaler.tail(20))?;
-    let metrics = scraper_sees.send(Method::GET, "/metrics", &[], None).await?.text;
-    ensure(metrics.contains("horizontal_pod_autoscaler_controller_"), || format!("no metrics: {metrics}"))?;
+    let metrics = scraper_client.send(Method::GET, "/metrics", &[], None).await?.text;
+    ensure(metrics.contains("horizontal_pod_autoscaler_controller_"), || {
+        format!("/metrics has no metrics of the controller: {metrics}")
+    })?;
 
-    for (who, rest, path, expected) in [
-        ("tenant", &tenant_sees, "/decisions/tenant-a/web", 200),
-        ("tenant", &tenant_sees, "/decisions?namespace=tenant-a", 200),
-        ("tenant", &tenant_sees, "/decisions/tenant-b/web", 403),
-        ("tenant", &tenant_sees, "/decisions?namespace=tenant-b", 403),
-        ("tenant", &tenant_sees, "/decisions", 403),
-        ("tenant", &tenant_sees, "/metrics", 403),
-        ("scraper", &scraper_sees, "/decisions/tenant-a/web", 403),
-        ("scraper", &scraper_sees, "/flagz", 403),
-        ("scraper", &scraper_sees, "/livez", 200),
-        ("nobody", &Rest::new(&url, "no-token-of-anybody")?, "/metrics", 401),
-        ("nobody", &Rest::new(&url, "no-token-of-anybody")?, "/decisions", 401),
-        ("nobody", &Rest::new(&url, "no-token-of-anybody")?, "/readyz", 200),
+    for (client, rest, path, expected) in [
+        ("tenant", &tenant_client, "/decisions/tenant-a/web", 200),
+        ("tenant", &tenant_client, "/decisions?namespace=tenant-a", 200),
+        ("tenant", &tenant_client, "/decisions/tenant-b/web", 403),
+        ("tenant", &tenant_client, "/decisions?namespace=tenant-b", 403),
+        ("tenant", &tenant_client, "/decisions", 403),
+        ("tenant", &tenant_client, "/metrics", 403),
+        ("scraper", &scraper_client, "/decisions/tenant-a/web", 403),
+        ("scraper", &scraper_client, "/flagz", 403),
+        ("scraper", &scraper_client, "/livez", 200),
+        ("anonymous", &Rest::new(&url, "invalid-token")?, "/metrics", 401),
+        ("anonymous", &Rest::new(&url, "invalid-token")?, "/decisions", 401),
+        ("anonymous", &Rest::new(&url, "invalid-token")?, "/readyz", 200),
     ] {
         let code = rest.code(path).await?;
-        ensure(code == expected, || format!("{who} gets {code} for {path}, not {expected}"))?;
+        ensure(code == expected, || format!("{client} gets {code} for {path} instead of {expected}"))?;
     }
-    let refused = tenant_sees.send(Method::GET, "/decisions/tenant-b/web", &[], None).await?.json();
+    let refused = tenant_client.send(Method::GET, "/decisions/tenant-b/web", &[], None).await?.json();
     let message = refused.get("message").and_then(Value::as_str).unwrap_or_default();
     let expected = "horizontalpodautoscalers.autoscaling \"web\" is forbidden: User \
                     \"system:serviceaccount:tenant-a:developer\" cannot get resource \"horizontalpodautoscalers\" in API \
                     group \"autoscaling\" in the namespace \"tenant-b\"";
     ensure(message == expected, || format!("refused with {message:?}"))?;
-    eventually(SOON, "one decision of the tenant's, and no other", async || {
-        let page = tenant_sees.get("/decisions?namespace=tenant-a").await?;
+    eventually(SOON, "only the tenant's decision", async || {
+        let page = tenant_client.get("/decisions?namespace=tenant-a").await?;
         let items = page.get("items").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let namespaces: Vec<_> = items.iter().map(|item| item.get("namespace")).collect();
         ensure(namespaces == [Some(&json!("tenant-a"))], || format!("{page}"))
     })
     .await?;
 
-    // A token is bound to its account: without it, it is nobody's, as soon as its review has run out.
+    // A token is bound to its account. After the account is deleted, the token is invalid as soon as its
+    // cached review expires.
     admin.delete("/api/v1/namespaces/monitoring/serviceaccounts/prometheus").await?;
-    eventually(TOKEN_TTL + SOON, "the token is nobody's any more", async || {
-        let code = scraper_sees.code("/metrics").await?;
-        ensure(code == 401, || format!("it is {code}"))
+    eventually(TOKEN_TTL + SOON, "the token is rejected", async || {
+        let code = scraper_client.code("/metrics").await?;
+        ensure(code == 401, || format!("the code is {code}"))
     })
     .await?;
     for world in &worlds {
@@ -133,11 +141,11 @@ pub(crate) async fn everybody_sees_his_own(stage: &Stage) -> Outcome {
     Ok(())
 }
 
-/// A token of a new account, good for ten minutes.
+/// A token of a new account, valid for ten minutes.
 async fn account(admin: &Rest, namespace: &str, name: &str) -> Outcome<String> {
-    let made = admin.create("/api/v1/namespaces", &json!({"metadata": {"name": namespace}})).await;
-    // It may be there.
-    drop(made);
+    let created = admin.create("/api/v1/namespaces", &json!({"metadata": {"name": namespace}})).await;
+    // The namespace may exist already.
+    drop(created);
     let accounts = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
     admin.create(&accounts, &json!({"metadata": {"name": name}})).await?;
     let request = json!({"spec": {"expirationSeconds": TEN_MINUTES}});

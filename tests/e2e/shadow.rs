@@ -1,7 +1,7 @@
-//! A dry run of ours beside the built-in loop, which scales: while the loads change, both must want the same, and ours
-//! must do nothing but look. It has an account of its own that may do no more.
+//! A dry run alongside the built-in controller, which scales. While the loads change, both must decide on
+//! the same count, and the dry run must only read. Its account has no other rights.
 //!
-//! `CONCERTINA_E2E_SHADOW_MINUTES` says how long the loads change; one minute if it is not set.
+//! `CONCERTINA_E2E_SHADOW_MINUTES` sets how long the loads change. The default is one minute.
 
 use std::process::Command;
 use std::time::Duration;
@@ -20,19 +20,19 @@ use crate::stage::{Autoscaler, DECISION_FLAGS, Stage, binary};
 use crate::world::{APP, SOON, World};
 
 const ACCOUNT: &str = "concertina-shadow";
-/// How often the loads change.
+/// The interval of load changes.
 const TICK: Duration = Duration::from_millis(700);
 
-/// Names of the autoscalers and of their targets.
+/// Names of the HPAs and of their targets.
 const SIX: [&str; 6] = ["calm", "cpu", "object", "pods", "rates", "steps"];
 
-/// Equals beside each other: not one difference, whatever the loads do.
+/// With equal settings there is no difference, whatever the loads do.
 pub(crate) async fn finds_no_difference(stage: &Stage) -> Outcome {
     let minutes = match std::env::var("CONCERTINA_E2E_SHADOW_MINUTES") {
         Ok(text) => text.parse::<f64>().map_err(|error| Failure(format!("{text}: {error}")))?,
         Err(_) => 1.0,
     };
-    let world = six(stage, "shadow").await?;
+    let world = six_hpas(stage, "shadow").await?;
     let built_in = stage.autoscaler(Autoscaler::BuiltIn).await?;
     let mut shadow = Shadow::start(stage, &[]).await?;
     change_loads(&world, Duration::from_secs_f64(minutes * 60.0)).await.context(built_in.tail(20))?;
@@ -40,9 +40,9 @@ pub(crate) async fn finds_no_difference(stage: &Stage) -> Outcome {
     let report = shadow.report().await?;
     let counts = counts(&report);
     eprintln!("    {minutes} min: {counts}");
-    let doubts = changes(&report, &["unknown"]);
-    for doubt in &doubts {
-        eprintln!("    not judged: {doubt}");
+    let inconclusive = changes(&report, &["unknown"]);
+    for reason in &inconclusive {
+        eprintln!("    inconclusive: {reason}");
     }
     let differences = changes(&report, &["different", "onlyOurs", "onlyBuiltin"]);
     ensure(differences.is_empty(), || {
@@ -50,10 +50,11 @@ pub(crate) async fn finds_no_difference(stage: &Stage) -> Outcome {
     })?;
     let (same, unknown) = (count(&counts, "same"), count(&counts, "unknown"));
     ensure(same > 10, || format!("only {same} changes were compared: {counts}"))?;
-    ensure(unknown * 20 <= same, || format!("{unknown} changes could not be judged: {doubts:#?}"))?;
+    ensure(unknown * 20 <= same, || format!("{unknown} changes were inconclusive: {inconclusive:#?}"))?;
     for name in SIX {
-        let seen = changes(&report, &["same"]).iter().any(|change| change.contains(&format!("/{name} ")));
-        ensure(seen, || format!("no change of {name} was compared"))?;
+        let was_compared =
+            changes(&report, &["same"]).iter().any(|change| change.contains(&format!("/{name} ")));
+        ensure(was_compared, || format!("no change of {name} was compared"))?;
     }
     let account = format!("system:serviceaccount:kube-system:{ACCOUNT}");
     let reads = audit::only_reads(&stage.plane.audit_log()?, &account)?;
@@ -61,13 +62,13 @@ pub(crate) async fn finds_no_difference(stage: &Stage) -> Outcome {
     world.close().await
 }
 
-/// With another tolerance than the loop has, ours would stay where the loop goes.
-pub(crate) async fn finds_a_planted_difference(stage: &Stage) -> Outcome {
-    let world = six(stage, "planted").await?;
+/// With a larger tolerance, Concertina stays at a count that the built-in controller changes.
+pub(crate) async fn finds_a_seeded_difference(stage: &Stage) -> Outcome {
+    let world = six_hpas(stage, "seeded").await?;
     let _built_in = stage.autoscaler(Autoscaler::BuiltIn).await?;
     let shadow = Shadow::start(stage, &["--horizontal-pod-autoscaler-tolerance=0.6"]).await?;
-    // Both have seen it at rest.
-    eventually(SOON, "a sync of the built-in loop", async || {
+    // Both controllers have synced at the targets.
+    eventually(SOON, "a sync of the built-in controller", async || {
         let hpa = world.api.get(&world.hpas("steps")).await?;
         ensure(!hpa["status"]["conditions"].is_null(), || "no conditions".to_owned())
     })
@@ -75,7 +76,7 @@ pub(crate) async fn finds_a_planted_difference(stage: &Stage) -> Outcome {
     tokio::time::sleep(Duration::from_secs(6)).await;
     world.external("queue", &["150"]);
     world.replicas_become(&world.deployments("steps"), 3).await?;
-    eventually(SOON, "the difference", async || {
+    eventually(SOON, "the difference is reported", async || {
         let report = shadow.report().await?;
         let found = changes(&report, &["onlyBuiltin"]);
         let found =
@@ -86,8 +87,8 @@ pub(crate) async fn finds_a_planted_difference(stage: &Stage) -> Outcome {
     world.close().await
 }
 
-/// Six autoscalers with targets of two pods, at their targets.
-async fn six(stage: &Stage, namespace: &str) -> Outcome<World> {
+/// Six HPAs with targets of two pods, at their target values.
+async fn six_hpas(stage: &Stage, namespace: &str) -> Outcome<World> {
     let world = World::make(stage, namespace, Autoscaler::BuiltIn).await?;
     loads(&world, &[100; SIX.len()], &[2; SIX.len()]);
     let all = SIX.map(|name| world.deployment(name, 2, APP));
@@ -117,8 +118,8 @@ async fn six(stage: &Stage, namespace: &str) -> Outcome<World> {
     Ok(world)
 }
 
-/// Loads in percent of what two pods are there for. As in a pipeline of metrics, what pods report is of the pods that
-/// there were a moment ago.
+/// Sets the loads, in percent of the capacity of two pods. As in a metrics pipeline, per-pod values are
+/// based on an earlier pod count.
 fn loads(world: &World, percent: &[i64; SIX.len()], replicas: &[i64; SIX.len()]) {
     for ((name, percent), replicas) in SIX.iter().zip(percent).zip(replicas) {
         let each = percent / (*replicas).max(1);
@@ -133,22 +134,22 @@ fn loads(world: &World, percent: &[i64; SIX.len()], replicas: &[i64; SIX.len()])
     }
 }
 
-/// Jumps and ramps, each autoscaler's its own, the same in each run.
+/// Jumps and ramps, separate for each HPA and equal in each run.
 async fn change_loads(world: &World, time: Duration) -> Outcome {
     let end = Instant::now() + time;
-    let mut chance: u64 = 20_300_101;
+    let mut state: u64 = 20_300_101;
     let mut next = |below: u64| {
-        chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        i64::try_from((chance >> 33) % below).unwrap_or_default()
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        i64::try_from((state >> 33) % below).unwrap_or_default()
     };
     let mut now = [100_i64; SIX.len()];
-    // Where each load goes, and by how much a tick.
-    let mut ways = [(100_i64, 0_i64); SIX.len()];
+    // The goal of each load and its change per tick.
+    let mut ramps = [(100_i64, 0_i64); SIX.len()];
     while Instant::now() < end {
-        for (now, (goal, step)) in now.iter_mut().zip(&mut ways) {
+        for (now, (goal, step)) in now.iter_mut().zip(&mut ramps) {
             let left = *goal - *now;
             *now = if *step == 0 || left.abs() <= *step { *goal } else { *now + left.signum() * *step };
-            // One in fourteen ticks sets off for somewhere else, one half of them by a jump.
+            // One in fourteen ticks sets a new goal, half of them as a jump.
             if left == 0 && next(14) == 0 {
                 *goal = next(450);
                 *step = if next(2) == 0 { 0 } else { 10 + next(30) };
@@ -162,10 +163,10 @@ async fn change_loads(world: &World, time: Duration) -> Outcome {
     Ok(())
 }
 
-/// The dry run, under an account that may only look.
+/// The dry run, under an account that may only read.
 struct Shadow {
     process: Process,
-    serves: Rest,
+    client: Rest,
 }
 
 impl Shadow {
@@ -195,23 +196,24 @@ impl Shadow {
         command.arg("--kubeconfig").arg(kubeconfig).arg("--dry-run");
         command.arg("--horizontal-pod-autoscaler-sync-period=1s").args(DECISION_FLAGS).args(more);
         command.args(["--kube-api-qps=500", "--kube-api-burst=1000", "--secure-port=0"]);
-        // Metrics move every second here: an answer that is kept for some would be another than the loop got.
+        // Metrics change every second here, so a cached response would differ from the built-in
+        // controller's.
         command.arg("--share-metrics=false");
         command.arg(format!("--health-address=127.0.0.1:{port}"));
         let process = Process::start("shadow", command, stage.plane.folder())?;
-        let serves = Rest::new(&format!("http://127.0.0.1:{port}"), "none")?;
-        eventually(SOON, "a dry run that is ready", async || serves.get("/readyz").await.map(drop))
+        let client = Rest::new(&format!("http://127.0.0.1:{port}"), "none")?;
+        eventually(SOON, "the dry run is ready", async || client.get("/readyz").await.map(drop))
             .await
             .context(process.tail(40))?;
-        Ok(Self { process, serves })
+        Ok(Self { process, client })
     }
 
     async fn report(&self) -> Outcome<Value> {
-        self.serves.get("/parity").await
+        self.client.get("/parity").await
     }
 }
 
-/// All results, with how often each came.
+/// All results with their counts.
 fn counts(report: &Value) -> Value {
     let mut sum = serde_json::Map::new();
     for hour in report["hours"].as_array().into_iter().flatten() {
@@ -227,14 +229,14 @@ fn count(counts: &Value, result: &str) -> u64 {
     counts[result].as_u64().unwrap_or_default()
 }
 
-/// The changes with these results, one line each.
+/// The changes with one of `results`, one line each.
 fn changes(report: &Value, results: &[&str]) -> Vec<String> {
     let all = report["changes"].as_array().into_iter().flatten();
     let wanted = all.filter(|change| results.iter().any(|result| change["result"] == *result));
     let line = |change: &Value| {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         format!(
-            "{} {}/{} {} {}: built-in {}, ours {}, it said {}",
+            "{} {}/{} {} {}: built-in {}, Concertina {}, status {}",
             text(&change["at"]),
             text(&change["namespace"]),
             text(&change["name"]),

@@ -1,9 +1,9 @@
-//! The same twelve autoscalers and the same loads, once under the built-in
-//! loop and once under ours: what comes of it must be equal.
+//! Runs the same twelve HPAs with the same loads once under the built-in controller and once under
+//! Concertina. The results must be equal.
 //!
-//! Compared is the state after each step, once it has come to rest, and in the
-//! end the reasons of all events. The way to the rest is not: how many syncs
-//! see a half started pod is a matter of luck with either program.
+//! The comparison covers the state after each step, once it is stable, and at the end the reasons of all
+//! events. It does not cover the transitions: the number of syncs that observe a starting pod depends on
+//! timing with either program.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::outcome::{Failure, Outcome, ensure};
 use crate::stage::{Autoscaler, DOWNSCALE_WINDOW, Stage};
 use crate::world::{APP, Container, World};
 
-/// Name of the autoscaler and of its target, and the kind of the target.
+/// Name of the HPA and of its target, and the kind of the target.
 const TWELVE: [(&str, &str); 12] = [
     ("absent", "Deployment"),
     ("behavior", "Deployment"),
@@ -36,18 +36,18 @@ const TWELVE: [(&str, &str); 12] = [
     ("zero", "Deployment"),
 ];
 
-/// One step of the sequence: its name and what it does to the loads.
+/// One step of the sequence: its name and its change of the loads.
 type Step = (&'static str, fn(&World));
 
 const STEPS: [Step; 6] = [
     ("calm", |world| loads(world, 100)),
     ("busy", |world| loads(world, 300)),
-    ("metrics away", |world| {
+    ("metrics unavailable", |world| {
         loads(world, 50);
-        world.fault(RESOURCE, Some(Fault::AWAY));
+        world.fault(RESOURCE, Some(Fault::UNAVAILABLE));
         world.fault(EXTERNAL, Some(Fault::BROKEN));
     }),
-    ("metrics back", |world| {
+    ("metrics recovered", |world| {
         loads(world, 200);
         world.fault(RESOURCE, None);
         world.fault(EXTERNAL, None);
@@ -56,13 +56,14 @@ const STEPS: [Step; 6] = [
     ("busy again", |world| loads(world, 400)),
 ];
 
-/// All loads, in percent of what the targets are met by with two replicas.
+/// Sets all loads, in percent of the load at which two replicas meet the targets.
 fn loads(world: &World, percent: i64) {
     for app in ["behavior", "cpu", "requestless"] {
         world.cpu(app, percent);
     }
-    // Both programs fall silent after some twenty-five warnings about one object. This one fails in part all the
-    // time, so all its reasons must come at once: it is below its target from the start, and on an API that stays.
+    // Both programs stop sending events after some twenty-five warnings about one object. The HPA `partial`
+    // fails in part all the time, so all its reasons must come at once. It is below its target from the
+    // start, and on an API that stays available.
     world.per_pod("partial", "requests", Load::Total(percent / 2, ""));
     world.usage("container", "app", "cpu", Load::Total(2 * percent, "m"));
     world.usage("container", "sidecar", "cpu", Load::Each(700, "m"));
@@ -74,25 +75,28 @@ fn loads(world: &World, percent: i64) {
     world.external("queue", &[&amount]);
 }
 
-/// After each step, the lines that describe each autoscaler.
+/// The lines that describe each HPA after each step.
 pub(crate) type Trace = Vec<(&'static str, Vec<(String, Vec<String>)>)>;
 
-/// Plays the sequence in a namespace of its own.
-pub(crate) async fn trace(stage: &Stage, namespace: &str, which: Autoscaler) -> Outcome<Trace> {
-    let began = Instant::now();
-    let world = World::make(stage, namespace, which).await?;
+/// Runs the sequence in its own namespace.
+pub(crate) async fn trace(stage: &Stage, namespace: &str, autoscaler_kind: Autoscaler) -> Outcome<Trace> {
+    let started = Instant::now();
+    let world = World::make(stage, namespace, autoscaler_kind).await?;
     loads(&world, 100);
     workloads(&world).await?;
-    let autoscaler = stage.autoscaler(which).await?;
+    let autoscaler = stage.autoscaler(autoscaler_kind).await?;
     autoscalers(&world).await?;
 
-    let mut states = Trace::new();
+    let mut trace = Trace::new();
     for (name, change) in STEPS {
         change(&world);
-        match rest(&world).await {
-            Ok(at_rest) => states.push((name, at_rest)),
+        match stable_state(&world).await {
+            Ok(lines) => trace.push((name, lines)),
             Err(Failure(reason)) => {
-                return Err(Failure(format!("{which:?}, {name}: {reason}\n{}", autoscaler.tail(30))));
+                return Err(Failure(format!(
+                    "{autoscaler_kind:?}, {name}: {reason}\n{}",
+                    autoscaler.tail(30)
+                )));
             }
         }
     }
@@ -102,14 +106,14 @@ pub(crate) async fn trace(stage: &Stage, namespace: &str, which: Autoscaler) -> 
         let distinct: BTreeSet<String> = events.into_iter().map(|(reason, _)| reason).collect();
         reasons.push((name.to_owned(), distinct.into_iter().collect()));
     }
-    states.push(("event reasons", reasons));
-    // Nothing of this run may meet the next program; the loads change for it as well.
+    trace.push(("event reasons", reasons));
+    // The loads change for the next program as well, so no HPA of this run may remain.
     for (name, _) in TWELVE {
         world.delete_hpa(name).await?;
     }
     drop(autoscaler);
-    eprintln!("    ok {namespace}: {which:?} ({:.1} s)", began.elapsed().as_secs_f32());
-    Ok(states)
+    eprintln!("    ok {namespace}: {autoscaler_kind:?} ({:.1} s)", started.elapsed().as_secs_f32());
+    Ok(trace)
 }
 
 async fn workloads(world: &World) -> Outcome {
@@ -119,7 +123,7 @@ async fn workloads(world: &World) -> Outcome {
             let containers = [Container("app", "200m", ""), Container("sidecar", "", "")];
             world.deployment(name, 2, &containers).await
         }
-        // One pod: with more, the built-in loop names any of them.
+        // The target has one pod. With more pods, the built-in controller names any of them.
         "requestless" => world.stateful_set(name, 1, &[Container("app", "", "")]).await,
         _ if kind == "StatefulSet" => world.stateful_set(name, 2, APP).await,
         _ => world.deployment(name, 2, APP).await,
@@ -158,17 +162,17 @@ async fn autoscalers(world: &World) -> Outcome {
     Ok(())
 }
 
-/// Waits until nothing changes any more and says what it came to.
-async fn rest(world: &World) -> Outcome<Vec<(String, Vec<String>)>> {
-    // Longer than the window in which a scale-down is held back, and some periods on top.
-    let calm = DOWNSCALE_WINDOW + Duration::from_secs(3);
+/// Waits until the state is stable and returns it.
+async fn stable_state(world: &World) -> Outcome<Vec<(String, Vec<String>)>> {
+    // The quiet time is longer than the scale-down stabilization window, plus some sync periods.
+    let quiet = DOWNSCALE_WINDOW + Duration::from_secs(3);
     let deadline = Instant::now() + Duration::from_secs(90);
-    let mut state = look(world).await?;
+    let mut state = read_state(world).await?;
     let mut since = Instant::now();
-    while since.elapsed() < calm {
-        ensure(Instant::now() < deadline, || format!("no rest, at the end {state:#?}"))?;
+    while since.elapsed() < quiet {
+        ensure(Instant::now() < deadline, || format!("the state did not become stable; last {state:#?}"))?;
         tokio::time::sleep(Duration::from_millis(400)).await;
-        let now = look(world).await?;
+        let now = read_state(world).await?;
         if now != state {
             (state, since) = (now, Instant::now());
         }
@@ -176,7 +180,7 @@ async fn rest(world: &World) -> Outcome<Vec<(String, Vec<String>)>> {
     Ok(state)
 }
 
-async fn look(world: &World) -> Outcome<Vec<(String, Vec<String>)>> {
+async fn read_state(world: &World) -> Outcome<Vec<(String, Vec<String>)>> {
     let mut state = Vec::new();
     for (name, kind) in TWELVE {
         let hpa = world.api.get(&world.hpas(name)).await?;
@@ -190,20 +194,20 @@ async fn look(world: &World) -> Outcome<Vec<(String, Vec<String>)>> {
             lines.push(format!("{name}: {}", field(name)));
         }
         lines.extend(conditions(&hpa));
-        // The namespace is the one thing in these texts in which the two runs differ.
+        // The namespace is the only part of the texts that differs between the two runs.
         let lines = lines.into_iter().map(|line| line.replace(&world.namespace, "NAMESPACE")).collect();
         state.push((name.to_owned(), lines));
     }
     Ok(state)
 }
 
-/// The one wanted difference: at no replicas the reference divides by zero and shows what comes of it, ours shows the
-/// undivided total, which is 0 wherever these steps leave no replicas.
+/// Removes the one intended difference. At zero replicas, the reference divides by zero and shows the
+/// result. Concertina shows the undivided total, which is 0 in every step without replicas.
 fn undivided(line: &str) -> String {
     line.replace("\"-9223372036854775808m\"", "\"0\"")
 }
 
-/// Names every difference.
+/// Fails with every difference.
 pub(crate) fn compare(reference: &Trace, ours: &Trace) -> Outcome {
     let mut differences = Vec::new();
     let mut compared = 0;

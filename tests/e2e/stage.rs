@@ -1,6 +1,5 @@
-//! Everything that a scenario needs around the autoscaler: control plane,
-//! kubelet, metrics, a scalable custom resource. And the autoscaler itself,
-//! which is either of two programs under the same account and flags.
+//! The fixture of a scenario: control plane, kubelet, metrics, a scalable custom resource, and the
+//! autoscaler, which is either of two programs under the same account and flags.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -14,17 +13,17 @@ use crate::outcome::Outcome;
 use crate::process::Process;
 use crate::widgets::define_widgets;
 
-/// Which autoscaler drives the workloads.
+/// The autoscaler that drives the workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Autoscaler {
-    /// The loop in kube-controller-manager.
+    /// The HPA controller in kube-controller-manager.
     BuiltIn,
     Concertina,
 }
 
 impl Autoscaler {
-    /// Ours, unless `CONCERTINA_E2E_AUTOSCALER=built-in` asks for the one that
-    /// the scenarios themselves are checked against.
+    /// Concertina, unless `CONCERTINA_E2E_AUTOSCALER=built-in` selects the controller that validates the
+    /// scenarios themselves.
     pub(crate) fn under_test() -> Self {
         match std::env::var("CONCERTINA_E2E_AUTOSCALER").as_deref() {
             Ok("built-in") => Self::BuiltIn,
@@ -33,7 +32,7 @@ impl Autoscaler {
     }
 }
 
-/// How far back a scale-down looks.
+/// The scale-down stabilization window.
 pub(crate) const DOWNSCALE_WINDOW: Duration = Duration::from_secs(4);
 
 /// The flags of both programs that change a decision.
@@ -47,12 +46,12 @@ pub(crate) struct Stage {
     pub(crate) plane: ControlPlane,
     pub(crate) metrics: Metrics,
     pub(crate) adapter: Adapter,
-    /// Held for its task.
+    /// Keeps the task of the kubelet alive.
     _kubelet: Kubelet,
 }
 
 impl Stage {
-    pub(crate) async fn set() -> Outcome<Self> {
+    pub(crate) async fn start() -> Outcome<Self> {
         let mut plane = ControlPlane::start().await?;
         let controllers = "deployment-controller,replicaset-controller,replicationcontroller-controller,statefulset-controller";
         plane.start_controllers("workload-controllers", controllers, &[])?;
@@ -69,7 +68,7 @@ impl Stage {
         self.autoscaler_with(which, &[]).await
     }
 
-    /// The same, with more flags.
+    /// Like [`Self::autoscaler`], but with additional flags.
     pub(crate) async fn autoscaler_with(&self, which: Autoscaler, more: &[&str]) -> Outcome<Process> {
         let mut flags = vec!["--horizontal-pod-autoscaler-sync-period=1s".to_owned()];
         flags.extend(DECISION_FLAGS.iter().chain(more).map(|&flag| flag.to_owned()));
@@ -82,7 +81,8 @@ impl Stage {
                     self.plane.service_account("kube-system", "horizontal-pod-autoscaler").await?;
                 let mut command = Command::new(binary());
                 command.args(["--kube-api-qps=500", "--kube-api-burst=1000", "--secure-port=0"]);
-                // The built-in role knows no Lease, and what is played here is not about who acts. Later flags win.
+                // The built-in role has no Lease, and these scenarios do not test leadership. Later
+                // flags win.
                 command.args(["--leader-elect=false", "--takeover=off"]);
                 command.arg("--kubeconfig").arg(kubeconfig).args(flags);
                 Process::start("concertina", command, self.plane.folder())
@@ -92,6 +92,6 @@ impl Stage {
 }
 
 pub(crate) fn binary() -> PathBuf {
-    // Another build of the same program can be put to the test, a released one for example.
+    // `CONCERTINA_BIN` selects another build of the same program, for example a release.
     std::env::var_os("CONCERTINA_BIN").map_or_else(|| env!("CARGO_BIN_EXE_concertina").into(), PathBuf::from)
 }

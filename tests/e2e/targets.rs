@@ -1,12 +1,12 @@
-//! Targets that are watched: what each kind tells of its Scale is what its scale subresource says, and steady syncs do not
-//! ask for it.
+//! Watched targets: the Scale that the controller decodes from an object equals its scale subresource,
+//! and steady syncs send no requests for Scales.
 
 use std::time::Duration;
 
 use autoscaling::status::Status;
-use concertina::api::mapper::Mapping;
-use concertina::api::scale::{Scalable, ScalePaths, Shape};
-use concertina::api::watch::Watched;
+use cluster::mapper::Mapping;
+use cluster::scale::{Scalable, ScalePaths, Shape};
+use cluster::watch::Watched;
 use http::Method;
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ const KINDS: [(&str, &str, &str); 5] = [
     ("example.com/v1", "Widget", "widgets"),
 ];
 
-pub(crate) async fn tell_their_scales(stage: &Stage) -> Outcome {
+pub(crate) async fn steady_syncs_use_watched_scales(stage: &Stage) -> Outcome {
     let admin = &stage.plane.admin;
     let world = World::make(stage, "targets", Autoscaler::Concertina).await?;
     for kind in KINDS {
@@ -38,19 +38,19 @@ pub(crate) async fn tell_their_scales(stage: &Stage) -> Outcome {
                 let status = json!({"status": {"replicas": 2, "selector": "app=widget,tier in (a,b)"}});
                 admin.merge(&path, &status).await?;
             }
-            eventually(SOON, &format!("{} {name} tells its Scale", kind.1), async || {
-                told(&world, kind, name).await
+            eventually(SOON, &format!("{} {name} matches its scale subresource", kind.1), async || {
+                scale_matches_object(&world, kind, name).await
             })
             .await?;
         }
     }
     admin.delete(&format!("{RBAC}/clusterrolebindings/{BUILT_IN}")).await?;
-    steady(stage, &world).await?;
+    sync_steadily(stage, &world).await?;
     world.close().await
 }
 
-/// One object of each kind whose counts are in balance, and the roles that are printed for that.
-async fn steady(stage: &Stage, world: &World) -> Outcome {
+/// Syncs one object of each kind at its target value, under the roles that `concertina rbac` prints.
+async fn sync_steadily(stage: &Stage, world: &World) -> Outcome {
     let targets: Vec<_> = KINDS
         .iter()
         .map(|(version, _, resource)| match version.split_once('/') {
@@ -83,14 +83,14 @@ async fn steady(stage: &Stage, world: &World) -> Outcome {
             .any_condition(&name, valid, |condition| condition.starts_with(valid))
             .await
             .context(process.tail(30))?;
-        echoed(world, &name).await?;
+        status_is_echoed(world, &name).await?;
     }
-    // Five syncs of each, a second apart, once all are watched.
-    eventually(SOON, "steady syncs ask for no Scale", async || {
-        let settled = stage.plane.audit_log()?.len();
+    // Five syncs of each HPA, one second apart, after all targets are watched.
+    eventually(SOON, "steady syncs send no requests for Scales", async || {
+        let start = stage.plane.audit_log()?.len();
         tokio::time::sleep(Duration::from_secs(5)).await;
         let log = stage.plane.audit_log()?;
-        let lines: Vec<_> = log.get(settled..).unwrap_or_default().lines().collect();
+        let lines: Vec<_> = log.get(start..).unwrap_or_default().lines().collect();
         let metrics = lines.iter().filter(|line| line.contains("/apis/external.metrics.k8s.io/")).count();
         let scales =
             lines.iter().filter(|line| line.contains(AUTOSCALER) && line.contains("/scale\"")).count();
@@ -107,9 +107,9 @@ async fn steady(stage: &Stage, world: &World) -> Outcome {
     })
     .await?;
     end(process).await?;
-    let requests = Requests::of(stage, from)?;
+    let requests = Requests::read(stage, from)?;
     requests.none_is_refused()?;
-    // The server tells of a watch when it ends.
+    // The server logs a watch when it ends.
     for (version, _, resource) in KINDS {
         let group = version.split_once('/').map_or("", |(group, _)| group);
         ensure(requests.find(AUTOSCALER, "watch", group, resource, ""), || {
@@ -119,36 +119,37 @@ async fn steady(stage: &Stage, world: &World) -> Outcome {
     revoke(stage, &rules).await
 }
 
-/// The server tells a status byte for byte as it was sent: by that a watch knows it again.
-async fn echoed(world: &World, name: &str) -> Outcome {
+/// The server returns a status byte for byte as it was sent. The watch relies on this to recognize its
+/// own writes.
+async fn status_is_echoed(world: &World, name: &str) -> Outcome {
     let answer = world.api.send(Method::GET, &world.hpas(name), &[("Accept", media::JSON)], None).await?;
     let status =
         answer.text.trim_end().split_once(r#","status":"#).and_then(|(_, rest)| rest.strip_suffix('}'));
-    let status = status.ok_or("an HPA ends with its status")?;
+    let status = status.ok_or("the HPA does not end with its status")?;
     let sent = serde_json::to_string(&serde_json::from_str::<Status>(status)?)?;
-    ensure(sent == status, || format!("sent:\n{sent}\ntold:\n{status}"))
+    ensure(sent == status, || format!("sent:\n{sent}\nreturned:\n{status}"))
 }
 
-/// The object, as it is read, against its Scale of the same version.
-async fn told(world: &World, kind: (&str, &str, &str), name: &str) -> Outcome {
+/// Compares the decoded object with its Scale of the same resourceVersion.
+async fn scale_matches_object(world: &World, kind: (&str, &str, &str), name: &str) -> Outcome {
     let path = format!("{}/{name}", collection(world, kind));
     let object = world.api.get(&path).await?;
     let scale = world.api.get(&format!("{path}/scale")).await?;
     ensure(object["metadata"]["resourceVersion"] == scale["metadata"]["resourceVersion"], || {
-        "it has changed meanwhile".to_owned()
+        "the object changed between the two reads".to_owned()
     })?;
     let text = object.to_string();
-    let seen = scalable(kind).decode(text.as_bytes())?;
-    let seen = seen.scale.ok_or("it does not tell its Scale")?;
-    let said = |part: &str| scale[part]["replicas"].as_i64().unwrap_or(0);
+    let decoded = scalable(kind).decode(text.as_bytes())?;
+    let decoded = decoded.scale.ok_or("the object has no Scale")?;
+    let scale_replicas = |part: &str| scale[part]["replicas"].as_i64().unwrap_or(0);
     let selector = scale["status"]["selector"].as_str().unwrap_or_default();
     ensure(
-        (i64::from(seen.replicas), i64::from(seen.status_replicas), &*seen.selector)
-            == (said("spec"), said("status"), selector),
-        || format!("{seen:?} but {scale}"),
+        (i64::from(decoded.replicas), i64::from(decoded.status_replicas), &*decoded.selector)
+            == (scale_replicas("spec"), scale_replicas("status"), selector),
+        || format!("decoded {decoded:?}, but the subresource is {scale}"),
     )?;
-    // With its pods there, so that it is not zero all over.
-    ensure(said("status") == 2, || format!("status.replicas is {}", said("status")))
+    // Wait for the pods, so that not all values are zero.
+    ensure(scale_replicas("status") == 2, || format!("status.replicas is {}", scale_replicas("status")))
 }
 
 fn scalable((version, kind, resource): (&str, &str, &str)) -> Scalable {
@@ -170,7 +171,7 @@ fn collection(world: &World, (version, _, resource): (&str, &str, &str)) -> Stri
     format!("/{root}/{version}/namespaces/{}/{resource}", world.namespace)
 }
 
-/// With the plainest selector, and with one that has everything.
+/// One object with the simplest selector, and others that use every feature.
 fn objects(kind: &str) -> Vec<(&'static str, Value)> {
     if kind == "Widget" {
         let widget = json!({"apiVersion": "example.com/v1", "kind": kind, "metadata": {"name": "plain"},
@@ -200,7 +201,7 @@ fn objects(kind: &str) -> Vec<(&'static str, Value)> {
     if kind == "ReplicationController" {
         let mut everything = app("everything");
         (everything["z"], everything["a.b/c"], everything["tier"]) = (json!("1"), json!(""), json!("a"));
-        // Without a selector it takes the labels of its template.
+        // Without a selector, a ReplicationController takes the labels of its template.
         return vec![
             object("plain", app("plain")),
             object("everything", everything),

@@ -1,5 +1,6 @@
-//! A rolling update of two replicas from one version to the next and back, while HPAs are at work. The versions differ in
-//! what they write into a status (1.36 and 1.37), which is the most that two neighbours can differ in.
+//! A rolling update of two replicas to the next version and back while HPAs scale. The versions differ
+//! in the status that they write (1.36 and 1.37), the largest possible difference between adjacent
+//! versions.
 
 use std::time::Duration;
 
@@ -16,12 +17,12 @@ const OLD: &[&str] = &["--emulated-version=1.36"];
 const NEW: &[&str] = &["--emulated-version=1.37"];
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// One HPA is where it should be throughout; of another the load rises in the middle of the update.
+/// One HPA stays at its target throughout. The load of the other one rises in the middle of the update.
 pub(crate) async fn rolls(stage: &Stage) -> Outcome {
     let world = World::make(stage, "rolling", Autoscaler::Concertina).await?;
     for name in ["steady", "rising"] {
         world.deployment(name, 3, APP).await?;
-        // A tenth of a core is asked for by each of three pods, and half of it used.
+        // Three pods request a tenth of a core each and use half of it.
         world.cpu(name, 150);
         let spec = json!({"minReplicas": 1, "maxReplicas": 8, "metrics": [cpu_utilization(50)]});
         world.hpa(name, ("apps/v1", "Deployment", name), spec).await?;
@@ -31,8 +32,8 @@ pub(crate) async fn rolls(stage: &Stage) -> Outcome {
     for name in ["old-1", "old-2"] {
         replicas.start_with(stage, name, OLD).await?;
     }
-    world.any_condition("steady", "it is synced", |text| text.starts_with("ScalingActive=True")).await?;
-    let began = now();
+    world.any_condition("steady", "the HPA is synced", |text| text.starts_with("ScalingActive=True")).await?;
+    let started = now();
 
     replace(stage, &mut replicas, "old-1", "new-1", NEW).await?;
     world.cpu("rising", 300);
@@ -45,18 +46,20 @@ pub(crate) async fn rolls(stage: &Stage) -> Outcome {
 
     let log = Log::read(stage)?;
     let scales: Vec<_> =
-        log.writes.iter().filter(|write| write.at > began && write.what.ends_with("/scale")).collect();
-    let told: Vec<_> =
-        scales.iter().map(|write| format!("{} {} {}", write.at, write.by, write.what)).collect();
-    // 3 to 6, and nothing else in all the time.
-    ensure(told.len() == 1, || format!("scales were written {} times:\n{}", told.len(), told.join("\n")))?;
+        log.writes.iter().filter(|write| write.at > started && write.request.ends_with("/scale")).collect();
+    let lines: Vec<_> =
+        scales.iter().map(|write| format!("{} {} {}", write.at, write.by, write.request)).collect();
+    // The only rescale is from 3 to 6.
+    ensure(lines.len() == 1, || {
+        format!("expected one scale update, got {}:\n{}", lines.len(), lines.join("\n"))
+    })?;
     let steady = world.replicas(&world.deployments("steady")).await?;
-    ensure(steady == 3, || format!("the steady one went to {steady}"))?;
+    ensure(steady == 3, || format!("the steady workload scaled to {steady}"))?;
     log.no_two_write_at_once()?;
     world.close().await
 }
 
-/// As a Deployment does it: the new one is ready before the old one is asked to end.
+/// Replaces a replica as a Deployment does: the new one is ready before the old one receives SIGTERM.
 async fn replace(
     stage: &Stage,
     replicas: &mut Replicas,
@@ -65,8 +68,8 @@ async fn replace(
     flags: &[&str],
 ) -> Outcome {
     replicas.start_with(stage, new, flags).await?;
-    replicas.get(new)?.says("this replica", WITHIN).await?;
+    replicas.get(new)?.wait_for_log("standing by", WITHIN).await?;
     replicas.get(old)?.signal("TERM")?;
-    let code = replicas.get(old)?.ends(WITHIN).await.context(replicas.tails())?;
-    ensure(code == Some(0), || format!("{old} ended with {code:?}"))
+    let code = replicas.get(old)?.wait_for_exit(WITHIN).await.context(replicas.tails())?;
+    ensure(code == Some(0), || format!("{old} exited with {code:?}"))
 }

@@ -1,7 +1,6 @@
-//! `concertina why` beside the controller: what it says is what the controller then does.
+//! `concertina why` alongside the controller: its prediction must equal the controller's next decision.
 //!
-//! It runs with the rights of somebody who may look at a namespace and at its metrics, and the API server's log shows
-//! that it does nothing but look.
+//! `why` runs with read access to a namespace and its metrics only. The audit log shows that it only reads.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,70 +15,72 @@ use crate::stage::{Autoscaler, DECISION_FLAGS, Stage, binary};
 use crate::why_situations::{SITUATIONS, Situation};
 use crate::world::{APP, SOON, World};
 
-/// The account that asks.
-const ACCOUNT: &str = "onlooker";
+/// The account that runs `why`.
+const ACCOUNT: &str = "viewer";
 
-/// What `why` said.
-struct Told {
+/// The output of `why`.
+struct Answer {
     document: Value,
     exit: i32,
 }
 
-/// Every situation is explained before any controller runs; then one runs, and its first status must be the one foretold.
-pub(crate) async fn foretells(stage: &Stage) -> Outcome {
-    let user = onlooker(stage).await?;
-    let mut told = Vec::new();
-    let making = SITUATIONS.iter().map(async |situation| {
+/// Explains every situation before any controller runs. Then a controller runs, and its first status
+/// must match the prediction.
+pub(crate) async fn predicts(stage: &Stage) -> Outcome {
+    let user = viewer(stage).await?;
+    let mut answers = Vec::new();
+    let created = SITUATIONS.iter().map(async |situation| {
         let world = World::make(stage, situation.name, Autoscaler::Concertina).await?;
         situation.make(&world).await.context(situation.name)?;
         Ok(world)
     });
-    let worlds: Vec<World> = futures::future::join_all(making).await.into_iter().collect::<Outcome<_>>()?;
-    // A sample must lie behind the moment in which its pod became ready, both in whole seconds.
+    let worlds: Vec<World> = futures::future::join_all(created).await.into_iter().collect::<Outcome<_>>()?;
+    // A sample must be newer than the moment at which its pod became ready, both in whole seconds.
     tokio::time::sleep(std::time::Duration::from_millis(2_200)).await;
 
-    let mut wrong = Vec::new();
+    let mut mismatches = Vec::new();
     for situation in SITUATIONS {
-        let one = why(&user, situation.name, "web")?;
-        let sentence = one.document["sentence"].as_str().unwrap_or_default();
-        if !fits(situation.sentence, sentence) || one.exit != situation.exit {
-            wrong.push(format!(
-                "{}: said {sentence:?}, exit code {}; should be {:?}, exit code {}; findings: {}",
+        let answer = why(&user, situation.name, "web")?;
+        let sentence = answer.document["sentence"].as_str().unwrap_or_default();
+        if !matches_pattern(situation.sentence, sentence) || answer.exit != situation.exit {
+            mismatches.push(format!(
+                "{}: why prints {sentence:?}, exit code {}; expected {:?}, exit code {}; findings: {}",
                 situation.name,
-                one.exit,
+                answer.exit,
                 situation.sentence,
                 situation.exit,
-                codes(&one.document),
+                codes(&answer.document),
             ));
         }
-        told.push(one);
+        answers.push(answer);
     }
-    ensure(wrong.is_empty(), || wrong.join("\n"))?;
+    ensure(mismatches.is_empty(), || mismatches.join("\n"))?;
 
     let statuses = statuses_of_a_run(stage, &worlds).await?;
-    for ((situation, one), seen) in SITUATIONS.iter().zip(&told).zip(&statuses) {
-        if let Err(Failure(reason)) = compare(situation, &one.document, seen) {
-            wrong.push(format!("{}: {reason}", situation.name));
+    for ((situation, answer), actual) in SITUATIONS.iter().zip(&answers).zip(&statuses) {
+        if let Err(Failure(reason)) = compare(situation, &answer.document, actual) {
+            mismatches.push(format!("{}: {reason}", situation.name));
         }
     }
-    ensure(wrong.is_empty(), || wrong.join("\n"))?;
-    eprintln!("{} situations foretold", SITUATIONS.len());
-    looks_only(stage)
+    ensure(mismatches.is_empty(), || mismatches.join("\n"))?;
+    eprintln!("{} situations predicted", SITUATIONS.len());
+    check_reads_only(stage)
 }
 
-/// What depends on the past is explained while a controller runs, from what that one left in the cluster.
-pub(crate) async fn explains_a_past(stage: &Stage) -> Outcome {
-    let user = onlooker(stage).await?;
+/// Explains decisions that depend on history while a controller runs, from the state that it left in the
+/// cluster.
+pub(crate) async fn explains_history(stage: &Stage) -> Outcome {
+    let user = viewer(stage).await?;
     let mut autoscaler = stage.autoscaler(Autoscaler::Concertina).await?;
 
-    let held = World::make(stage, "past-window", Autoscaler::Concertina).await?;
-    held.deployment("web", 2, APP).await?;
-    held.cpu("web", 200);
+    let windowed = World::make(stage, "past-window", Autoscaler::Concertina).await?;
+    windowed.deployment("web", 2, APP).await?;
+    windowed.cpu("web", 200);
     let spec = json!({
         "minReplicas": 1, "maxReplicas": 10, "metrics": [cpu_utilization(50)],
         "behavior": {"scaleDown": {"stabilizationWindowSeconds": 120}},
     });
-    held.hpa("web", ("apps/v1", "Deployment", "web"), spec).await?;
+    windowed.hpa("web", ("apps/v1", "Deployment", "web"), spec).await?;
 
     let limited = World::make(stage, "past-policy", Autoscaler::Concertina).await?;
     limited.deployment("web", 2, APP).await?;
@@ -91,51 +92,52 @@ pub(crate) async fn explains_a_past(stage: &Stage) -> Outcome {
     });
     limited.hpa("web", ("apps/v1", "Deployment", "web"), spec).await?;
 
-    held.replicas_become(&held.deployments("web"), 4).await?;
-    held.cpu("web", 60);
+    windowed.replicas_become(&windowed.deployments("web"), 4).await?;
+    windowed.cpu("web", 60);
     let stabilized = "AbleToScale=True ScaleDownStabilized: recent recommendations were higher than current one, \
                       applying the highest recent recommendation";
-    held.condition("web", stabilized).await?;
+    windowed.condition("web", stabilized).await?;
     limited.replicas_become(&limited.deployments("web"), 3).await?;
     let rate = "ScalingLimited=True ScaleUpLimit: the desired replica count is increasing faster than the maximum scale rate";
     limited.condition("web", rate).await?;
 
     for (world, sentence) in [
         (
-            &held,
+            &windowed,
             "stays at 4: cpu asks for 2, but the 2 min scale-down window still holds 4, for at least another *",
         ),
         (&limited, "stays at 3: cpu asks for *, but the scale-up policies allow 3, for another *"),
     ] {
-        eventually(SOON, &format!("why says of {} {sentence:?}", world.namespace), async || {
-            let one = why(&user, &world.namespace, "web")?;
-            let said = one.document["sentence"].as_str().unwrap_or_default();
-            ensure(fits(sentence, said), || format!("it says {said:?}"))?;
-            let seen = world.api.get(&world.hpas("web")).await?;
-            same_conditions(&one.document, &seen["status"])
+        eventually(SOON, &format!("why explains {} with {sentence:?}", world.namespace), async || {
+            let answer = why(&user, &world.namespace, "web")?;
+            let printed = answer.document["sentence"].as_str().unwrap_or_default();
+            ensure(matches_pattern(sentence, printed), || format!("why prints {printed:?}"))?;
+            let actual = world.api.get(&world.hpas("web")).await?;
+            same_conditions(&answer.document, &actual["status"])
         })
         .await?;
     }
     autoscaler.still_runs()?;
-    looks_only(stage)
+    check_reads_only(stage)
 }
 
-/// Without the right to read metrics the story still comes, and says which right is missing.
-pub(crate) async fn names_what_it_may_not_read(stage: &Stage) -> Outcome {
-    let user = stage.plane.service_account("default", "stranger").await?;
-    bind(stage, "stranger", "system:aggregate-to-view").await?;
+/// Without the right to read metrics, `why` still explains the HPA and names the missing right.
+pub(crate) async fn names_forbidden_reads(stage: &Stage) -> Outcome {
+    let user = stage.plane.service_account("default", "unprivileged").await?;
+    bind(stage, "unprivileged", "system:aggregate-to-view").await?;
     let world = World::make(stage, "no-rights", Autoscaler::Concertina).await?;
     world.deployment("web", 2, APP).await?;
     world.cpu("web", 100);
     let spec = json!({"minReplicas": 1, "maxReplicas": 10, "metrics": [cpu_utilization(50)]});
     world.hpa("web", ("apps/v1", "Deployment", "web"), spec).await?;
-    let one = why(&user, "no-rights", "web")?;
-    ensure(one.exit == 3, || format!("exit code {}: {}", one.exit, one.document))?;
-    let text = one.document["findings"].to_string();
+    let answer = why(&user, "no-rights", "web")?;
+    ensure(answer.exit == 3, || format!("exit code {}: {}", answer.exit, answer.document))?;
+    let text = answer.document["findings"].to_string();
     ensure(text.contains("pods.metrics.k8s.io"), || format!("the findings do not name the right: {text}"))
 }
 
-/// Runs the controller until every HPA has a status, and gives the first of each; the last where the first cannot show it.
+/// Runs the controller until every HPA has a status. Returns the first status of each HPA, or the last
+/// status if the first one cannot show the situation.
 async fn statuses_of_a_run(stage: &Stage, worlds: &[World]) -> Outcome<Vec<Value>> {
     const HPAS: &str = "/apis/autoscaling/v2/horizontalpodautoscalers";
     let list = stage.plane.admin.get(HPAS).await?;
@@ -156,44 +158,48 @@ async fn statuses_of_a_run(stage: &Stage, worlds: &[World]) -> Outcome<Vec<Value
                     && object["metadata"]["name"] == "web"
                     && object["status"]["conditions"].is_array()
             });
-            let status = if situation.is_seen_at_once() { statuses.next() } else { statuses.last() };
+            let status = if situation.shows_at_once() { statuses.next() } else { statuses.last() };
             let status = status.map(|object| object["status"].clone());
             status.ok_or_else(|| Failure(format!("{}: no status\n{}", world.namespace, autoscaler.tail(20))))
         })
         .collect()
 }
 
-/// Count and conditions as foretold.
-fn compare(situation: &Situation, document: &Value, seen: &Value) -> Outcome {
+/// Compares count and conditions with the prediction.
+fn compare(situation: &Situation, document: &Value, actual: &Value) -> Outcome {
     let desired = &document["explanation"]["desired"];
-    if !situation.is_seen_at_once() {
-        // An earlier sync may have left a count, and conditions that this decision does not touch.
-        let (foretold, seen) = (essence(&document["conditions"]), essence(&seen["conditions"]));
+    if !situation.shows_at_once() {
+        // An earlier sync may have left a count, and conditions that this decision does not change.
+        let (predicted, actual) =
+            (condition_texts(&document["conditions"]), condition_texts(&actual["conditions"]));
         return ensure(
-            desired.is_null() && foretold.iter().all(|condition| seen.contains(condition)),
+            desired.is_null() && predicted.iter().all(|condition| actual.contains(condition)),
             || {
                 format!(
-                    "conditions\n  foretold {foretold:#?}\n  seen     {seen:#?}\n  with {desired} replicas"
+                    "conditions\n  predicted {predicted:#?}\n  actual    {actual:#?}\n  with {desired} replicas"
                 )
             },
         );
     }
-    same_conditions(document, seen)?;
-    // Without a count the status keeps the one of before: none.
+    same_conditions(document, actual)?;
+    // Without a proposal the status keeps its previous count, which is zero here.
     let expected = if desired.is_null() { json!(0) } else { desired.clone() };
-    ensure(seen["desiredReplicas"] == expected, || {
-        format!("{} foretold, {} seen after {:?}", expected, seen["desiredReplicas"], situation.sentence)
+    ensure(actual["desiredReplicas"] == expected, || {
+        format!(
+            "predicted {}, but the status is {} after {:?}",
+            expected, actual["desiredReplicas"], situation.sentence
+        )
     })
 }
 
-fn same_conditions(document: &Value, seen: &Value) -> Outcome {
-    let foretold = essence(&document["conditions"]);
-    let seen = essence(&seen["conditions"]);
-    ensure(foretold == seen, || format!("conditions\n  foretold {foretold:#?}\n  seen     {seen:#?}"))
+fn same_conditions(document: &Value, actual: &Value) -> Outcome {
+    let predicted = condition_texts(&document["conditions"]);
+    let actual = condition_texts(&actual["conditions"]);
+    ensure(predicted == actual, || format!("conditions\n  predicted {predicted:#?}\n  actual    {actual:#?}"))
 }
 
 /// Type, status, reason and message of each condition.
-fn essence(conditions: &Value) -> Vec<String> {
+fn condition_texts(conditions: &Value) -> Vec<String> {
     let conditions = conditions.as_array().into_iter().flatten();
     let text = |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
     let mut all: Vec<String> = conditions
@@ -202,7 +208,7 @@ fn essence(conditions: &Value) -> Vec<String> {
         })
         .collect();
     all.sort();
-    // The server names a pod at random where several are to blame.
+    // If several pods are the cause, the controller names any of them.
     all.iter().map(|line| line.split(" of Pod ").next().unwrap_or_default().to_owned()).collect()
 }
 
@@ -212,8 +218,8 @@ fn codes(document: &Value) -> String {
     codes.join(", ")
 }
 
-/// Whether a text fits a pattern in which `*` stands for anything.
-fn fits(pattern: &str, text: &str) -> bool {
+/// Whether a text matches a pattern in which `*` matches any text.
+fn matches_pattern(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else {
         return false;
@@ -229,23 +235,23 @@ fn fits(pattern: &str, text: &str) -> bool {
     rest.is_empty() || (open && pattern.ends_with('*'))
 }
 
-/// Asks, as somebody at a terminal would.
-fn why(kubeconfig: &Path, namespace: &str, name: &str) -> Outcome<Told> {
+/// Runs `why` as a user at a terminal does.
+fn why(kubeconfig: &Path, namespace: &str, name: &str) -> Outcome<Answer> {
     let mut command = Command::new(binary());
-    // What is known from outside alone is what is put to the test here.
+    // This test covers the inputs that are visible without the controller's record.
     command.args(["why", "-n", namespace, name, "--record=off", "--output", "json"]).args(DECISION_FLAGS);
     command.env("KUBECONFIG", kubeconfig).env_remove("HTTPS_PROXY");
-    let output = command.output().context("cannot run concertina why")?;
+    let output = command.output().context("failed to run concertina why")?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let document = serde_json::from_str(&text).map_err(|error| {
-        let words = String::from_utf8_lossy(&output.stderr).into_owned();
-        Failure(format!("why -n {namespace} {name}: {error}\n{text}\n{words}"))
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        Failure(format!("why -n {namespace} {name}: {error}\n{text}\n{stderr}"))
     })?;
-    Ok(Told { document, exit: output.status.code().unwrap_or(-1) })
+    Ok(Answer { document, exit: output.status.code().unwrap_or(-1) })
 }
 
-/// Somebody who may look at namespaces and their metrics, and nothing else.
-async fn onlooker(stage: &Stage) -> Outcome<PathBuf> {
+/// A user with read access to namespaces and their metrics, and no other rights.
+async fn viewer(stage: &Stage) -> Outcome<PathBuf> {
     let role = json!({
         "metadata": {"name": "metrics-reader"},
         "rules": [
@@ -257,7 +263,7 @@ async fn onlooker(stage: &Stage) -> Outcome<PathBuf> {
     let admin = &stage.plane.admin;
     admin.create("/apis/rbac.authorization.k8s.io/v1/clusterroles", &role).await?;
     let kubeconfig = stage.plane.service_account("default", ACCOUNT).await?;
-    // What the role `view` is made of; the controller that makes it does not run here.
+    // The account has a part of the role `view`. The controller that aggregates the role does not run here.
     bind(stage, ACCOUNT, "system:aggregate-to-view").await?;
     bind(stage, ACCOUNT, "metrics-reader").await?;
     Ok(kubeconfig)
@@ -277,10 +283,10 @@ async fn bind(stage: &Stage, account: &str, role: &str) -> Outcome {
         .map(drop)
 }
 
-/// The server's log shows reads alone, none of them refused.
-fn looks_only(stage: &Stage) -> Outcome {
+/// Checks that the audit log has only reads of the account, none of them refused.
+fn check_reads_only(stage: &Stage) -> Outcome {
     let reads =
         audit::only_reads(&stage.plane.audit_log()?, &format!("system:serviceaccount:default:{ACCOUNT}"))?;
-    eprintln!("{reads} reads, nothing else");
+    eprintln!("{reads} reads, no other requests");
     Ok(())
 }

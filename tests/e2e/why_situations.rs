@@ -1,6 +1,6 @@
-//! Situations to be explained, each in a namespace of its own, and the sentence that fits.
+//! Situations for `concertina why`, each in its own namespace, with the expected sentence.
 //!
-//! The HPA is called `web` everywhere, and so is its Deployment, unless the situation is about something else.
+//! The HPA and its Deployment are called `web`, unless the situation needs something else.
 
 use serde_json::{Value, json};
 
@@ -9,45 +9,45 @@ use crate::metrics::{Fault, Load, RESOURCE};
 use crate::outcome::Outcome;
 use crate::world::{APP, Container, World};
 
-/// A world to be made, and what is to be said of it.
+/// The objects of a situation and the expected explanation.
 pub(crate) struct Situation {
     /// The namespace.
     pub(crate) name: &'static str,
-    /// How many pods there are.
+    /// The number of pods.
     replicas: i64,
-    /// Bounds.
+    /// minReplicas and maxReplicas.
     bounds: (i64, i64),
-    /// Cpu of all pods, in milli-cores; each requests 100.
+    /// CPU usage of all pods in milli-cores. Each pod requests 100.
     cpu: Option<i64>,
-    /// What deviates from an HPA on 50 % cpu without behavior.
+    /// The fields that differ from an HPA with a target of 50 % cpu and no behavior.
     spec: fn() -> Value,
-    /// The verdict, `*` standing for what a run cannot know beforehand.
+    /// The expected sentence. `*` matches text that differs between runs.
     pub(crate) sentence: &'static str,
-    /// The exit code: 0 healthy, 3 something to be said about it.
+    /// The exit code: 0 healthy, 3 with findings.
     pub(crate) exit: i32,
-    /// What is done beside.
+    /// Additional objects or faults.
     more: Extra,
 }
 
-/// What a situation has beyond a Deployment and its HPA.
+/// The difference to a plain Deployment with its HPA.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Extra {
     Nothing,
-    /// Another HPA on the same Deployment.
+    /// A second HPA for the same Deployment.
     SecondHpa,
-    /// No Deployment.
+    /// The Deployment does not exist.
     NoTarget,
-    /// The target is a Widget whose status has no selector.
+    /// The target is a Widget without a selector in its status.
     NoSelector,
-    /// Nobody stands behind metrics.k8s.io.
-    MetricsAway,
-    /// The container requests no cpu.
+    /// metrics.k8s.io is unavailable.
+    MetricsUnavailable,
+    /// The container has no cpu request.
     NoRequest,
-    /// The external metric `jobs` is at this value.
+    /// The external metric `jobs` has the given value.
     Jobs(&'static str),
-    /// The pods have the metric `requests`, this much in all.
+    /// The pods have the metric `requests` with the given total.
     Requests(i64),
-    /// The Ingress `main` has the metric `hits`.
+    /// The Ingress `main` has the metric `hits` with the given value.
     Hits(&'static str),
 }
 
@@ -74,7 +74,7 @@ const BASE: Situation = Situation {
     more: Extra::Nothing,
 };
 
-/// All of them can be told without a past.
+/// All situations. None of the explanations needs history.
 pub(crate) const SITUATIONS: &[Situation] = &[
     Situation { name: "at-target", sentence: "stays at 2: cpu is at its target of 50 %", ..BASE },
     Situation {
@@ -169,7 +169,7 @@ pub(crate) const SITUATIONS: &[Situation] = &[
     Situation {
         name: "at-zero",
         replicas: 0,
-        sentence: "stays at 0: somebody set the target to 0, which switches autoscaling off",
+        sentence: "stays at 0: the target was set to 0 replicas, which disables autoscaling",
         exit: 3,
         ..BASE
     },
@@ -199,7 +199,7 @@ pub(crate) const SITUATIONS: &[Situation] = &[
         sentence: "stays at 2: cpu cannot be read: the server is currently unable to handle the request (get \
                    pods.metrics.k8s.io)",
         exit: 3,
-        more: Extra::MetricsAway,
+        more: Extra::MetricsUnavailable,
         ..BASE
     },
     Situation {
@@ -270,7 +270,7 @@ pub(crate) const SITUATIONS: &[Situation] = &[
 ];
 
 impl Situation {
-    /// Builds the namespace.
+    /// Creates the objects of the situation.
     pub(crate) async fn make(&self, world: &World) -> Outcome {
         let mut target = ("apps/v1", "Deployment", "web");
         match self.more {
@@ -292,7 +292,7 @@ impl Situation {
             world.cpu("web", cpu);
         }
         match self.more {
-            Extra::MetricsAway => world.fault(RESOURCE, Some(Fault::AWAY)),
+            Extra::MetricsUnavailable => world.fault(RESOURCE, Some(Fault::UNAVAILABLE)),
             Extra::Jobs(value) => world.external("jobs", &[value]),
             Extra::Requests(total) => world.per_pod("web", "requests", Load::Total(total, "")),
             Extra::Hits(value) => world.object("ingresses.networking.k8s.io", "main", "hits", value),
@@ -309,8 +309,8 @@ impl Situation {
         world.hpa("web", target, spec).await
     }
 
-    /// Whether the first status already shows it: not where it takes a second HPA to be seen.
-    pub(crate) fn is_seen_at_once(&self) -> bool {
+    /// Whether the first status already shows the situation. A second HPA needs another sync.
+    pub(crate) fn shows_at_once(&self) -> bool {
         self.more != Extra::SecondHpa
     }
 }

@@ -1,5 +1,5 @@
-//! A custom resource with a scale, as operators define them: what the scenarios
-//! and the contract use for a target that is no workload of Kubernetes itself.
+//! A custom resource with a scale subresource, as an operator defines it. The scenarios and the contract
+//! use it for targets outside of Kubernetes' own workloads.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::outcome::{Outcome, eventually};
 use crate::rest::Rest;
 
-/// Defines `widgets.example.com` and waits until they are served.
+/// Defines `widgets.example.com` and waits until the API is served.
 pub(crate) async fn define_widgets(api: &Rest) -> Outcome {
     let definition = json!({
         "metadata": {"name": "widgets.example.com"},

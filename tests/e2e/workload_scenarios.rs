@@ -1,5 +1,4 @@
-//! Scenarios in which the load moves and the workload follows, one per kind of
-//! target and metric.
+//! Scenarios in which the load changes and the workload follows, one per kind of target and metric.
 
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ pub(crate) const READY: &str = "AbleToScale=True ReadyForNewScale: recommended s
 const IN_RANGE: &str =
     "ScalingLimited=False DesiredWithinRange: the desired count is within the acceptable range";
 
-/// The sentence of a valid metric.
+/// The `ScalingActive` condition for a valid metric.
 pub(crate) fn found(metric: &str) -> String {
     format!(
         "ScalingActive=True ValidMetricFound: the HPA was able to successfully calculate a replica count from {metric}"
@@ -37,8 +36,9 @@ pub(crate) async fn deployment_on_cpu(world: &World) -> Outcome {
     let current = json!({"averageUtilization": 50, "averageValue": "50m"});
     world.status("web", "/currentMetrics/0/resource/current", current).await?;
 
-    // Eight are wanted at once; from two, four is the limit. A sync that meets the new pods before they are
-    // ready proposes four, and is lifted to the recent eight: such a step has no metric to name.
+    // The metric proposes eight, but one sync reaches at most four from two. A sync that finds the new pods
+    // unready proposes four, and the stabilization window raises the proposal to eight. The reason of such
+    // a rescale names no metric.
     world.cpu("web", 400);
     world.replicas_become(&web, 8).await?;
     let reasons = |size: u32| {
@@ -105,7 +105,7 @@ pub(crate) async fn custom_resource_on_external_metric(world: &World) -> Outcome
     world.condition("fleet", IN_RANGE).await
 }
 
-/// What the operator of a custom resource does: bring the status to the spec.
+/// Acts as the operator of a custom resource, which copies the spec to the status.
 struct WidgetOperator(JoinHandle<()>);
 
 impl WidgetOperator {
@@ -159,18 +159,18 @@ pub(crate) async fn deployment_on_an_object_metric(world: &World) -> Outcome {
     world.event("shop", "SuccessfulRescale", event).await?;
     world.status("shop", "/currentMetrics/0/object/current", json!({"averageValue": "50"})).await?;
 
-    // A total over its target keeps asking for more, up to the bound.
+    // A total above its target raises the count up to the bound.
     world.change_hpa("shop", json!({"metrics": [ingress("hits", "Value", "100")]})).await?;
     world.replicas_become(&shop, 6).await?;
-    let many = "ScalingLimited=True TooManyReplicas: the desired replica count is more than the maximum replica count";
-    world.condition("shop", many).await?;
+    let too_many = "ScalingLimited=True TooManyReplicas: the desired replica count is more than the maximum replica count";
+    world.condition("shop", too_many).await?;
     world.condition("shop", &found("Ingress metric hits")).await?;
     world.status("shop", "/currentMetrics/0/object/current", json!({"value": "150"})).await
 }
 
 pub(crate) async fn deployment_on_one_container(world: &World) -> Outcome {
     let duo = world.deployments("duo");
-    // The sidecar asks for nothing and uses a lot: neither may matter.
+    // The sidecar has no request and a high usage. Neither may affect the result.
     world.deployment("duo", 1, &[Container("app", "200m", ""), Container("sidecar", "", "")]).await?;
     world.usage("duo", "app", "cpu", Load::Total(240, "m"));
     world.usage("duo", "sidecar", "cpu", Load::Each(4000, "m"));

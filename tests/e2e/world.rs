@@ -1,5 +1,4 @@
-//! The namespace of one scenario: what it builds there, and the loads it sets.
-//! `looks.rs` has what it then looks at.
+//! The namespace of one scenario: its objects and its loads. `looks.rs` has the assertions.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -12,35 +11,35 @@ use crate::outcome::{Outcome, ensure, eventually};
 use crate::rest::Rest;
 use crate::stage::{Autoscaler, Stage};
 
-/// How long anything may take that one or a few syncs bring about, on a busy machine.
+/// The maximum time until one or a few syncs take effect on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_mins(1);
 
-/// A container and its requests; none where the text is empty.
+/// A container with its cpu and memory requests. An empty text omits the request.
 #[derive(Clone, Copy)]
 pub(crate) struct Container(pub(crate) &'static str, pub(crate) &'static str, pub(crate) &'static str);
 
-/// One container that asks for a tenth of a core and 64 MiB.
+/// One container that requests a tenth of a core and 64 MiB.
 pub(crate) const APP: &[Container] = &[Container("app", "100m", "64Mi")];
 
 pub(crate) struct World {
     pub(crate) api: Rest,
     pub(crate) namespace: String,
-    pub(crate) which: Autoscaler,
+    pub(crate) autoscaler: Autoscaler,
     metrics: Metrics,
-    /// Every autoscaler that was made here, with its metadata as the server answered.
-    made: Mutex<Vec<Value>>,
+    /// Every HPA of the scenario, with the metadata that the server returned on creation.
+    created: Mutex<Vec<Value>>,
 }
 
 impl World {
-    pub(crate) async fn make(stage: &Stage, namespace: &str, which: Autoscaler) -> Outcome<Self> {
+    pub(crate) async fn make(stage: &Stage, namespace: &str, autoscaler: Autoscaler) -> Outcome<Self> {
         let api = stage.plane.admin.clone();
         api.create("/api/v1/namespaces", &json!({"metadata": {"name": namespace}})).await?;
         Ok(Self {
             api,
             namespace: namespace.to_owned(),
-            which,
+            autoscaler,
             metrics: stage.metrics.clone(),
-            made: Mutex::default(),
+            created: Mutex::default(),
         })
     }
 
@@ -64,14 +63,14 @@ impl World {
 
     // --- workloads
 
-    /// A Deployment whose pods all run.
+    /// Creates a Deployment and waits until all its pods are ready.
     pub(crate) async fn deployment(&self, name: &str, replicas: i64, containers: &[Container]) -> Outcome {
         let body = self.workload(name, replicas, containers);
         self.api.create(self.deployments("").trim_end_matches('/'), &body).await?;
         self.all_ready(&self.deployments(name), replicas).await
     }
 
-    /// A StatefulSet whose pods all run.
+    /// Creates a StatefulSet and waits until all its pods are ready.
     pub(crate) async fn stateful_set(&self, name: &str, replicas: i64, containers: &[Container]) -> Outcome {
         let mut body = self.workload(name, replicas, containers);
         body["spec"]["serviceName"] = json!(name);
@@ -117,13 +116,13 @@ impl World {
 
     // --- autoscalers
 
-    /// An autoscaler of the target, carrying metadata that its owner relies on.
+    /// Creates an HPA for the target, with metadata that status writes must preserve.
     pub(crate) async fn hpa(&self, name: &str, target: (&str, &str, &str), spec: Value) -> Outcome {
         let (api_version, kind, target) = target;
         let mut body = json!({
             "metadata": {
                 "name": name,
-                "labels": {"team": "checkout", "app.kubernetes.io/managed-by": "somebody"},
+                "labels": {"team": "checkout", "app.kubernetes.io/managed-by": "another-tool"},
                 "annotations": {"example.com/note": "keep \"this\"", "example.com/empty": ""},
                 "finalizers": ["example.com/hold"],
                 "ownerReferences": [{
@@ -134,34 +133,37 @@ impl World {
             "spec": spec,
         });
         body["spec"]["scaleTargetRef"] = json!({"apiVersion": api_version, "kind": kind, "name": target});
-        let made = self.api.create(self.hpas("").trim_end_matches('/'), &body).await?;
-        self.remember(made);
+        let created = self.api.create(self.hpas("").trim_end_matches('/'), &body).await?;
+        self.add_created(created);
         Ok(())
     }
 
-    fn remember(&self, made: Value) {
-        self.made.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(made);
+    fn add_created(&self, created: Value) {
+        self.created.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(created);
     }
 
-    /// A merge patch on the spec.
+    /// Applies a merge patch to the spec.
     pub(crate) async fn change_hpa(&self, name: &str, spec: Value) -> Outcome {
         self.api.merge(&self.hpas(name), &json!({"spec": spec})).await.map(drop)
     }
 
-    /// Lets the finalizer go and waits until the object is gone.
+    /// Deletes an HPA and removes its finalizer.
     pub(crate) async fn delete_hpa(&self, name: &str) -> Outcome {
         self.metadata_is_kept(name).await?;
         self.api.delete(&self.hpas(name)).await?;
         self.api.merge(&self.hpas(name), &json!({"metadata": {"finalizers": null}})).await?;
-        let mut made = self.made.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        made.retain(|hpa| hpa["metadata"]["name"] != name);
+        let mut created = self.created.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        created.retain(|hpa| hpa["metadata"]["name"] != name);
         Ok(())
     }
 
-    /// What a status write must not touch is as its owner made it.
+    /// Checks that status writes preserved the metadata.
     async fn metadata_is_kept(&self, name: &str) -> Outcome {
-        let made = self.made.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
-        let before = made.iter().find(|hpa| hpa["metadata"]["name"] == name).ok_or("no such autoscaler")?;
+        let created = self.created.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        let before = created
+            .iter()
+            .find(|hpa| hpa["metadata"]["name"] == name)
+            .ok_or("the HPA was not created by this scenario")?;
         let after = self.api.get(&self.hpas(name)).await?;
         for field in ["labels", "annotations", "ownerReferences", "finalizers", "uid", "creationTimestamp"] {
             let (before, after) = (&before["metadata"][field], &after["metadata"][field]);
@@ -170,10 +172,10 @@ impl World {
         Ok(())
     }
 
-    /// The end of a scenario: all autoscalers still carry their metadata.
+    /// Ends a scenario. All HPAs must still have their metadata.
     pub(crate) async fn close(&self) -> Outcome {
-        let made = self.made.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
-        for hpa in &made {
+        let created = self.created.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        for hpa in &created {
             self.metadata_is_kept(hpa["metadata"]["name"].as_str().unwrap_or_default()).await?;
         }
         Ok(())

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use concertina::api::connect::{PluginError, PluginLimits};
-use concertina::embedded::{FaultAction, FaultRule};
+use cluster::connect::{PluginError, PluginLimits};
+use fake_cluster::{FaultAction, FaultRule};
 use serde_json::{Value, json};
 
 use super::servers::{Server, certificate};
 use super::{Folder, ask, clients, clients_within};
 
-/// A plugin that counts its runs in `runs`, notes what it is told in `info`, and goes on with this script.
+/// A plugin that logs its runs in `runs`, saves its input in `info`, and continues with `script`.
 fn plugin(folder: &Folder, script: &str) -> String {
     let text = format!(
         "#!/bin/sh\ncd '{}'\necho run >> runs\nruns=$(wc -l < runs)\necho \"$KUBERNETES_EXEC_INFO\" > info\n{script}\n",
@@ -48,11 +48,11 @@ fn tokens(server: &Server) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_plugin_is_run_once_and_told_what_is_wanted() {
+async fn plugin_runs_once_with_the_cluster_info() {
     let folder = Folder::new("once");
     let server = Server::start().await;
     let user = plugin(&folder, &print(r#"{"token": "$COLOR-$1-$runs"}"#));
-    let clients = clients(&folder.way(&server.fields("127.0.0.1"), &user));
+    let clients = clients(&folder.user_config(&server.fields("127.0.0.1"), &user));
     let (one, two) = tokio::join!(ask(&clients), ask(&clients));
     one.unwrap();
     two.unwrap();
@@ -71,12 +71,12 @@ async fn a_plugin_is_run_once_and_told_what_is_wanted() {
 }
 
 #[tokio::test]
-async fn what_has_expired_is_fetched_anew() {
+async fn expired_credentials_are_fetched_again() {
     let folder = Folder::new("expired");
     let server = Server::start().await;
     let status = r#"{"token": "$runs", "expirationTimestamp": "$([ $runs = 1 ] && echo 2020 || echo 2999)-01-01T00:00:00Z"}"#;
     let user = plugin(&folder, &print(status));
-    let clients = clients(&folder.way(&server.fields("127.0.0.1"), &user));
+    let clients = clients(&folder.user_config(&server.fields("127.0.0.1"), &user));
     for _ in 0..3 {
         ask(&clients).await.unwrap();
     }
@@ -84,13 +84,13 @@ async fn what_has_expired_is_fetched_anew() {
 }
 
 #[tokio::test]
-async fn what_the_server_refuses_is_fetched_anew_by_the_next_request() {
+async fn refused_credentials_are_fetched_again_by_the_next_request() {
     let folder = Folder::new("unauthorized");
     let server = Server::start().await;
     let refusal = FaultAction::Text { code: 401, body: "Unauthorized".to_owned() };
     server.cluster.faults().add(FaultRule::new(refusal).times(1));
     let user = plugin(&folder, &print(r#"{"token": "$runs"}"#));
-    let clients = clients(&folder.way(&server.fields("127.0.0.1"), &user));
+    let clients = clients(&folder.user_config(&server.fields("127.0.0.1"), &user));
     assert!(ask(&clients).await.is_err());
     ask(&clients).await.unwrap();
     ask(&clients).await.unwrap();
@@ -98,16 +98,16 @@ async fn what_the_server_refuses_is_fetched_anew_by_the_next_request() {
 }
 
 #[tokio::test]
-async fn a_plugin_that_hangs_is_stopped_and_named() {
+async fn hanging_plugin_is_killed_and_named() {
     let folder = Folder::new("hangs");
     let server = Server::start().await;
     let user = plugin(&folder, "echo $$ > pid\nexec sleep 600");
-    let way = folder.way(&server.fields("127.0.0.1"), &user);
+    let user_config = folder.user_config(&server.fields("127.0.0.1"), &user);
     let limit = Duration::from_millis(300);
-    let clients = clients_within(&way, PluginLimits { alone: limit, interactive: limit });
-    let begun = Instant::now();
+    let clients = clients_within(&user_config, PluginLimits { alone: limit, interactive: limit });
+    let started = Instant::now();
     let error = clients.log_in().await.unwrap_err();
-    assert!(begun.elapsed() < Duration::from_secs(10));
+    assert!(started.elapsed() < Duration::from_secs(10));
     assert!(
         matches!(&error, PluginError::TimedOut { command, .. } if command.ends_with("/plugin")),
         "{error}"
@@ -117,20 +117,20 @@ async fn a_plugin_that_hangs_is_stopped_and_named() {
     assert_eq!(server.requests.all().len(), 0);
 
     let pid = folder.read("pid");
-    let gone = || !std::path::Path::new(&format!("/proc/{}/cmdline", pid.trim())).exists();
-    while cfg!(target_os = "linux") && !gone() {
-        assert!(begun.elapsed() < Duration::from_secs(10), "it still runs");
+    let has_exited = || !std::path::Path::new(&format!("/proc/{}/cmdline", pid.trim())).exists();
+    while cfg!(target_os = "linux") && !has_exited() {
+        assert!(started.elapsed() < Duration::from_secs(10), "the plugin is still running");
         tokio::task::yield_now().await;
     }
 }
 
 #[tokio::test]
-async fn a_plugin_that_is_not_there_or_fails_or_prints_nonsense_is_named() {
+async fn missing_or_failing_plugin_is_named_in_the_error() {
     let folder = Folder::new("wrong");
     let server = Server::start().await;
     let error = async |user: &str| {
-        let way = folder.way(&server.fields("127.0.0.1"), user);
-        let error = ask(&clients(&way)).await.unwrap_err().to_string();
+        let user_config = folder.user_config(&server.fields("127.0.0.1"), user);
+        let error = ask(&clients(&user_config)).await.unwrap_err().to_string();
         assert_eq!(error.lines().count(), 1, "{error}");
         assert!(
             error.starts_with(&format!("Get \"https://{}/apis\": the credential plugin ", server.address)),
@@ -146,9 +146,12 @@ async fn a_plugin_that_is_not_there_or_fails_or_prints_nonsense_is_named() {
         ("echo s3cret".to_owned(), "must print an ExecCredential"),
         (print("{}"), "neither a token nor a certificate"),
         (print(r#"{"clientKeyData": "s3cret"}"#), "only one of certificate and key"),
-        (print(r#"{"token": "s3cret", "expirationTimestamp": "soon"}"#), "expirationTimestamp is no time"),
+        (
+            print(r#"{"token": "s3cret", "expirationTimestamp": "soon"}"#),
+            "expirationTimestamp is not a valid time",
+        ),
         (print(r#"{"token": "s3cret"}"#).replace(".io/v1", ".io/v1beta1"), "the kubeconfig asks for"),
-        ("cat /dev/zero".to_owned(), "printed more than"),
+        ("cat /dev/zero".to_owned(), "they are larger than"),
     ] {
         let error = error(&plugin(&folder, &script)).await;
         assert!(error.contains(problem) && !error.contains("s3cret"), "{error}");
@@ -156,10 +159,10 @@ async fn a_plugin_that_is_not_there_or_fails_or_prints_nonsense_is_named() {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_plugin_shares_its_failure() {
+async fn waiting_requests_share_a_plugin_failure() {
     let folder = Folder::new("shared");
     let server = Server::start().await;
-    let clients = clients(&folder.way(&server.fields("127.0.0.1"), &plugin(&folder, "exit 1")));
+    let clients = clients(&folder.user_config(&server.fields("127.0.0.1"), &plugin(&folder, "exit 1")));
     let (one, two, three) = tokio::join!(ask(&clients), ask(&clients), ask(&clients));
     assert!(one.is_err() && two.is_err() && three.is_err());
     assert_eq!(runs(&folder), 1);
@@ -168,7 +171,7 @@ async fn who_waits_for_a_plugin_shares_its_failure() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_a_plugin_is_shown_and_a_new_one_on_a_new_connection() {
+async fn new_plugin_certificate_opens_a_new_connection() {
     let folder = Folder::new("certificate");
     let identities = [certificate(&["one"]), certificate(&["two"])];
     let trusted: Vec<_> = identities.iter().map(|identity| identity.cert.der().clone()).collect();
@@ -180,7 +183,7 @@ async fn a_certificate_of_a_plugin_is_shown_and_a_new_one_on_a_new_connection() 
         folder.file(&format!("identity-{}", index + 1), &status.to_string());
     }
     let user = plugin(&folder, "cat identity-$runs");
-    let clients = clients(&folder.way(&server.fields("127.0.0.1"), &user));
+    let clients = clients(&folder.user_config(&server.fields("127.0.0.1"), &user));
     for _ in 0..3 {
         ask(&clients).await.unwrap();
     }
@@ -190,23 +193,23 @@ async fn a_certificate_of_a_plugin_is_shown_and_a_new_one_on_a_new_connection() 
 }
 
 #[tokio::test]
-async fn a_plugin_is_not_run_for_who_has_a_token_already_nor_for_a_server_without_tls() {
+async fn plugin_does_not_run_with_a_token_or_without_tls() {
     let folder = Folder::new("needless");
     let server = Server::start().await;
     let user = format!("token: own, {}", plugin(&folder, "exit 1"));
-    ask(&clients(&folder.way(&server.fields("127.0.0.1"), &user))).await.unwrap();
+    ask(&clients(&folder.user_config(&server.fields("127.0.0.1"), &user))).await.unwrap();
     assert_eq!(tokens(&server), ["own"]);
-    let plain = folder.way("server: 'http://127.0.0.1:1'", &plugin(&folder, "exit 1"));
+    let plain = folder.user_config("server: 'http://127.0.0.1:1'", &plugin(&folder, "exit 1"));
     assert!(ask(&clients(&plain)).await.unwrap_err().to_string().contains("connection refused"));
     assert_eq!(runs(&folder), 0);
 }
 
 #[tokio::test]
-async fn a_token_file_may_end_in_a_line_break_and_is_read_again_when_the_server_refuses_it() {
+async fn token_file_is_trimmed_and_read_again_after_a_refusal() {
     let folder = Folder::new("token-file");
     let server = Server::start().await;
     folder.file("token", "first\n");
-    let clients = clients(&folder.way(&server.fields("127.0.0.1"), "tokenFile: token"));
+    let clients = clients(&folder.user_config(&server.fields("127.0.0.1"), "tokenFile: token"));
     ask(&clients).await.unwrap();
     folder.file("token", "second\n");
     let refusal = FaultAction::Text { code: 401, body: "Unauthorized".to_owned() };

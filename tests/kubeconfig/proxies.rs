@@ -1,4 +1,4 @@
-//! Proxies: of the kubeconfig, and for the built program of the environment.
+//! Proxies of the kubeconfig, and of the environment for the built program.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -7,12 +7,12 @@ use super::servers::{Manners, NAME, Proxy, Server};
 use super::{Folder, ask, clients, config};
 
 #[tokio::test]
-async fn a_proxy_makes_a_tunnel_through_which_the_server_is_spoken_to() {
+async fn http_proxy_tunnels_requests_to_the_server() {
     let folder = Folder::new("tunnel");
     let server = Server::start().await;
     let proxy = Proxy::start(server.address, Manners::Tunnel).await;
     let fields = format!("{}, proxy-url: 'http://me:p%40ss@{}'", server.fields(NAME), proxy.address);
-    let clients = clients(&folder.way(&fields, "token: s3cret"));
+    let clients = clients(&folder.user_config(&fields, "token: s3cret"));
     ask(&clients).await.unwrap();
     ask(&clients).await.unwrap();
 
@@ -29,32 +29,32 @@ async fn a_proxy_makes_a_tunnel_through_which_the_server_is_spoken_to() {
 }
 
 #[tokio::test]
-async fn a_proxy_may_be_spoken_to_over_tls() {
+async fn proxy_connection_may_use_tls() {
     let folder = Folder::new("tls");
     let server = Server::start().await;
     let proxy = Proxy::over_tls(&server).await;
     let fields = format!("{}, proxy-url: 'https://{}'", server.fields(NAME), proxy.address);
-    ask(&clients(&folder.way(&fields, ""))).await.unwrap();
+    ask(&clients(&folder.user_config(&fields, ""))).await.unwrap();
     assert!(proxy.heads.all()[0].starts_with(&format!("CONNECT {NAME}:")));
 }
 
 #[tokio::test]
-async fn a_socks_proxy_resolves_the_servers_name() {
+async fn socks_proxy_resolves_the_server_name() {
     let folder = Folder::new("socks");
     let server = Server::start().await;
     let proxy = Proxy::start(server.address, Manners::Socks).await;
     let fields = format!("{}, proxy-url: 'socks5://me:pass@{}'", server.fields(NAME), proxy.address);
-    ask(&clients(&folder.way(&fields, ""))).await.unwrap();
+    ask(&clients(&folder.user_config(&fields, ""))).await.unwrap();
     assert_eq!(proxy.heads.all(), [format!("me:pass@{NAME}:{}", server.address.port())]);
 }
 
 #[tokio::test]
-async fn a_proxy_reads_the_requests_to_a_server_without_tls() {
+async fn proxy_forwards_plain_http_requests() {
     let folder = Folder::new("forward");
     let server = Server::start().await;
     let proxy = Proxy::start(server.address, Manners::Tunnel).await;
     let fields = format!("server: 'http://{NAME}:8080', proxy-url: 'http://me:pass@{}'", proxy.address);
-    ask(&clients(&folder.way(&fields, "token: s3cret"))).await.unwrap();
+    ask(&clients(&folder.user_config(&fields, "token: s3cret"))).await.unwrap();
     let head = &proxy.heads.all()[0];
     assert!(head.starts_with(&format!("GET http://{NAME}:8080/apis HTTP/1.1\r\n")), "{head}");
     assert!(head.contains("\r\nproxy-authorization: Basic bWU6cGFzcw==\r\n"), "{head}");
@@ -62,18 +62,18 @@ async fn a_proxy_reads_the_requests_to_a_server_without_tls() {
 }
 
 #[tokio::test]
-async fn a_proxy_that_refuses_or_is_not_there_is_named() {
+async fn refusing_or_missing_proxy_is_named_in_the_error() {
     let folder = Folder::new("refused");
     let server = Server::start().await;
     let proxy = Proxy::start(server.address, Manners::Refuse("407 Proxy Authentication Required")).await;
     let target = format!("{NAME}:{}", server.address.port());
-    let with = |url: String| folder.way(&format!("{}, proxy-url: '{url}'", server.fields(NAME)), "");
+    let with = |url: String| folder.user_config(&format!("{}, proxy-url: '{url}'", server.fields(NAME)), "");
 
     let error = ask(&clients(&with(format!("http://{}", proxy.address)))).await.unwrap_err().to_string();
     assert_eq!(
         error,
         format!(
-            "Get \"https://{target}/apis\": proxyconnect tcp: {}: the proxy refuses a tunnel to {target}: 407 Proxy \
+            "Get \"https://{target}/apis\": proxyconnect tcp: {}: the proxy refused a tunnel to {target}: 407 Proxy \
              Authentication Required",
             proxy.address
         )
@@ -88,16 +88,17 @@ async fn a_proxy_that_refuses_or_is_not_there_is_named() {
 }
 
 #[tokio::test]
-async fn the_servers_certificate_may_have_another_name() {
+async fn tls_server_name_overrides_the_host_name() {
     let folder = Folder::new("name");
     let server = Server::start().await;
-    let error = ask(&clients(&folder.way(&server.fields("localhost"), ""))).await.unwrap_err().to_string();
+    let error =
+        ask(&clients(&folder.user_config(&server.fields("localhost"), ""))).await.unwrap_err().to_string();
     assert!(error.contains("tls: failed to verify certificate"), "{error}");
     let fields = format!("{}, tls-server-name: {NAME}", server.fields("localhost"));
-    ask(&clients(&folder.way(&fields, ""))).await.unwrap();
+    ask(&clients(&folder.user_config(&fields, ""))).await.unwrap();
 }
 
-/// Runs the controller with these variables until a condition holds, and gives what it said.
+/// Runs the controller with `variables` until a condition on its log holds. Returns the log.
 fn run_until(folder: &Folder, variables: &[(&str, &str)], condition: impl Fn(&str) -> bool) -> String {
     let log = std::fs::File::create(folder.0.join("log")).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_concertina"));
@@ -113,9 +114,13 @@ fn run_until(folder: &Folder, variables: &[(&str, &str)], condition: impl Fn(&st
         .stderr(log)
         .spawn()
         .unwrap();
-    let begun = Instant::now();
+    let started = Instant::now();
     while !condition(&folder.read("log")) {
-        assert!(begun.elapsed() < Duration::from_secs(20), "still not:\n{}", folder.read("log"));
+        assert!(
+            started.elapsed() < Duration::from_secs(20),
+            "the condition did not hold within 20 s:\n{}",
+            folder.read("log")
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
     child.kill().unwrap();
@@ -124,7 +129,7 @@ fn run_until(folder: &Folder, variables: &[(&str, &str)], condition: impl Fn(&st
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_controller_goes_by_the_proxy_of_the_environment_but_not_to_what_no_proxy_lists() {
+async fn controller_uses_the_proxy_of_the_environment_except_for_no_proxy() {
     let folder = Folder::new("environment");
     let server = Server::start().await;
     let proxy = Proxy::start(server.address, Manners::Tunnel).await;
@@ -144,7 +149,7 @@ async fn the_controller_goes_by_the_proxy_of_the_environment_but_not_to_what_no_
     assert_eq!(proxy.heads.all().len(), before);
 
     folder.file("config", &config(&server.fields("127.0.0.1"), ""));
-    let asked = server.cluster.requests().len();
-    run_until(&folder, &[("HTTPS_PROXY", &url)], |_| server.cluster.requests().len() > asked);
-    assert_eq!(proxy.heads.all().len(), before, "this machine is reached without a proxy");
+    let requests_before = server.cluster.requests().len();
+    run_until(&folder, &[("HTTPS_PROXY", &url)], |_| server.cluster.requests().len() > requests_before);
+    assert_eq!(proxy.heads.all().len(), before, "loopback addresses bypass the proxy");
 }

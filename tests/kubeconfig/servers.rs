@@ -1,12 +1,12 @@
-//! An embedded API server behind TLS, and a proxy, both of which remember what they were shown.
+//! An embedded API server behind TLS, and a proxy. Both record what clients send.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use concertina::clock::SystemClock;
-use concertina::embedded::Cluster;
+use clock::SystemClock;
+use fake_cluster::Cluster;
 use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
@@ -16,14 +16,14 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
-/// A name that no resolver knows: only a proxy finds this server.
+/// A name that no resolver can resolve, so that only a proxy reaches this server.
 pub(crate) const NAME: &str = "api.concertina.test";
 
-/// What came in, in the order in which it came.
+/// Recorded texts, in order of arrival.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Seen(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Recorded(Arc<Mutex<Vec<String>>>);
 
-impl Seen {
+impl Recorded {
     fn add(&self, text: String) {
         self.0.lock().unwrap().push(text);
     }
@@ -38,7 +38,7 @@ pub(crate) fn certificate(names: &[&str]) -> CertifiedKey<KeyPair> {
     generate_simple_self_signed(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap()
 }
 
-fn acceptor(own: &CertifiedKey<KeyPair>, clients: &[CertificateDer<'static>]) -> TlsAcceptor {
+fn acceptor(certified_key: &CertifiedKey<KeyPair>, clients: &[CertificateDer<'static>]) -> TlsAcceptor {
     let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap();
@@ -51,19 +51,21 @@ fn acceptor(own: &CertifiedKey<KeyPair>, clients: &[CertificateDer<'static>]) ->
             WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(default_provider()));
         builder.with_client_cert_verifier(verifier.build().unwrap())
     };
-    let key = PrivateKeyDer::Pkcs8(own.signing_key.serialize_der().into());
-    TlsAcceptor::from(Arc::new(builder.with_single_cert(vec![own.cert.der().clone()], key).unwrap()))
+    let key = PrivateKeyDer::Pkcs8(certified_key.signing_key.serialize_der().into());
+    TlsAcceptor::from(Arc::new(
+        builder.with_single_cert(vec![certified_key.cert.der().clone()], key).unwrap(),
+    ))
 }
 
-/// The API server.
+/// The API server behind TLS.
 pub(crate) struct Server {
     pub(crate) cluster: Cluster,
     pub(crate) address: SocketAddr,
-    own: CertifiedKey<KeyPair>,
-    /// What clients sent, as text; one entry for each piece that arrived.
-    pub(crate) requests: Seen,
-    /// The certificates that clients showed, one for each connection, as base64.
-    pub(crate) certificates: Seen,
+    certified_key: CertifiedKey<KeyPair>,
+    /// The data that clients sent, as text, with one entry per read.
+    pub(crate) requests: Recorded,
+    /// The client certificates as base64, with one entry per connection.
+    pub(crate) certificates: Recorded,
 }
 
 impl Server {
@@ -71,15 +73,15 @@ impl Server {
         Self::trusting(&[]).await
     }
 
-    /// One that lets in only clients with one of these certificates.
+    /// A server that accepts only clients with one of the certificates in `clients`.
     pub(crate) async fn trusting(clients: &[CertificateDer<'static>]) -> Self {
         let cluster = Cluster::new(Arc::new(SystemClock));
-        let own = certificate(&["127.0.0.1", NAME]);
-        let acceptor = acceptor(&own, clients);
+        let certified_key = certificate(&["127.0.0.1", NAME]);
+        let acceptor = acceptor(&certified_key, clients);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (requests, certificates) = (Seen::default(), Seen::default());
-        let server = Self { cluster, address, own, requests, certificates };
+        let (requests, certificates) = (Recorded::default(), Recorded::default());
+        let server = Self { cluster, address, certified_key, requests, certificates };
         let (cluster, requests) = (server.cluster.clone(), server.requests.clone());
         let certificates = server.certificates.clone();
         tokio::spawn(async move {
@@ -97,15 +99,15 @@ impl Server {
         server
     }
 
-    /// The fields of a kubeconfig's cluster, under the server's address or its name.
+    /// The fields of a kubeconfig's cluster, with the given host.
     pub(crate) fn fields(&self, host: &str) -> String {
-        let authority = STANDARD.encode(self.own.cert.pem());
+        let authority = STANDARD.encode(self.certified_key.cert.pem());
         format!("server: 'https://{host}:{}', certificate-authority-data: {authority}", self.address.port())
     }
 }
 
-/// Passes bytes between client and server, and remembers what the client says.
-async fn relay<C, S>(client: C, server: S, seen: Seen)
+/// Copies bytes between client and server and records what the client sends.
+async fn relay<C, S>(client: C, server: S, recorded: Recorded)
 where
     C: AsyncRead + AsyncWrite,
     S: AsyncRead + AsyncWrite,
@@ -115,7 +117,7 @@ where
     let up = async {
         let mut piece = vec![0; 1 << 16];
         while let Ok(length @ 1..) = from_client.read(&mut piece).await {
-            seen.add(String::from_utf8_lossy(&piece[..length]).into_owned());
+            recorded.add(String::from_utf8_lossy(&piece[..length]).into_owned());
             if to_server.write_all(&piece[..length]).await.is_err() {
                 break;
             }
@@ -127,22 +129,22 @@ where
     }
 }
 
-/// How a proxy behaves.
+/// The behavior of a proxy.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Manners {
-    /// Makes the tunnel.
+    /// Opens the tunnel.
     Tunnel,
-    /// Refuses with this answer.
+    /// Refuses with the given status.
     Refuse(&'static str),
-    /// Speaks SOCKS 5 and demands user and password.
+    /// Supports SOCKS 5 and requires user and password.
     Socks,
 }
 
-/// A proxy that leads everybody to the same server.
+/// A proxy that connects every client to the same server.
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
-    /// What was asked of it.
-    pub(crate) heads: Seen,
+    /// Heads of the requests to the proxy.
+    pub(crate) heads: Recorded,
 }
 
 impl Proxy {
@@ -150,15 +152,15 @@ impl Proxy {
         Self::listen(to, manners, None).await
     }
 
-    /// One that is spoken to over TLS, with the certificate of the server.
+    /// A proxy that listens with TLS and the certificate of the server.
     pub(crate) async fn over_tls(to: &Server) -> Self {
-        Self::listen(to.address, Manners::Tunnel, Some(acceptor(&to.own, &[]))).await
+        Self::listen(to.address, Manners::Tunnel, Some(acceptor(&to.certified_key, &[]))).await
     }
 
     async fn listen(to: SocketAddr, manners: Manners, tls: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let heads = Seen::default();
+        let heads = Recorded::default();
         let proxy = Self { address, heads: heads.clone() };
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -179,7 +181,7 @@ async fn serve<IO: AsyncRead + AsyncWrite + Unpin>(
     mut client: IO,
     to: SocketAddr,
     manners: Manners,
-    heads: Seen,
+    heads: Recorded,
 ) {
     if manners == Manners::Socks {
         socks(&mut client, &heads).await;
@@ -199,7 +201,8 @@ async fn serve<IO: AsyncRead + AsyncWrite + Unpin>(
             return;
         }
         if !head.starts_with("CONNECT ") {
-            // The request of a client of a server at http://, which gets no answer but this.
+            // The request is plain HTTP to a server with an http:// URL. The proxy answers the request
+            // itself.
             let answer = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
             let _ = client.write_all(answer).await;
             return;
@@ -210,8 +213,8 @@ async fn serve<IO: AsyncRead + AsyncWrite + Unpin>(
     let _ = copy_bidirectional(&mut client, &mut server).await;
 }
 
-/// RFC 1928 and 1929, as far as a client with user and password needs them.
-async fn socks<IO: AsyncRead + AsyncWrite + Unpin>(client: &mut IO, heads: &Seen) {
+/// Implements RFC 1928 and 1929 as far as a client with user and password needs them.
+async fn socks<IO: AsyncRead + AsyncWrite + Unpin>(client: &mut IO, heads: &Recorded) {
     async fn text<IO: AsyncRead + Unpin>(client: &mut IO) -> String {
         let length = client.read_u8().await.unwrap();
         let mut text = vec![0; usize::from(length)];
@@ -226,7 +229,7 @@ async fn socks<IO: AsyncRead + AsyncWrite + Unpin>(client: &mut IO, heads: &Seen
     client.write_all(&[1, 0]).await.unwrap();
     let mut request = [0; 4];
     client.read_exact(&mut request).await.unwrap();
-    assert_eq!(request, [5, 1, 0, 3], "a connection to a name");
+    assert_eq!(request, [5, 1, 0, 3], "expected a CONNECT request with a domain name");
     let host = text(client).await;
     let port = client.read_u16().await.unwrap();
     heads.add(format!("{user}:{password}@{host}:{port}"));

@@ -1,4 +1,5 @@
-//! A headless Chromium, driven through its DevTools pipe: messages of JSON on descriptors 3 and 4, each ended by a zero byte.
+//! A headless Chromium, driven through its DevTools pipe: JSON messages on descriptors 3 and 4, each
+//! terminated by a zero byte.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -8,8 +9,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-/// How long an answer may take; a machine under load is slow.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// The time limit of a response. A machine under load is slow.
+const RESPONSE_LIMIT: Duration = Duration::from_mins(1);
 
 /// One page in one browser.
 pub(crate) struct Browser {
@@ -18,18 +19,18 @@ pub(crate) struct Browser {
     answers: BufReader<ChildStdout>,
     session: Option<String>,
     last: u64,
-    /// What the browser told unasked since the page was opened: method and parameters.
+    /// The browser's events since the page was opened: method and parameters.
     pub(crate) events: Vec<(String, Value)>,
     profile: PathBuf,
 }
 
 impl Browser {
-    /// Starts the browser, which `CHROMIUM` may name, with an empty page of this size.
+    /// Starts the browser with an empty page of the given size. `CHROMIUM` may set the path of the program.
     pub(crate) async fn start(name: &str, width: u32, height: u32) -> Self {
         let program = std::env::var("CHROMIUM").unwrap_or_else(|_| "chromium".to_owned());
         let profile = std::env::temp_dir().join(format!("concertina-browser-{}-{name}", std::process::id()));
         let mut child = Command::new("sh")
-            // The shell puts its own input and output where the browser looks for its pipe.
+            // The shell connects its input and output to the descriptors that the browser reads and writes.
             .args(["-c", r#"exec "$0" "$@" 3<&0 4>&1 >/dev/null 2>&1 </dev/null"#, &program])
             .args([
                 "--headless=new",
@@ -62,17 +63,17 @@ impl Browser {
         browser
     }
 
-    /// Opens a file and waits until it is loaded.
+    /// Opens a file and waits until it has loaded.
     pub(crate) async fn open(&mut self, file: &Path) {
         self.events.clear();
         self.call("Page.navigate", json!({"url": format!("file://{}", file.display())})).await;
         while !self.events.iter().any(|(method, _)| method == "Page.loadEventFired") {
             let message = self.read().await;
-            self.note(message);
+            self.record(message);
         }
     }
 
-    /// The value of an expression in the page.
+    /// Evaluates an expression in the page.
     pub(crate) async fn evaluate(&mut self, expression: &str) -> Value {
         let parameters = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
         let answer = self.call("Runtime.evaluate", parameters).await;
@@ -94,26 +95,26 @@ impl Browser {
         }
     }
 
-    /// Presses a key that has a name.
+    /// Presses a named key.
     pub(crate) async fn press(&mut self, key: &str) {
         for kind in ["rawKeyDown", "keyUp"] {
             self.call("Input.dispatchKeyEvent", json!({"type": kind, "key": key, "code": key})).await;
         }
     }
 
-    /// Gives the page another size.
+    /// Resizes the page.
     pub(crate) async fn resize(&mut self, width: u32, height: u32) {
         let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
         self.call("Emulation.setDeviceMetricsOverride", metrics).await;
     }
 
-    /// What the page takes itself to be shown on: `screen` or `print`, `light` or `dark`.
+    /// Emulates a medium (`screen` or `print`) and a colour scheme (`light` or `dark`).
     pub(crate) async fn emulate(&mut self, media: &str, scheme: &str) {
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         self.call("Emulation.setEmulatedMedia", json!({"media": media, "features": features})).await;
     }
 
-    /// A command of the DevTools protocol and its result.
+    /// Sends a DevTools command and returns its result.
     pub(crate) async fn call(&mut self, method: &str, parameters: Value) -> Value {
         self.last += 1;
         let id = self.last;
@@ -130,28 +131,28 @@ impl Browser {
                 assert!(message.get("error").is_none(), "{method}: {message}");
                 return message["result"].clone();
             }
-            self.note(message);
+            self.record(message);
         }
     }
 
     async fn read(&mut self) -> Value {
         let mut bytes = Vec::new();
-        let length = tokio::time::timeout(PATIENCE, self.answers.read_until(0, &mut bytes));
-        let length = length.await.expect("the browser does not answer").unwrap();
-        assert!(length > 0, "the browser ended: is it installed? {:?}", self.child.try_wait());
+        let length = tokio::time::timeout(RESPONSE_LIMIT, self.answers.read_until(0, &mut bytes));
+        let length = length.await.expect("the browser does not respond").unwrap();
+        assert!(length > 0, "the browser exited: is it installed? {:?}", self.child.try_wait());
         bytes.pop();
         serde_json::from_slice(&bytes).unwrap()
     }
 
-    fn note(&mut self, mut message: Value) {
+    fn record(&mut self, mut message: Value) {
         if let Some(method) = message["method"].as_str() {
             let method = method.to_owned();
             self.events.push((method, message["params"].take()));
         }
     }
 
-    /// Ends the browser.
-    pub(crate) async fn end(mut self) {
+    /// Stops the browser.
+    pub(crate) async fn stop(mut self) {
         self.session = None;
         self.call("Browser.close", json!({})).await;
         self.child.wait().await.unwrap();

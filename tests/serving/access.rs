@@ -1,9 +1,9 @@
-//! Who sees what.
+//! Authentication and authorization of requests.
 
 use std::time::Duration;
 
-use concertina::cli::config::OpenPaths;
-use concertina::embedded::Cluster;
+use concertina::serve::options::OpenPaths;
+use fake_cluster::Cluster;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -19,7 +19,7 @@ fn message(body: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_token_with_permission_sees_metrics_and_nobody_else_does() {
+async fn metrics_require_a_token_with_permission() {
     let rig = Rig::start();
     rig.reviews().add_token("good", SCRAPER, &["system:serviceaccounts"]);
     rig.reviews().add_token("useless", "system:serviceaccount:default:default", &[]);
@@ -36,13 +36,13 @@ async fn a_token_with_permission_sees_metrics_and_nobody_else_does() {
         message(&body),
         "forbidden: User \"system:serviceaccount:default:default\" cannot get path \"/metrics\""
     );
-    // HEAD is a verb of its own for paths, as in the API server.
+    // HEAD is a separate verb for paths, as in the API server.
     assert_eq!(rig.ask("HEAD", "/metrics", &bearer("good")).await.0, 403);
-    rig.end().await;
+    rig.shut_down().await;
 }
 
 #[tokio::test]
-async fn everybody_may_ask_whether_it_is_well_and_nothing_more() {
+async fn only_health_endpoints_are_open_without_credentials() {
     let rig = Rig::start();
     for path in ["/healthz", "/livez", "/readyz", "/readyz?verbose", "/livez?exclude=x"] {
         assert_eq!(rig.ask("GET", path, "").await.0, 200, "{path}");
@@ -53,29 +53,29 @@ async fn everybody_may_ask_whether_it_is_well_and_nothing_more() {
     {
         assert_eq!(rig.ask("GET", path, "").await.0, 401, "{path}");
     }
-    assert_eq!(rig.token_reviews(), 0, "nobody was worth a question");
-    rig.end().await;
+    assert_eq!(rig.token_reviews(), 0, "anonymous requests trigger no token review");
+    rig.shut_down().await;
 
-    let open = |serving: &mut concertina::cli::config::Serving| {
+    let open = |serving: &mut concertina::serve::options::Serving| {
         serving.authorization.open_paths =
             OpenPaths::parse(&["/metrics".into(), "/readyz/*".into()]).unwrap();
     };
     let rig = Rig::with(open, |_| {});
     assert_eq!(rig.ask("GET", "/metrics", "").await.0, 200);
     assert_eq!(rig.ask("GET", "/readyz/ping", "").await.0, 200);
-    assert_eq!(rig.ask("GET", "/healthz", "").await.0, 401, "it is not in the list");
-    rig.end().await;
+    assert_eq!(rig.ask("GET", "/healthz", "").await.0, 401, "the path is not in the list");
+    rig.shut_down().await;
 }
 
 #[tokio::test]
-async fn tenants_see_decisions_about_the_hpas_that_they_may_read() {
+async fn tenants_read_decisions_of_hpas_that_they_may_read() {
     let rig = Rig::start();
     rig.reviews().add_token("tenant", "jane", &["shop-developers"]);
     rig.reviews().allow_resource("shop-developers", "get", HPAS, Some("shop"));
     rig.reviews().allow_resource("shop-developers", "list", HPAS, Some("shop"));
     rig.reviews().add_token("admin", "root", &["admins"]);
     rig.reviews().allow_resource("admins", "list", HPAS, None);
-    // There is no record here, which is said only to those who may know.
+    // The record is off. Only authorized clients see that.
     for allowed in ["/decisions/shop/web", "/decisions?namespace=shop", "/decisions?namespace=shop&limit=5"] {
         let (status, body) = rig.get(allowed, "tenant").await;
         assert_eq!(status, 404, "{allowed} {body}");
@@ -93,15 +93,16 @@ async fn tenants_see_decisions_about_the_hpas_that_they_may_read() {
          \"horizontalpodautoscalers\" in API group \"autoscaling\" in the namespace \"bank\""
     );
     assert_eq!(rig.get("/decisions", "admin").await.0, 404);
-    for strange in ["/decisions/shop", "/decisions/a/b/c", "/decisions/..%2f/web", "/decisions?namespace=A"] {
-        assert!([400, 404].contains(&rig.get(strange, "tenant").await.0), "{strange}");
-        assert_eq!(rig.ask("GET", strange, "").await.0, 401, "{strange}");
+    for malformed in ["/decisions/shop", "/decisions/a/b/c", "/decisions/..%2f/web", "/decisions?namespace=A"]
+    {
+        assert!([400, 404].contains(&rig.get(malformed, "tenant").await.0), "{malformed}");
+        assert_eq!(rig.ask("GET", malformed, "").await.0, 401, "{malformed}");
     }
-    rig.end().await;
+    rig.shut_down().await;
 }
 
 #[tokio::test]
-async fn a_token_is_good_until_it_is_none_any_more_and_its_answer_has_run_out() {
+async fn removed_token_is_rejected_after_its_cached_review_expires() {
     let ttl = Duration::from_millis(300);
     let rig = Rig::with(|serving| serving.authentication.token_ttl = ttl, |_| {});
     rig.reviews().add_token("token", SCRAPER, &[]);
@@ -110,19 +111,19 @@ async fn a_token_is_good_until_it_is_none_any_more_and_its_answer_has_run_out() 
     for _ in 0..3 {
         assert_eq!(rig.get("/metrics", "token").await.0, 200);
     }
-    assert!(rig.token_reviews() == 1 || first.elapsed() >= ttl, "an answer holds for its time");
+    assert!(rig.token_reviews() == 1 || first.elapsed() >= ttl, "a review is cached for its TTL");
     rig.reviews().remove_token("token");
     let removed = Instant::now();
     while rig.get("/metrics", "token").await.0 == 200 {
-        assert!(removed.elapsed() < ttl + SOON, "it is still good");
+        assert!(removed.elapsed() < ttl + SOON, "the removed token is still accepted");
     }
     assert!(removed.elapsed() < ttl + Duration::from_secs(2), "{:?}", removed.elapsed());
     assert_eq!(rig.get("/metrics", "token").await.0, 401);
-    rig.end().await;
+    rig.shut_down().await;
 }
 
 #[tokio::test]
-async fn an_open_connection_does_not_keep_a_permission() {
+async fn open_connection_does_not_keep_a_revoked_permission() {
     let rig = Rig::with(
         |serving| {
             serving.authorization.allowed_ttl = Duration::ZERO;
@@ -137,27 +138,27 @@ async fn an_open_connection_does_not_keep_a_permission() {
     assert_eq!(crate::rig::ask(&mut stream, "GET", "/metrics", &headers).await.0, 200);
     rig.reviews().allow_nothing();
     assert_eq!(crate::rig::ask(&mut stream, "GET", "/metrics", &headers).await.0, 403);
-    rig.end().await;
+    rig.shut_down().await;
 }
 
 #[tokio::test]
-async fn without_an_api_server_nobody_is_let_in_but_health_is_told() {
+async fn health_is_served_and_access_refused_without_an_api_server() {
     let rig = Rig::start();
     rig.reviews().add_token("token", SCRAPER, &[]);
     rig.reviews().allow_path(SCRAPER, "get", "/metrics");
     rig.cut_off();
     let (status, body) = rig.get("/metrics", "token").await;
     assert_eq!(status, 503);
-    assert_eq!(message(&body), "it cannot be found out whose token this is: the API server does not answer");
+    assert_eq!(message(&body), "token review failed: the API server is unavailable");
     assert_eq!(rig.ask("GET", "/livez", "").await.0, 200);
     assert_eq!(rig.ask("GET", "/metrics", "").await.0, 401);
     rig.cluster.faults().clear();
-    assert_eq!(rig.get("/metrics", "token").await.0, 200, "a failure is not remembered");
-    rig.end().await;
+    assert_eq!(rig.get("/metrics", "token").await.0, 200, "a failed review is not cached");
+    rig.shut_down().await;
 }
 
 #[tokio::test]
-async fn the_program_tells_of_itself_whoever_may_ask() {
+async fn authorized_clients_read_version_flagz_and_statusz() {
     let rig = Rig::with(|serving| serving.given = vec![("v".into(), "4".into())], |_| {});
     rig.reviews().add_token("token", "jane", &["system:masters"]);
     let (status, body) = rig.get("/version", "token").await;
@@ -176,10 +177,10 @@ async fn the_program_tells_of_itself_whoever_may_ask() {
     }
     let (status, _) = rig.ask("POST", "/flagz", &bearer("token")).await;
     assert_eq!(status, 405);
-    rig.end().await;
+    rig.shut_down().await;
 }
 
-/// As the API server publishes them.
+/// Creates the ConfigMap with the authorities, in the form that the API server publishes.
 fn publish(cluster: &Cluster, clients: &Authority, proxies: &Authority) {
     cluster
         .create(json!({
@@ -198,51 +199,67 @@ fn publish(cluster: &Cluster, clients: &Authority, proxies: &Authority) {
         .unwrap();
 }
 
-/// Waits until the authorities have been read.
-async fn until_known(rig: &Rig, authority: &Authority) {
+/// Waits until the server has read the authorities.
+async fn wait_for_authorities(rig: &Rig, authority: &Authority) {
     let start = Instant::now();
-    while rig.ask_as(authority.sign("probe", "system:masters", 4000), "/metrics", "").await.0 == 401 {
-        assert!(start.elapsed() < SOON, "the authorities are never read");
+    while rig.ask_with_certificate(authority.sign("probe", "system:masters", 4000), "/metrics", "").await.0
+        == 401
+    {
+        assert!(start.elapsed() < SOON, "the server did not read the authorities in time");
     }
 }
 
 #[tokio::test]
-async fn a_client_certificate_of_the_clusters_authority_says_who_asks() {
+async fn client_certificate_of_the_cluster_ca_identifies_the_client() {
     let (ours, foreign, proxies) =
         (Authority::new("ours"), Authority::new("ours"), Authority::new("proxies"));
     let rig = Rig::with(|_| {}, |cluster| publish(cluster, &ours, &proxies));
-    until_known(&rig, &ours).await;
+    wait_for_authorities(&rig, &ours).await;
     rig.reviews().allow_path("scrapers", "get", "/metrics");
-    assert_eq!(rig.ask_as(ours.sign("p", "scrapers", 4000), "/metrics", "").await.0, 200);
-    let (status, body) = rig.ask_as(ours.sign("p", "others", 4000), "/metrics", "").await;
+    assert_eq!(rig.ask_with_certificate(ours.sign("p", "scrapers", 4000), "/metrics", "").await.0, 200);
+    let (status, body) = rig.ask_with_certificate(ours.sign("p", "others", 4000), "/metrics", "").await;
     assert_eq!(status, 403);
     assert!(message(&body).contains("User \"p\" cannot get path"), "{body}");
-    for stranger in [foreign.sign("p", "scrapers", 4000), ours.sign("p", "scrapers", 2020)] {
-        assert_eq!(rig.ask_as(stranger, "/metrics", "").await.0, 401);
+    for untrusted in [foreign.sign("p", "scrapers", 4000), ours.sign("p", "scrapers", 2020)] {
+        assert_eq!(rig.ask_with_certificate(untrusted, "/metrics", "").await.0, 401);
     }
-    // A certificate that says nothing leaves it to the token.
+    // With an untrusted certificate, the token counts.
     rig.reviews().add_token("token", "jane", &["scrapers"]);
-    assert_eq!(rig.ask_as(foreign.sign("p", "x", 4000), "/metrics", &bearer("token")).await.0, 200);
-    // The masters get in whatever has happened to the API server.
+    assert_eq!(
+        rig.ask_with_certificate(foreign.sign("p", "x", 4000), "/metrics", &bearer("token")).await.0,
+        200
+    );
+    // `system:masters` has access even when the API server is down.
     rig.cut_off();
-    assert_eq!(rig.ask_as(ours.sign("admin", "system:masters", 4000), "/metrics", "").await.0, 200);
-    assert_eq!(rig.ask_as(ours.sign("q", "scrapers", 4000), "/metrics", "").await.0, 503);
-    rig.end().await;
+    assert_eq!(
+        rig.ask_with_certificate(ours.sign("admin", "system:masters", 4000), "/metrics", "").await.0,
+        200
+    );
+    assert_eq!(rig.ask_with_certificate(ours.sign("q", "scrapers", 4000), "/metrics", "").await.0, 503);
+    rig.shut_down().await;
 }
 
 #[tokio::test]
-async fn a_front_proxy_says_who_asks_and_nobody_else_can() {
+async fn only_a_front_proxy_may_identify_the_client_by_headers() {
     let (ours, proxies) = (Authority::new("ours"), Authority::new("proxies"));
     let rig = Rig::with(|_| {}, |cluster| publish(cluster, &ours, &proxies));
-    until_known(&rig, &ours).await;
+    wait_for_authorities(&rig, &ours).await;
     rig.reviews().allow_path("scrapers", "get", "/metrics");
     let headers = "X-Remote-User: jane\r\nX-Remote-Group: scrapers\r\n";
     let proxy = || proxies.sign("front-proxy-client", "", 4000);
-    assert_eq!(rig.ask_as(proxy(), "/metrics", headers).await.0, 200);
-    assert_eq!(rig.ask_as(proxy(), "/metrics", "X-Remote-User: jane\r\n").await.0, 403);
-    assert_eq!(rig.ask_as(proxy(), "/metrics", "").await.0, 401, "a proxy is nobody itself");
-    assert_eq!(rig.ask_as(proxies.sign("another", "", 4000), "/metrics", headers).await.0, 401);
-    assert_eq!(rig.ask_as(ours.sign("joe", "x", 4000), "/metrics", headers).await.0, 403, "joe is joe");
+    assert_eq!(rig.ask_with_certificate(proxy(), "/metrics", headers).await.0, 200);
+    assert_eq!(rig.ask_with_certificate(proxy(), "/metrics", "X-Remote-User: jane\r\n").await.0, 403);
+    assert_eq!(
+        rig.ask_with_certificate(proxy(), "/metrics", "").await.0,
+        401,
+        "a proxy has no identity itself"
+    );
+    assert_eq!(rig.ask_with_certificate(proxies.sign("another", "", 4000), "/metrics", headers).await.0, 401);
+    assert_eq!(
+        rig.ask_with_certificate(ours.sign("joe", "x", 4000), "/metrics", headers).await.0,
+        403,
+        "headers of a client without a proxy certificate are ignored"
+    );
     assert_eq!(rig.ask("GET", "/metrics", headers).await.0, 401);
-    rig.end().await;
+    rig.shut_down().await;
 }

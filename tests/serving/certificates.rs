@@ -1,18 +1,18 @@
-//! Which certificate is shown, and to whom TLS is spoken.
+//! Selection and reload of the serving certificate, and the supported versions of TLS and HTTP.
 
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use concertina::cli::config::{CertificateFiles, NamedCertificate, Serving};
 use concertina::serve::Server;
+use concertina::serve::options::{CertificateFiles, NamedCertificate, Serving};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::{ProtocolVersion, version};
 
 use crate::rig::{Rig, ask, client, connect};
 
-/// A folder that goes with the test.
+/// A temporary folder that is removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -22,7 +22,7 @@ impl Folder {
         Self(path)
     }
 
-    /// Writes a new pair and gives the certificate.
+    /// Writes a new key pair and returns its certificate.
     fn pair(&self, name: &str, dns: &str) -> (CertificateFiles, CertificateDer<'static>) {
         let CertifiedKey { cert, signing_key } = generate_simple_self_signed([dns.to_owned()]).unwrap();
         let files = CertificateFiles {
@@ -41,43 +41,43 @@ impl Drop for Folder {
     }
 }
 
-async fn shown(rig: &Rig, name: &'static str) -> CertificateDer<'static> {
+async fn served_certificate(rig: &Rig, name: &'static str) -> CertificateDer<'static> {
     let stream = connect(rig.address, name, client(None)).await.unwrap();
     stream.get_ref().1.peer_certificates().unwrap()[0].clone()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_changed_certificate_is_shown_within_a_minute_and_a_broken_one_never() {
+async fn changed_certificate_is_reloaded_and_a_broken_one_is_ignored() {
     let folder = Folder::new("reload");
     let (files, first) = folder.pair("tls", "localhost");
     let rig = Rig::with(|serving| serving.certificate = Some(files.clone()), |_| {});
-    assert_eq!(shown(&rig, "localhost").await, first);
+    assert_eq!(served_certificate(&rig, "localhost").await, first);
 
     fs::write(&files.certificate, "half a certifi").unwrap();
     tokio::time::sleep(Duration::from_mins(2)).await;
-    assert_eq!(shown(&rig, "localhost").await, first);
+    assert_eq!(served_certificate(&rig, "localhost").await, first);
 
     let (_, second) = folder.pair("tls", "localhost");
     tokio::time::sleep(Duration::from_secs(61)).await;
-    assert_eq!(shown(&rig, "localhost").await, second);
+    assert_eq!(served_certificate(&rig, "localhost").await, second);
 
     // A certificate without its key, as between two writes.
     let CertifiedKey { cert, .. } = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     fs::write(&files.certificate, cert.pem()).unwrap();
     tokio::time::sleep(Duration::from_mins(2)).await;
-    assert_eq!(shown(&rig, "localhost").await, second);
+    assert_eq!(served_certificate(&rig, "localhost").await, second);
     fs::remove_file(&files.key).unwrap();
     tokio::time::sleep(Duration::from_mins(2)).await;
-    assert_eq!(shown(&rig, "localhost").await, second);
-    rig.end().await;
+    assert_eq!(served_certificate(&rig, "localhost").await, second);
+    rig.shut_down().await;
 }
 
 #[tokio::test]
-async fn clients_get_the_certificate_for_the_name_they_ask_for() {
+async fn sni_selects_the_certificate() {
     let folder = Folder::new("names");
-    let (default, default_shown) = folder.pair("kube-controller-manager", "localhost");
-    let (named, named_shown) = folder.pair("named", "metrics.example.com");
-    let (wild, wild_shown) = folder.pair("wild", "x");
+    let (default, default_certificate) = folder.pair("kube-controller-manager", "localhost");
+    let (named, named_certificate) = folder.pair("named", "metrics.example.com");
+    let (wild, wildcard_certificate) = folder.pair("wild", "x");
     let rig = Rig::with(
         |serving| {
             serving.certificate_dir = default.certificate.parent().map(PathBuf::from);
@@ -88,16 +88,16 @@ async fn clients_get_the_certificate_for_the_name_they_ask_for() {
         },
         |_| {},
     );
-    assert_eq!(shown(&rig, "localhost").await, default_shown);
-    assert_eq!(shown(&rig, "metrics.example.com").await, named_shown);
-    assert_eq!(shown(&rig, "METRICS.example.com").await, named_shown);
-    assert_eq!(shown(&rig, "a.example.org").await, wild_shown);
-    assert_eq!(shown(&rig, "a.b.example.org").await, default_shown);
-    rig.end().await;
+    assert_eq!(served_certificate(&rig, "localhost").await, default_certificate);
+    assert_eq!(served_certificate(&rig, "metrics.example.com").await, named_certificate);
+    assert_eq!(served_certificate(&rig, "METRICS.example.com").await, named_certificate);
+    assert_eq!(served_certificate(&rig, "a.example.org").await, wildcard_certificate);
+    assert_eq!(served_certificate(&rig, "a.b.example.org").await, default_certificate);
+    rig.shut_down().await;
 }
 
 #[tokio::test]
-async fn files_that_are_no_use_end_it_at_the_start_and_are_named() {
+async fn bind_fails_and_names_unusable_certificate_files() {
     let folder = Folder::new("useless");
     let (files, _) = folder.pair("tls", "localhost");
     let bind = |files: &CertificateFiles| {
@@ -106,15 +106,15 @@ async fn files_that_are_no_use_end_it_at_the_start_and_are_named() {
     };
     let (other, _) = folder.pair("other", "localhost");
     let mixed = CertificateFiles { key: other.key, ..files.clone() };
-    assert!(bind(&mixed).contains("tls.crt (--tls-cert-file, --tls-private-key-file) cannot be used"));
+    assert!(bind(&mixed).contains("tls.crt (--tls-cert-file, --tls-private-key-file): "));
     fs::write(&files.certificate, "").unwrap();
-    assert!(bind(&files).contains("there is no certificate in it"), "{}", bind(&files));
+    assert!(bind(&files).contains("no certificate found"), "{}", bind(&files));
     fs::remove_file(&files.certificate).unwrap();
     assert!(bind(&files).starts_with("cannot read "), "{}", bind(&files));
 }
 
 #[tokio::test]
-async fn both_versions_of_tls_are_spoken_and_http_1() {
+async fn server_supports_tls_1_2_and_1_3_with_http_1() {
     let rig = Rig::start();
     for (offered, expected) in
         [(&version::TLS12, ProtocolVersion::TLSv1_2), (&version::TLS13, ProtocolVersion::TLSv1_3)]
@@ -134,5 +134,5 @@ async fn both_versions_of_tls_are_spoken_and_http_1() {
         assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
         assert_eq!(ask(&mut stream, "GET", "/livez", "").await.0, 200);
     }
-    rig.end().await;
+    rig.shut_down().await;
 }

@@ -1,13 +1,15 @@
-//! One replica asks another one, over real TCP and TLS.
+//! Requests from one replica to another, over real TCP and TLS.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use concertina::api::client::{ClientOptions, Clients};
-use concertina::api::peers::{LARGEST, Peers};
-use concertina::history::replica::link::{Fingerprint, Link, LinkError, Peer};
-use concertina::serve::{HeldPage, Reply};
+use cluster::client::{ClientOptions, Clients};
+use cluster::fingerprint::Fingerprint;
+use controller::election::Peer;
+use controller::history::replica::link::{Link, LinkError};
+use controller::history::replica::peers::{LARGEST, Peers};
+use controller::page::{HeldPage, Reply};
 use rcgen::{CertificateParams, KeyPair};
 use rustls::ServerConfig;
 use rustls::crypto::ring::default_provider;
@@ -24,31 +26,31 @@ use crate::rig::{Rig, SOON};
 const HPAS: &str = "horizontalpodautoscalers.autoscaling";
 const REPLICA: &str = "system:serviceaccount:kube-system:horizontal-pod-autoscaler";
 
-/// A replica with this token.
+/// A replica with `token`.
 fn replica(token: &str) -> Peers {
     let mut config = kube::Config::new("https://127.0.0.1:6443".parse().unwrap());
     config.auth_info.token = Some(token.to_owned().into());
-    of(&config)
+    peers_from(&config)
 }
 
-fn of(config: &kube::Config) -> Peers {
+fn peers_from(config: &kube::Config) -> Peers {
     let clients = Clients::new(config, &ClientOptions::default()).unwrap();
     Peers::new(&clients, &config.cluster_url, None).unwrap()
 }
 
-/// A page that tells what it was asked for, and how often it was asked.
+/// A page that returns its query, and the number of its requests.
 fn page() -> (HeldPage, Arc<AtomicUsize>) {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&asked);
+    let requests = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&requests);
     let page: HeldPage = Arc::new(move |query| {
         counted.fetch_add(1, Ordering::Relaxed);
         let body = format!("asked for {}", query.unwrap_or_default()).into_bytes();
         Box::pin(async move { Reply { status: http::StatusCode::OK, content_type: "text/plain", body } })
     });
-    (page, asked)
+    (page, requests)
 }
 
-/// A leader that serves it, and who may see it.
+/// A leader that serves the page to replicas.
 fn leader(page: HeldPage) -> Rig {
     let rig = Rig::serving(|_| {}, |_| {}, |endpoints| endpoints.with_history(page, None));
     rig.reviews().add_token("good", REPLICA, &[]);
@@ -56,7 +58,7 @@ fn leader(page: HeldPage) -> Rig {
     rig
 }
 
-fn at(rig: &Rig) -> Peer {
+fn leader_peer(rig: &Rig) -> Peer {
     Peer { address: rig.address, certificate: rig.certificate }
 }
 
@@ -66,39 +68,39 @@ async fn ask(replica: &Peers, peer: &Peer) -> Result<String, LinkError> {
 }
 
 #[tokio::test]
-async fn a_replica_is_told_what_it_asks_for_on_one_connection() {
-    let (page, asked) = page();
+async fn requests_of_a_replica_share_one_connection() {
+    let (page, requests) = page();
     let (rig, replica) = (leader(page), replica("good"));
     for _ in 0..3 {
-        assert_eq!(ask(&replica, &at(&rig)).await, Ok("asked for since=1.2&wait=900ms".to_owned()));
+        assert_eq!(ask(&replica, &leader_peer(&rig)).await, Ok("asked for since=1.2&wait=900ms".to_owned()));
     }
-    assert_eq!(asked.load(Ordering::Relaxed), 3);
+    assert_eq!(requests.load(Ordering::Relaxed), 3);
     assert_eq!(rig.token_reviews(), 1);
-    rig.end().await;
+    rig.shut_down().await;
 }
 
 #[tokio::test]
-async fn whoever_shows_another_certificate_is_shown_no_token() {
-    let (page, asked) = page();
+async fn token_is_not_sent_to_an_unpinned_certificate() {
+    let (page, requests) = page();
     let (rig, replica) = (leader(page), replica("good"));
     let pinned = Fingerprint::of(b"another");
-    let error = ask(&replica, &Peer { certificate: pinned, ..at(&rig) }).await.unwrap_err();
+    let error = ask(&replica, &Peer { certificate: pinned, ..leader_peer(&rig) }).await.unwrap_err();
     assert_eq!(error, LinkError::Certificate { peer: rig.address, shown: rig.certificate, pinned });
-    assert_eq!((asked.load(Ordering::Relaxed), rig.token_reviews()), (0, 0));
-    // Nor is it after the right one was talked to.
-    ask(&replica, &at(&rig)).await.unwrap();
-    assert!(ask(&replica, &Peer { certificate: pinned, ..at(&rig) }).await.is_err());
-    assert_eq!(asked.load(Ordering::Relaxed), 1);
-    rig.end().await;
+    assert_eq!((requests.load(Ordering::Relaxed), rig.token_reviews()), (0, 0));
+    // A wrong fingerprint is refused even after a successful connection.
+    ask(&replica, &leader_peer(&rig)).await.unwrap();
+    assert!(ask(&replica, &Peer { certificate: pinned, ..leader_peer(&rig) }).await.is_err());
+    assert_eq!(requests.load(Ordering::Relaxed), 1);
+    rig.shut_down().await;
 }
 
 #[tokio::test]
-async fn a_replica_that_may_not_list_hpas_is_told_so() {
-    let (page, asked) = page();
+async fn replica_without_list_permission_is_refused_with_the_reason() {
+    let (page, requests) = page();
     let rig = leader(page);
-    rig.reviews().add_token("useless", "nobody", &[]);
+    rig.reviews().add_token("useless", "unprivileged", &[]);
     for (token, code, reason) in [("useless", 403, "cannot list resource"), ("wrong", 401, "Unauthorized")] {
-        match ask(&replica(token), &at(&rig)).await {
+        match ask(&replica(token), &leader_peer(&rig)).await {
             Err(LinkError::Refused { code: answered, message, .. }) => {
                 assert_eq!(answered, code);
                 assert!(message.contains(reason), "{message}");
@@ -106,14 +108,14 @@ async fn a_replica_that_may_not_list_hpas_is_told_so() {
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(asked.load(Ordering::Relaxed), 0);
-    let nobody = of(&kube::Config::new("https://127.0.0.1:6443".parse().unwrap()));
-    assert!(matches!(ask(&nobody, &at(&rig)).await, Err(LinkError::Credentials(_))));
-    rig.end().await;
+    assert_eq!(requests.load(Ordering::Relaxed), 0);
+    let without_credentials = peers_from(&kube::Config::new("https://127.0.0.1:6443".parse().unwrap()));
+    assert!(matches!(ask(&without_credentials, &leader_peer(&rig)).await, Err(LinkError::Credentials(_))));
+    rig.shut_down().await;
 }
 
 #[tokio::test]
-async fn where_namespaces_are_watched_to_list_theirs_is_enough() {
+async fn list_permission_in_watched_namespaces_suffices() {
     let (page, _) = page();
     let watched = ["shop", "web"].map(str::to_owned).into();
     let rig = Rig::serving(|_| {}, |_| {}, |endpoints| endpoints.with_history(page, Some(watched)));
@@ -123,15 +125,18 @@ async fn where_namespaces_are_watched_to_list_theirs_is_enough() {
             rig.reviews().allow_resource(token, "list", HPAS, Some(namespace));
         }
     }
-    assert!(ask(&replica("both"), &at(&rig)).await.is_ok());
-    assert!(matches!(ask(&replica("one"), &at(&rig)).await, Err(LinkError::Refused { code: 403, .. })));
-    rig.end().await;
+    assert!(ask(&replica("both"), &leader_peer(&rig)).await.is_ok());
+    assert!(matches!(
+        ask(&replica("one"), &leader_peer(&rig)).await,
+        Err(LinkError::Refused { code: 403, .. })
+    ));
+    rig.shut_down().await;
 }
 
 #[tokio::test]
-async fn a_leader_that_is_slow_can_be_left_and_asked_again() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&asked);
+async fn cancelled_request_can_be_repeated() {
+    let requests = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&requests);
     let slow: HeldPage = Arc::new(move |_| {
         let first = counted.fetch_add(1, Ordering::Relaxed) == 0;
         Box::pin(async move {
@@ -142,20 +147,21 @@ async fn a_leader_that_is_slow_can_be_left_and_asked_again() {
         })
     });
     let (rig, replica) = (leader(slow), replica("good"));
-    let peer = at(&rig);
+    let peer = leader_peer(&rig);
     {
         let mut asking = replica.ask(&peer, "/history");
-        while asked.load(Ordering::Relaxed) == 0 {
+        while requests.load(Ordering::Relaxed) == 0 {
             let step = tokio::task::yield_now();
             tokio::select! { biased; answer = &mut asking => panic!("{answer:?}"), () = step => {} }
         }
     }
     assert_eq!(ask(&replica, &peer).await, Ok("here".to_owned()));
-    rig.end().await;
+    rig.shut_down().await;
 }
 
-/// A server that shows a certificate and answers every connection with these bytes, again and again if `endless`.
-async fn answers(answer: &'static [u8], endless: bool, own_key: bool) -> Peer {
+/// Starts a server that presents a certificate, and has its key only if `own_key` is set. The server
+/// answers every connection with `answer`, repeatedly if `endless` is set.
+async fn start_server(answer: &'static [u8], endless: bool, own_key: bool) -> Peer {
     let certificate = |key: &KeyPair| CertificateParams::new(Vec::new()).unwrap().self_signed(key).unwrap();
     let keys = [KeyPair::generate().unwrap(), KeyPair::generate().unwrap()];
     let shown: CertificateDer<'static> = certificate(&keys[0]).der().clone();
@@ -185,18 +191,20 @@ async fn answers(answer: &'static [u8], endless: bool, own_key: bool) -> Peer {
 }
 
 #[tokio::test]
-async fn whoever_shows_the_certificate_without_having_its_key_is_not_believed() {
+async fn certificate_without_its_key_is_refused() {
     let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
-    assert_eq!(ask(&replica("good"), &answers(answer, false, true).await).await, Ok("ok".to_owned()));
-    let error = ask(&replica("good"), &answers(answer, false, false).await).await.unwrap_err();
+    assert_eq!(ask(&replica("good"), &start_server(answer, false, true).await).await, Ok("ok".to_owned()));
+    let error = ask(&replica("good"), &start_server(answer, false, false).await).await.unwrap_err();
     assert!(matches!(error, LinkError::Unreachable { .. }), "{error:?}");
 }
 
 #[tokio::test]
-async fn what_is_no_answer_or_has_no_end_is_given_up() {
+async fn invalid_and_endless_responses_fail() {
     let chunk = b"10000\r\n";
     let chunked: &'static [u8] = Box::leak(
-        [&b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"[..], &many_chunks(chunk)].concat().into(),
+        [&b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"[..], &oversized_chunks(chunk)]
+            .concat()
+            .into(),
     );
     let cases: [(&str, &'static [u8], bool); 4] = [
         ("garbage", b"SSH-2.0-OpenSSH_9.6\r\n", false),
@@ -204,26 +212,26 @@ async fn what_is_no_answer_or_has_no_end_is_given_up() {
         ("a header without end", b"HTTP/1.1 200 OK\r\nX: y\r\n", true),
         ("nothing", b"", false),
     ];
-    for (what, answer, endless) in cases {
-        let error = ask(&replica("good"), &answers(answer, endless, true).await).await.unwrap_err();
-        assert!(matches!(error, LinkError::Unreachable { .. }), "{what}: {error:?}");
+    for (case, answer, endless) in cases {
+        let error = ask(&replica("good"), &start_server(answer, endless, true).await).await.unwrap_err();
+        assert!(matches!(error, LinkError::Unreachable { .. }), "{case}: {error:?}");
     }
     let huge = b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n";
-    for (what, answer) in [("a huge length", &huge[..]), ("chunks", chunked)] {
-        let peer = answers(Box::leak(answer.into()), false, true).await;
+    for (case, answer) in [("a huge length", &huge[..]), ("chunks", chunked)] {
+        let peer = start_server(Box::leak(answer.into()), false, true).await;
         let error = ask(&replica("good"), &peer).await.unwrap_err();
-        assert_eq!(error, LinkError::TooLarge { peer: peer.address, limit: LARGEST }, "{what}");
+        assert_eq!(error, LinkError::TooLarge { peer: peer.address, limit: LARGEST }, "{case}");
     }
 }
 
-/// More than the largest answer, in chunks of 64 KiB.
-fn many_chunks(head: &[u8]) -> Vec<u8> {
+/// Chunks of 64 KiB that exceed the maximum response size in total.
+fn oversized_chunks(head: &[u8]) -> Vec<u8> {
     let chunk = [head, &vec![b'x'; 0x10000], b"\r\n"].concat();
     chunk.repeat(LARGEST / 0x10000 + 1)
 }
 
 #[tokio::test]
-async fn nobody_is_there() {
+async fn closed_port_is_unreachable() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);

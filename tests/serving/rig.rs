@@ -1,18 +1,18 @@
-//! A server on a free port, a cluster that it asks, and a client.
+//! The harness: a server on a free port, an embedded cluster behind it, and a client.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
-use concertina::api::client::{ClientOptions, Clients};
+use clock::{SharedClock, SystemClock};
+use cluster::client::{ClientOptions, Clients};
+use cluster::fingerprint::Fingerprint;
 use concertina::cli::Config;
-use concertina::cli::config::Serving;
-use concertina::clock::{SharedClock, SystemClock};
-use concertina::embedded::{Cluster, FaultAction, FaultRule, Reviews};
-use concertina::history::replica::link::Fingerprint;
+use concertina::serve::options::Serving;
 use concertina::serve::{Access, Component, Endpoints, Health, Server};
-use concertina::telemetry::metrics::Metrics;
+use controller::telemetry::metrics::Metrics;
+use fake_cluster::{Cluster, FaultAction, FaultRule, Reviews};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair,
@@ -29,30 +29,30 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName,
 use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 use tokio_util::sync::CancellationToken;
 
-/// How long the server may take for what it does at once.
+/// The maximum duration of an immediate response.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
 pub(crate) struct Rig {
     pub(crate) cluster: Cluster,
     pub(crate) address: SocketAddr,
-    /// What it shows.
+    /// The fingerprint of the serving certificate.
     pub(crate) certificate: Fingerprint,
     stop: CancellationToken,
     running: JoinHandle<()>,
 }
 
 impl Rig {
-    /// A server for nobody yet.
+    /// A server that no client may access yet.
     pub(crate) fn start() -> Self {
         Self::with(|_| {}, |_| {})
     }
 
-    /// The same, with what the flags say and what the cluster holds.
+    /// Like [`Self::start`], but with changed serving options and objects in the cluster.
     pub(crate) fn with(alter: impl FnOnce(&mut Serving), fill: impl FnOnce(&Cluster)) -> Self {
         Self::serving(alter, fill, |endpoints| endpoints)
     }
 
-    /// The same with further pages.
+    /// Like [`Self::with`], but with additional pages.
     pub(crate) fn serving(
         alter: impl FnOnce(&mut Serving),
         fill: impl FnOnce(&Cluster),
@@ -68,11 +68,16 @@ impl Rig {
         fill(&cluster);
         let options = ClientOptions::default();
         let clients = Clients::over(cluster.connector(), &options).unwrap();
-        let access = Access::new(&config, &clients, &options, Arc::clone(&clock)).unwrap();
+        let access =
+            Access::new(&config.serving, config.own_kubeconfig(), &clients, &options, Arc::clone(&clock))
+                .unwrap();
         let server = Server::bind(&config.serving).unwrap();
         let address = server.secure_address().unwrap();
-        let endpoints = Endpoints::new(Health::new(), Metrics::new(), None)
-            .with_component(Component::new(&config, clock));
+        let endpoints = Endpoints::new(Health::new(), Metrics::new(), None).with_component(Component::new(
+            config.settings.version,
+            config.flag_values(),
+            clock,
+        ));
         let endpoints = pages(endpoints);
         let certificate = server.certificate()().unwrap();
         let stop = CancellationToken::new();
@@ -84,36 +89,41 @@ impl Rig {
         self.cluster.reviews()
     }
 
-    /// From now on nothing is answered by the API server.
+    /// Makes the API server close every connection from now on.
     pub(crate) fn cut_off(&self) {
         self.cluster.faults().add(FaultRule::new(FaultAction::Close));
     }
 
-    /// How many TokenReviews were asked for.
+    /// The number of TokenReview requests.
     pub(crate) fn token_reviews(&self) -> usize {
         self.cluster.requests().count(|request| request.path.ends_with("/tokenreviews"))
     }
 
-    /// Status and body for a bearer token, on a connection of its own.
+    /// Sends a GET with a bearer token on a new connection. Returns status and body.
     pub(crate) async fn get(&self, path: &str, token: &str) -> (u16, String) {
         self.ask("GET", path, &bearer(token)).await
     }
 
-    /// Status and body of an answer, on a connection of its own.
+    /// Sends a request on a new connection. Returns status and body.
     pub(crate) async fn ask(&self, method: &str, path: &str, headers: &str) -> (u16, String) {
         ask(&mut self.connect(client(None)).await.unwrap(), method, path, headers).await
     }
 
-    /// The same with a client certificate.
-    pub(crate) async fn ask_as(&self, who: Identity, path: &str, headers: &str) -> (u16, String) {
-        ask(&mut self.connect(client(Some(who))).await.unwrap(), "GET", path, headers).await
+    /// Like [`Self::ask`], but with a client certificate.
+    pub(crate) async fn ask_with_certificate(
+        &self,
+        identity: Identity,
+        path: &str,
+        headers: &str,
+    ) -> (u16, String) {
+        ask(&mut self.connect(client(Some(identity))).await.unwrap(), "GET", path, headers).await
     }
 
     pub(crate) async fn connect(&self, config: ClientConfig) -> io::Result<TlsStream<TcpStream>> {
         connect(self.address, "localhost", config).await
     }
 
-    pub(crate) async fn end(self) {
+    pub(crate) async fn shut_down(self) {
         self.stop.cancel();
         self.running.await.unwrap();
     }
@@ -132,7 +142,7 @@ pub(crate) async fn connect(
     TlsConnector::from(Arc::new(config)).connect(ServerName::try_from(name).unwrap(), stream).await
 }
 
-/// Status and body of an answer; the connection stays open.
+/// Sends a request and returns status and body. The connection stays open.
 pub(crate) async fn ask(
     stream: &mut TlsStream<TcpStream>,
     method: &str,
@@ -155,20 +165,20 @@ pub(crate) async fn ask(
 /// A certificate and its key.
 pub(crate) type Identity = (CertificateDer<'static>, PrivateKeyDer<'static>);
 
-/// A client that takes any server for the right one.
-pub(crate) fn client(who: Option<Identity>) -> ClientConfig {
+/// A client that accepts every server certificate.
+pub(crate) fn client(identity: Option<Identity>) -> ClientConfig {
     let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(AnyServer));
-    match who {
+    match identity {
         None => builder.with_no_client_auth(),
         Some((certificate, key)) => builder.with_client_auth_cert(vec![certificate], key).unwrap(),
     }
 }
 
-/// Signs certificates of clients.
+/// A certificate authority for client certificates.
 pub(crate) struct Authority {
     pub(crate) pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -185,7 +195,7 @@ impl Authority {
         Self { pem, issuer: Issuer::new(params, key) }
     }
 
-    /// A certificate of somebody in a group, until the end of a year.
+    /// A certificate for a user in a group, valid until the end of the year `until`.
     pub(crate) fn sign(&self, name: &str, group: &str, until: i32) -> Identity {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.distinguished_name = DistinguishedName::new();

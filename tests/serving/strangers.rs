@@ -1,4 +1,4 @@
-//! What clients do that mean no good, or know no better.
+//! Misbehaving and malicious clients.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::Stdio;
@@ -18,18 +18,20 @@ fn with_scraper() -> Rig {
     rig
 }
 
-/// What the server says before it ends the connection.
+/// Everything that the server sends before it closes the connection.
 async fn answer(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(bytes).await.unwrap();
     let mut answer = Vec::new();
-    // A reset is an end too.
-    let _ = timeout(SOON, stream.read_to_end(&mut answer)).await.expect("it does not end the connection");
+    // A reset ends the connection as well.
+    let _ = timeout(SOON, stream.read_to_end(&mut answer))
+        .await
+        .expect("the server does not close the connection");
     answer
 }
 
 #[tokio::test]
-async fn versions_of_tls_before_1_2_are_refused() {
+async fn tls_versions_before_1_2_are_refused() {
     let rig = Rig::start();
     // A ClientHello of TLS 1.1 with one cipher suite, no session, no extensions.
     let mut hello = vec![22, 3, 1, 0, 45, 1, 0, 0, 41, 3, 2];
@@ -38,7 +40,7 @@ async fn versions_of_tls_before_1_2_are_refused() {
     let alert = answer(rig.address, &hello).await;
     assert!(alert.len() == 7 && alert[0] == 21 && alert[5] == 2, "a fatal alert: {alert:?}");
     for (version, accepted) in [("-tls1_1", false), ("-tls1_2", true)] {
-        let said = Command::new("openssl")
+        let received = Command::new("openssl")
             .args([
                 "s_client",
                 version,
@@ -50,41 +52,49 @@ async fn versions_of_tls_before_1_2_are_refused() {
             .stdin(Stdio::null())
             .output()
             .await;
-        // Where there is no openssl, the handshake by hand has to do.
-        let Ok(said) = said else { continue };
-        let text = String::from_utf8_lossy(&said.stdout).into_owned();
+        // The handcrafted handshake above has to suffice if openssl is missing.
+        let Ok(received) = received else { continue };
+        let text = String::from_utf8_lossy(&received.stdout).into_owned();
         assert_eq!(text.contains("Cipher is ECDHE"), accepted, "{version}: {text}");
     }
-    rig.end().await;
+    rig.shut_down().await;
 }
 
 #[tokio::test]
-async fn garbage_ends_the_connection_that_it_came_on() {
+async fn garbage_closes_only_its_own_connection() {
     let rig = with_scraper();
     let noise: Vec<u8> =
         (0..4096_u32).map(|number| number.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect();
     for bytes in [&b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"[..], &noise, &[22, 3, 1, 0xff, 0xff], &[0; 64]]
     {
-        let said = answer(rig.address, bytes).await;
-        assert!(!said.starts_with(b"HTTP/1.1 200"), "{said:?}");
+        let received = answer(rig.address, bytes).await;
+        assert!(!received.starts_with(b"HTTP/1.1 200"), "{received:?}");
     }
     let mut stream = rig.connect(client(None)).await.unwrap();
     stream.write_all(b"\x00\x01\x02 not HTTP\r\n\r\n").await.unwrap();
-    let mut said = Vec::new();
-    let _ = timeout(SOON, stream.read_to_end(&mut said)).await.unwrap();
-    assert!(said.is_empty() || said.starts_with(b"HTTP/1.1 400"), "{:?}", String::from_utf8_lossy(&said));
+    let mut received = Vec::new();
+    let _ = timeout(SOON, stream.read_to_end(&mut received)).await.unwrap();
+    assert!(
+        received.is_empty() || received.starts_with(b"HTTP/1.1 400"),
+        "{:?}",
+        String::from_utf8_lossy(&received)
+    );
     let long = format!("X-Long: {}\r\n", "x".repeat(64 * 1024));
     let mut stream = rig.connect(client(None)).await.unwrap();
     let _ = stream.write_all(format!("GET /livez HTTP/1.1\r\n{long}\r\n").as_bytes()).await;
-    let mut said = Vec::new();
-    let _ = timeout(SOON, stream.read_to_end(&mut said)).await.unwrap();
-    assert!(said.is_empty() || said.starts_with(b"HTTP/1.1 431"), "{:?}", String::from_utf8_lossy(&said));
+    let mut received = Vec::new();
+    let _ = timeout(SOON, stream.read_to_end(&mut received)).await.unwrap();
+    assert!(
+        received.is_empty() || received.starts_with(b"HTTP/1.1 431"),
+        "{:?}",
+        String::from_utf8_lossy(&received)
+    );
     assert_eq!(rig.get("/metrics", "token").await.0, 200);
-    rig.end().await;
+    rig.shut_down().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_says_nothing_is_hung_up_on() {
+async fn idle_and_slow_clients_are_disconnected() {
     let rig = Rig::start();
     let start = Instant::now();
     let mut silent = TcpStream::connect(rig.address).await.unwrap();
@@ -99,11 +109,11 @@ async fn who_says_nothing_is_hung_up_on() {
     slow.write_all(b"GET /livez HTTP/1.1\r\nHo").await.unwrap();
     let _ = slow.read_to_end(&mut Vec::new()).await;
     assert_eq!(start.elapsed().as_secs(), 75);
-    rig.end().await;
+    rig.shut_down().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_idle_connections_do_not_keep_a_scrape_from_its_answer() {
+async fn thousand_idle_connections_do_not_block_a_scrape() {
     let rig = with_scraper();
     let mut before = rig.connect(client(None)).await.unwrap();
     assert_eq!(ask(&mut before, "GET", "/metrics", &bearer("token")).await.0, 200);
@@ -112,25 +122,25 @@ async fn a_thousand_idle_connections_do_not_keep_a_scrape_from_its_answer() {
         let stream = TcpStream::connect(rig.address).await.unwrap();
         idle.push(stream);
         if number % 100 == 99 {
-            let asked = Instant::now();
+            let start = Instant::now();
             let (status, _) = timeout(SOON, rig.get("/metrics", "token")).await.unwrap();
             assert_eq!(status, 200);
-            assert!(asked.elapsed() < SOON, "{number}: {:?}", asked.elapsed());
+            assert!(start.elapsed() < SOON, "{number}: {:?}", start.elapsed());
         }
     }
-    // A scraper that was there before keeps its connection: strangers' go first.
+    // The server closes unauthenticated connections first, so an earlier scraper keeps its connection.
     let (status, _) = timeout(SOON, ask(&mut before, "GET", "/metrics", &bearer("token"))).await.unwrap();
     assert_eq!(status, 200);
-    let asked = Instant::now();
+    let start = Instant::now();
     assert_eq!(rig.get("/livez", "").await.0, 200);
-    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
-    rig.end().await;
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    rig.shut_down().await;
 }
 
 #[tokio::test]
-async fn both_versions_of_ip_are_served_on_all_addresses() {
+async fn unspecified_addresses_serve_ipv4_and_ipv6() {
     if std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_err() {
-        // There is no IPv6 here.
+        // This machine has no IPv6.
         return;
     }
     for all in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
@@ -140,11 +150,11 @@ async fn both_versions_of_ip_are_served_on_all_addresses() {
             let mut stream = connect(address, "localhost", client(None)).await.unwrap();
             assert_eq!(ask(&mut stream, "GET", "/livez", "").await.0, 200, "{all} {local}");
         }
-        rig.end().await;
+        rig.shut_down().await;
     }
     let rig = Rig::with(|serving| serving.address = IpAddr::V6(Ipv6Addr::LOCALHOST), |_| {});
     assert_eq!(rig.ask("GET", "/livez", "").await.0, 200);
     let other = SocketAddr::from((Ipv4Addr::LOCALHOST, rig.address.port()));
     assert!(TcpStream::connect(other).await.is_err());
-    rig.end().await;
+    rig.shut_down().await;
 }

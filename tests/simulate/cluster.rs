@@ -1,14 +1,14 @@
-//! A scenario from a cluster: the program reads it over the network, and what it prints can be played.
+//! A scenario from a cluster: the program reads it over the network and prints a scenario that can run.
 
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use concertina::clock::{SharedClock, SystemClock};
+use clock::{SharedClock, SystemClock};
 use concertina::commands::simulate::simulate;
-use concertina::embedded::Cluster;
-use concertina::embedded::load::{Curve, Load, LoadMetrics, Pipeline, Scraping, Work};
-use concertina::embedded::workload::Workloads;
+use fake_cluster::Cluster;
+use fake_cluster::load::{Curve, Load, LoadMetrics, Pipeline, Scraping, Work};
+use fake_cluster::workload::Workloads;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{file, only, options};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_read_from_a_cluster_can_be_played() {
+async fn scenario_from_a_cluster_runs() {
     let clock: SharedClock = Arc::new(SystemClock);
     let cluster = Cluster::new(Arc::clone(&clock));
     let object = json!({
@@ -40,8 +40,8 @@ async fn what_is_read_from_a_cluster_can_be_played() {
     cluster.create(hpa).unwrap();
     let workloads = Workloads::new(cluster.clone(), Arc::clone(&clock));
     workloads.warm_up();
-    let often = Pipeline::all(Scraping::every(Duration::from_millis(100)));
-    let load = Arc::new(LoadMetrics::new(clock, often));
+    let pipeline = Pipeline::all(Scraping::every(Duration::from_millis(100)));
+    let load = Arc::new(LoadMetrics::new(clock, pipeline));
     let web = load.add(Load {
         work: vec![Work::cpu(Curve::constant(2_000.0), 2_000.0)],
         ..Load::of("shop", "app", "web")
@@ -56,7 +56,7 @@ async fn what_is_read_from_a_cluster_can_be_played() {
     let (scraped, stopped) = (cluster.clone(), stop.clone());
     let scraping = Arc::clone(&load);
     tokio::spawn(async move { scraping.run(scraped, stopped).await });
-    // The first rate needs two scrapes; how long they take is up to the machine.
+    // The first rate needs two scrapes. Their duration depends on the machine.
     let usage = || load.state(web).is_some_and(|state| state.work[0].served > 500.0);
     while !usage() {
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -81,8 +81,8 @@ async fn what_is_read_from_a_cluster_can_be_played() {
 
     let printed = String::from_utf8(output.stdout).unwrap();
     let path = file("cluster-scenario.yaml", &printed);
-    let played = tokio::task::spawn_blocking(move || simulate(&options(&path)).unwrap()).await.unwrap();
-    let web = only(&played);
+    let comparison = tokio::task::spawn_blocking(move || simulate(&options(&path)).unwrap()).await.unwrap();
+    let web = only(&comparison);
     assert_eq!((web.target.as_str(), web.decisions[0].explanation.current), ("Deployment/web", 2));
     assert!([8, 9].contains(&web.samples.last().unwrap().wanted), "2 cores at 250m each: {printed}");
 }

@@ -1,11 +1,11 @@
-//! What a run is: a warm start, samples in step with syncs, the same bytes each time.
+//! Properties of a run: a warm start, samples in step with syncs, the same result each time.
 
 use std::time::Duration;
 
 use crate::{file, only, options, play};
 use concertina::commands::simulate::simulate;
 
-/// An HPA on cpu for a Deployment of that name.
+/// An HPA on cpu for the Deployment `web`.
 pub(crate) const WEB: &str = "
 hpas:
   - metadata: {name: web}
@@ -19,7 +19,7 @@ hpas:
 ";
 
 #[test]
-fn a_run_begins_with_pods_that_are_ready_and_measured() {
+fn run_starts_with_pods_that_are_ready_and_measured() {
     let comparison = play(
         "warm.yaml",
         &format!("{WEB}workloads: [{{name: web, replicas: 4}}]\nload: [{{cpu: 1200m}}]\nduration: 2m\n"),
@@ -35,7 +35,7 @@ fn a_run_begins_with_pods_that_are_ready_and_measured() {
 }
 
 #[test]
-fn a_step_of_load_is_followed_up_at_once_and_down_behind_the_window() {
+fn count_follows_a_load_step_up_at_once_and_down_after_window() {
     let load = "load: [{cpu: {points: [{at: 1m, value: 600m}, {at: 1m, value: 1800m}, {at: 5m, value: 1800m}, {at: 5m, value: 600m}]}}]";
     let comparison = play("step.yaml", &format!("{WEB}{load}\nduration: 15m\n"));
     let web = only(&comparison);
@@ -51,7 +51,7 @@ fn a_step_of_load_is_followed_up_at_once_and_down_behind_the_window() {
 }
 
 #[test]
-fn the_same_scenario_and_seed_give_the_same_run() {
+fn run_is_the_same_for_the_same_scenario_and_seed() {
     let text = format!(
         "{WEB}workloads: [{{name: web, startup: {{normal: {{mean: 20s, deviation: 8s}}}}, failures: \
          [{{crashLoop: {{from: 5m, for: 5m, fraction: 40%, runsFor: 30s}}}}]}}]\n\
@@ -64,7 +64,7 @@ fn the_same_scenario_and_seed_give_the_same_run() {
         options.sweep = vec![sweep.parse().unwrap()];
         format!("{:?}", simulate(&options).unwrap().runs)
     };
-    // Two variants at once, and in another company: neither depends on the other.
+    // A variant has the same result alone and in parallel with others.
     let both = runs(3, "title=one,two");
     assert_eq!(both, runs(3, "title=one,two"));
     assert!(both.starts_with(runs(3, "title=one").trim_end_matches(']')));
@@ -72,7 +72,7 @@ fn the_same_scenario_and_seed_give_the_same_run() {
 }
 
 #[test]
-fn an_outage_and_a_rollout_are_told_as_happenings() {
+fn outage_and_rollout_are_recorded_as_happenings() {
     let comparison = play(
         "happenings.yaml",
         &format!(
@@ -80,20 +80,23 @@ fn an_outage_and_a_rollout_are_told_as_happenings() {
              metrics: {{outages: [{{api: resource, from: 1m, for: 1m}}]}}\n"
         ),
     );
-    let told: Vec<_> = comparison.runs[0]
+    let happenings: Vec<_> = comparison.runs[0]
         .happenings
         .iter()
         .map(|one| (one.from.as_secs(), one.to.as_secs(), &*one.what))
         .collect();
-    assert_eq!(told, [(60, 120, "resource metrics API answers 503"), (120, 120, "rollout of web")]);
+    assert_eq!(
+        happenings,
+        [(60, 120, "resource metrics API responds with 503"), (120, 120, "rollout of web")]
+    );
     let web = only(&comparison);
-    let unknown: Vec<_> = (0..8).filter(|place| web.metrics[0].values[*place].is_none()).collect();
-    assert_eq!(unknown, [4, 5, 6, 7], "at 60, 75, 90 and 105 s");
-    assert!(web.scores.peak > 2, "the new pod came before an old one went");
+    let missing: Vec<_> = (0..8).filter(|index| web.metrics[0].values[*index].is_none()).collect();
+    assert_eq!(missing, [4, 5, 6, 7], "at 60, 75, 90 and 105 s");
+    assert!(web.scores.peak > 2, "the new pod starts before an old one stops");
 }
 
 #[test]
-fn variants_stand_side_by_side_the_scenario_as_it_is_first() {
+fn unchanged_scenario_is_the_first_variant() {
     let path = file("variants.yaml", &format!("{WEB}load: [{{cpu: 1}}]\nduration: 1m\n"));
     let names = |set: &[&str], sweep: &[&str]| -> Vec<String> {
         let mut options = options(&path);

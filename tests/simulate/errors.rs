@@ -1,4 +1,4 @@
-//! What is wrong with a scenario is told with file, line and field.
+//! Errors in a scenario name file, line and field.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -6,23 +6,23 @@ use crate::course::WEB;
 use crate::{file, options};
 use concertina::commands::simulate::simulate;
 
-/// What is said about a file, without its folder.
+/// The error of a file, without its folder.
 fn error(name: &str, text: &str) -> String {
     let path = file(name, text);
     let error = simulate(&options(&path)).expect_err("a scenario with an error").to_string();
     error.replace(&format!("{}/", path.parent().unwrap().display()), "")
 }
 
-/// What is said about lines behind an HPA that takes the first eleven.
-fn behind(lines: &str) -> String {
-    // Tests run at once, each with files of its own.
+/// The error for lines after an HPA. The HPA has the first eleven lines.
+fn error_behind(lines: &str) -> String {
+    // Tests run in parallel, so each one needs its own files.
     static FILES: AtomicUsize = AtomicUsize::new(0);
     let name = format!("behind-{}.yaml", FILES.fetch_add(1, Ordering::Relaxed));
     error(&name, &format!("{WEB}\n{lines}\n")).replace(&name, "behind.yaml")
 }
 
 #[test]
-fn a_value_of_another_form_says_what_it_should_be() {
+fn invalid_value_names_the_expected_format() {
     for (lines, expected) in [
         (
             "workloads:\n- name: web\n  startup: fast",
@@ -54,51 +54,51 @@ fn a_value_of_another_form_says_what_it_should_be() {
             "12: start: \"noon\" is not a time: give one such as 08:00 (of a Monday, UTC) or 2030-01-07T00:00:00Z",
         ),
     ] {
-        assert_eq!(behind(lines), format!("behind.yaml:{expected}"));
+        assert_eq!(error_behind(lines), format!("behind.yaml:{expected}"));
     }
 }
 
 #[test]
-fn a_name_that_is_not_known_gets_the_nearest_that_is() {
+fn unknown_name_gets_the_nearest_valid_name() {
     for (lines, expected) in [
-        ("workload: []", "12: workload: there is no such field; did you mean \"workloads\"?"),
+        ("workload: []", "12: workload: unknown field; did you mean \"workloads\"?"),
         (
             "workloads:\n- name: web\n  startUp: 3s",
-            "14: workloads[0].startUp: there is no such field; did you mean \"startup\"?",
+            "14: workloads[0].startUp: unknown field; did you mean \"startup\"?",
         ),
-        ("load:\n- cpu: {sinus: 3}", "13: load[0].cpu.sinus: there is no such field; did you mean \"sine\"?"),
+        ("load:\n- cpu: {sinus: 3}", "13: load[0].cpu.sinus: unknown field; did you mean \"sine\"?"),
         (
             "workloads:\n- name: web\n  failures:\n  - crashloop: {fraction: 1}",
-            "15: workloads[0].failures[0]: there is no \"crashloop\" here; did you mean \"crashLoop\"?",
+            "15: workloads[0].failures[0]: unknown value \"crashloop\"; did you mean \"crashLoop\"?",
         ),
         (
             "flags: {horizontal-pod-autoscaler-tolerence: 0.2}",
-            "12: flags.horizontal-pod-autoscaler-tolerence: there is no such flag; did you mean \"horizontal-pod-autoscaler-tolerance\"?",
+            "12: flags.horizontal-pod-autoscaler-tolerence: unknown flag; did you mean \"horizontal-pod-autoscaler-tolerance\"?",
         ),
         (
             "load:\n- {workload: wbe, cpu: 1}",
-            "13: load[0].workload: there is no workload \"wbe\"; did you mean \"web\"?",
+            "13: load[0].workload: unknown workload \"wbe\"; did you mean \"web\"?",
         ),
         (
             "rollouts:\n- {at: 1m, workload: wbe}",
-            "13: rollouts[0]: there is no workload \"wbe\"; did you mean \"web\"?",
+            "13: rollouts[0]: unknown workload \"wbe\"; did you mean \"web\"?",
         ),
     ] {
-        assert_eq!(behind(lines), format!("behind.yaml:{expected}"));
+        assert_eq!(error_behind(lines), format!("behind.yaml:{expected}"));
     }
 }
 
 #[test]
-fn what_does_not_fit_together_is_told() {
+fn conflicting_values_are_refused() {
     for (lines, expected) in [
         (
             "load:\n- {cpu: 1, demand: 1}",
-            "13: load[0]: cpu and demand are both given; give demand with cpuPerUnit, or cpu alone",
+            "13: load[0]: cpu and demand are both set; use demand with cpuPerUnit, or only cpu",
         ),
-        ("load:\n- {demand: 1}", "13: load[0]: how much a pod can do is not known; give capacityPerPod"),
+        ("load:\n- {demand: 1}", "13: load[0]: demand requires the capacity of a pod; set capacityPerPod"),
         (
             "load:\n- cpu: {noise: 5%}",
-            "13: load[0].cpu: there is no shape; give a quantity or one of constant, ramp, step, sine, businessDay, spikes, randomSpikes, points, csv and sum",
+            "13: load[0].cpu: no shape is set; use a quantity or one of constant, ramp, step, sine, businessDay, spikes, randomSpikes, points, csv and sum",
         ),
         (
             "load:\n- cpu: {constant: 1, csv: x.csv}",
@@ -106,29 +106,29 @@ fn what_does_not_fit_together_is_told() {
         ),
         (
             "metrics: {scrapeInterval: 30s, window: 15s}",
-            "12: metrics.window: is shorter than the scrape interval",
+            "12: metrics.window: must be at least the scrape interval",
         ),
         (
             "metrics:\n  outages:\n  - {api: custom, kind: empty, code: 500}",
-            "14: metrics.outages[0].code: only goes with kind: error",
+            "14: metrics.outages[0].code: is only valid with kind: error",
         ),
-        ("duration: 5s", "12: duration: is shorter than a sync period"),
+        ("duration: 5s", "12: duration: must be at least one sync period"),
         (
             "flags: {horizontal-pod-autoscaler-sync-period: 0s}",
             "12: flags.horizontal-pod-autoscaler-sync-period: invalid argument \"0s\" for \"--horizontal-pod-autoscaler-sync-period\" flag: must be greater than 0s",
         ),
         (
             "workloads:\n- {name: web}\n- {name: web}",
-            "14: workloads[1]: web is described already, as workloads[0]",
+            "14: workloads[1]: web is already described as workloads[0]",
         ),
-        ("workloads:\n- {replicas: 2}", "13: workloads[0]: its name is missing; give name: web"),
+        ("workloads:\n- {replicas: 2}", "13: workloads[0]: has no name; add one, such as name: web"),
     ] {
-        assert_eq!(behind(lines), format!("behind.yaml:{expected}"));
+        assert_eq!(error_behind(lines), format!("behind.yaml:{expected}"));
     }
 }
 
 #[test]
-fn an_hpa_is_checked_by_the_rules_of_the_api_server() {
+fn hpa_is_validated_by_the_rules_of_the_api_server() {
     let bad = WEB
         .replace("maxReplicas: 10", "maxReplicas: 1")
         .replace("averageUtilization: 60", "averageUtilization: 0");
@@ -139,7 +139,7 @@ fn an_hpa_is_checked_by_the_rules_of_the_api_server() {
          be greater than 0]"
     );
     assert!(
-        error("none.yaml", "title: x\n").starts_with("none.yaml:1: hpas: there is no HPA; give at least one")
+        error("none.yaml", "title: x\n").starts_with("none.yaml:1: hpas: the scenario has no HPA; add one")
     );
     assert_eq!(
         error("gone.yaml", "hpas:\n- file: gone-web.yaml\n").split(": No such").next(),
@@ -148,7 +148,7 @@ fn an_hpa_is_checked_by_the_rules_of_the_api_server() {
 }
 
 #[test]
-fn an_hpa_in_a_file_of_its_own_is_blamed_there() {
+fn hpa_error_names_the_manifest_file() {
     file(
         "own-web.yaml",
         "# comment\napiVersion: v1\nkind: Service\n---\nkind: HorizontalPodAutoscaler\nmetadata: {name: web}\nspec:\n  maxReplicas: 0\n",
@@ -162,7 +162,7 @@ fn an_hpa_in_a_file_of_its_own_is_blamed_there() {
 }
 
 #[test]
-fn what_a_flag_sets_is_blamed_on_the_flag() {
+fn error_names_the_flag_when_a_flag_set_the_value() {
     let path = file("flag.yaml", WEB);
     let error = |setting: &str| {
         let mut options = options(&path);
@@ -178,5 +178,5 @@ fn what_a_flag_sets_is_blamed_on_the_flag() {
         "--set spec.maxReplicas=1: hpas[0]: HorizontalPodAutoscaler.autoscaling \"web\" is invalid: spec.maxReplicas: Invalid \
          value: 1: must be greater than or equal to `minReplicas`"
     );
-    assert_eq!(error("speed=3"), "--set speed=3: speed: there is no such field; did you mean \"seed\"?");
+    assert_eq!(error("speed=3"), "--set speed=3: speed: unknown field; did you mean \"seed\"?");
 }

@@ -12,7 +12,7 @@ const fn minutes(minutes: u64) -> Duration {
     Duration::from_mins(minutes)
 }
 
-/// Plays an example with sweeps or settings.
+/// Runs an example with settings and sweeps.
 fn example(name: &str, set: &[&str], sweep: &[&str]) -> Comparison {
     let mut options = options(&Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("examples/{name}.yaml")));
     options.set = set.iter().map(|text| text.parse().unwrap()).collect();
@@ -25,7 +25,7 @@ fn scores<const N: usize>(comparison: &Comparison) -> [&Scores; N] {
     scores.try_into().unwrap()
 }
 
-/// The sentences of the decisions within some minutes.
+/// The sentences of the decisions between two minutes.
 fn sentences(run: &Run, from: u64, to: u64) -> Vec<&str> {
     let within = |at: Duration| at >= minutes(from) && at < minutes(to);
     let decisions = run.hpas[0].decisions.iter().filter(|decision| within(decision.at));
@@ -37,7 +37,7 @@ fn wanted(run: &Run, minute: usize) -> i32 {
 }
 
 #[test]
-fn every_example_tells_in_two_lines_what_to_see() {
+fn examples_have_two_or_three_comment_lines() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
     let mut examples = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -53,7 +53,7 @@ fn every_example_tells_in_two_lines_what_to_see() {
 }
 
 #[test]
-fn a_shorter_window_saves_pods_and_costs_rescales() {
+fn shorter_window_saves_pods_and_costs_rescales() {
     let sweep = "spec.behavior.scaleDown.stabilizationWindowSeconds=300,60";
     let comparison = example("scale-down-window", &[], &[sweep]);
     let [long, short] = scores(&comparison);
@@ -62,7 +62,7 @@ fn a_shorter_window_saves_pods_and_costs_rescales() {
 }
 
 #[test]
-fn a_queue_is_served_and_the_workers_go_to_zero() {
+fn queue_is_served_and_workers_scale_to_zero() {
     let comparison = example("queue-to-zero", &[], &["duration=30m"]);
     let run = &comparison.runs[0];
     assert_eq!((wanted(run, 4), wanted(run, 15), wanted(run, 23)), (1, 0, 0));
@@ -84,7 +84,7 @@ fn slow_starts_overshoot() {
 }
 
 #[test]
-fn start_up_is_not_taken_for_load_within_the_initialization_period() {
+fn initialization_period_ignores_start_up_cpu() {
     let sweep = "flags.horizontal-pod-autoscaler-cpu-initialization-period=5m,0s";
     let comparison = example("rollout", &[], &[sweep]);
     let [calm, misled] = scores(&comparison);
@@ -93,7 +93,7 @@ fn start_up_is_not_taken_for_load_within_the_initialization_period() {
 }
 
 #[test]
-fn nothing_is_scaled_while_metrics_are_missing() {
+fn scaling_stops_while_metrics_are_missing() {
     let comparison = example("metrics-outage", &[], &[]);
     let run = &comparison.runs[0];
     assert_eq!(wanted(run, 25), wanted(run, 39));
@@ -103,7 +103,7 @@ fn nothing_is_scaled_while_metrics_are_missing() {
 }
 
 #[test]
-fn tolerance_hides_nine_percent() {
+fn tolerance_ignores_a_rise_of_9_percent() {
     let comparison = example("tolerance", &[], &["flags.horizontal-pod-autoscaler-tolerance=0.1,0.05,0.01"]);
     let [wide, narrow, narrowest] = scores(&comparison);
     assert_eq!((wide.rescales, wide.peak), (0, 50));
@@ -111,7 +111,7 @@ fn tolerance_hides_nine_percent() {
 }
 
 #[test]
-fn one_failing_metric_stops_scaling_down_and_not_up() {
+fn failed_metric_stops_scaling_down_but_not_up() {
     let comparison = example("two-metrics", &[], &[]);
     let run = &comparison.runs[0];
     assert_eq!(wanted(run, 31), wanted(run, 45), "traffic fell");
@@ -128,7 +128,7 @@ fn policies_keep_pods_for_the_next_spike() {
 }
 
 #[test]
-fn crashing_pods_are_not_replaced_by_more() {
+fn crashing_pods_cause_no_scale_up() {
     let comparison = example("crash-loop", &[], &[]);
     let run = &comparison.runs[0];
     assert_eq!(run.hpas[0].scores.rescales, 0);
@@ -142,7 +142,7 @@ fn crashing_pods_are_not_replaced_by_more() {
 }
 
 #[test]
-fn the_smallest_scenario_follows_the_day() {
+fn smallest_scenario_follows_the_day() {
     let comparison = example("business-day", &["start=05:00"], &["duration=6h"]);
     let run = &comparison.runs[0];
     assert_eq!(wanted(run, 60), 2);

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use concertina::cli::{SimulateOptions, SimulateSource};
+use concertina::commands::options::{SimulateOptions, SimulateSource};
 use concertina::commands::simulate::simulate;
 
 use crate::file;
 
 #[test]
-fn a_manifest_and_a_csv_are_enough() {
+fn manifest_and_csv_make_a_scenario() {
     let hpa = file(
         "simple-web.yaml",
         "apiVersion: autoscaling/v2
@@ -37,7 +37,7 @@ spec:
 }
 
 #[test]
-fn of_a_custom_metric_a_pod_can_do_a_quarter_more_than_the_target() {
+fn pod_capacity_is_125_percent_of_a_custom_metric_target() {
     let hpa = file(
         "custom-api.yaml",
         "kind: HorizontalPodAutoscaler

@@ -1,4 +1,4 @@
-//! What holds in every run, whatever the policies, the load and the start-up times: bounds, rates, the same run each time.
+//! Properties of every run, for any policies, load and start-up times: bounds, rates, repeatability.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use proptest::sample::select;
 
 use crate::{only, play};
 
-/// The pods at the start.
+/// The number of pods at the start.
 const REPLICAS: i32 = 6;
 
-/// A rate of one direction: so many pods within so many seconds.
+/// The rate limit of one direction: `pods` within `seconds`.
 #[derive(Debug, Clone, Copy)]
 struct Rate {
     pods: i32,
@@ -63,7 +63,7 @@ load:
     )
 }
 
-/// The count before everything that happened within so many seconds before a sample.
+/// The count `seconds` before a sample.
 fn before(run: &HpaRun, at: Duration, seconds: u64) -> i32 {
     let Some(from) = at.checked_sub(Duration::from_secs(seconds)) else { return REPLICAS };
     run.samples.iter().rev().find(|sample| sample.at <= from).map_or(REPLICAS, |sample| sample.wanted)
@@ -73,14 +73,15 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 10, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_count_keeps_its_bounds_and_its_rates(case in cases()) {
+    fn count_stays_within_bounds_and_rates(case in cases()) {
         let comparison = play("properties.yaml", &scenario(&case));
         let run = only(&comparison);
         let mut last = REPLICAS;
         for sample in &run.samples {
             let (at, wanted) = (sample.at, sample.wanted);
             prop_assert!((2..=case.max).contains(&wanted), "{sample:?}");
-            // The rate counts from the count at the beginning of its period, and only where the count changes.
+            // The rate limit counts from the count at the start of its period, and applies only if the
+            // count changes.
             if wanted > last {
                 prop_assert!(wanted <= before(run, at, case.up.seconds) + case.up.pods, "{sample:?}");
             }

@@ -1,40 +1,43 @@
-//! Recordings of the reference, expressed as scenarios: the same decisions follow.
+//! Recordings of kube-controller-manager, expressed as scenarios. A recording and its scenario lead to the
+//! same decisions.
 //!
-//! A recording sets the world of each sync as it likes; a scenario has one in which pods follow the count. So a recording is
-//! played as far as its world is such a one: a workload with a single metric, cpu in percent, whose pods all run, are ready,
-//! have samples and are as many as the target wants, and that changes from sync to sync as the decisions want it.
+//! A recording sets the state for each sync freely. In a scenario, pods follow the count. A recording is
+//! therefore used only up to the first sync that a scenario cannot have. It needs a workload with a single
+//! metric (cpu in percent). Its pods all run, are ready, have samples and match the target's count, and the
+//! count changes only by the decisions.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Read;
 use std::path::Path;
 
+use autoscaling::duration::GoDuration;
 use autoscaling::quantity::Quantity;
-use concertina::duration::GoDuration;
 use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::{only, play};
 
-/// What each pod of a scenario requests, in cores: so much that rounding to millicores does not matter.
+/// The request of each pod, in cores. It is so large that rounding to millicores does not matter.
 const REQUEST: f64 = 1_000.0;
-/// Fewer would mean that recordings are no longer found.
+/// The smallest plausible number of recordings. A smaller number means that the search for recordings
+/// failed.
 const FEWEST: usize = 15;
 
-/// One sync of a recording as a scenario can have it.
+/// One sync of a recording that a scenario can have.
 struct Sync {
     replicas: i64,
-    /// Usage by request.
+    /// Usage divided by request.
     utilization: f64,
-    /// What the reference wants afterwards, and what it saw.
+    /// The resulting count, and the utilization in percent that kube-controller-manager reported.
     wanted: i64,
     percent: Option<f64>,
 }
 
 #[test]
-fn recordings_that_a_scenario_can_express_end_in_the_same_decisions() {
+fn recordings_and_scenarios_lead_to_the_same_decisions() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance");
-    let (mut played, mut syncs) = (0, 0);
+    let (mut run_count, mut syncs) = (0, 0);
     for version in ["1.36", "1.37"] {
         let mut files: Vec<_> =
             std::fs::read_dir(folder.join(version)).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -44,14 +47,14 @@ fn recordings_that_a_scenario_can_express_end_in_the_same_decisions() {
                 let expressed = expressed(&recording);
                 if !expressed.is_empty() {
                     check(&recording, &expressed);
-                    played += 1;
+                    run_count += 1;
                     syncs += expressed.len();
                 }
             }
         }
     }
-    println!("{played} recordings, {syncs} syncs");
-    assert!(played >= FEWEST, "only {played} recordings were found");
+    println!("{run_count} recordings, {syncs} syncs");
+    assert!(run_count >= FEWEST, "found only {run_count} recordings that a scenario can express");
 }
 
 fn lines(file: &Path) -> Vec<Value> {
@@ -60,7 +63,7 @@ fn lines(file: &Path) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Plays what is expressed of a recording and compares each sync.
+/// Runs the expressible part of a recording and compares each sync.
 fn check(recording: &Value, syncs: &[Sync]) {
     let name = recording["name"].as_str().unwrap();
     let comparison = play(&format!("recording-{name}.yaml"), &scenario(recording, syncs));
@@ -71,7 +74,7 @@ fn check(recording: &Value, syncs: &[Sync]) {
     }
 }
 
-/// The syncs at the beginning of a recording whose world a scenario can have.
+/// The first syncs of a recording, as long as a scenario can have their state.
 fn expressed(recording: &Value) -> Vec<Sync> {
     let all = recording["syncs"].as_array().unwrap();
     let spec = &all[0]["object"]["spec"];
@@ -113,7 +116,7 @@ fn expressed(recording: &Value) -> Vec<Sync> {
     syncs
 }
 
-/// Count and utilization of a world in which everything is plain.
+/// The count and utilization, if no fault or special case is present.
 fn state(world: &BTreeMap<&str, &Value>, now: f64) -> Option<(i64, f64)> {
     let [target] = world.get("targets")?.as_array()?.as_slice() else { return None };
     let pods = world.get("pods")?.as_array()?;
@@ -147,22 +150,22 @@ fn is_settled(pod: &Value, sample: &Value, now: f64) -> bool {
     let conditions = status["conditions"].as_array().map_or(&[][..], Vec::as_slice);
     let ready = conditions.iter().find(|condition| condition["type"] == "Ready");
     let Some(ready) = ready.filter(|ready| ready["status"] == "True") else { return false };
-    let began = time(&sample["timestamp"]) - duration(&sample["window"]);
+    let window_start = time(&sample["timestamp"]) - duration(&sample["window"]);
     status["phase"] == "Running"
         && pod["metadata"]["deletionTimestamp"].is_null()
         && spec["resources"].is_null()
         && spec["initContainers"].is_null()
         && status["startTime"].is_string()
-        && (now > time(&status["startTime"]) + 300.0 || began >= time(&ready["lastTransitionTime"]))
+        && (now > time(&status["startTime"]) + 300.0 || window_start >= time(&ready["lastTransitionTime"]))
 }
 
-/// The sum over containers, in cores; none if one has none.
+/// The sum over containers, in cores. `None` if a container has no value.
 fn cpu(containers: &Value, field: &str) -> Option<f64> {
-    let of = |container: &Value| {
+    let amount = |container: &Value| {
         let amounts = if field == "usage" { &container["usage"] } else { &container["resources"][field] };
         Some(amounts["cpu"].as_str()?.parse::<Quantity>().ok()?.as_f64())
     };
-    containers.as_array()?.iter().map(of).sum()
+    containers.as_array()?.iter().map(amount).sum()
 }
 
 fn time(value: &Value) -> f64 {
@@ -174,7 +177,8 @@ fn duration(value: &Value) -> f64 {
     value.as_str().unwrap().parse::<GoDuration>().unwrap().0 as f64 / 1e9
 }
 
-/// The scenario: pods that start at once, metrics without delay, and a load that changes right after each sync.
+/// Builds the scenario: pods that start at once, metrics without delay, and a load that changes right after
+/// each sync.
 fn scenario(recording: &Value, syncs: &[Sync]) -> String {
     let config = &recording["config"];
     let period = duration(&config["syncPeriod"]);
@@ -188,7 +192,7 @@ fn scenario(recording: &Value, syncs: &[Sync]) -> String {
     let mut points = String::new();
     for (number, sync) in syncs.iter().enumerate() {
         let cores = sync.utilization * REQUEST * sync.replicas as f64;
-        // In steps: it holds until the next.
+        // The load is a step curve, in which each value holds until the next.
         let at = if number == 0 { 0.0 } else { period * (number as f64 - 1.0) + 1.0 };
         write!(points, "{{at: {at}s, value: {cores:.6}}}, ").unwrap();
     }

@@ -1,22 +1,22 @@
-//! The clock of one process, which may jump and drift.
+//! The clock of one process, which can jump and drift.
 
 use std::sync::Mutex;
 
-use concertina::clock::{Clock, SharedClock};
+use clock::{Clock, SharedClock};
 use jiff::{SignedDuration, Timestamp};
 
-/// A clock that runs apart from the cluster's.
+/// A clock that deviates from the clock of the cluster.
 #[derive(Debug)]
 pub(crate) struct OwnClock {
     cluster: SharedClock,
     error: Mutex<Error>,
 }
 
-/// How wrong it is.
+/// Deviation from the clock of the cluster.
 #[derive(Debug, Clone, Copy)]
 struct Error {
     ahead: SignedDuration,
-    /// Parts per million by which it is too fast, since when.
+    /// Rate by which the clock is too fast since `since`, in parts per million.
     drift: i64,
     since: Timestamp,
 }
@@ -33,7 +33,7 @@ impl OwnClock {
         error.ahead += by;
     }
 
-    /// Runs too fast by so many parts per million from now on; too slow if negative.
+    /// Makes the clock too fast by `drift` parts per million from now on, or too slow if `drift` is negative.
     pub(crate) fn drift(&self, drift: i64) {
         let now = self.cluster.now();
         let mut error = self.error.lock().unwrap();

@@ -1,16 +1,16 @@
-//! Chance, from seeds alone.
+//! Random numbers from seeds.
 
-/// A small generator of random numbers (splitmix64): equal seeds draw equally on every machine.
+/// A small random number generator (splitmix64): equal seeds yield equal numbers on every machine.
 #[derive(Debug, Clone)]
-pub(crate) struct Dice(u64);
+pub(crate) struct Rng(u64);
 
-impl Dice {
+impl Rng {
     pub(crate) fn new(seed: u64) -> Self {
         Self(mix(seed ^ 0x9e37_79b9_7f4a_7c15))
     }
 
-    /// Dice of their own for one purpose, so that drawing more for one thing changes nothing elsewhere.
-    pub(crate) fn apart(seed: u64, purpose: u64) -> Self {
+    /// A separate generator for one purpose. More draws for one purpose leave the other generators unchanged.
+    pub(crate) fn for_purpose(seed: u64, purpose: u64) -> Self {
         Self::new(mix(seed) ^ mix(purpose.wrapping_mul(0xd129_0d3f_8a5b_11c7)))
     }
 
@@ -19,17 +19,17 @@ impl Dice {
         mix(self.0)
     }
 
-    /// From 0 to below `bound`.
+    /// A number from 0 to `bound`, excluding `bound`.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.draw() % bound.max(1)
     }
 
-    /// From `low` to `high`, both included.
+    /// A number from `low` to `high`, including both.
     pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }
 
-    /// Whether something happens that does so in so many of a hundred cases.
+    /// Returns true in `percent` of 100 cases.
     pub(crate) fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
@@ -43,7 +43,7 @@ impl Dice {
     }
 }
 
-/// A draw that depends on its two numbers alone.
+/// A random number that depends on its two arguments only.
 pub(crate) fn hash(one: u64, other: u64) -> u64 {
     mix(mix(one) ^ other.wrapping_mul(0x2545_f491_4f6c_dd1d))
 }

@@ -1,10 +1,10 @@
-//! Plans from seeds.
+//! Generates plans from seeds.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::dice::Dice;
+use crate::dice::Rng;
 use crate::plan::{
     Act, Action, Class, Fault, FaultKind, HpaPlan, MetricKind, MetricPlan, Plan, Poison, Scene,
 };
@@ -13,20 +13,20 @@ use crate::plants::Plant;
 const SECOND: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_secs(15);
 
-/// The plan of a seed; a planted bug gets the world and the faults under which it can show.
+/// Generates the plan of a seed. With a planted bug, the scene and the faults are those that can expose it.
 pub(crate) fn generate(seed: u64, plant: Option<Plant>) -> Plan {
     let mut scene = scene(seed);
     let mut favoured: &[_] = &[];
     if let Some(plant) = plant {
-        plant.sets(&mut scene);
-        favoured = plant.favours();
+        plant.prepare(&mut scene);
+        favoured = plant.exposing_faults();
     }
-    // Half of the seeds begin with a pair that was chosen.
-    let pair = (plant.is_none() && Dice::apart(seed, 6).percent(50)).then(|| pair(seed));
-    if pair.iter().flatten().any(|kind| kind.is_among_replicas()) {
+    // Half of the seeds start with a chosen pair of faults.
+    let pair = (plant.is_none() && Rng::for_purpose(seed, 6).percent(50)).then(|| pair(seed));
+    if pair.iter().flatten().any(|kind| kind.needs_election()) {
         (scene.processes, scene.election) = (scene.processes.max(2), true);
     }
-    let mut dice = Dice::apart(seed, 2);
+    let mut dice = Rng::for_purpose(seed, 2);
     let quiet = SECOND * u32::try_from(dice.between(60, 180)).unwrap();
     let actions = actions(&scene, seed, quiet);
     let faults = faults(&scene, seed, quiet, favoured, pair);
@@ -34,13 +34,13 @@ pub(crate) fn generate(seed: u64, plant: Option<Plant>) -> Plan {
     let longest = scene.hpas.iter().map(HpaPlan::longest).max().unwrap_or_default().max(scene.downscale);
     let end = quiet + SETTLED + longest + PERIOD * 6;
     let reach = scene.hpas.iter().map(HpaPlan::reach).max().unwrap_or_default() + scene.downscale;
-    Plan { seed, scene, actions, faults, closing, quiet, end, still: reach + PERIOD * 2 }
+    Plan { seed, scene, actions, faults, closing, quiet, end, settle_time: reach + PERIOD * 2 }
 }
 
-/// Nothing but load that is as it should be: so many HPAs with as many pods each, for as long.
+/// A plan with steady load and without faults: `hpas` HPAs with `pods` pods each, until `end`.
 pub(crate) fn steady(hpas: usize, pods: u32, end: Duration) -> Plan {
     let replicas = i64::from(pods);
-    let metrics = || vec![MetricPlan { kind: MetricKind::Cpu, wanted: u64::from(pods) * 10 }];
+    let metrics = || vec![MetricPlan { kind: MetricKind::Cpu, demand: u64::from(pods) * 10 }];
     let hpa = || HpaPlan {
         has_pods: true,
         replicas,
@@ -67,12 +67,12 @@ pub(crate) fn steady(hpas: usize, pods: u32, end: Duration) -> Plan {
         closing: Vec::new(),
         quiet: Duration::ZERO,
         end,
-        still: Duration::ZERO,
+        settle_time: Duration::ZERO,
     }
 }
 
 fn scene(seed: u64) -> Scene {
-    let mut dice = Dice::apart(seed, 1);
+    let mut dice = Rng::for_purpose(seed, 1);
     let processes = dice.pick(&[1, 1, 2, 2, 2, 3]);
     let crowd = dice.percent(1);
     let count = if crowd { 20 } else { dice.pick(&[1, 1, 2, 2, 3, 4]) };
@@ -88,12 +88,12 @@ fn scene(seed: u64) -> Scene {
     }
 }
 
-fn hpa(dice: &mut Dice, crowd: bool) -> HpaPlan {
+fn hpa(dice: &mut Rng, crowd: bool) -> HpaPlan {
     let has_pods = crowd || dice.percent(35);
     let mut metrics = Vec::new();
     if has_pods && dice.percent(70) {
         let kind = dice.pick(&[MetricKind::Cpu, MetricKind::Cpu, MetricKind::Container]);
-        metrics.push(MetricPlan { kind, wanted: wanted(dice) });
+        metrics.push(MetricPlan { kind, demand: demand(dice) });
     }
     let kinds: &[_] = if has_pods {
         &[MetricKind::Pods, MetricKind::Object, MetricKind::External]
@@ -102,7 +102,7 @@ fn hpa(dice: &mut Dice, crowd: bool) -> HpaPlan {
     };
     let more = dice.pick(&[0, 1, 1, 2]);
     for _ in 0..if metrics.is_empty() { more.max(1) } else { more } {
-        metrics.push(MetricPlan { kind: dice.pick(kinds), wanted: wanted(dice) });
+        metrics.push(MetricPlan { kind: dice.pick(kinds), demand: demand(dice) });
     }
     let max = i64::try_from(dice.between(4, 12)).unwrap();
     HpaPlan {
@@ -115,11 +115,11 @@ fn hpa(dice: &mut Dice, crowd: bool) -> HpaPlan {
     }
 }
 
-fn wanted(dice: &mut Dice) -> u64 {
+fn demand(dice: &mut Rng) -> u64 {
     dice.pick(&[0, 5, 18, 28, 38, 48, 58, 78, 103, 200, 5000])
 }
 
-fn behavior(dice: &mut Dice) -> Value {
+fn behavior(dice: &mut Rng) -> Value {
     let mut rules = |slow: bool| {
         let mut rules = json!({});
         if dice.percent(60) {
@@ -150,13 +150,13 @@ fn behavior(dice: &mut Dice) -> Value {
     json!({"scaleUp": up, "scaleDown": down})
 }
 
-fn time(dice: &mut Dice, from: Duration, until: Duration) -> Duration {
+fn time(dice: &mut Rng, from: Duration, until: Duration) -> Duration {
     let (from, until) = (from.as_millis() as u64, until.as_millis() as u64);
     Duration::from_millis(dice.between(from, until.max(from)))
 }
 
 fn actions(scene: &Scene, seed: u64, quiet: Duration) -> Vec<Act> {
-    let mut dice = Dice::apart(seed, 3);
+    let mut dice = Rng::for_purpose(seed, 3);
     let count = dice.between(2, 10 + scene.hpas.len() as u64);
     let mut actions = Vec::new();
     for _ in 0..count {
@@ -165,8 +165,8 @@ fn actions(scene: &Scene, seed: u64, quiet: Duration) -> Vec<Act> {
         let plan = &scene.hpas[hpa];
         let metric = dice.index(plan.metrics.len());
         let replicas = i64::try_from(dice.between(0, 12)).unwrap();
-        let what = match dice.below(100) {
-            0..50 => Action::Load { metric, wanted: wanted(&mut dice) },
+        let action = match dice.below(100) {
+            0..50 => Action::Load { metric, demand: demand(&mut dice) },
             50..56 => Action::Odd { metric, text: dice.pick(ODD) },
             56..70 => Action::Edit { spec: edit(&mut dice) },
             70..74 => Action::Restore,
@@ -177,7 +177,7 @@ fn actions(scene: &Scene, seed: u64, quiet: Duration) -> Vec<Act> {
             95..98 => Action::DeleteHpa,
             _ => Action::CreateHpa,
         };
-        actions.push(Act { at, hpa, what });
+        actions.push(Act { at, hpa, action });
     }
     actions.sort_by_key(|act| act.at);
     actions
@@ -201,13 +201,13 @@ const POISONS: &[Poison] = &[
     Poison::OddTarget,
 ];
 
-fn edit(dice: &mut Dice) -> Value {
+fn edit(dice: &mut Rng) -> Value {
     match dice.below(6) {
         0 => json!({"minReplicas": dice.between(0, 6)}),
         1 => json!({"maxReplicas": dice.between(1, 14)}),
         2 | 3 => json!({"behavior": behavior(dice)}),
         4 => json!({"behavior": null}),
-        // What a server refuses.
+        // The server refuses the edit.
         _ => json!({"minReplicas": 20, "maxReplicas": 3}),
     }
 }
@@ -219,19 +219,19 @@ fn faults(
     favoured: &[FaultKind],
     pair: Option<[FaultKind; 2]>,
 ) -> Vec<Fault> {
-    let mut dice = Dice::apart(seed, 4);
+    let mut dice = Rng::for_purpose(seed, 4);
     let count: usize = dice.pick(&[1, 2, 2, 2, 3, 3, 4, 6]);
     let count = if pair.is_some() { count.max(2) } else { count };
-    let lists = pair.iter().flatten().any(|kind| kind.is_of_lists());
+    let lists = pair.iter().flatten().any(|kind| kind.affects_lists());
     let mut faults: Vec<Fault> = Vec::new();
     for number in 0..count {
         let favours = !favoured.is_empty() && dice.percent(60);
         let drawn = dice.pick(if favours { favoured } else { FaultKind::ALL });
         let kind = pair.and_then(|pair| pair.get(number).copied()).unwrap_or(drawn);
-        // Pairs strike at about the same time.
+        // The faults of a pair are active at about the same time.
         let at = match faults.last() {
-            // Only a start is sure to list.
-            _ if lists && number < 2 => Duration::from_millis(if kind.is_of_lists() { 500 } else { 1500 }),
+            // Only the start of a process is certain to send lists.
+            _ if lists && number < 2 => Duration::from_millis(if kind.affects_lists() { 500 } else { 1500 }),
             Some(last) if (pair.is_some() && number == 1) || dice.percent(70) => {
                 time(&mut dice, last.at, last.until.min(quiet.saturating_sub(SECOND)))
             }
@@ -254,7 +254,7 @@ fn faults(
     faults
 }
 
-/// Two faults, another pair for each seed until all have come.
+/// A pair of faults. Consecutive seeds run through all pairs.
 fn pair(seed: u64) -> [FaultKind; 2] {
     let kinds = FaultKind::ALL;
     let pairs = kinds.len() * (kinds.len() + 1) / 2;
@@ -264,7 +264,7 @@ fn pair(seed: u64) -> [FaultKind; 2] {
     [kinds[number - pairs_before(second)], kinds[second]]
 }
 
-fn length(kind: FaultKind, dice: &mut Dice) -> Duration {
+fn length(kind: FaultKind, dice: &mut Rng) -> Duration {
     use FaultKind as K;
     let (low, high) = match kind {
         K::CrashBefore | K::CrashAfter | K::ResetBefore | K::ResetAfter | K::Conflict => (20_000, 60_000),
@@ -275,7 +275,7 @@ fn length(kind: FaultKind, dice: &mut Dice) -> Duration {
     Duration::from_millis(dice.between(low, high))
 }
 
-fn times(kind: FaultKind, dice: &mut Dice) -> u64 {
+fn times(kind: FaultKind, dice: &mut Rng) -> u64 {
     use FaultKind as K;
     match kind {
         K::CrashBefore | K::CrashAfter | K::WatchGone | K::WatchHole | K::WatchCut => 1,
@@ -285,7 +285,7 @@ fn times(kind: FaultKind, dice: &mut Dice) -> u64 {
     }
 }
 
-fn class(kind: FaultKind, dice: &mut Dice) -> Class {
+fn class(kind: FaultKind, dice: &mut Rng) -> Class {
     const WRITES: &[Class] =
         &[Class::ScalePut, Class::ScalePut, Class::StatusPut, Class::Event, Class::LeaseWrite];
     const ALL: &[Class] = &[
@@ -309,68 +309,69 @@ fn class(kind: FaultKind, dice: &mut Dice) -> Class {
     }
 }
 
-fn amount(kind: FaultKind, dice: &mut Dice) -> u64 {
+fn amount(kind: FaultKind, dice: &mut Rng) -> u64 {
     match kind {
         FaultKind::MetricsSlow => dice.between(2_000, 60_000),
         FaultKind::Slow | FaultKind::WatchLate | FaultKind::PeerSlow => dice.between(100, 20_000),
-        // Less than an hour back, or an hour ahead.
+        // The amount is the jump in seconds plus one hour.
         FaultKind::ClockJump => dice.pick(&[0, 3_590, 3_610, 7_200]),
         FaultKind::ClockDrift => dice.pick(&[0, 45_000, 55_000, 100_000]),
         _ => dice.below(1_000),
     }
 }
 
-/// After so long every sync knows what was done at the beginning of the quiet.
+/// Time until every sync uses the changes from the start of the quiet phase.
 const SETTLED: Duration = Duration::from_secs(20);
 
-/// Brings everything to a state that has one outcome only: specs as they were, targets there, and loads that are exactly
-/// what one count is there for. A little less, and a pod that is not ready yet makes the rules waver between two counts
-/// where nothing is tolerated.
+/// Returns actions that lead to a unique final state: original specs, existing targets, and loads that match
+/// one replica count exactly. With slightly less load, a pod that is not ready yet makes the rules alternate
+/// between two counts if the tolerance is zero.
 fn closing(scene: &Scene, seed: u64, quiet: Duration) -> Vec<Act> {
-    let mut dice = Dice::apart(seed, 5);
+    let mut dice = Rng::for_purpose(seed, 5);
     let mut acts = Vec::new();
     for (hpa, plan) in scene.hpas.iter().enumerate() {
-        let mut act = |what, later| acts.push(Act { at: quiet + later, hpa, what });
+        let mut act = |action, later| acts.push(Act { at: quiet + later, hpa, action });
         let replicas = i64::try_from(dice.between(1, 8)).unwrap();
         act(Action::CreateTarget { replicas }, Duration::ZERO);
         act(Action::CreateHpa, Duration::ZERO);
         act(Action::Restore, Duration::ZERO);
-        // One pod more or fewer must be more than what is tolerated.
+        // A difference of one pod must exceed the tolerance.
         let most_tolerated = if plan.tolerates_much() { 3 } else { 8 };
         let mut most = 0;
         for metric in 0..plan.metrics.len() {
-            let wanted = dice.between(1, most_tolerated) * 10;
-            most = most.max(wanted);
-            act(Action::Load { metric, wanted }, Duration::ZERO);
+            let demand = dice.between(1, most_tolerated) * 10;
+            most = most.max(demand);
+            act(Action::Load { metric, demand }, Duration::ZERO);
         }
-        // So near that few steps are left.
+        // The count starts close to the final count, so that few steps remain.
         let (low, high) = (plan.min.unwrap_or(1), plan.max);
-        let wanted = i64::try_from(most.div_ceil(10)).unwrap().clamp(low, high);
-        // What may never go down does not begin above. Later, when nobody decides by what was before.
-        let more = dice.pick(if plan.never_goes_down() { &[-1, 0] } else { &[-1, 0, 1] });
-        act(Action::Manual { replicas: (wanted + more).clamp(low, high) }, SETTLED);
+        let target_count = i64::try_from(most.div_ceil(10)).unwrap().clamp(low, high);
+        // An HPA that never scales down must not start above its final count. The count is set after
+        // `SETTLED`, so that no decision uses an older view.
+        let more = dice.pick(if plan.never_scales_down() { &[-1, 0] } else { &[-1, 0, 1] });
+        act(Action::Manual { replicas: (target_count + more).clamp(low, high) }, SETTLED);
     }
     acts
 }
 
 impl HpaPlan {
-    fn never_goes_down(&self) -> bool {
+    fn never_scales_down(&self) -> bool {
         self.behavior.as_ref().is_some_and(|behavior| behavior["scaleDown"]["selectPolicy"] == "Disabled")
     }
 
-    /// Whether its own tolerance is larger than those of the flag.
+    /// Whether `behavior` has a tolerance above the values of the flag.
     fn tolerates_much(&self) -> bool {
         self.rules().any(|rules| rules["tolerance"] == "0.2")
     }
 
-    /// How long a count may be on its way: as far as decisions look back, and twice where there are windows, since a count
-    /// that went down comes up in two steps, as its pods become ready.
+    /// Maximum time until a count is final: three policy periods, or twice the longest window, since a count
+    /// that went down rises in two steps as its pods become ready.
     fn longest(&self) -> Duration {
         let periods = self.periods().map(|period| period * 3);
         Duration::from_secs(periods.chain(self.windows().map(|window| window * 2)).max().unwrap_or(0))
     }
 
-    /// How far apart two steps on its way are at most: a window must pass, and then a period.
+    /// Maximum time between two steps towards the final count: a window followed by a period.
     fn reach(&self) -> Duration {
         Duration::from_secs(self.windows().max().unwrap_or(0) + self.periods().max().unwrap_or(0))
     }
@@ -379,13 +380,13 @@ impl HpaPlan {
         self.behavior.iter().flat_map(|behavior| [&behavior["scaleUp"], &behavior["scaleDown"]])
     }
 
-    /// Of its rate policies, in seconds.
+    /// Periods of the rate policies, in seconds.
     fn periods(&self) -> impl Iterator<Item = u64> {
         let policies = self.rules().flat_map(|rules| rules["policies"].as_array().into_iter().flatten());
         policies.filter_map(|policy| policy["periodSeconds"].as_u64())
     }
 
-    /// In seconds.
+    /// Stabilization windows, in seconds.
     fn windows(&self) -> impl Iterator<Item = u64> {
         self.rules().filter_map(|rules| rules["stabilizationWindowSeconds"].as_u64())
     }

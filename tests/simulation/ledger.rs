@@ -1,45 +1,45 @@
-//! What the cluster was asked and what it answered: the evidence that invariants are checked on.
+//! Every request and response of a run: the evidence for the checks of the invariants.
 
 use std::fmt;
 use std::time::Duration;
 
-use concertina::embedded::Exchange;
+use fake_cluster::Exchange;
 use serde_json::Value;
 
 use crate::plan::{Class, Scene};
 use crate::readings::of_selector;
 
-/// One request, as it left its process.
+/// One request as its process sent it.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub(crate) sent: Duration,
     pub(crate) process: usize,
-    /// Which life of the process.
+    /// Number of the process's life.
     pub(crate) life: u32,
     pub(crate) class: Class,
     pub(crate) hpa: Option<usize>,
     pub(crate) verb: &'static str,
-    /// The path, for those that read the story.
+    /// Path, for the story.
     pub(crate) path: String,
-    /// `metadata.resourceVersion` of what was written.
+    /// `metadata.resourceVersion` of the written object.
     pub(crate) version: String,
-    /// `spec.replicas` of what was written.
+    /// `spec.replicas` of the written object.
     pub(crate) replicas: Option<i64>,
-    /// `spec.replicas` before that.
+    /// `spec.replicas` before the write.
     pub(crate) before: Option<i64>,
-    /// When the cluster did it.
+    /// Time at which the cluster applied the request.
     pub(crate) applied: Option<Duration>,
-    /// What the cluster, or what stands in its way, said.
+    /// Status code from the cluster, or from an injected fault.
     pub(crate) code: Option<u16>,
-    /// Whether the answer was whole and what the cluster meant.
+    /// Whether the response was complete and unchanged.
     pub(crate) intact: bool,
-    /// `metadata.resourceVersion` of what was answered.
+    /// `metadata.resourceVersion` of the returned object.
     pub(crate) shown: String,
-    /// When the answer was handed to the process.
+    /// Time at which the process received the response.
     pub(crate) answered: Option<Duration>,
 }
 
-/// A request by what it is about.
+/// The class of a request and its HPA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Subject {
     pub(crate) class: Class,
@@ -47,7 +47,7 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    pub(crate) fn of(exchange: &Exchange) -> Self {
+    pub(crate) fn from_exchange(exchange: &Exchange) -> Self {
         let path = exchange.path.as_str();
         let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
         let (class, hpa) = match (exchange.verb, parts.as_slice()) {
@@ -110,19 +110,19 @@ impl Entry {
             body["metadata"]["resourceVersion"].as_str().unwrap_or_default().clone_into(&mut entry.version);
             entry.replicas = body["spec"]["replicas"].as_i64();
             if subject.class == Class::ScalePut {
-                // A count of zero is left out.
+                // JSON omits a count of zero.
                 entry.replicas = Some(entry.replicas.unwrap_or(0));
             }
         }
         entry
     }
 
-    /// Whether it changes the cluster, other than the Lease.
+    /// Whether the request changes the cluster. Writes of the Lease do not count.
     pub(crate) fn writes(&self) -> bool {
         matches!(self.class, Class::ScalePut | Class::StatusPut | Class::Event)
     }
 
-    /// Whether the cluster did what it was asked for.
+    /// Whether the cluster applied the request successfully.
     pub(crate) fn is_done(&self) -> bool {
         self.applied.is_some() && self.code.is_some_and(|code| code < 300)
     }
@@ -140,10 +140,10 @@ impl fmt::Display for Entry {
         }
         match (self.applied, self.code) {
             (_, Some(code)) => write!(f, " = {code}")?,
-            (_, None) => f.write_str(" = no answer")?,
+            (_, None) => f.write_str(" = no response")?,
         }
         if self.applied.is_some() && self.answered.is_none() {
-            f.write_str(" (the answer was lost)")?;
+            f.write_str(" (the response was lost)")?;
         }
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! The ideal memory: for each HPA one history that was never lost, by which every sync is decided once more.
+//! The ideal memory: one history per HPA that is never lost. Every sync is decided a second time with that
+//! history.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -8,15 +9,15 @@ use autoscaling::history::History;
 use autoscaling::settings::Settings;
 use autoscaling::spec::{MetricSource, ResourceTarget, ValueTarget};
 use autoscaling::{Conclusion, Decision, Hpa, Plan as SyncPlan, conclude, decide};
-use concertina::controller::{Concluded, Observer};
+use controller::reconcile::{Concluded, Observer};
 use jiff::SignedDuration;
 
-use crate::growth::{Growth, count};
+use crate::growth::{LoadFactor, count};
 use crate::judge::Finding;
 use crate::plan::Scene;
 use crate::run::Run;
 
-/// What never forgets.
+/// The ideal histories of a run.
 #[derive(Debug)]
 pub(crate) struct Memory {
     settings: Settings,
@@ -26,7 +27,7 @@ pub(crate) struct Memory {
 #[derive(Debug, Default)]
 struct State {
     syncs: u64,
-    /// By UID.
+    /// Histories by the UID of the HPA.
     histories: BTreeMap<Arc<str>, Ideal>,
 }
 
@@ -34,18 +35,18 @@ struct State {
 struct Ideal {
     history: History,
     /// Process and life of the last sync.
-    by: (usize, u32),
-    /// By how much its clock had been set then.
-    set: SignedDuration,
-    /// When the last sync was.
+    last_life: (usize, u32),
+    /// Clock offset of the process at the last sync.
+    clock_offset: SignedDuration,
+    /// Time of the last sync.
     at: Duration,
 }
 
-/// Tells the memory of the syncs of one life of a process.
+/// Reports the syncs of one life of a process to the memory.
 #[derive(Debug)]
 struct Witness {
     run: Weak<Run>,
-    by: (usize, u32),
+    life: (usize, u32),
 }
 
 impl Memory {
@@ -56,15 +57,16 @@ impl Memory {
     }
 
     pub(crate) fn witness(run: &Arc<Run>, process: usize, life: u32) -> Arc<dyn Observer> {
-        Arc::new(Witness { run: Arc::downgrade(run), by: (process, life) })
+        Arc::new(Witness { run: Arc::downgrade(run), life: (process, life) })
     }
 
     pub(crate) fn syncs(&self) -> u64 {
         self.state.lock().unwrap().syncs
     }
 
-    /// 10. Every decision is the one that the rules make of the same inputs and of a history that was never lost.
-    fn decides_alike(
+    /// 10. Every decision equals the decision of the pure rules on the same inputs and a history that was
+    ///     never lost.
+    fn check_decision(
         &self,
         sync: &Concluded<'_>,
         plan: &SyncPlan,
@@ -76,26 +78,27 @@ impl Memory {
         state.syncs += 1;
         let ideal = state.histories.entry(Arc::clone(&sync.hpa.uid)).or_insert_with(|| Ideal {
             history: History::default(),
-            by: witness.by,
-            set: sync.set,
+            last_life: witness.life,
+            clock_offset: sync.set,
             at: run.now(),
         });
-        let is_in_doubt = if ideal.by == witness.by {
-            // A target that was gone comes back with a count: the last one of the life before, for all that is known.
-            history.inherited.is_some() && run.touched(sync.hpa).is_some_and(|at| at > ideal.at)
+        let may_differ = if ideal.last_life == witness.life {
+            // A recreated target has a count that the controller cannot distinguish from the last count of
+            // the previous life.
+            history.inherited.is_some() && run.last_foreign_change(sync.hpa).is_some_and(|at| at > ideal.at)
         } else {
-            ideal.set = SignedDuration::ZERO;
-            !run.hands_over(ideal.by, sync.hpa, ideal.at)
+            ideal.clock_offset = SignedDuration::ZERO;
+            !run.must_hand_over(ideal.last_life, sync.hpa, ideal.at)
         };
-        if is_in_doubt {
+        if may_differ {
             ideal.history = history.clone();
-            ideal.set = sync.set;
+            ideal.clock_offset = sync.set;
         }
-        ideal.by = witness.by;
+        ideal.last_life = witness.life;
         ideal.at = run.now();
-        // A clock that is set makes nothing older or younger.
-        ideal.history.shift(sync.set - ideal.set);
-        ideal.set = sync.set;
+        // A change of the clock leaves the age of history entries unchanged.
+        ideal.history.shift(sync.set - ideal.clock_offset);
+        ideal.clock_offset = sync.set;
         let hpa = Hpa {
             namespace: &sync.hpa.key.namespace,
             name: &sync.hpa.key.name,
@@ -105,26 +108,26 @@ impl Memory {
         };
         let decision = decide(&hpa, plan, sync.answers, &ideal.history, &self.settings, sync.at);
         if state.syncs.is_multiple_of(8)
-            && !hpa.spec.metrics.iter().any(wants_less_than_nothing)
-            && let Some(finding) = self.grows(&hpa, plan, sync, &ideal.history, &decision)
+            && !hpa.spec.metrics.iter().any(has_negative_target)
+            && let Some(finding) = self.check_growth(&hpa, plan, sync, &ideal.history, &decision)
         {
             return Some(finding);
         }
         let again = conclude(&hpa, decision, sync.outcome, &self.settings, sync.ended);
-        let (got, wanted) = (told(sync.conclusion), told(&again));
-        if got == wanted {
+        let (got, expected) = (published(sync.conclusion), published(&again));
+        if got == expected {
             ideal.history.commit(&again.changes);
             return None;
         }
         let text = format!(
-            "{}: decided {got:?} by {history:?}, with all its past {wanted:?} by {:?}",
+            "{}: decided {got:?} by {history:?}, with the full history {expected:?} by {:?}",
             sync.hpa.key, ideal.history
         );
         Some(("decides as with an ideal memory", text))
     }
 
-    /// 2. More load never asks for fewer replicas, and if it has no bound it asks for no fewer either.
-    fn grows(
+    /// 2. More load never results in fewer replicas, and neither does load without a bound.
+    fn check_growth(
         &self,
         hpa: &Hpa<'_>,
         plan: &SyncPlan,
@@ -133,19 +136,20 @@ impl Memory {
         decision: &Decision,
     ) -> Finding {
         let before = count(decision)?;
-        let grown = |growth: Growth| {
-            let answers = growth.of_all(sync.answers);
+        let grown = |growth: LoadFactor| {
+            let answers = growth.grow_answers(sync.answers);
             count(&decide(hpa, plan, &answers, history, &self.settings, sync.at))
         };
         let fewer =
-            Growth::ALL.into_iter().find(|growth| grown(*growth).is_some_and(|after| after < before))?;
+            LoadFactor::ALL.into_iter().find(|growth| grown(*growth).is_some_and(|after| after < before))?;
         let text = format!("{}: {before} replicas, with {fewer:?} load {:?}", sync.hpa.key, grown(fewer));
         Some(("more load asks for no fewer replicas", text))
     }
 }
 
-/// Whether the target is negative, which no server lets in: more of such a metric is less load.
-fn wants_less_than_nothing(metric: &MetricSource) -> bool {
+/// Whether the target is negative, which no API server accepts. A higher value of such a metric means less
+/// load.
+fn has_negative_target(metric: &MetricSource) -> bool {
     use MetricSource as M;
     match metric {
         M::Resource { target: ResourceTarget::AverageValue(target), .. }
@@ -159,8 +163,8 @@ fn wants_less_than_nothing(metric: &MetricSource) -> bool {
     }
 }
 
-/// What a conclusion tells.
-fn told(conclusion: &Conclusion) -> impl PartialEq + std::fmt::Debug + '_ {
+/// The published part of a conclusion.
+fn published(conclusion: &Conclusion) -> impl PartialEq + std::fmt::Debug + '_ {
     let Conclusion { desired, status, events, last_event, .. } = conclusion;
     (desired, status, events, last_event)
 }
@@ -168,18 +172,18 @@ fn told(conclusion: &Conclusion) -> impl PartialEq + std::fmt::Debug + '_ {
 impl Observer for Witness {
     fn concluded(&self, sync: &Concluded<'_>) {
         if let Some(run) = self.run.upgrade()
-            && !run.is_dead(self.by.0, self.by.1)
+            && !run.is_dead(self.life.0, self.life.1)
             && let Some(hpa) = Scene::number(&sync.hpa.key.name)
         {
-            run.judge.lock().unwrap().synced(self.by.0, self.by.1, hpa, run.now());
+            run.judge.lock().unwrap().synced(self.life.0, self.life.1, hpa, run.now());
         }
     }
 
     fn weighed(&self, sync: &Concluded<'_>, plan: &SyncPlan, history: &History) {
         if let Some(run) = self.run.upgrade() {
-            // What a process makes of it that nobody hears any more does not count.
-            if !run.is_dead(self.by.0, self.by.1) {
-                let finding = run.memory.decides_alike(sync, plan, history, (&run, self));
+            // Decisions of a dead process do not count, because they have no effect.
+            if !run.is_dead(self.life.0, self.life.1) {
+                let finding = run.memory.check_decision(sync, plan, history, (&run, self));
                 run.report(finding);
             }
         }

@@ -1,4 +1,4 @@
-//! What is to happen in one run, as data: the world at its beginning, what people do, what goes wrong.
+//! The plan of one run, as data: the initial state, the actions of users, and the faults.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,41 +11,41 @@ use serde_json::{Value, json};
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) scene: Scene,
-    /// In the order of their times.
+    /// Actions of users, sorted by time.
     pub(crate) actions: Vec<Act>,
     pub(crate) faults: Vec<Fault>,
-    /// What leads to an end that does not depend on the way there. Never left out.
+    /// Actions that lead to a final state independent of the path to it. No run omits them.
     pub(crate) closing: Vec<Act>,
-    /// When no action and no fault is left.
+    /// Time after which there are no more actions and faults.
     pub(crate) quiet: Duration,
-    /// When the end is looked at, at the earliest.
+    /// Earliest time at which the final state is compared.
     pub(crate) end: Duration,
-    /// How long after the last rescale nothing is on its way any more.
-    pub(crate) still: Duration,
+    /// Time since the last rescale after which no further rescale is expected.
+    pub(crate) settle_time: Duration,
 }
 
-/// The world at the beginning.
+/// The initial state.
 #[derive(Debug, Clone)]
 pub(crate) struct Scene {
     pub(crate) processes: usize,
-    /// With one process alone there may be none.
+    /// Whether processes elect a leader. A single process may run without leader election.
     pub(crate) election: bool,
-    /// `--history-checkpoint`
+    /// `--history-checkpoint`.
     pub(crate) checkpoint: bool,
     pub(crate) hpas: Vec<HpaPlan>,
     pub(crate) tolerance: f64,
     /// `--horizontal-pod-autoscaler-downscale-stabilization`.
     pub(crate) downscale: Duration,
-    /// The longest that a request, an answer or a piece of a watch takes on its way, in milliseconds.
+    /// Maximum latency of a request, a response or a piece of a watch, in milliseconds.
     pub(crate) latency: u64,
-    /// Whether HPAs share metrics and targets are watched, or each sync asks for all that it needs.
+    /// Whether HPAs share metrics and targets are watched. Otherwise, each sync fetches everything itself.
     pub(crate) shares: bool,
 }
 
 /// An HPA with its target.
 #[derive(Debug, Clone)]
 pub(crate) struct HpaPlan {
-    /// A Deployment with pods; otherwise a Scale that stands by itself.
+    /// Whether the target is a Deployment with pods. Otherwise, it is a bare Scale without pods.
     pub(crate) has_pods: bool,
     pub(crate) replicas: i64,
     pub(crate) min: Option<i64>,
@@ -58,8 +58,8 @@ pub(crate) struct HpaPlan {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MetricPlan {
     pub(crate) kind: MetricKind,
-    /// Tenths of replicas that the load asks for at the beginning.
-    pub(crate) wanted: u64,
+    /// Initial demand in tenths of replicas.
+    pub(crate) demand: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,33 +71,33 @@ pub(crate) enum MetricKind {
     External,
 }
 
-/// Something that people do, at a time.
+/// An action of a user at a time.
 #[derive(Debug, Clone)]
 pub(crate) struct Act {
     pub(crate) at: Duration,
     pub(crate) hpa: usize,
-    pub(crate) what: Action,
+    pub(crate) action: Action,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) enum Action {
-    /// The load of a metric changes to so many tenths of replicas.
+    /// The load of a metric changes to a demand in tenths of replicas.
     Load {
         metric: usize,
-        wanted: u64,
+        demand: u64,
     },
-    /// A metric reads like this, whatever the load.
+    /// A metric has a value that is independent of the load.
     Odd {
         metric: usize,
         text: &'static str,
     },
-    /// A user changes the spec by these fields; what the server refuses is left as it was.
+    /// A user changes fields of the spec. An edit that the server refuses has no effect.
     Edit {
         spec: Value,
     },
-    /// The spec as it was at the beginning.
+    /// Restores the initial spec.
     Restore,
-    /// Stored around all rules: an HPA that no server should have let in.
+    /// Stores an HPA that no API server would accept, without validation.
     Poison(Poison),
     /// `kubectl scale`.
     Manual {
@@ -123,27 +123,27 @@ pub(crate) enum Poison {
     OddTarget,
 }
 
-/// Something that goes wrong, from a time on for a while.
+/// A fault with its start and end.
 #[derive(Debug, Clone)]
 pub(crate) struct Fault {
     pub(crate) at: Duration,
     pub(crate) until: Duration,
     pub(crate) kind: FaultKind,
-    /// Which process; all if none.
+    /// The affected process, or `None` for all.
     pub(crate) process: Option<usize>,
-    /// Which HPA, where the fault concerns one.
+    /// The affected HPA, if the fault concerns one HPA.
     pub(crate) hpa: Option<usize>,
-    /// How many times it strikes, where it is counted.
+    /// Maximum number of hits.
     pub(crate) times: u64,
-    /// Which of the kinds of requests, where there is a choice.
+    /// The affected class of requests, if the fault has a choice.
     pub(crate) class: Class,
-    /// How much, as the kind takes it.
+    /// Parameter of the fault, in the unit of its kind.
     pub(crate) amount: u64,
 }
 
 macro_rules! fault_kinds {
     ($($name:ident: $text:literal,)*) => {
-        /// How things go wrong.
+        /// The kind of a fault.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub(crate) enum FaultKind { $($name,)* }
 
@@ -195,18 +195,18 @@ fault_kinds! {
 }
 
 impl FaultKind {
-    /// Whether it needs replicas that stand for election.
-    pub(crate) fn is_among_replicas(self) -> bool {
+    /// Whether the fault needs several replicas with leader election.
+    pub(crate) fn needs_election(self) -> bool {
         matches!(self, Self::LeaseDeleted | Self::LeaseStolen | Self::PeerDown | Self::PeerSlow)
     }
 
-    /// Whether it strikes at lists.
-    pub(crate) fn is_of_lists(self) -> bool {
+    /// Whether the fault affects list requests.
+    pub(crate) fn affects_lists(self) -> bool {
         matches!(self, Self::ListGone | Self::ListCut)
     }
 }
 
-/// What a request is about.
+/// The class of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Class {
     ScaleGet,
@@ -223,18 +223,18 @@ pub(crate) enum Class {
     ListHpas,
     ListPods,
     Discovery,
-    /// Another replica.
+    /// A request to another replica.
     Peer,
     Other,
 }
 
 impl Scene {
-    /// The name of an HPA, of its target and of the label of its pods.
+    /// The name of an HPA, of its target, and of the `app` label of its pods.
     pub(crate) fn name(hpa: usize) -> String {
         format!("h{hpa}")
     }
 
-    /// Which HPA has this name.
+    /// The number of the HPA with this name.
     pub(crate) fn number(name: &str) -> Option<usize> {
         name.strip_prefix('h')?.parse().ok()
     }
@@ -246,7 +246,7 @@ impl Scene {
 }
 
 impl HpaPlan {
-    /// The HPA as its user writes it.
+    /// The HPA object as a user applies it.
     pub(crate) fn object(&self, hpa: usize) -> Value {
         json!({
             "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
@@ -273,7 +273,7 @@ impl HpaPlan {
 }
 
 impl MetricKind {
-    /// A metric of which each replica is to have 10, or half of what it asked for.
+    /// The spec of a metric with a target of 10 per replica, or of 50 % of the request.
     fn spec(self, hpa: usize, metric: usize) -> Value {
         let name = Scene::metric(hpa, metric);
         let average = json!({"type": "AverageValue", "averageValue": "10"});
@@ -295,7 +295,7 @@ impl MetricKind {
     }
 }
 
-/// Which of a plan's actions and faults take place: all, or the numbers of those that do.
+/// The numbers of a plan's actions and faults that take place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Kept {
     pub(crate) actions: BTreeSet<usize>,
@@ -307,16 +307,16 @@ impl Kept {
         Self { actions: (0..plan.actions.len()).collect(), faults: (0..plan.faults.len()).collect() }
     }
 
-    /// The plan as if nothing went wrong.
+    /// The same actions without faults.
     pub(crate) fn without_faults(&self) -> Self {
         Self { actions: self.actions.clone(), faults: BTreeSet::new() }
     }
 
-    /// `f3,a7`; `none` if nothing is kept.
+    /// Parses `f3,a7`, or `none` if nothing is kept.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut kept = Self { actions: BTreeSet::new(), faults: BTreeSet::new() };
         for word in text.split(',').map(str::trim).filter(|word| !matches!(*word, "" | "none")) {
-            let wrong = || format!("CONCERTINA_KEEP: {word:?} is neither f0, f1, … nor a0, a1, …");
+            let wrong = || format!("CONCERTINA_KEEP: {word:?} must be like f0 or a0");
             let (set, number) = match word.split_at_checked(1).ok_or_else(wrong)? {
                 ("f", number) => (&mut kept.faults, number),
                 ("a", number) => (&mut kept.actions, number),
@@ -339,7 +339,7 @@ impl fmt::Display for Kept {
 
 impl fmt::Display for Act {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {:?}", Scene::name(self.hpa), self.what)
+        write!(f, "{}: {:?}", Scene::name(self.hpa), self.action)
     }
 }
 

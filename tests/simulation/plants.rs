@@ -1,11 +1,11 @@
-//! Planted bugs: what a process would do if it were wrong, done on its way to the cluster, or by its flags and its clock.
+//! Planted bugs: the faults of an incorrect process, injected into its requests, its flags or its clock.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use concertina::embedded::{Answer, Exchange, Pieces, Server, Whole};
+use fake_cluster::{Answer, Exchange, Pieces, Server, Whole};
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -31,47 +31,47 @@ macro_rules! plants {
 }
 
 plants! {
-    /// A rescale whose answer was lost is sent again, on top of whatever is there.
+    /// A rescale without a response is sent again over any newer state.
     BlindRetry: "blind-retry",
-    /// A write waits somewhere and goes out when the right to write is gone.
+    /// A write is delayed and sent after the process has lost the right to write.
     LateWrite: "late-write",
-    /// A large count wraps around.
+    /// A large count overflows.
     OverflowWraps: "overflow-wraps",
-    /// A metric that could not be read counts as zero.
+    /// A metric that failed counts as zero.
     ErrorsAreZero: "errors-are-zero",
-    /// Policies do not hold back what is written.
+    /// Policies do not limit the written counts.
     RatesIgnored: "rates-ignored",
-    /// Nobody is told that an HPA is gone.
+    /// The deletion of an HPA is not reported.
     DeletedGoesOn: "deleted-goes-on",
-    /// The first HPA whose metrics fail takes the others with it.
+    /// The first HPA with failing metrics stops all others.
     OneStopsAll: "one-stops-all",
-    /// A status that conflicts is written all the same.
+    /// A status is written despite a conflict.
     StatusOverConflict: "status-over-conflict",
-    /// A 410 in a watch is passed over.
+    /// A 410 in a watch is ignored.
     NoRelist: "no-relist",
-    /// A watch that broke begins anew with what comes now.
+    /// A broken watch restarts at the current version.
     WatchFromNow: "watch-from-now",
-    /// What fails is tried again at once, again and again.
+    /// Failed requests are retried at once, many times.
     RequestStorm: "request-storm",
-    /// A candidate that lost believes that it won.
+    /// A candidate that lost the election considers itself the leader.
     TwoWriters: "two-writers",
-    /// The tolerance is that of another flag.
+    /// The tolerance has the value of another flag.
     ToleranceOff: "tolerance-off",
-    /// A Scale is remembered and written over what has come since.
+    /// A cached Scale is written over newer changes.
     StaleScale: "stale-scale",
-    /// A leader's clock is taken for an hour ahead of what it remembers.
+    /// The clock of a leader is read as an hour ahead of its histories.
     ClockMisread: "clock-misread",
-    /// Whoever leads next learns nothing of what was.
+    /// The next leader receives no history.
     HistoryLost: "history-lost",
-    /// A metrics answer that broke off counts as far as it came.
+    /// A truncated metrics response counts as complete.
     HalfIsWhole: "half-is-whole",
-    /// Nothing of the checkpoint is written.
+    /// The checkpoint is not written.
     CheckpointUnwritten: "checkpoint-unwritten",
     /// Each process writes the checkpoint once and never again.
     CheckpointStale: "checkpoint-stale",
-    /// Nothing of the checkpoint is read.
+    /// The checkpoint is not read.
     CheckpointUnread: "checkpoint-unread",
-    /// Neither status nor events tell of a rescale.
+    /// Neither status nor events show a rescale.
     PastHidden: "past-hidden",
 }
 
@@ -80,8 +80,8 @@ impl Plant {
         Self::ALL.iter().copied().find(|plant| plant.name() == name)
     }
 
-    /// The faults under which it shows.
-    pub(crate) fn favours(self) -> &'static [FaultKind] {
+    /// The faults that expose the bug.
+    pub(crate) fn exposing_faults(self) -> &'static [FaultKind] {
         use FaultKind as K;
         match self {
             Self::BlindRetry => &[K::ResetBefore, K::ResetAfter],
@@ -100,8 +100,8 @@ impl Plant {
         }
     }
 
-    /// What must be in the world for it to show.
-    pub(crate) fn sets(self, scene: &mut Scene) {
+    /// Changes the scene so that the bug can be exposed.
+    pub(crate) fn prepare(self, scene: &mut Scene) {
         match self {
             Self::CheckpointUnwritten | Self::CheckpointStale | Self::CheckpointUnread => {
                 (scene.processes, scene.checkpoint) = (1, true);
@@ -123,29 +123,29 @@ impl Plant {
         }
     }
 
-    /// Does to a request what the bug would.
-    pub(crate) async fn on_the_way(self, way: Arc<Way>, exchange: Exchange, server: Server) -> Answer {
-        let subject = Subject::of(&exchange);
+    /// Handles a request as the bug does.
+    pub(crate) async fn intercept(self, link: Arc<Way>, exchange: Exchange, server: Server) -> Answer {
+        let subject = Subject::from_exchange(&exchange);
         let is_checkpoint = exchange.path.contains("/configmaps");
         match (self, subject.class) {
             (Self::CheckpointUnwritten, _) if is_checkpoint && exchange.verb != "get" => accepted(&exchange),
             (Self::CheckpointStale, _) if is_checkpoint && exchange.verb != "get" => {
-                if way.has_written() {
+                if link.has_written() {
                     accepted(&exchange)
                 } else {
-                    way.far(exchange, server).await
+                    link.far(exchange, server).await
                 }
             }
             (Self::CheckpointUnread, _) if is_checkpoint && exchange.verb == "get" => {
-                altered(way.far(exchange, server).await, |map| {
+                altered(link.far(exchange, server).await, |map| {
                     map.as_object_mut().and_then(|map| map.remove("binaryData"));
                 })
             }
             (Self::PastHidden, _) if exchange.verb == "list" && exchange.path.ends_with("/events") => {
-                altered(way.far(exchange, server).await, |list| list["items"] = json!([]))
+                altered(link.far(exchange, server).await, |list| list["items"] = json!([]))
             }
             (Self::PastHidden, Class::ListHpas | Class::HpaGet) => {
-                altered(way.far(exchange, server).await, hide_rescales)
+                altered(link.far(exchange, server).await, hide_rescales)
             }
             (Self::PastHidden, Class::WatchHpas) => {
                 let hidden = |line: Bytes| {
@@ -153,20 +153,20 @@ impl Plant {
                     hide_rescales(&mut event["object"]);
                     Some(format!("{event}\n").into())
                 };
-                lines(way.far(exchange, server).await, hidden, false)
+                lines(link.far(exchange, server).await, hidden, false)
             }
             (Self::BlindRetry, Class::ScalePut) => {
-                let first = Arc::clone(&way).far(exchange.clone(), server.clone()).await;
+                let first = Arc::clone(&link).far(exchange.clone(), server.clone()).await;
                 if !matches!(first, Answer::Broken) {
                     return first;
                 }
-                way.far(without_version(exchange), server).await
+                link.far(without_version(exchange), server).await
             }
             (Self::LateWrite, Class::ScalePut) => {
-                // It goes out, whatever becomes of the request.
+                // The write is sent even if the process drops the request.
                 let late = async move {
                     sleep(Duration::from_secs(13)).await;
-                    way.far(exchange, server).await
+                    link.far(exchange, server).await
                 };
                 tokio::spawn(late).await.unwrap_or(Answer::Broken)
             }
@@ -174,21 +174,21 @@ impl Plant {
                 let wrapped = with_replicas(exchange, |replicas| {
                     if replicas < 7 { replicas } else { replicas + i64::from(i32::MIN) }
                 });
-                way.far(wrapped, server).await
+                link.far(wrapped, server).await
             }
             (Self::RatesIgnored, Class::ScalePut) => {
                 let hpa = subject.hpa.unwrap_or(0);
-                let most = way.run.plan.scene.hpas[hpa].max;
-                let current = way.run.replicas(hpa).unwrap_or(0);
+                let most = link.run.plan.scene.hpas[hpa].max;
+                let current = link.run.replicas(hpa).unwrap_or(0);
                 let more =
                     with_replicas(exchange, |replicas| if replicas > current { most } else { replicas });
-                way.far(more, server).await
+                link.far(more, server).await
             }
             (Self::ErrorsAreZero, Class::Metrics) => {
-                let answer = way.far(exchange.clone(), server).await;
+                let answer = link.far(exchange.clone(), server).await;
                 if answer.code() == Some(200) { answer } else { zeros(&exchange) }
             }
-            (Self::HalfIsWhole, Class::Metrics) => match way.far(exchange.clone(), server).await {
+            (Self::HalfIsWhole, Class::Metrics) => match link.far(exchange.clone(), server).await {
                 Answer::Cut(..) => zeros(&exchange),
                 Answer::Whole(Whole { code: 200, body, .. })
                     if serde_json::from_slice::<Value>(&body).is_err() =>
@@ -198,17 +198,17 @@ impl Plant {
                 answer => answer,
             },
             (Self::OneStopsAll, Class::Metrics) => {
-                let answer = Arc::clone(&way).far(exchange, server).await;
+                let answer = Arc::clone(&link).far(exchange, server).await;
                 if answer.code().is_none_or(|code| code >= 400) {
-                    way.stopped_by(subject.hpa);
+                    link.stop_others(subject.hpa);
                 }
                 answer
             }
-            (Self::OneStopsAll, Class::ScaleGet) if way.is_stopped(subject.hpa) => {
+            (Self::OneStopsAll, Class::ScaleGet) if link.is_stopped(subject.hpa) => {
                 std::future::pending().await
             }
             (Self::StatusOverConflict, Class::StatusPut) => {
-                let answer = Arc::clone(&way).far(exchange.clone(), server.clone()).await;
+                let answer = Arc::clone(&link).far(exchange.clone(), server.clone()).await;
                 if answer.code() != Some(409) {
                     return answer;
                 }
@@ -216,13 +216,13 @@ impl Plant {
                 let newest = server.cluster().get("autoscaling/horizontalpodautoscalers", "shop", &name);
                 let version = newest.map_or(Value::Null, |hpa| hpa["metadata"]["resourceVersion"].clone());
                 let over = with_body(exchange, |body| body["metadata"]["resourceVersion"] = version);
-                way.far(over, server).await
+                link.far(over, server).await
             }
             (Self::NoRelist, Class::WatchHpas | Class::WatchPods) => {
-                lines(way.far(exchange, server).await, |line| without("ERROR", line), true)
+                lines(link.far(exchange, server).await, |line| drop_events("ERROR", line), true)
             }
             (Self::DeletedGoesOn, Class::WatchHpas) => {
-                lines(way.far(exchange, server).await, |line| without("DELETED", line), false)
+                lines(link.far(exchange, server).await, |line| drop_events("DELETED", line), false)
             }
             (Self::WatchFromNow, Class::WatchHpas | Class::WatchPods)
                 if !exchange.query.contains("sendInitialEvents") =>
@@ -233,21 +233,21 @@ impl Plant {
                     _ => part.to_owned(),
                 });
                 let query = parts.collect::<Vec<_>>().join("&");
-                way.far(Exchange { query, ..exchange }, server).await
+                link.far(Exchange { query, ..exchange }, server).await
             }
             (Self::RequestStorm, _) => {
-                let mut answer = Arc::clone(&way).far(exchange.clone(), server.clone()).await;
+                let mut answer = Arc::clone(&link).far(exchange.clone(), server.clone()).await;
                 for _ in 0..30 {
                     if answer.code().is_some_and(|code| code < 500) {
                         break;
                     }
-                    answer = Arc::clone(&way).far(exchange.clone(), server.clone()).await;
+                    answer = Arc::clone(&link).far(exchange.clone(), server.clone()).await;
                 }
                 answer
             }
             (Self::TwoWriters, Class::LeaseGet) => {
-                // Nobody holds it, it seems.
-                let answer = way.far(exchange, server).await;
+                // The Lease looks released.
+                let answer = link.far(exchange, server).await;
                 let Answer::Whole(whole) = answer else { return answer };
                 let Ok(mut lease) = serde_json::from_slice::<Value>(&whole.body) else {
                     return Answer::Whole(whole);
@@ -259,20 +259,20 @@ impl Plant {
             }
             (Self::TwoWriters, Class::LeaseWrite) => {
                 let believed = exchange.body.clone();
-                let answer = way.far(exchange, server).await;
+                let answer = link.far(exchange, server).await;
                 if answer.code() == Some(409) { Answer::json(200, believed) } else { answer }
             }
             (Self::StaleScale, Class::ScaleGet) => {
-                let answer = Arc::clone(&way).far(exchange, server).await;
-                way.first_scale(subject.hpa, answer)
+                let answer = Arc::clone(&link).far(exchange, server).await;
+                link.first_scale(subject.hpa, answer)
             }
-            (Self::StaleScale, Class::ScalePut) => way.far(without_version(exchange), server).await,
-            _ => way.far(exchange, server).await,
+            (Self::StaleScale, Class::ScalePut) => link.far(without_version(exchange), server).await,
+            _ => link.far(exchange, server).await,
         }
     }
 }
 
-/// A metrics answer that reads zero.
+/// A metrics response with zeros.
 fn zeros(exchange: &Exchange) -> Answer {
     let parts: Vec<&str> = exchange.path.split('/').filter(|part| !part.is_empty()).collect();
     let (group, version, metric) = (parts[1], parts[2], parts[parts.len() - 1]);
@@ -318,14 +318,14 @@ fn with_body(exchange: Exchange, change: impl FnOnce(&mut Value)) -> Exchange {
     Exchange { body: body.to_string().into(), ..exchange }
 }
 
-/// A write that is answered and not done.
+/// A success response for a write that is not applied.
 fn accepted(exchange: &Exchange) -> Answer {
     let mut object: Value = serde_json::from_slice(&exchange.body).unwrap_or_default();
     object["metadata"]["resourceVersion"] = "1".into();
     Answer::json(200, object.to_string())
 }
 
-/// An object as it does not stand in the cluster.
+/// Alters the object of a successful response.
 fn altered(answer: Answer, alter: impl FnOnce(&mut Value)) -> Answer {
     match answer {
         Answer::Whole(whole) if whole.code == 200 => {
@@ -337,7 +337,7 @@ fn altered(answer: Answer, alter: impl FnOnce(&mut Value)) -> Answer {
     }
 }
 
-/// Takes `lastScaleTime` from an HPA, or from all HPAs of a list.
+/// Removes `lastScaleTime` from an HPA, or from all HPAs of a list.
 fn hide_rescales(object: &mut Value) {
     if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
         status.remove("lastScaleTime");
@@ -346,12 +346,12 @@ fn hide_rescales(object: &mut Value) {
     items.into_iter().flatten().for_each(hide_rescales);
 }
 
-/// A line, unless it is an event of this type.
-fn without(kind: &str, line: Bytes) -> Option<Bytes> {
+/// Drops a line if it is an event of type `kind`.
+fn drop_events(kind: &str, line: Bytes) -> Option<Bytes> {
     (!line.starts_with(format!("{{\"type\":\"{kind}\"").as_bytes())).then_some(line)
 }
 
-/// A watch of which some lines come; where one is left out, silence may follow.
+/// Filters the lines of a watch. If `then_silent` is set, the watch stays silent after a dropped line.
 fn lines(answer: Answer, pass: fn(Bytes) -> Option<Bytes>, then_silent: bool) -> Answer {
     let Answer::Pieces(pieces) = answer else { return answer };
     let state = (pieces, VecDeque::<Bytes>::new(), false);

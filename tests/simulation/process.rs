@@ -1,14 +1,18 @@
-//! A process: everything but its command line, in one life after the other.
+//! A process: everything except the command line, with several lives in sequence.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use concertina::api::client::{ClientOptions, Clients};
-use concertina::app::{AppError, Phase, Surroundings, client_options, run_with};
+use clock::SharedClock;
+use cluster::client::{ClientOptions, Clients};
+use concertina::app::{AppError, RunContext, client_options, run_with};
 use concertina::cli::Config;
-use concertina::cli::config::{Election, HistoryCheckpoint, ScaleSource, Serving, TakeOver};
-use concertina::clock::SharedClock;
-use concertina::telemetry::metrics::Metrics;
+use concertina::cli::config::{Election, TakeOver};
+use concertina::serve::options::Serving;
+use controller::assembly::Phase;
+use controller::history::checkpoint::CheckpointPlace;
+use controller::options::ScaleSource;
+use controller::telemetry::metrics::Metrics;
 use hyper_util::rt::TokioIo;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -16,10 +20,10 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::OwnClock;
 use crate::plants::Plant;
 use crate::run::{Life, Run};
-use crate::tie::Tie;
+use crate::tie::PeerLink;
 use crate::way::Way;
 
-/// A process and what outlives its lives.
+/// A process, with the state that outlives its lives.
 #[derive(Debug)]
 pub(crate) struct Process {
     number: usize,
@@ -27,7 +31,7 @@ pub(crate) struct Process {
     pub(crate) clock: Arc<OwnClock>,
     pub(crate) telemetry: Metrics,
     running: Option<JoinHandle<Result<(), AppError>>>,
-    /// When the next life begins, while there is none.
+    /// Start of the next life while the process is down.
     pub(crate) starts: Option<Duration>,
 }
 
@@ -43,35 +47,35 @@ impl Process {
         }
     }
 
-    /// Begins a life.
+    /// Starts a life.
     pub(crate) fn start(&mut self, run: &Arc<Run>) {
         self.lives += 1;
         self.starts = None;
         let life = Life {
             number: self.lives,
-            began: run.now(),
+            started: run.now(),
             stop: CancellationToken::new(),
             cut: CancellationToken::new(),
         };
-        run.tell(format!("process {} starts, life {}", self.number, self.lives));
-        run.judge.lock().unwrap().born(self.number, self.lives, run.now());
-        run.born(self.number, life.clone());
+        run.record_event(format!("process {} started, life {}", self.number, self.lives));
+        run.judge.lock().unwrap().life_started(self.number, self.lives, run.now());
+        run.life_started(self.number, life.clone());
         let config = config(run);
         let telemetry = Metrics::new();
         self.telemetry = telemetry.clone();
         let options = client_options(&config, &telemetry);
-        let way = Way {
+        let link = Way {
             run: Arc::clone(run),
             process: self.number,
             life: self.lives,
             cut: life.cut.clone(),
             bug: Mutex::default(),
         };
-        let clients = clients(run, way, &options);
-        let tie = Tie { run: Arc::clone(run), process: self.number, link: run.network.join(&life.cut) };
+        let clients = clients(run, link, &options);
+        let tie = PeerLink { run: Arc::clone(run), process: self.number, link: run.network.join(&life.cut) };
         let clock: SharedClock = Arc::clone(&self.clock) as _;
         let witness = crate::memory::Memory::witness(run, self.number, self.lives);
-        let surroundings = Surroundings {
+        let surroundings = RunContext {
             link: Some(Arc::new(tie)),
             server: "http://embedded/".to_owned(),
             clock,
@@ -83,8 +87,9 @@ impl Process {
         self.running = Some(tokio::spawn(running));
     }
 
-    /// Looks whether the life has ended; another begins so long after. The error of an unexpected end.
-    pub(crate) async fn look(&mut self, run: &Run, pause: Duration) -> Option<String> {
+    /// Checks whether the life has ended and schedules the next one after `pause`. Returns the text of a
+    /// panic.
+    pub(crate) async fn poll_exit(&mut self, run: &Run, pause: Duration) -> Option<String> {
         let running = self.running.take_if(|running| running.is_finished())?;
         let ended = running.await;
         run.ended(self.number, self.lives, matches!(ended, Ok(Ok(()))));
@@ -95,7 +100,7 @@ impl Process {
         match ended {
             Ok(Ok(())) => None,
             Ok(Err(error)) => {
-                run.tell(format!("process {} ends: {error}", self.number));
+                run.record_event(format!("process {} ended: {error}", self.number));
                 None
             }
             Err(error) => Some(format!("process {} panicked: {error}", self.number)),
@@ -110,7 +115,7 @@ fn config(run: &Run) -> Config {
         takeover: TakeOver::Off,
         election: scene.election.then(Election::default),
         decisions_per_hpa: 1,
-        history_checkpoint: scene.checkpoint.then(HistoryCheckpoint::default),
+        history_checkpoint: scene.checkpoint.then(CheckpointPlace::default),
         scale_source: if scene.shares { ScaleSource::Auto } else { ScaleSource::Get },
         ..Config::default()
     };
@@ -122,11 +127,11 @@ fn config(run: &Run) -> Config {
     config
 }
 
-/// Clients whose every connection goes by a way of its own.
-fn clients(run: &Arc<Run>, way: Way, options: &ClientOptions) -> Clients {
-    let (cluster, way) = (run.cluster.clone(), Arc::new(way));
+/// Clients with a separate simulated connection per dial.
+fn clients(run: &Arc<Run>, link: Way, options: &ClientOptions) -> Clients {
+    let (cluster, link) = (run.cluster.clone(), Arc::new(link));
     let connector = tower::service_fn(move |_: http::Uri| {
-        let near = cluster.dial_through(Arc::clone(&way) as _);
+        let near = cluster.dial_through(Arc::clone(&link) as _);
         std::future::ready(Ok::<_, std::io::Error>(TokioIo::new(near)))
     });
     Clients::over(connector, options).unwrap()

@@ -1,17 +1,17 @@
-//! The three metrics APIs: what the loads of a run read like, over the pods that there are.
+//! The three metrics APIs: metric values for the loads of a run and its current pods.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use concertina::embedded::{Cluster, MetricsApi, MetricsBackend, MetricsReply, MetricsRequest};
+use fake_cluster::{Cluster, MetricsApi, MetricsBackend, MetricsReply, MetricsRequest};
 use serde_json::{Value, json};
 
 use crate::plan::Scene;
 
 /// Loads by HPA and metric.
 #[derive(Debug)]
-pub(crate) struct Readings {
-    /// How many HPAs there are.
+pub(crate) struct MetricValues {
+    /// Number of HPAs.
     hpas: usize,
     state: Mutex<State>,
 }
@@ -19,56 +19,56 @@ pub(crate) struct Readings {
 #[derive(Debug, Default)]
 struct State {
     loads: BTreeMap<(usize, usize), Load>,
-    /// By HPA: the cluster's version that they are of, and its running pods.
+    /// Running pods by HPA, each list with the cluster's resource version at its reading.
     pods: BTreeMap<usize, (u64, Vec<Pod>)>,
 }
 
-/// A pod that runs.
+/// A running pod.
 #[derive(Debug, Clone)]
 struct Pod {
     name: String,
-    /// Only then it does any work.
+    /// Only ready pods carry load.
     is_ready: bool,
 }
 
 #[derive(Debug, Clone)]
 enum Load {
-    /// Tenths of replicas that are asked for.
-    Wanted(u64),
-    Odd(&'static str),
+    /// Demand in tenths of replicas.
+    Demand(u64),
+    Raw(&'static str),
 }
 
-impl Readings {
+impl MetricValues {
     pub(crate) fn new(hpas: usize) -> Self {
         Self { hpas, state: Mutex::default() }
     }
 
-    pub(crate) fn want(&self, hpa: usize, metric: usize, tenths: u64) {
-        self.state.lock().unwrap().loads.insert((hpa, metric), Load::Wanted(tenths));
+    pub(crate) fn set_demand(&self, hpa: usize, metric: usize, tenths: u64) {
+        self.state.lock().unwrap().loads.insert((hpa, metric), Load::Demand(tenths));
     }
 
-    pub(crate) fn read_odd(&self, hpa: usize, metric: usize, text: &'static str) {
-        self.state.lock().unwrap().loads.insert((hpa, metric), Load::Odd(text));
+    pub(crate) fn set_raw_value(&self, hpa: usize, metric: usize, text: &'static str) {
+        self.state.lock().unwrap().loads.insert((hpa, metric), Load::Raw(text));
     }
 }
 
 impl State {
-    /// A value of which each replica is to have `each` thousandths, shared by so many.
+    /// A metric value with a target of `each` thousandths per replica, divided by `shared_by`.
     fn value(&self, hpa: usize, metric: usize, each: u64, shared_by: usize) -> Option<String> {
         Some(match self.loads.get(&(hpa, metric))? {
-            Load::Wanted(tenths) => {
-                // Rounded down: the rules round up, and where nothing is tolerated that is a pod more.
+            Load::Demand(tenths) => {
+                // The value is rounded down. The rules round up, which yields one pod more without tolerance.
                 let millis = tenths * each / 10 / u64::try_from(shared_by.max(1)).unwrap();
                 format!("{millis}m")
             }
-            Load::Odd(text) => (*text).to_owned(),
+            Load::Raw(text) => (*text).to_owned(),
         })
     }
 
     fn pods(&mut self, cluster: &Cluster, hpa: usize) -> Vec<Pod> {
         let version = cluster.resource_version();
-        let (known, names) = self.pods.entry(hpa).or_default();
-        if *known != version {
+        let (cached_version, names) = self.pods.entry(hpa).or_default();
+        if *cached_version != version {
             let selector = format!("app={}", Scene::name(hpa));
             let pods = cluster.select("pods", Some("shop"), &selector).unwrap();
             let runs = |pod: &&Value| {
@@ -83,12 +83,12 @@ impl State {
                 }
             };
             *names = pods.iter().filter(runs).map(pod).collect();
-            *known = version;
+            *cached_version = version;
         }
         names.clone()
     }
 
-    /// What the pods of an HPA use.
+    /// Resource usage of the pods of an HPA.
     fn usage(&mut self, cluster: &Cluster, hpa: usize, now: &str) -> Vec<Value> {
         let pods = self.pods(cluster, hpa);
         let ready = pods.iter().filter(|pod| pod.is_ready).count();
@@ -103,31 +103,32 @@ impl State {
     }
 }
 
-/// The HPA and the metric of `m3-0`.
-fn of_metric(name: &str) -> Option<(usize, usize)> {
+/// Parses `m3-0` into the numbers of the HPA and the metric.
+fn parse_metric(name: &str) -> Option<(usize, usize)> {
     let (hpa, metric) = name.strip_prefix('m')?.split_once('-')?;
     Some((hpa.parse().ok()?, metric.parse().ok()?))
 }
 
-/// The HPA whose pods `app=h3` selects.
+/// The number of the HPA with pods that `app=h3` selects.
 pub(crate) fn of_selector(selector: &str) -> Option<usize> {
     selector.strip_prefix("app=h")?.parse().ok()
 }
 
-impl MetricsBackend for Readings {
+impl MetricsBackend for MetricValues {
     fn answer(&self, request: &MetricsRequest<'_>) -> MetricsReply {
         let mut state = self.state.lock().unwrap();
         let now = request.cluster.now().to_string();
         let (kind, items) = match (request.api, request.path) {
             (MetricsApi::External, [metric]) => {
-                let value = of_metric(metric).and_then(|(hpa, number)| state.value(hpa, number, 10_000, 1));
+                let value =
+                    parse_metric(metric).and_then(|(hpa, number)| state.value(hpa, number, 10_000, 1));
                 let item = value.map(
                     |value| json!({"metricName": metric, "metricLabels": {}, "timestamp": now, "value": value}),
                 );
                 ("ExternalMetricValueList", item.into_iter().collect::<Vec<_>>())
             }
             (MetricsApi::Custom, [resource, object, metric]) => {
-                let Some((hpa, number)) = of_metric(metric) else { return MetricsReply::Absent };
+                let Some((hpa, number)) = parse_metric(metric) else { return MetricsReply::Absent };
                 let (kind, described) = if resource == "pods" {
                     ("Pod", state.pods(request.cluster, hpa))
                 } else {

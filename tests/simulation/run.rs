@@ -1,12 +1,12 @@
-//! What all parts of one run share.
+//! The shared state of one run.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use concertina::clock::{SharedClock, VirtualClock};
-use concertina::embedded::workload::Workloads;
-use concertina::embedded::{Answer, BareScale, Cluster, ScalePath};
-use concertina::store::HpaRecord;
+use clock::{SharedClock, VirtualClock};
+use controller::store::HpaRecord;
+use fake_cluster::workload::Workloads;
+use fake_cluster::{Answer, BareScale, Cluster, ScalePath};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -17,10 +17,10 @@ use crate::memory::Memory;
 use crate::network::Network;
 use crate::plan::{Class, Plan, Scene};
 use crate::plants::Plant;
-use crate::readings::Readings;
-use crate::weather::Weather;
+use crate::readings::MetricValues;
+use crate::weather::ActiveFaults;
 
-/// When every run begins.
+/// Start time of every run.
 const EPOCH: &str = "2030-01-01T00:00:00Z";
 
 /// One run.
@@ -28,25 +28,25 @@ const EPOCH: &str = "2030-01-01T00:00:00Z";
 pub(crate) struct Run {
     pub(crate) plan: Arc<Plan>,
     pub(crate) plant: Option<Plant>,
-    began: Instant,
+    started: Instant,
     pub(crate) clock: SharedClock,
     pub(crate) cluster: Cluster,
     pub(crate) workloads: Arc<Workloads>,
-    pub(crate) readings: Arc<Readings>,
-    pub(crate) weather: Mutex<Weather>,
-    /// Wakes watches when faults begin or end.
-    pub(crate) weather_changed: Notify,
+    pub(crate) readings: Arc<MetricValues>,
+    pub(crate) faults: Mutex<ActiveFaults>,
+    /// Wakes watches when faults start or end.
+    pub(crate) faults_changed: Notify,
     pub(crate) ledger: Mutex<Vec<Entry>>,
     pub(crate) judge: Mutex<Judge>,
     pub(crate) memory: Memory,
-    /// The life that each process leads.
+    /// The current life of each process.
     lives: Mutex<Vec<Option<Life>>>,
     /// Lives that have ended.
     ends: Mutex<Vec<End>>,
-    /// Until when something stands in the way of handing over.
-    unfair_until: Mutex<Duration>,
+    /// Time until which faults may prevent a handover.
+    handover_impaired_until: Mutex<Duration>,
     pub(crate) network: Network,
-    /// Cancelled with the first violation.
+    /// Cancelled at the first violation.
     pub(crate) over: CancellationToken,
     story: Mutex<Vec<(Duration, String)>>,
 }
@@ -55,10 +55,10 @@ pub(crate) struct Run {
 #[derive(Debug, Clone)]
 pub(crate) struct Life {
     pub(crate) number: u32,
-    pub(crate) began: Duration,
-    /// Asks the process to end.
+    pub(crate) started: Duration,
+    /// Requests an orderly shutdown of the process.
     pub(crate) stop: CancellationToken,
-    /// Takes its network away, which to all others is its death.
+    /// Cuts the process off its network. To all others this is its death.
     pub(crate) cut: CancellationToken,
 }
 
@@ -70,12 +70,12 @@ struct End {
     in_order: bool,
 }
 
-/// How long a standby must have been there to have copied everything.
+/// Minimum age of a standby that has copied everything.
 const COPIED: Duration = Duration::from_secs(20);
-/// What was changed so shortly before a crash may be missing.
-const LAST: Duration = Duration::from_secs(2);
+/// Changes within this time before a crash may be lost.
+const UNCOPIED: Duration = Duration::from_secs(2);
 
-/// An invariant that does not hold.
+/// A violation of an invariant.
 #[derive(Debug, Clone)]
 pub(crate) struct Violation {
     pub(crate) at: Duration,
@@ -84,13 +84,13 @@ pub(crate) struct Violation {
 }
 
 impl Run {
-    /// Must be called within a runtime whose time stands still.
+    /// Creates a run. Requires a runtime with paused time.
     pub(crate) fn new(plan: Arc<Plan>, plant: Option<Plant>) -> Arc<Self> {
         let clock: SharedClock = Arc::new(VirtualClock::starting_at(EPOCH.parse().unwrap()));
         let cluster = Cluster::new(Arc::clone(&clock));
         cluster.requests().keep(0);
         let workloads = Workloads::new(cluster.clone(), Arc::clone(&clock)).with_seed(plan.seed);
-        let readings = Arc::new(Readings::new(plan.scene.hpas.len()));
+        let readings = Arc::new(MetricValues::new(plan.scene.hpas.len()));
         cluster.set_metrics(Arc::clone(&readings) as _);
         let processes = plan.scene.processes;
         Arc::new(Self {
@@ -98,17 +98,17 @@ impl Run {
             memory: Memory::new(&plan.scene),
             plan,
             plant,
-            began: Instant::now(),
+            started: Instant::now(),
             clock,
             cluster,
             workloads: Arc::new(workloads),
             readings,
-            weather: Mutex::default(),
-            weather_changed: Notify::new(),
+            faults: Mutex::default(),
+            faults_changed: Notify::new(),
             ledger: Mutex::default(),
             lives: Mutex::new(vec![None; processes]),
             ends: Mutex::default(),
-            unfair_until: Mutex::default(),
+            handover_impaired_until: Mutex::default(),
             network: Network::default(),
             over: CancellationToken::new(),
             story: Mutex::default(),
@@ -117,13 +117,13 @@ impl Run {
 
     // --- time
 
-    /// Since the beginning.
+    /// Time since the start of the run.
     pub(crate) fn now(&self) -> Duration {
-        self.began.elapsed()
+        self.started.elapsed()
     }
 
     pub(crate) fn instant(&self, at: Duration) -> Instant {
-        self.began + at
+        self.started + at
     }
 
     pub(crate) async fn sleep_until(&self, at: Duration) {
@@ -132,7 +132,7 @@ impl Run {
 
     // --- lives
 
-    pub(crate) fn born(&self, process: usize, life: Life) {
+    pub(crate) fn life_started(&self, process: usize, life: Life) {
         self.lives.lock().unwrap()[process] = Some(life);
     }
 
@@ -144,17 +144,17 @@ impl Run {
         self.life(process).is_none_or(|now| now.number != life || now.cut.is_cancelled())
     }
 
-    /// Ends a life without a chance to do anything more.
+    /// Ends a life at once, without an orderly shutdown.
     pub(crate) fn crash(&self, process: usize, life: u32) {
         if let Some(life) = self.life(process).filter(|now| now.number == life && !now.cut.is_cancelled()) {
-            self.tell(format!("process {process} dies"));
+            self.record_event(format!("process {process} died"));
             self.ended(process, life.number, false);
             life.cut.cancel();
             life.stop.cancel();
         }
     }
 
-    /// A life has ended, in order or not; only the first word counts.
+    /// Records the end of a life. Only the first call for a life counts.
     pub(crate) fn ended(&self, process: usize, life: u32, in_order: bool) {
         let at = self.now();
         self.judge.lock().unwrap().ended(at);
@@ -164,57 +164,60 @@ impl Run {
         }
     }
 
-    /// Something stands in the way of handing over, until then and for a while after.
-    pub(crate) fn is_unfair_until(&self, until: Duration) {
-        let mut unfair = self.unfair_until.lock().unwrap();
-        *unfair = (*unfair).max(until + COPIED);
+    /// Marks handovers as impaired until `until` and for a while after it.
+    pub(crate) fn impair_handover_until(&self, until: Duration) {
+        let mut impaired = self.handover_impaired_until.lock().unwrap();
+        *impaired = (*impaired).max(until + COPIED);
     }
 
-    /// Somebody else has changed an HPA or its target.
-    pub(crate) fn touches(&self, hpa: usize) {
-        self.judge.lock().unwrap().touches(hpa, self.now());
+    /// Records a foreign change of an HPA or its target.
+    pub(crate) fn foreign_change(&self, hpa: usize) {
+        self.judge.lock().unwrap().foreign_change(hpa, self.now());
     }
 
-    /// When somebody else last changed what an HPA scales.
-    pub(crate) fn touched(&self, hpa: &HpaRecord) -> Option<Duration> {
-        Scene::number(&hpa.key.name).and_then(|hpa| self.judge.lock().unwrap().touched(hpa))
+    /// Time of the last foreign change of an HPA or its target.
+    pub(crate) fn last_foreign_change(&self, hpa: &HpaRecord) -> Option<Duration> {
+        Scene::number(&hpa.key.name).and_then(|hpa| self.judge.lock().unwrap().last_foreign_change(hpa))
     }
 
-    /// Whether everything that a life remembered of an HPA, which it `synced` last then, must have come to the next: another
-    /// process stood by for long enough, nothing stood in the way, and if it crashed, not within the last moment, and the
-    /// status told the count that somebody else gave the target: who was it? Or it was alone, ended in order and kept a
-    /// checkpoint, which this next life was the first to read.
-    pub(crate) fn hands_over(&self, from: (usize, u32), hpa: &HpaRecord, synced: Duration) -> bool {
+    /// Whether the next life must have the whole history of an HPA with a last sync at `synced`. That holds
+    /// if another process had been standing by for long enough and no fault impaired the handover. After a
+    /// crash, the last moment may be lost, and so may a foreign change without a later status write. That
+    /// also holds for a single process that shut down in order and wrote a checkpoint, if the next life is
+    /// the first to read the checkpoint.
+    pub(crate) fn must_hand_over(&self, from: (usize, u32), hpa: &HpaRecord, synced: Duration) -> bool {
         let ends = self.ends.lock().unwrap();
         let Some(end) = ends.iter().find(|end| end.life == from) else { return false };
         let was_there = |process: usize| {
             process != from.0
-                && self
-                    .life(process)
-                    .is_some_and(|life| life.began + COPIED <= end.at && !self.is_dead(process, life.number))
+                && self.life(process).is_some_and(|life| {
+                    life.started + COPIED <= end.at && !self.is_dead(process, life.number)
+                })
         };
         let has_standby = (0..self.plan.scene.processes).any(was_there);
-        let is_fair = *self.unfair_until.lock().unwrap() <= end.at;
-        let touched = self.touched(hpa);
+        let is_unimpaired = *self.handover_impaired_until.lock().unwrap() <= end.at;
+        let last_foreign_change = self.last_foreign_change(hpa);
         let name = Scene::number(&hpa.key.name);
         let ledger = self.ledger.lock().unwrap();
-        let own = || {
-            let own = |entry: &&Entry| (entry.process, entry.life) == from && entry.hpa == name;
-            ledger.iter().rev().take(2_000).filter(own)
+        let its_requests = || {
+            let is_its = |entry: &&Entry| (entry.process, entry.life) == from && entry.hpa == name;
+            ledger.iter().rev().take(2_000).filter(is_its)
         };
-        let is_last = |at: Duration| at + LAST > end.at;
-        let is_recent = || is_last(synced) || own().any(|entry| entry.answered.is_none_or(is_last));
-        let is_told = || {
-            let tells =
-                |at| own().any(|entry| entry.class == Class::StatusPut && entry.is_done() && entry.sent > at);
-            touched.is_none_or(tells)
+        let is_last = |at: Duration| at + UNCOPIED > end.at;
+        let is_recent = || is_last(synced) || its_requests().any(|entry| entry.answered.is_none_or(is_last));
+        let status_published = || {
+            let published_after = |at| {
+                its_requests()
+                    .any(|entry| entry.class == Class::StatusPut && entry.is_done() && entry.sent > at)
+            };
+            last_foreign_change.is_none_or(published_after)
         };
         let scene = &self.plan.scene;
         let is_checkpointed = scene.checkpoint && scene.processes == 1 && end.in_order;
         let is_next = || ends.iter().all(|other| other.at <= end.at);
-        is_fair
-            && ((has_standby && (end.in_order || (is_told() && !is_recent())))
-                // A rescale of the last second may be one that the checkpoint lacks.
+        is_unimpaired
+            && ((has_standby && (end.in_order || (status_published() && !is_recent())))
+                // The checkpoint may lack a rescale of the last second.
                 || (is_checkpointed && is_next() && !is_recent()))
     }
 
@@ -261,7 +264,7 @@ impl Run {
         }
     }
 
-    /// A process is shown HPAs.
+    /// Records that a process received HPAs.
     pub(crate) fn shown(&self, process: usize, life: u32, text: &[u8]) {
         let mut judge = self.judge.lock().unwrap();
         versions(text).for_each(|version| judge.shown(process, life, version));
@@ -275,45 +278,48 @@ impl Run {
         }
     }
 
-    /// Adds a line to the story.
-    pub(crate) fn tell(&self, line: String) {
+    /// Adds a line to the story of the run.
+    pub(crate) fn record_event(&self, line: String) {
         self.story.lock().unwrap().push((self.now(), line));
     }
 
-    /// What happened, in order: actions and faults, writes and what failed.
+    /// The story of the run in order: actions, faults, writes, and failed requests.
     pub(crate) fn story(&self) -> Vec<(Duration, String)> {
         let mut story = self.story.lock().unwrap().clone();
         let ledger = self.ledger.lock().unwrap();
-        let told = |entry: &&Entry| {
+        let is_notable = |entry: &&Entry| {
             matches!(entry.class, Class::ScalePut)
                 || (entry.class == Class::LeaseWrite && entry.code == Some(201))
                 || (entry.code.is_none_or(|code| code >= 400) && entry.class != Class::Discovery)
         };
         story.extend(
-            ledger.iter().filter(told).map(|entry| (entry.applied.unwrap_or(entry.sent), entry.to_string())),
+            ledger
+                .iter()
+                .filter(is_notable)
+                .map(|entry| (entry.applied.unwrap_or(entry.sent), entry.to_string())),
         );
         story.sort_by_key(|(at, _)| *at);
         story
     }
 
-    /// Every request, with all that is known of it.
+    /// Every request with all recorded fields.
     pub(crate) fn log(&self) -> Vec<String> {
         self.ledger.lock().unwrap().iter().map(|entry| format!("{entry:?}")).collect()
     }
 
     // --- the world
 
-    /// Whether no count is on its way any more.
-    pub(crate) fn is_still(&self) -> bool {
-        self.judge.lock().unwrap().rescaled + self.plan.still < self.now()
+    /// Whether no more rescales are expected.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.judge.lock().unwrap().rescaled + self.plan.settle_time < self.now()
     }
 
-    /// Whether no fault is on.
-    pub(crate) fn is_fair(&self) -> bool {
-        self.weather.lock().unwrap().is_clear()
+    /// Whether no fault is active.
+    pub(crate) fn is_fault_free(&self) -> bool {
+        self.faults.lock().unwrap().is_clear()
     }
 
-    /// `spec.replicas` of a target; none if there is no target.
+    /// `spec.replicas` of a target, or `None` if it does not exist.
     pub(crate) fn replicas(&self, hpa: usize) -> Option<i64> {
         if self.plan.scene.hpas[hpa].has_pods {
             let target = self.cluster.get("apps/deployments", "shop", &Scene::name(hpa))?;

@@ -1,4 +1,4 @@
-//! Many seeds over the cores, and what is told of them.
+//! Runs many seeds on all cores and reports the results.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -16,16 +16,16 @@ use crate::plants::Plant;
 use crate::shrink::shrink;
 use crate::trial::{Trial, attempt};
 
-/// So many failures are told in full.
-const TOLD: u64 = 3;
+/// Number of failures that are reported in full.
+const FULL_REPORTS: u64 = 3;
 
-/// Told, captured or not.
-pub(crate) fn say(text: &str) {
+/// Prints to standard error even if the test runner captures output.
+pub(crate) fn print(text: &str) {
     let mut out = std::io::stderr().lock();
     let _ = writeln!(out, "{text}");
 }
 
-/// `CONCERTINA_SEEDS`, or those given.
+/// The range in `CONCERTINA_SEEDS`, or `default`.
 pub(crate) fn chosen(default: Range<u64>) -> Range<u64> {
     let Ok(text) = std::env::var("CONCERTINA_SEEDS") else { return default };
     let range =
@@ -40,7 +40,7 @@ fn kept(plan: &Plan) -> Kept {
     }
 }
 
-/// What is told in the end.
+/// The totals of the summary.
 #[derive(Debug, Default)]
 struct Tally {
     seeds: u64,
@@ -50,7 +50,7 @@ struct Tally {
     pairs: BTreeSet<(FaultKind, FaultKind)>,
     simulated: Duration,
     failures: u64,
-    /// Of every request with its time and answer, whatever the order of the seeds.
+    /// Hash over every request with its time and response, independent of the order of the seeds.
     digest: u64,
 }
 
@@ -62,12 +62,12 @@ impl Tally {
         self.simulated += trial.simulated;
         self.failures += u64::from(trial.violation.is_some());
         self.digest ^= digest(plan.seed, trial);
-        let struck = &trial.outcome.struck;
-        for (number, times) in struck {
+        let hits = &trial.outcome.hits;
+        for (number, times) in hits {
             *self.faults.entry(plan.faults[*number].kind).or_default() += times;
         }
-        for one in struck.keys() {
-            for (other, _) in struck.range(one + 1..) {
+        for one in hits.keys() {
+            for (other, _) in hits.range(one + 1..) {
                 let (one, other) = (&plan.faults[*one], &plan.faults[*other]);
                 if one.at <= other.until && other.at <= one.until {
                     self.pairs.insert((one.kind.min(other.kind), one.kind.max(other.kind)));
@@ -76,7 +76,7 @@ impl Tally {
         }
     }
 
-    fn tell(&self, real: Duration) -> String {
+    fn summary(&self, real: Duration) -> String {
         let mut text = format!(
             "{} seeds, {} syncs, {} requests, {:.1} h simulated in {:.1} s ({:.0} times as fast), {} failures, digest {:016x}\n",
             self.seeds,
@@ -98,26 +98,26 @@ impl Tally {
     }
 }
 
-/// What a seed asked for, when, and what it was answered, in a number; told with `CONCERTINA_DIGESTS`.
+/// Hash over the requests of a seed, their times and their responses. `CONCERTINA_DIGESTS` prints it.
 fn digest(seed: u64, trial: &Trial) -> u64 {
     let log = trial.outcome.run.log();
     let digest =
         log.iter().flat_map(|line| line.bytes()).fold(seed, |digest, byte| hash(digest, u64::from(byte)));
     if std::env::var_os("CONCERTINA_DIGESTS").is_some() {
-        say(&format!("seed {seed}: digest {digest:016x}"));
+        print(&format!("seed {seed}: digest {digest:016x}"));
         if std::env::var("CONCERTINA_DIGESTS").is_ok_and(|value| value == "full") {
             for line in &log {
-                say(line);
+                print(line);
             }
         }
     }
     digest
 }
 
-/// Runs all seeds; how many failed.
-#[expect(clippy::disallowed_methods, reason = "how long the simulation takes is real time")]
+/// Runs all seeds and returns the number of failed seeds.
+#[expect(clippy::disallowed_methods, reason = "the duration of the simulation is measured in real time")]
 pub(crate) fn run(seeds: &Range<u64>, plant: Option<Plant>) -> u64 {
-    let began = std::time::Instant::now();
+    let started = std::time::Instant::now();
     let (next, tally) = (AtomicU64::new(seeds.start), Mutex::new(Tally::default()));
     let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     thread::scope(|scope| {
@@ -133,22 +133,22 @@ pub(crate) fn run(seeds: &Range<u64>, plant: Option<Plant>) -> u64 {
                     let trial = attempt(&plan, &kept, plant);
                     let failed = tally.lock().unwrap().failures;
                     tally.lock().unwrap().add(&plan, &trial);
-                    if trial.violation.is_some() && failed < TOLD {
+                    if trial.violation.is_some() && failed < FULL_REPORTS {
                         let (kept, trial) = shrink(&plan, kept, trial, plant);
-                        say(&told(&plan, &kept, &trial, plant));
+                        print(&failure_report(&plan, &kept, &trial, plant));
                     } else if let Some(violation) = &trial.violation {
-                        say(&format!("seed {seed}: {}", violation.invariant));
+                        print(&format!("seed {seed}: {}", violation.invariant));
                     }
                 }
             });
         }
     });
     let tally = tally.into_inner().unwrap();
-    say(&tally.tell(began.elapsed()));
+    print(&tally.summary(started.elapsed()));
     tally.failures
 }
 
-/// The first of some seeds that finds a planted bug.
+/// The first seed of `seeds` that finds a planted bug.
 pub(crate) fn finds(plant: Plant, seeds: Range<u64>) -> Option<(u64, &'static str)> {
     seeds.into_iter().find_map(|seed| {
         let plan = Arc::new(generate(seed, Some(plant)));
@@ -157,8 +157,8 @@ pub(crate) fn finds(plant: Plant, seeds: Range<u64>) -> Option<(u64, &'static st
     })
 }
 
-/// A failure: what broke, and what led to it.
-fn told(plan: &Plan, kept: &Kept, trial: &Trial, plant: Option<Plant>) -> String {
+/// The report of a failure: the violation and the events that led to it.
+fn failure_report(plan: &Plan, kept: &Kept, trial: &Trial, plant: Option<Plant>) -> String {
     let violation = trial.violation.as_ref().unwrap();
     let seed = plan.seed;
     let mut text = format!(

@@ -1,4 +1,4 @@
-//! From a failure to the few actions and faults that it takes (delta debugging).
+//! Reduces a failure to the few actions and faults that cause it (delta debugging).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::plan::{Kept, Plan};
 use crate::plants::Plant;
 use crate::trial::{Trial, attempt};
 
-/// So often a plan is played again, at most.
+/// Maximum number of runs for one failure.
 const TRIES: u32 = 150;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,7 +16,7 @@ enum Part {
     Action(usize),
 }
 
-/// Leaves out what the violation of the same invariant does not need.
+/// Removes the actions and faults that a violation of the same invariant does not need.
 pub(crate) fn shrink(plan: &Arc<Plan>, kept: Kept, trial: Trial, plant: Option<Plant>) -> (Kept, Trial) {
     let invariant = trial.violation.as_ref().map(|violation| violation.invariant);
     let (mut kept, mut trial) = (kept, trial);
@@ -32,7 +32,7 @@ pub(crate) fn shrink(plan: &Arc<Plan>, kept: Kept, trial: Trial, plant: Option<P
                 .filter(|(at, _)| !(from..from + size).contains(at))
                 .map(|(_, part)| *part)
                 .collect();
-            let candidate = of(&without);
+            let candidate = from_parts(&without);
             let next = attempt(plan, &candidate, plant);
             tries += 1;
             if next.violation.as_ref().map(|violation| violation.invariant) == invariant {
@@ -53,7 +53,7 @@ fn parts(kept: &Kept) -> Vec<Part> {
     faults.chain(kept.actions.iter().map(|number| Part::Action(*number))).collect()
 }
 
-fn of(parts: &[Part]) -> Kept {
+fn from_parts(parts: &[Part]) -> Kept {
     let mut kept = Kept { actions: BTreeSet::new(), faults: BTreeSet::new() };
     for part in parts {
         match *part {

@@ -1,10 +1,11 @@
-//! The way between replicas, with what can be wrong with it.
+//! The connection between replicas, with its faults.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use concertina::history::replica::link::{Link, LinkError, Peer, Served};
+use controller::election::Peer;
+use controller::history::replica::link::{Link, LinkError, Served};
 use futures::future::BoxFuture;
 
 use crate::ledger::Subject;
@@ -12,15 +13,15 @@ use crate::plan::{Class, FaultKind};
 use crate::plants::Plant;
 use crate::run::Run;
 
-/// How one process reaches the others.
+/// The connection of one process to the other replicas.
 #[derive(Debug)]
-pub(crate) struct Tie {
+pub(crate) struct PeerLink {
     pub(crate) run: Arc<Run>,
     pub(crate) process: usize,
     pub(crate) link: Arc<dyn Link>,
 }
 
-impl Link for Tie {
+impl Link for PeerLink {
     fn serves(&self, served: Served) {
         self.link.serves(served);
     }
@@ -31,14 +32,14 @@ impl Link for Tie {
 
     fn ask<'a>(&'a self, peer: &'a Peer, path: &'a str) -> BoxFuture<'a, Result<Bytes, LinkError>> {
         let unreachable =
-            || LinkError::Unreachable { peer: peer.address, reason: "the line is dead".to_owned() };
+            || LinkError::Unreachable { peer: peer.address, reason: "injected fault".to_owned() };
         let subject = Subject { class: Class::Peer, hpa: None };
         let kinds = [FaultKind::PeerDown, FaultKind::PeerSlow];
         Box::pin(async move {
             if self.run.plant == Some(Plant::HistoryLost) {
                 return Err(unreachable());
             }
-            let strike = self.run.weather.lock().unwrap().strikes(&kinds, self.process, subject);
+            let strike = self.run.faults.lock().unwrap().strikes(&kinds, self.process, subject);
             match strike {
                 Some(strike) if strike.kind == FaultKind::PeerDown => return Err(unreachable()),
                 Some(strike) => tokio::time::sleep(Duration::from_millis(strike.amount)).await,
@@ -50,10 +51,10 @@ impl Link for Tie {
     }
 }
 
-/// The answer of a leader whose clock is an hour ahead of what it remembers.
+/// The response of a leader with a clock that is an hour ahead of its histories.
 fn misread(answer: &Bytes) -> Bytes {
     let mut bytes = answer.to_vec();
-    // Behind the name of the format and the flags.
+    // The time follows the name of the format and the flags.
     if let Some(now) = bytes.get_mut(9..17) {
         let hour = Duration::from_hours(1).as_nanos() as i64;
         let ahead = i64::from_be_bytes(now.try_into().unwrap()) + hour;

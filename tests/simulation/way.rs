@@ -1,11 +1,12 @@
-//! The way between one life of a process and the cluster: latency, faults, the ledger, and a planted bug if there is one.
+//! The connection between one life of a process and the cluster: latency, faults, the ledger, and a planted
+//! bug if there is one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use concertina::embedded::{Answer, Exchange, Link, Pieces, Server, Status, Whole};
+use fake_cluster::{Answer, Exchange, Link, Pieces, Server, Status, Whole};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -16,24 +17,24 @@ use crate::dice::hash;
 use crate::ledger::{Entry, Subject};
 use crate::plan::{Class, FaultKind};
 use crate::run::Run;
-use crate::weather::Strike;
+use crate::weather::FaultHit;
 
-/// The way of one life of a process.
+/// The connection of one life of a process.
 #[derive(Debug)]
 pub(crate) struct Way {
     pub(crate) run: Arc<Run>,
     pub(crate) process: usize,
     pub(crate) life: u32,
-    /// The end of this life, as all others see it.
+    /// Cancelled at the end of the life, as all other processes observe it.
     pub(crate) cut: CancellationToken,
-    /// What a planted bug remembers.
+    /// State of the planted bug.
     pub(crate) bug: Mutex<Bug>,
 }
 
-/// What a planted bug remembers in one life of a process.
+/// State of a planted bug in one life of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Bug {
-    /// The HPA whose panic stopped all others, once there was one.
+    /// The HPA with the failure that stopped all others, if any.
     stopped_by: Vec<Option<usize>>,
     scales: BTreeMap<Option<usize>, Whole>,
     has_written: bool,
@@ -53,16 +54,17 @@ impl Link for Way {
 }
 
 impl Way {
-    /// The near side, where a planted bug sits: the process itself could have done what it does.
+    /// The process's side of the connection. A planted bug acts here, where a process could behave in the
+    /// same way.
     async fn near(self: Arc<Self>, exchange: Exchange, server: Server) -> Answer {
         match self.run.plant {
             None => self.far(exchange, server).await,
-            Some(plant) => plant.on_the_way(self, exchange, server).await,
+            Some(plant) => plant.intercept(self, exchange, server).await,
         }
     }
 
-    /// One HPA stops all others.
-    pub(crate) fn stopped_by(&self, hpa: Option<usize>) {
+    /// Stops all HPAs except one.
+    pub(crate) fn stop_others(&self, hpa: Option<usize>) {
         self.bug.lock().unwrap().stopped_by = vec![hpa];
     }
 
@@ -70,12 +72,12 @@ impl Way {
         self.bug.lock().unwrap().stopped_by.iter().any(|by| *by != hpa)
     }
 
-    /// Whether it was asked before.
+    /// Whether this method was called before.
     pub(crate) fn has_written(&self) -> bool {
         std::mem::replace(&mut self.bug.lock().unwrap().has_written, true)
     }
 
-    /// A Scale as it was when it was read first.
+    /// The Scale at the first read.
     pub(crate) fn first_scale(&self, hpa: Option<usize>, answer: Answer) -> Answer {
         let Answer::Whole(whole) = answer else { return answer };
         if whole.code != 200 {
@@ -84,12 +86,12 @@ impl Way {
         Answer::Whole(self.bug.lock().unwrap().scales.entry(hpa).or_insert(whole).clone())
     }
 
-    fn struck(&self, kinds: &[FaultKind], subject: Subject) -> Option<Strike> {
-        self.run.weather.lock().unwrap().strikes(kinds, self.process, subject)
+    fn strike(&self, kinds: &[FaultKind], subject: Subject) -> Option<FaultHit> {
+        self.run.faults.lock().unwrap().strikes(kinds, self.process, subject)
     }
 
-    /// A part of the way, which takes its time.
-    async fn travel(&self, number: u64) {
+    /// Waits for the latency of one direction.
+    async fn wait_latency(&self, number: u64) {
         let most = self.run.plan.scene.latency;
         if most > 0 {
             let draw =
@@ -98,21 +100,21 @@ impl Way {
         }
     }
 
-    /// Waits, until all is well again at the latest.
-    async fn delay(&self, strike: &Strike) {
+    /// Waits for the amount of a fault, but at most until the fault ends.
+    async fn delay(&self, strike: &FaultHit) {
         let over = self.run.sleep_until(strike.until);
         let _ = tokio::time::timeout(Duration::from_millis(strike.amount), over).await;
     }
 
-    /// The far side: the network and the API server.
+    /// The far side of the connection: the network and the API server.
     pub(crate) async fn far(self: Arc<Self>, exchange: Exchange, server: Server) -> Answer {
-        let subject = Subject::of(&exchange);
+        let subject = Subject::from_exchange(&exchange);
         let number = self.run.sent(Entry::new(&exchange, subject, self.process, self.life, self.run.now()));
         let draw = number as u64 * 2;
         if self.run.is_dead(self.process, self.life) {
             return Answer::Broken;
         }
-        self.travel(draw).await;
+        self.wait_latency(draw).await;
         if let Some(early) = self.before(subject).await {
             let answer = early;
             self.run.answered(number, answer.code(), false);
@@ -123,7 +125,7 @@ impl Way {
         let answer = server.answer(exchange).await;
         self.run.applied(number, before.flatten(), &answer);
         let (answer, intact) = self.after(subject, answer);
-        self.travel(draw + 1).await;
+        self.wait_latency(draw + 1).await;
         self.run.answered(number, answer.code(), intact);
         if let (Answer::Whole(whole), Class::ListHpas) = (&answer, subject.class) {
             self.run.shown(self.process, self.life, &whole.body);
@@ -134,23 +136,24 @@ impl Way {
         }
     }
 
-    /// What happens to a request before the server has it; an answer if that is all.
+    /// Applies faults to a request before it reaches the server. Returns a response if the request never
+    /// reaches the server.
     async fn before(&self, subject: Subject) -> Option<Answer> {
         use FaultKind as K;
-        if self.struck(&[K::CrashBefore], subject).is_some() {
+        if self.strike(&[K::CrashBefore], subject).is_some() {
             self.run.crash(self.process, self.life);
             return Some(Answer::Broken);
         }
-        if let Some(strike) = self.struck(&[K::Partition, K::Hang], subject) {
+        if let Some(strike) = self.strike(&[K::Partition, K::Hang], subject) {
             self.run.sleep_until(strike.until).await;
             return Some(Answer::Broken);
         }
-        if let Some(strike) = self.struck(&[K::Slow], subject) {
+        if let Some(strike) = self.strike(&[K::Slow], subject) {
             self.delay(&strike).await;
         }
         if subject.class == Class::Metrics {
-            match self.struck(&[K::MetricsDown, K::MetricsSlow], subject) {
-                Some(Strike { kind: K::MetricsDown, amount, .. }) => {
+            match self.strike(&[K::MetricsDown, K::MetricsSlow], subject) {
+                Some(FaultHit { kind: K::MetricsDown, amount, .. }) => {
                     return Some(match amount % 3 {
                         0 => Answer::text(503, "service unavailable"),
                         1 => {
@@ -163,16 +166,16 @@ impl Way {
                 None => {}
             }
         }
-        if subject.is_list() && self.struck(&[K::ListGone], subject).is_some() {
-            let gone = Status::expired("The provided continue parameter is too old");
-            return Some(Answer::status(&gone));
+        if subject.is_list() && self.strike(&[K::ListGone], subject).is_some() {
+            let expired = Status::expired("The provided continue parameter is too old");
+            return Some(Answer::status(&expired));
         }
         if matches!(subject.class, Class::ScalePut | Class::StatusPut)
-            && self.struck(&[K::Conflict], subject).is_some()
+            && self.strike(&[K::Conflict], subject).is_some()
         {
             return Some(Answer::status(&Status::conflict("", "things", "thing")));
         }
-        let strike = self.struck(&[K::ResetBefore, K::Throttle, K::Storm], subject)?;
+        let strike = self.strike(&[K::ResetBefore, K::Throttle, K::Storm], subject)?;
         Some(match strike.kind {
             K::Throttle => {
                 Answer::status(&Status::too_many_requests(u32::try_from(strike.amount % 4).unwrap()))
@@ -186,19 +189,19 @@ impl Way {
         })
     }
 
-    /// What happens to an answer on its way back, and whether it is still what the server meant.
+    /// Applies faults to a response. Returns whether the response is still unchanged.
     fn after(&self, subject: Subject, answer: Answer) -> (Answer, bool) {
         use FaultKind as K;
-        if self.struck(&[K::CrashAfter], subject).is_some() {
+        if self.strike(&[K::CrashAfter], subject).is_some() {
             self.run.crash(self.process, self.life);
             return (Answer::Broken, false);
         }
-        if self.struck(&[K::ResetAfter], subject).is_some() {
+        if self.strike(&[K::ResetAfter], subject).is_some() {
             return (Answer::Broken, false);
         }
         let Answer::Whole(whole) = answer else { return (answer, true) };
         if matches!(subject.class, Class::ListHpas | Class::ListPods)
-            && self.struck(&[K::ListCut], subject).is_some()
+            && self.strike(&[K::ListCut], subject).is_some()
         {
             let half = whole.body.len() / 2;
             return (Answer::Cut(whole, half), false);
@@ -214,7 +217,7 @@ impl Way {
             K::MetricsEmpty,
             K::MetricsHuge,
         ];
-        match self.struck(&kinds, subject) {
+        match self.strike(&kinds, subject) {
             Some(strike) => {
                 let broken = matches!(strike.kind, K::MetricsCut | K::MetricsKind | K::MetricsEmpty);
                 (mangle(&strike, whole), !broken)
@@ -223,22 +226,29 @@ impl Way {
         }
     }
 
-    /// A watch, piece by piece.
+    /// Applies faults to a watch, piece by piece.
     fn watch(self: Arc<Self>, subject: Subject, number: u64, pieces: Pieces) -> Pieces {
-        let lines =
-            Lines { way: self, subject, pieces, number, seen: 0, waiting: VecDeque::new(), end: None };
+        let lines = Lines {
+            link: self,
+            subject,
+            pieces,
+            number,
+            pieces_read: 0,
+            waiting: VecDeque::new(),
+            end: None,
+        };
         Box::pin(futures::stream::unfold(lines, |mut lines| async move {
             let piece = lines.next().await?;
             if let (Ok(piece), Class::WatchHpas) = (&piece, lines.subject.class) {
-                lines.way.run.shown(lines.way.process, lines.way.life, piece);
+                lines.link.run.shown(lines.link.process, lines.link.life, piece);
             }
             Some((piece, lines))
         }))
     }
 }
 
-/// A metrics answer as a broken adapter sends it.
-fn mangle(strike: &Strike, whole: Whole) -> Answer {
+/// A metrics response in the form that a broken adapter sends.
+fn mangle(strike: &FaultHit, whole: Whole) -> Answer {
     let Ok(mut body) = serde_json::from_slice::<Value>(&whole.body) else { return Answer::Whole(whole) };
     let items = body["items"].as_array_mut();
     match strike.kind {
@@ -281,15 +291,15 @@ fn mangle(strike: &Strike, whole: Whole) -> Answer {
     Answer::json(200, body.to_string())
 }
 
-/// A watch on its way.
+/// A watch with its pending lines.
 struct Lines {
-    way: Arc<Way>,
+    link: Arc<Way>,
     subject: Subject,
     pieces: Pieces,
     number: u64,
-    seen: u64,
+    pieces_read: u64,
     waiting: VecDeque<Bytes>,
-    /// What is lost from now on, and then the connection breaks, or ends with a 410.
+    /// Set while events are lost. The connection then breaks or ends with a 410.
     end: Option<(FaultKind, Instant)>,
 }
 
@@ -297,16 +307,17 @@ impl Lines {
     async fn next(&mut self) -> Option<std::io::Result<Bytes>> {
         use FaultKind as K;
         let broken = || Some(Err(std::io::ErrorKind::ConnectionReset.into()));
-        let way = Arc::clone(&self.way);
+        let link = Arc::clone(&self.link);
         loop {
-            // In the order in which they began to wait: a watch channel wakes in an order that is drawn anew in each process.
-            let changed = way.run.weather_changed.notified();
+            // `Notify` wakes watches in the order in which they started to wait. A watch channel wakes in an
+            // order that differs between processes.
+            let changed = link.run.faults_changed.notified();
             if let Some((kind, at)) = self.end {
                 tokio::select! {
                     biased;
-                    () = way.cut.cancelled() => return broken(),
+                    () = link.cut.cancelled() => return broken(),
                     () = sleep_until(at) => {}
-                    // Lost.
+                    // The piece is dropped.
                     _ = self.pieces.next() => continue,
                 }
                 if kind == K::WatchCut {
@@ -315,13 +326,13 @@ impl Lines {
                 self.end = None;
                 self.pieces = Box::pin(futures::stream::empty());
                 self.waiting.clear();
-                return Some(Ok(gone()));
+                return Some(Ok(expired_event()));
             }
-            if let Some(strike) = way.struck(&[K::WatchSilent, K::Partition], self.subject) {
-                let over = way.run.sleep_until(strike.until);
+            if let Some(strike) = link.strike(&[K::WatchSilent, K::Partition], self.subject) {
+                let over = link.run.sleep_until(strike.until);
                 tokio::select! {
                     biased;
-                    () = way.cut.cancelled() => return broken(),
+                    () = link.cut.cancelled() => return broken(),
                     () = over => {}
                 }
                 if strike.kind == K::Partition {
@@ -329,12 +340,12 @@ impl Lines {
                 }
                 continue;
             }
-            if way.struck(&[K::WatchGone], self.subject).is_some() {
+            if link.strike(&[K::WatchGone], self.subject).is_some() {
                 self.pieces = Box::pin(futures::stream::empty());
                 self.waiting.clear();
-                return Some(Ok(gone()));
+                return Some(Ok(expired_event()));
             }
-            if !self.waiting.is_empty() && way.run.is_fair() {
+            if !self.waiting.is_empty() && link.run.is_fault_free() {
                 let lines: Vec<_> = self.waiting.drain(..).collect();
                 return Some(Ok(if let [line] = lines.as_slice() {
                     line.clone()
@@ -343,7 +354,7 @@ impl Lines {
                 }));
             }
             if let Some(line) = self.waiting.pop_front() {
-                match way.struck(
+                match link.strike(
                     &[K::WatchCut, K::WatchHole, K::WatchTwice, K::WatchReorder, K::WatchLate],
                     self.subject,
                 ) {
@@ -364,7 +375,7 @@ impl Lines {
                             return Some(Ok(pair.concat().into()));
                         }
                         kind => {
-                            self.end = Some((kind, way.run.instant(strike.until)));
+                            self.end = Some((kind, link.run.instant(strike.until)));
                             continue;
                         }
                     },
@@ -372,7 +383,7 @@ impl Lines {
             }
             let piece = tokio::select! {
                 biased;
-                () = way.cut.cancelled() => return broken(),
+                () = link.cut.cancelled() => return broken(),
                 () = changed => continue,
                 piece = self.pieces.next() => piece,
             };
@@ -380,8 +391,8 @@ impl Lines {
                 None => return None,
                 Some(Err(error)) => return Some(Err(error)),
                 Some(Ok(piece)) => {
-                    self.seen += 1;
-                    way.travel(self.number.wrapping_mul(7919).wrapping_add(self.seen)).await;
+                    self.pieces_read += 1;
+                    link.wait_latency(self.number.wrapping_mul(7919).wrapping_add(self.pieces_read)).await;
                     let mut rest = piece;
                     while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
                         self.waiting.push_back(rest.split_to(end + 1));
@@ -392,8 +403,8 @@ impl Lines {
     }
 }
 
-/// An ERROR event, as the server sends when it has forgotten what a watch asks for.
-fn gone() -> Bytes {
+/// An ERROR event for a resource version that the server no longer has.
+fn expired_event() -> Bytes {
     let status = Status::expired("too old resource version: 1 (2)").to_json();
     format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n").into()
 }

@@ -1,16 +1,16 @@
-//! Which faults are on, and whom they strike.
+//! The active faults, and the requests that they hit.
 
 use std::collections::BTreeMap;
 
 use crate::ledger::Subject;
 use crate::plan::{Class, Fault, FaultKind};
 
-/// The faults that are on.
+/// The active faults.
 #[derive(Debug, Default)]
-pub(crate) struct Weather {
+pub(crate) struct ActiveFaults {
     active: Vec<Active>,
-    /// How often each fault of the plan struck.
-    pub(crate) struck: BTreeMap<usize, u64>,
+    /// Number of hits by the number of the fault in the plan.
+    pub(crate) hits: BTreeMap<usize, u64>,
 }
 
 #[derive(Debug)]
@@ -20,20 +20,20 @@ struct Active {
     left: u64,
 }
 
-/// One fault that strikes a request, an answer or a piece of a watch.
+/// One hit of a fault on a request, a response or a piece of a watch.
 #[derive(Debug, Clone)]
-pub(crate) struct Strike {
+pub(crate) struct FaultHit {
     pub(crate) kind: FaultKind,
     pub(crate) amount: u64,
     pub(crate) until: std::time::Duration,
 }
 
-impl Weather {
-    pub(crate) fn begin(&mut self, number: usize, fault: &Fault) {
+impl ActiveFaults {
+    pub(crate) fn start(&mut self, number: usize, fault: &Fault) {
         self.active.push(Active { number, fault: fault.clone(), left: fault.times });
     }
 
-    pub(crate) fn end(&mut self, number: usize) {
+    pub(crate) fn stop(&mut self, number: usize) {
         self.active.retain(|active| active.number != number);
     }
 
@@ -41,32 +41,32 @@ impl Weather {
         self.active.is_empty()
     }
 
-    /// Counts a fault that is not one of requests.
+    /// Counts a hit of a fault that does not concern requests.
     pub(crate) fn count(&mut self, number: usize) {
-        *self.struck.entry(number).or_default() += 1;
+        *self.hits.entry(number).or_default() += 1;
     }
 
-    /// The first fault of these kinds that strikes; its strikes are used up one by one.
+    /// The first active fault of `kinds` that hits the request. Each hit uses up one of the fault's `times`.
     pub(crate) fn strikes(
         &mut self,
         kinds: &[FaultKind],
         process: usize,
         subject: Subject,
-    ) -> Option<Strike> {
+    ) -> Option<FaultHit> {
         let active = self.active.iter_mut().find(|active| {
             active.left > 0 && kinds.contains(&active.fault.kind) && active.fault.concerns(process, subject)
         })?;
         active.left -= 1;
-        *self.struck.entry(active.number).or_default() += 1;
+        *self.hits.entry(active.number).or_default() += 1;
         let Fault { kind, amount, until, .. } = active.fault;
-        Some(Strike { kind, amount, until })
+        Some(FaultHit { kind, amount, until })
     }
 }
 
 impl Fault {
     fn concerns(&self, process: usize, subject: Subject) -> bool {
         self.process.is_none_or(|other| other == process)
-            // What several HPAs share is not the metric of one.
+            // A fault of one HPA's metrics does not hit a response that several HPAs share.
             && (self.hpa.is_none()
                 || self.hpa == subject.hpa
                 || (subject.hpa.is_none() && subject.class != Class::Metrics))

@@ -1,10 +1,11 @@
-//! Plays a plan: builds the world, does the actions, lets the faults come and go, and looks at everything each second.
+//! Runs a plan: builds the cluster, performs the actions, starts and ends the faults, and checks every
+//! second.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use concertina::embedded::workload::WorkloadModel;
+use fake_cluster::workload::WorkloadModel;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -17,32 +18,32 @@ use crate::run::{Run, Violation};
 
 const HPAS: &str = "autoscaling/horizontalpodautoscalers";
 const SECOND: Duration = Duration::from_secs(1);
-/// How much later than planned the end of a run may be.
-const LATER: Duration = Duration::from_mins(15);
+/// Maximum time by which a run may exceed its planned end.
+const MAX_OVERTIME: Duration = Duration::from_mins(15);
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) violations: Vec<Violation>,
-    /// The end: by HPA, what stands in the cluster.
+    /// The final state of the cluster by HPA.
     pub(crate) end: BTreeMap<usize, Value>,
     pub(crate) syncs: u64,
     pub(crate) requests: usize,
-    /// How often each fault struck.
-    pub(crate) struck: BTreeMap<usize, u64>,
+    /// Number of hits by fault.
+    pub(crate) hits: BTreeMap<usize, u64>,
     pub(crate) simulated: Duration,
     pub(crate) run: Arc<Run>,
 }
 
-/// Something that comes at a time.
+/// One step of the timeline.
 #[derive(Debug, Clone, Copy)]
 enum Step<'a> {
     Act(&'a Act),
-    Begin(usize, &'a Fault),
+    Start(usize, &'a Fault),
     End(usize, &'a Fault),
 }
 
-/// Plays what is kept of a plan.
+/// Runs the actions and faults of a plan that are kept.
 pub(crate) async fn play(plan: &Arc<Plan>, kept: &Kept, plant: Option<Plant>) -> Outcome {
     let run = Run::new(Arc::clone(plan), plant);
     let stop = CancellationToken::new();
@@ -50,7 +51,7 @@ pub(crate) async fn play(plan: &Arc<Plan>, kept: &Kept, plant: Option<Plant>) ->
     let workloads = Arc::clone(&run.workloads);
     let stopped = stop.clone();
     tokio::spawn(async move { workloads.run(stopped).await });
-    // Who stands by and never comes to act changes nothing.
+    // A standby that never leads changes nothing.
     let count = if kept.faults.is_empty() { 1 } else { plan.scene.processes };
     let mut processes: Vec<_> = (0..count)
         .map(|number| Process::new(&run, number, SECOND * u32::try_from(number).unwrap()))
@@ -60,15 +61,15 @@ pub(crate) async fn play(plan: &Arc<Plan>, kept: &Kept, plant: Option<Plant>) ->
         if run.over.is_cancelled() {
             break;
         }
-        take(&run, &mut processes, step);
+        apply_step(&run, &mut processes, step);
     }
     wait_until(&run, &mut processes, plan.end).await;
-    // What was on its way when a person scaled is written on top of that, and takes more steps back than were planned for.
-    while !run.over.is_cancelled() && run.now() < plan.end + LATER && !run.is_still() {
+    // A write in flight may overwrite a foreign change. The final count then takes more steps than planned.
+    while !run.over.is_cancelled() && run.now() < plan.end + MAX_OVERTIME && !run.is_settled() {
         wait_until(&run, &mut processes, run.now() + SECOND).await;
     }
     let simulated = run.now();
-    let end = if run.over.is_cancelled() { BTreeMap::new() } else { look(&run) };
+    let end = if run.over.is_cancelled() { BTreeMap::new() } else { final_state(&run) };
     for process in 0..plan.scene.processes {
         if let Some(life) = run.life(process) {
             life.cut.cancel();
@@ -78,18 +79,18 @@ pub(crate) async fn play(plan: &Arc<Plan>, kept: &Kept, plant: Option<Plant>) ->
     stop.cancel();
     run.network.close();
     let violations = run.judge.lock().unwrap().violations.clone();
-    let struck = run.weather.lock().unwrap().struck.clone();
+    let hits = run.faults.lock().unwrap().hits.clone();
     let requests = run.ledger.lock().unwrap().len();
-    Outcome { violations, end, syncs: run.memory.syncs(), requests, struck, simulated, run }
+    Outcome { violations, end, syncs: run.memory.syncs(), requests, hits, simulated, run }
 }
 
-/// All that comes, in order.
+/// All steps in order.
 fn timeline<'a>(plan: &'a Plan, kept: &Kept) -> Vec<(Duration, Step<'a>)> {
     let acts = plan.actions.iter().enumerate().filter(|(number, _)| kept.actions.contains(number));
     let acts = acts.map(|(_, act)| act).chain(&plan.closing).map(|act| (act.at, Step::Act(act)));
     let faults = plan.faults.iter().enumerate().filter(|(number, _)| kept.faults.contains(number));
     let faults = faults.flat_map(|(number, fault)| {
-        [(fault.at, Step::Begin(number, fault)), (fault.until, Step::End(number, fault))]
+        [(fault.at, Step::Start(number, fault)), (fault.until, Step::End(number, fault))]
     });
     let mut all: Vec<_> = acts.chain(faults).collect();
     all.sort_by_key(|(at, _)| *at);
@@ -106,14 +107,14 @@ fn build(run: &Arc<Run>) {
         run.workloads.set_model("shop", &Scene::name(number), model);
         create_target(run, number, hpa.replicas);
         for (metric, plan) in hpa.metrics.iter().enumerate() {
-            run.readings.want(number, metric, plan.wanted);
+            run.readings.set_demand(number, metric, plan.demand);
         }
         create_hpa(run, number, hpa);
     }
     run.workloads.warm_up();
 }
 
-/// Lets time pass, and looks at everything each second.
+/// Waits until `at` and checks every second.
 async fn wait_until(run: &Arc<Run>, processes: &mut [Process], at: Duration) {
     while run.now() < at && !run.over.is_cancelled() {
         let second = Duration::from_secs(run.now().as_secs() + 1);
@@ -130,7 +131,7 @@ async fn wait_until(run: &Arc<Run>, processes: &mut [Process], at: Duration) {
 
 async fn each_second(run: &Arc<Run>, processes: &mut [Process]) {
     let now = run.now();
-    // Whoever stands behind a Scale that stands by itself follows it.
+    // The controller of a bare Scale follows its spec at once.
     for hpa in (0..run.plan.scene.hpas.len()).filter(|hpa| !run.plan.scene.hpas[*hpa].has_pods) {
         if let Some(scale) = run.bare(hpa)
             && scale.spec_replicas != scale.status_replicas
@@ -139,90 +140,90 @@ async fn each_second(run: &Arc<Run>, processes: &mut [Process]) {
         }
     }
     for process in processes.iter_mut() {
-        let panicked = process.look(run, SECOND).await;
+        let panicked = process.poll_exit(run, SECOND).await;
         run.report(panicked.map(|text| ("no panic", text)));
         if process.starts.is_some_and(|at| at <= now) {
             process.start(run);
         }
     }
-    let (violation, gone) = {
+    let (violation, deleted) = {
         let mut judge = run.judge.lock().unwrap();
-        (judge.second(now), judge.forgotten(now))
+        (judge.second(now), judge.gone_for_long(now))
     };
     run.report(violation);
-    if now.as_secs().is_multiple_of(15) && !gone.is_empty() {
-        run.report(nothing_is_counted_for_what_is_gone(&gone, processes));
+    if now.as_secs().is_multiple_of(15) && !deleted.is_empty() {
+        run.report(metrics_name_no_deleted_hpa(&deleted, processes));
     }
 }
 
-/// 9. No metric tells of an HPA that is gone.
-fn nothing_is_counted_for_what_is_gone(gone: &[usize], processes: &[Process]) -> Finding {
+/// 9. No metric names an HPA that was deleted.
+fn metrics_name_no_deleted_hpa(deleted: &[usize], processes: &[Process]) -> Finding {
     let texts: Vec<_> = processes.iter().map(|process| process.telemetry.render()).collect();
     let named = |hpa: &&usize| texts.iter().any(|text| text.contains(&format!("\"{}\"", Scene::name(**hpa))));
-    let left = gone.iter().find(named)?;
-    Some(("nothing is left of what is gone", format!("h{left} is gone and still in the metrics")))
+    let left = deleted.iter().find(named)?;
+    Some(("metrics name no deleted HPA", format!("h{left} is deleted and still in the metrics")))
 }
 
-fn take(run: &Arc<Run>, processes: &mut [Process], step: Step<'_>) {
+fn apply_step(run: &Arc<Run>, processes: &mut [Process], step: Step<'_>) {
     match step {
         Step::Act(act) => {
-            run.tell(act.to_string());
+            run.record_event(act.to_string());
             perform(run, act);
         }
-        Step::Begin(number, fault) => {
-            run.tell(format!("f{number} begins: {fault}"));
-            begin(run, processes, number, fault);
+        Step::Start(number, fault) => {
+            run.record_event(format!("f{number} starts: {fault}"));
+            start_fault(run, processes, number, fault);
         }
         Step::End(number, fault) => {
-            run.tell(format!("f{number} ends"));
-            run.weather.lock().unwrap().end(number);
+            run.record_event(format!("f{number} ends"));
+            run.faults.lock().unwrap().stop(number);
             if fault.kind == FaultKind::ClockDrift {
                 processes[fault.process.unwrap_or(0)].clock.drift(0);
             }
         }
     }
-    run.weather_changed.notify_waiters();
+    run.faults_changed.notify_waiters();
 }
 
-fn begin(run: &Arc<Run>, processes: &mut [Process], number: usize, fault: &Fault) {
-    run.judge.lock().unwrap().begins(fault, run.now());
+fn start_fault(run: &Arc<Run>, processes: &mut [Process], number: usize, fault: &Fault) {
+    run.judge.lock().unwrap().fault_started(fault, run.now());
     match fault.kind {
         FaultKind::Restart | FaultKind::CrashBefore | FaultKind::CrashAfter => {}
-        // From now on two clocks differ by what nobody can tell exactly.
-        FaultKind::ClockJump | FaultKind::ClockDrift => run.is_unfair_until(run.plan.end),
-        _ => run.is_unfair_until(fault.until),
+        // From now on two clocks differ by an amount that no process can determine exactly.
+        FaultKind::ClockJump | FaultKind::ClockDrift => run.impair_handover_until(run.plan.end),
+        _ => run.impair_handover_until(fault.until),
     }
-    run.weather.lock().unwrap().begin(number, fault);
-    let struck = || run.weather.lock().unwrap().count(number);
+    run.faults.lock().unwrap().start(number, fault);
+    let count_hit = || run.faults.lock().unwrap().count(number);
     let process = fault.process.unwrap_or(0);
     let amount = i64::try_from(fault.amount).unwrap();
     match fault.kind {
         FaultKind::Restart => {
             if let Some(life) = run.life(process) {
-                struck();
+                count_hit();
                 life.stop.cancel();
             }
         }
         FaultKind::ClockJump => {
-            struck();
+            count_hit();
             processes[process].clock.jump(SignedDuration::from_secs(amount - 3600));
         }
         FaultKind::ClockDrift => {
-            struck();
+            count_hit();
             processes[process].clock.drift(amount - 50_000);
         }
         FaultKind::LeaseDeleted
             if run.cluster.delete("coordination.k8s.io/leases", "kube-system", "concertina").is_ok() =>
         {
-            struck();
+            count_hit();
         }
         FaultKind::LeaseStolen => {
             if let Some(mut lease) =
                 run.cluster.get("coordination.k8s.io/leases", "kube-system", "concertina")
             {
-                struck();
+                count_hit();
                 let now = run.cluster.now();
-                lease["spec"]["holderIdentity"] = "somebody".into();
+                lease["spec"]["holderIdentity"] = "intruder".into();
                 lease["spec"]["renewTime"] = format!("{now:.6}").into();
                 run.cluster.update(lease).unwrap();
             }
@@ -231,21 +232,21 @@ fn begin(run: &Arc<Run>, processes: &mut [Process], number: usize, fault: &Fault
     }
 }
 
-/// Does what a person does; what the server refuses is left.
+/// Performs an action of a user. Changes that the server refuses have no effect.
 fn perform(run: &Arc<Run>, act: &Act) {
     let number = act.hpa;
     let hpa = &run.plan.scene.hpas[number];
     let name = Scene::name(number);
-    match &act.what {
-        Action::Load { metric, wanted } => run.readings.want(number, *metric, *wanted),
-        Action::Odd { metric, text } => run.readings.read_odd(number, *metric, text),
+    match &act.action {
+        Action::Load { metric, demand } => run.readings.set_demand(number, *metric, *demand),
+        Action::Odd { metric, text } => run.readings.set_raw_value(number, *metric, text),
         Action::Edit { spec } => {
             if let Some(mut object) = run.cluster.get(HPAS, "shop", &name) {
                 for (field, value) in spec.as_object().unwrap() {
                     object["spec"][field] = value.clone();
                 }
                 if let Err(status) = run.cluster.update(object) {
-                    run.tell(format!("refused: {status}"));
+                    run.record_event(format!("refused: {status}"));
                 }
             }
         }
@@ -257,7 +258,7 @@ fn perform(run: &Arc<Run>, act: &Act) {
         }
         Action::Poison(poison) => {
             if let Some(mut object) = run.cluster.get(HPAS, "shop", &name) {
-                poison.put_into(number, &mut object["spec"]);
+                poison.apply_to(number, &mut object["spec"]);
                 let generation = object["metadata"]["generation"].as_i64().unwrap_or(1);
                 object["metadata"]["generation"] = (generation + 1).into();
                 run.cluster.put_raw(object);
@@ -282,11 +283,11 @@ fn perform(run: &Arc<Run>, act: &Act) {
             }
         }
     }
-    if !matches!(act.what, Action::Load { .. } | Action::Odd { .. }) {
-        run.touches(number);
+    if !matches!(act.action, Action::Load { .. } | Action::Odd { .. }) {
+        run.foreign_change(number);
     }
     let object = run.cluster.get(HPAS, "shop", &name);
-    run.judge.lock().unwrap().seen(number, object.as_ref(), run.now());
+    run.judge.lock().unwrap().hpa_changed(number, object.as_ref(), run.now());
 }
 
 fn set_replicas(run: &Arc<Run>, number: usize, replicas: i64) {
@@ -303,7 +304,7 @@ fn set_replicas(run: &Arc<Run>, number: usize, replicas: i64) {
 fn create_hpa(run: &Arc<Run>, number: usize, hpa: &HpaPlan) {
     run.cluster.create(hpa.object(number)).unwrap_or_else(|status| panic!("{status:?}"));
     let object = run.cluster.get(HPAS, "shop", &Scene::name(number));
-    run.judge.lock().unwrap().seen(number, object.as_ref(), run.now());
+    run.judge.lock().unwrap().hpa_changed(number, object.as_ref(), run.now());
 }
 
 fn create_target(run: &Arc<Run>, number: usize, replicas: i64) {
@@ -328,7 +329,7 @@ fn create_target(run: &Arc<Run>, number: usize, replicas: i64) {
 }
 
 impl Poison {
-    fn put_into(self, hpa: usize, spec: &mut Value) {
+    fn apply_to(self, hpa: usize, spec: &mut Value) {
         match self {
             Self::InvalidSelector => {
                 let selector = json!({"matchExpressions": [{"key": "a", "operator": "Sometimes"}]});
@@ -358,8 +359,8 @@ impl Poison {
     }
 }
 
-/// What stands in the cluster, without times.
-fn look(run: &Run) -> BTreeMap<usize, Value> {
+/// The state of the cluster without times.
+fn final_state(run: &Run) -> BTreeMap<usize, Value> {
     (0..run.plan.scene.hpas.len())
         .map(|number| {
             let object = run.cluster.get(HPAS, "shop", &Scene::name(number)).unwrap_or_default();
@@ -369,7 +370,8 @@ fn look(run: &Run) -> BTreeMap<usize, Value> {
                 fields.remove("observedGeneration");
             }
             if let Some(conditions) = status["conditions"].as_array_mut() {
-                // Only a rescale writes it, and who changes the HPA at that moment stands in its way. It matters at 0.
+                // Only a rescale writes the condition, and a concurrent change of the HPA may prevent the
+                // write. The condition matters at 0.
                 conditions.retain(|condition| {
                     condition["type"] != "ScaledToZero"
                         || (condition["status"] == "True" && replicas == Some(0))

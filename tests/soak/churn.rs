@@ -1,36 +1,37 @@
-//! A world in which nothing stays: targets, HPAs, pods, labels, metric names come and go. There are always equally many of
-//! each, with names of equal length, and none ever comes back. So whoever forgets what is gone holds always as much.
+//! A cluster with constant churn: targets, HPAs, pods, labels and metric names are created and deleted. Their
+//! numbers and the lengths of their names stay constant, and no name is reused. A controller that drops the
+//! state of deleted objects thus holds a constant amount.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use concertina::clock::SharedClock;
-use concertina::embedded::metrics::StaticMetrics;
-use concertina::embedded::{BareScale, Cluster, ScalePath};
+use clock::SharedClock;
+use fake_cluster::metrics::StaticMetrics;
+use fake_cluster::{BareScale, Cluster, ScalePath};
 use serde_json::{Value, json};
 
 pub(crate) const HPAS: &str = "autoscaling/horizontalpodautoscalers";
-/// How many HPAs there are.
+/// Number of HPAs.
 pub(crate) const SLOTS: usize = 24;
-/// Over how many namespaces.
+/// Number of namespaces.
 pub(crate) const NAMESPACES: usize = 4;
-/// Every round this many HPAs go with all that is theirs, and others come.
+/// Number of HPAs that each round replaces, with all their objects.
 pub(crate) const REPLACED: usize = 4;
-/// After so many rounds everything has been replaced and the load is where it was.
+/// Number of rounds after which everything has been replaced and the load is as before.
 pub(crate) const CYCLE: usize = 2 * SLOTS / REPLACED;
-/// Events older than this many rounds go, as the API server's do after an hour.
+/// Number of rounds after which events are deleted, as the API server does after an hour.
 const EVENTS_KEPT: usize = 10;
 
-/// A cluster in which things come and go, round by round.
+/// A cluster with churn, round by round.
 #[derive(Debug)]
 pub(crate) struct Churn {
     pub(crate) cluster: Cluster,
     clock: SharedClock,
     metrics: Arc<StaticMetrics>,
     round: usize,
-    /// Of each slot: which generation of application it is, and which of its pods.
+    /// Generations of the application and of its pods, by slot.
     slots: Vec<(usize, usize)>,
-    /// Names of events, by the round after which they came.
+    /// Namespaces and names of new events, by round.
     events: Vec<Vec<(String, String)>>,
 }
 
@@ -44,22 +45,22 @@ impl Churn {
         let mut churn =
             Self { cluster, clock, metrics, round: 0, slots: vec![(0, 0); SLOTS], events: Vec::new() };
         for slot in 0..SLOTS {
-            churn.come(slot);
+            churn.create(slot);
         }
         churn.measure();
         churn
     }
 
-    /// Lets a round of changes happen.
-    pub(crate) fn turn(&mut self) {
+    /// Performs a round of changes.
+    pub(crate) fn run_round(&mut self) {
         self.round += 1;
         let first = self.round * REPLACED;
         for slot in (first..first + REPLACED).map(|slot| slot % SLOTS) {
-            self.go(slot);
+            self.delete(slot);
             self.slots[slot].0 += 1;
-            self.come(slot);
+            self.create(slot);
         }
-        // Others get new pods with new labels, as by a rollout.
+        // Other HPAs get new pods with new labels, as in a rollout.
         let half = first + SLOTS / 2;
         for slot in (half..half + REPLACED).map(|slot| slot % SLOTS) {
             let (count, app) = (self.count(slot), self.app(slot));
@@ -74,10 +75,10 @@ impl Churn {
         self.drop_events();
     }
 
-    /// Everything goes.
-    pub(crate) fn end(&mut self) {
+    /// Deletes everything.
+    pub(crate) fn delete_all(&mut self) {
         for slot in 0..SLOTS {
-            self.go(slot);
+            self.delete(slot);
         }
         self.slots.clear();
         self.measure();
@@ -87,7 +88,7 @@ impl Churn {
         self.cluster.count("pods")
     }
 
-    fn come(&mut self, slot: usize) {
+    fn create(&mut self, slot: usize) {
         let (namespace, app) = (namespace(slot), self.app(slot));
         let scale = BareScale { spec_replicas: 4, status_replicas: 4, selector: format!("app={app}") };
         self.cluster.put_scale(&path(&namespace, &app), scale);
@@ -116,7 +117,7 @@ impl Churn {
         self.cluster.create(hpa).unwrap_or_else(|status| panic!("{status:?}"));
     }
 
-    fn go(&mut self, slot: usize) {
+    fn delete(&mut self, slot: usize) {
         let (namespace, app) = (namespace(slot), self.app(slot));
         self.cluster.delete(HPAS, &namespace, &app).unwrap();
         self.cluster.remove_scale(&path(&namespace, &app));
@@ -136,7 +137,7 @@ impl Churn {
         usize::try_from(scale.spec_replicas).unwrap()
     }
 
-    /// Lets pods follow the count.
+    /// Creates or deletes pods to match the count.
     fn follow(&self, slot: usize) {
         let (namespace, app) = (namespace(slot), self.app(slot));
         let count = self.count(slot);
@@ -180,7 +181,8 @@ impl Churn {
         }
     }
 
-    /// Load goes up and down, so that every HPA rescales now and then; one metric of each slot fails now and then.
+    /// Sets the load, which rises and falls so that every HPA rescales from time to time. One metric of each
+    /// slot fails once per cycle.
     fn measure(&self) {
         let now = self.clock.now();
         let mut usage = Vec::new();
@@ -213,9 +215,9 @@ impl Churn {
     fn drop_events(&mut self) {
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         let now = self.cluster.list("events", None);
-        let known: Vec<&(String, String)> = self.events.iter().flatten().collect();
+        let previous: Vec<&(String, String)> = self.events.iter().flatten().collect();
         let name = |event: &Value| (text(&event["metadata"]["namespace"]), text(&event["metadata"]["name"]));
-        let new = now.iter().map(name).filter(|name| !known.contains(&name)).collect();
+        let new = now.iter().map(name).filter(|name| !previous.contains(&name)).collect();
         self.events.push(new);
         if self.events.len() > EVENTS_KEPT {
             for (namespace, name) in self.events.remove(0) {

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use concertina::app::{Assembly, Parts, Phase, Surroundings, client_options, run_with};
+use clock::{SharedClock, VirtualClock};
+use concertina::app::{RunContext, client_options, run_with};
 use concertina::cli::Config;
-use concertina::cli::config::{Election, Serving, TakeOver};
-use concertina::clock::{SharedClock, VirtualClock};
-use concertina::controller::Observer;
-use concertina::record::Record;
-use concertina::telemetry::metrics::Metrics;
+use concertina::cli::config::{Election, TakeOver};
+use concertina::serve::options::Serving;
+use controller::assembly::{Assembly, Parts, Phase};
+use controller::reconcile::Observer;
+use controller::record::Record;
+use controller::telemetry::metrics::Metrics;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -17,16 +19,16 @@ use crate::churn::{CYCLE, Churn, NAMESPACES, SLOTS};
 use crate::network::Network;
 use crate::{HEAP, growth, link};
 
-/// Between two rounds of the churn.
+/// Time between two rounds of the churn.
 const ROUND: Duration = Duration::from_mins(1);
 const DAY: usize = 24 * 60;
-/// Until the caches of a fixed size are full (those of event correlation take the longest) and every table has seen its
-/// largest.
+/// Rounds until the caches of fixed size are full and every table has had its maximum size. The cache of
+/// event correlation takes the longest.
 const WARM_UP: usize = 14 * 60;
-/// The goal.
+/// Maximum growth of the heap, in percent.
 const ALLOWED_PERCENT: f64 = 1.0;
 
-/// What a controller holds, all of it counted.
+/// Number of entries in each store of a controller.
 #[derive(Debug, PartialEq, Eq)]
 struct Sizes {
     hpas: usize,
@@ -54,14 +56,14 @@ fn sizes(assembly: &Assembly, record: &Record) -> Sizes {
     }
 }
 
-/// Series that name a namespace of the churn.
+/// Number of series that name a namespace of the churn.
 fn series(telemetry: &Metrics) -> usize {
     telemetry.render().lines().filter(|line| line.contains("team-")).count()
 }
 
 #[tokio::test(start_paused = true)]
-#[ignore = "a day takes a minute; run by .ci/run --long"]
-async fn a_day_of_comings_and_goings_leaves_nothing_behind() {
+#[ignore = "takes a minute; run by .ci/run --long"]
+async fn day_of_churn_leaves_no_state_behind() {
     let clock: SharedClock = Arc::new(VirtualClock::starting_at("2030-01-01T00:00:00Z".parse().unwrap()));
     let mut churn = Churn::new(Arc::clone(&clock));
     let config = Config { takeover: TakeOver::Off, decisions_per_hpa: 0, ..Config::default() };
@@ -71,7 +73,7 @@ async fn a_day_of_comings_and_goings_leaves_nothing_behind() {
     let stop = CancellationToken::new();
     let parts = Parts {
         clients: &clients,
-        config: &config,
+        options: &config.controller_options(),
         clock,
         telemetry: telemetry.clone(),
         observers: vec![Arc::clone(&record) as Arc<dyn Observer>],
@@ -81,7 +83,7 @@ async fn a_day_of_comings_and_goings_leaves_nothing_behind() {
     let assembly = Assembly::start(parts, &stop);
     assembly.synced().await;
     let running = tokio::spawn(Arc::clone(&assembly.controller).run(stop.clone()));
-    let living = |churn: &Churn| Sizes {
+    let expected = |churn: &Churn| Sizes {
         hpas: SLOTS,
         pods: churn.pods(),
         namespaces: NAMESPACES,
@@ -97,10 +99,10 @@ async fn a_day_of_comings_and_goings_leaves_nothing_behind() {
     let mut strings_at = Vec::new();
     let mut next = Instant::now();
     for round in 1..=DAY {
-        churn.turn();
+        churn.run_round();
         next += ROUND;
         sleep_until(next).await;
-        assert_eq!(sizes(&assembly, &record), living(&churn), "after {round} rounds");
+        assert_eq!(sizes(&assembly, &record), expected(&churn), "after {round} rounds");
         if round >= WARM_UP && round % CYCLE == 0 {
             series_at.push(series(&telemetry));
             strings_at.push(assembly.controller.pods.stats().strings);
@@ -110,7 +112,7 @@ async fn a_day_of_comings_and_goings_leaves_nothing_behind() {
     let (first, last) = (heaps[0] as f64, heaps[heaps.len() - 1] as f64);
     let grown = growth(first, last);
     println!(
-        "a day: {} HPAs came and went; heap of cluster and controller {:.0} kB after the warm-up, {:.0} kB at the end \
+        "a day: {} HPAs replaced; heap of cluster and controller {:.0} kB after the warm-up, {:.0} kB at the end \
          ({grown:+.2} %), {} series",
         DAY * crate::churn::REPLACED,
         first / 1e3,
@@ -121,23 +123,23 @@ async fn a_day_of_comings_and_goings_leaves_nothing_behind() {
     assert!(strings_at.iter().all(|count| *count == strings_at[0]), "{strings_at:?}");
     assert!(grown < ALLOWED_PERCENT, "{heaps:?}");
 
-    churn.end();
+    churn.delete_all();
     sleep_until(next + ROUND).await;
-    let nothing =
+    let empty =
         Sizes { hpas: 0, pods: 0, namespaces: 0, selectors: 0, claims: 0, histories: 0, records: 0, keys: 0 };
-    assert_eq!(sizes(&assembly, &record), nothing);
-    assert_eq!(assembly.controller.pods.stats(), concertina::store::Stats::default());
+    assert_eq!(sizes(&assembly, &record), empty);
+    assert_eq!(assembly.controller.pods.stats(), controller::store::Stats::default());
     assert_eq!(series(&telemetry), 0, "{}", telemetry.render());
     stop.cancel();
     running.await.unwrap();
 }
 
-/// Rounds between two fail-overs; each replica has gone and come back after four.
-const LED: usize = 15;
+/// Rounds between two failovers. Each replica is replaced in every second failover.
+const ROUNDS_PER_LEADER: usize = 15;
 
 #[tokio::test(start_paused = true)]
-#[ignore = "a day takes a minute; run by .ci/run --long"]
-async fn a_day_of_fail_overs_leaves_nothing_behind() {
+#[ignore = "takes a minute; run by .ci/run --long"]
+async fn day_of_failovers_leaves_no_state_behind() {
     let clock: SharedClock = Arc::new(VirtualClock::starting_at("2030-01-01T00:00:00Z".parse().unwrap()));
     let mut churn = Churn::new(Arc::clone(&clock));
     let network = Network::default();
@@ -151,7 +153,7 @@ async fn a_day_of_fail_overs_leaves_nothing_behind() {
         let telemetry = Metrics::new();
         let clients = link::clients(&churn.cluster, &client_options(&config, &telemetry));
         let cable = CancellationToken::new();
-        let surroundings = Surroundings {
+        let surroundings = RunContext {
             server: "http://embedded/".to_owned(),
             clock: Arc::clone(&clock),
             identity: format!("replica-{number:04}"),
@@ -170,18 +172,19 @@ async fn a_day_of_fail_overs_leaves_nothing_behind() {
     let mut heaps = Vec::new();
     let mut next = Instant::now();
     for round in 1..=DAY {
-        churn.turn();
+        churn.run_round();
         next += ROUND;
         sleep_until(next).await;
-        if round % LED == 0 {
-            // The older one has led since the last time.
+        if round % ROUNDS_PER_LEADER == 0 {
+            // The older replica has led since the previous failover.
             let (stop, running, _cable) = replicas.remove(0);
             stop.cancel();
             running.await.unwrap().unwrap();
             replicas.push(start(&churn, round));
         }
-        // Before the next fail-over. What connections hold at such a moment varies by some percent, so many are taken.
-        if round >= WARM_UP && round % LED == LED - 1 {
+        // The measurement precedes the next failover. The memory of connections varies by some percent, so
+        // the test averages many measurements.
+        if round >= WARM_UP && round % ROUNDS_PER_LEADER == ROUNDS_PER_LEADER - 1 {
             heaps.push(HEAP.current_usage() as f64);
         }
     }
@@ -190,9 +193,9 @@ async fn a_day_of_fail_overs_leaves_nothing_behind() {
     let (first, last) = (mean(early), mean(late));
     let grown = growth(first, last);
     println!(
-        "a day with {} fail-overs: heap of cluster and two replicas {:.0} kB on average after the warm-up, {:.0} kB in the \
-         end ({grown:+.2} %)",
-        DAY / LED,
+        "a day with {} failovers: heap of cluster and two replicas {:.0} kB on average after the warm-up, {:.0} kB at \
+         the end ({grown:+.2} %)",
+        DAY / ROUNDS_PER_LEADER,
         first / 1e3,
         last / 1e3
     );

@@ -1,16 +1,18 @@
-//! Ten minutes in real time: a controller over TCP, its cluster in a process of its own.
+//! Ten minutes in real time: a controller over TCP, with its cluster in a separate process.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use concertina::api::client::Clients;
-use concertina::app::{Phase, Surroundings, client_options, run_with};
+use clock::SystemClock;
+use cluster::client::Clients;
+use concertina::app::{RunContext, client_options, run_with};
 use concertina::cli::Config;
-use concertina::cli::config::{Serving, TakeOver};
-use concertina::clock::SystemClock;
-use concertina::telemetry::metrics::Metrics;
+use concertina::cli::config::TakeOver;
+use concertina::serve::options::Serving;
+use controller::assembly::Phase;
+use controller::telemetry::metrics::Metrics;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
@@ -19,23 +21,23 @@ use tokio_util::sync::CancellationToken;
 use crate::churn::{CYCLE, Churn};
 use crate::growth;
 
-/// The variable that makes this program the cluster.
+/// Environment variable that makes this program the cluster.
 const CLUSTER: &str = "CONCERTINA_SOAK_CLUSTER";
-/// Between two rounds of the churn: real time is dear.
+/// Time between two rounds of the churn. The time is short, since the test runs in real time.
 const ROUND: Duration = Duration::from_secs(1);
 /// `--horizontal-pod-autoscaler-sync-period`.
 const PERIOD: Duration = Duration::from_secs(1);
 const WARM_UP: Duration = Duration::from_mins(3);
 const RUN: Duration = Duration::from_mins(10);
-/// The goal.
+/// Maximum growth of resident memory, in percent.
 const ALLOWED_PERCENT: f64 = 1.0;
 
-/// The cluster's process, which ends with the test.
+/// The process of the cluster. Dropping it kills the process.
 struct ClusterProcess(Child);
 
 impl Drop for ClusterProcess {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have exited.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -43,12 +45,12 @@ impl Drop for ClusterProcess {
 
 #[tokio::test]
 #[ignore = "takes ten minutes; run by .ci/run --long"]
-async fn ten_minutes_over_tcp_take_no_more_and_more_memory() {
+async fn memory_does_not_grow_over_ten_minutes_over_tcp() {
     if std::env::var_os(CLUSTER).is_some() {
         return;
     }
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "wire::the_cluster_of_the_soak", "--nocapture"])
+        .args(["--ignored", "--exact", "wire::cluster_process_of_the_soak", "--nocapture"])
         .env(CLUSTER, "1")
         .stdout(Stdio::piped())
         .spawn()
@@ -73,7 +75,7 @@ async fn ten_minutes_over_tcp_take_no_more_and_more_memory() {
         async move { TcpStream::connect(address).await.map(TokioIo::new) }
     });
     let clients = Clients::over(connector, &client_options(&config, &telemetry)).unwrap();
-    let surroundings = Surroundings {
+    let surroundings = RunContext {
         server: "http://127.0.0.1/".to_owned(),
         clock: Arc::new(SystemClock),
         identity: "soak".to_owned(),
@@ -88,7 +90,7 @@ async fn ten_minutes_over_tcp_take_no_more_and_more_memory() {
     sleep(WARM_UP).await;
     let before = highest(&telemetry).await;
     let syncs = value(&telemetry, "workqueue_work_duration_seconds_count");
-    sleep(RUN.saturating_sub(WARM_UP + LOOK * 2)).await;
+    sleep(RUN.saturating_sub(WARM_UP + MEASUREMENT * 2)).await;
     let after = highest(&telemetry).await;
     let syncs = value(&telemetry, "workqueue_work_duration_seconds_count") - syncs;
     let grown = growth(before, after);
@@ -104,13 +106,13 @@ async fn ten_minutes_over_tcp_take_no_more_and_more_memory() {
     assert!(grown < ALLOWED_PERCENT, "{before} {after}");
 }
 
-/// A whole cycle of the churn, over which memory is watched.
-const LOOK: Duration = Duration::from_secs(CYCLE as u64);
+/// Duration of a measurement: a whole cycle of the churn.
+const MEASUREMENT: Duration = Duration::from_secs(CYCLE as u64);
 
-/// The most resident memory in a cycle, as the controller itself tells it.
+/// Maximum resident memory in a cycle, as the controller reports it.
 async fn highest(telemetry: &Metrics) -> f64 {
     let mut highest: f64 = 0.0;
-    for _ in 0..LOOK.as_secs() {
+    for _ in 0..MEASUREMENT.as_secs() {
         highest = highest.max(value(telemetry, "process_resident_memory_bytes"));
         sleep(Duration::from_secs(1)).await;
     }
@@ -124,10 +126,10 @@ fn value(telemetry: &Metrics, name: &str) -> f64 {
     lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
 }
 
-/// The other process. Without its variable there is nothing to serve.
+/// The process of the cluster. Without its environment variable the test does nothing.
 #[tokio::test]
-#[ignore = "the other half of ten_minutes_over_tcp_take_no_more_and_more_memory"]
-async fn the_cluster_of_the_soak() {
+#[ignore = "the cluster process of memory_does_not_grow_over_ten_minutes_over_tcp"]
+async fn cluster_process_of_the_soak() {
     if std::env::var_os(CLUSTER).is_none() {
         return;
     }
@@ -138,6 +140,6 @@ async fn the_cluster_of_the_soak() {
     tokio::spawn(async move { serving.serve(listener, CancellationToken::new()).await });
     loop {
         sleep(ROUND).await;
-        churn.turn();
+        churn.run_round();
     }
 }

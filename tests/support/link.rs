@@ -1,9 +1,9 @@
-//! Clients of an embedded cluster, over connections within the process.
+//! Clients of an embedded cluster over connections within the process.
 
-use concertina::api::client::{ClientOptions, Clients};
-use concertina::embedded::Cluster;
+use cluster::client::{ClientOptions, Clients};
+use fake_cluster::Cluster;
 
-/// Clients whose every connection is a pipe to `cluster`, with real HTTP on it.
+/// Clients that connect to `cluster` through in-process pipes with real HTTP.
 pub(crate) fn clients(cluster: &Cluster, options: &ClientOptions) -> Clients {
     Clients::over(cluster.connector(), options).unwrap()
 }

@@ -1,14 +1,15 @@
-//! What the controller logs on this thread.
+//! Captures the log lines of this thread.
 //!
-//! There is one subscriber for the whole test program, as one per test would race: which events are of interest is
-//! cached for all threads. Each thread keeps its own lines, and a test in virtual time is one thread.
+//! The whole test program has one subscriber. Tests with separate subscribers would race, since tracing
+//! caches the interest in events for all threads. Each thread keeps its own lines, and a test in virtual time
+//! is one thread.
 
 use std::cell::RefCell;
 use std::io::{self, Write};
 use std::sync::{Arc, Once};
 
-use concertina::clock::SystemClock;
-use concertina::telemetry::logging::{LogOptions, subscriber_to};
+use clock::SystemClock;
+use concertina::logging::{LogOptions, subscriber_to};
 
 static SET_UP: Once = Once::new();
 
@@ -28,8 +29,8 @@ impl Write for Lines {
     }
 }
 
-/// Begins to keep lines, without those of an earlier test on this thread.
-pub(crate) fn begin() {
+/// Starts to capture lines, and drops the lines of an earlier test on this thread.
+pub(crate) fn start() {
     SET_UP.call_once(|| {
         let subscriber = subscriber_to(LogOptions::default(), Arc::new(SystemClock), || Lines);
         tracing::subscriber::set_global_default(subscriber).unwrap();
@@ -37,7 +38,7 @@ pub(crate) fn begin() {
     LINES.with_borrow_mut(Vec::clear);
 }
 
-/// The lines with this in them, as an operator sees them by default.
+/// The captured lines that contain `part`, at the default log level.
 pub(crate) fn with(part: &str) -> Vec<String> {
     LINES.with_borrow(|lines| {
         let text = std::str::from_utf8(lines).unwrap();

@@ -1,5 +1,5 @@
-//! A rig for tests of the whole loop: an embedded cluster and the assembled controller with its queue running, in
-//! virtual time. A test that waits costs no wall time.
+//! A rig for tests of the whole control loop: an embedded cluster and the assembled controller with its
+//! queue, in virtual time. Waiting costs no wall time.
 
 pub(crate) mod link;
 pub(crate) mod logs;
@@ -11,17 +11,18 @@ mod stage;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use concertina::api::gate::Gate;
-use concertina::app::{Assembly, Parts, Phase, client_options};
+use cluster::gate::Gate;
+use concertina::app::client_options;
 use concertina::cli::Config;
-use concertina::controller::Controller;
-use concertina::telemetry::metrics::Metrics;
+use controller::assembly::{Assembly, Parts, Phase};
+use controller::reconcile::Controller;
+use controller::telemetry::metrics::Metrics;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::stage::{HPAS, Stage};
 
-/// A [`Stage`] with a controller at work on it.
+/// A [`Stage`] with a running controller.
 #[derive(Debug)]
 pub(crate) struct Rig {
     stage: Stage,
@@ -33,7 +34,7 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// A controller with the defaults of the command line.
+    /// Starts a controller with the default flags.
     pub(crate) fn start(stage: Stage) -> Self {
         Self::with(stage, &Config::default())
     }
@@ -42,22 +43,22 @@ impl Rig {
         Self::altered(stage, config, Arc::clone)
     }
 
-    /// A controller of which `alter` makes the one that syncs. It shares the stores and the queue of the first, whose
-    /// watches fill them.
+    /// Starts a controller that `alter` derives from the assembled one. The controller shares the stores and
+    /// the queue of the assembled one, with the watches that fill them.
     pub(crate) fn altered(
         stage: Stage,
         config: &Config,
         alter: impl FnOnce(&Arc<Controller>) -> Arc<Controller>,
     ) -> Self {
-        Self::begin(stage, config, Phase::FirstSync, alter)
+        Self::start_with_phase(stage, config, Phase::FirstSync, alter)
     }
 
-    /// A controller whose syncs are spread over the period.
+    /// Starts a controller with syncs that are spread over the period.
     pub(crate) fn spread(stage: Stage, config: &Config) -> Self {
-        Self::begin(stage, config, Phase::Name, Arc::clone)
+        Self::start_with_phase(stage, config, Phase::Name, Arc::clone)
     }
 
-    fn begin(
+    fn start_with_phase(
         stage: Stage,
         config: &Config,
         phase: Phase,
@@ -70,7 +71,7 @@ impl Rig {
         let stop = CancellationToken::new();
         let parts = Parts {
             clients: &clients,
-            config,
+            options: &config.controller_options(),
             clock: Arc::clone(&stage.clock),
             telemetry: telemetry.clone(),
             observers: Vec::new(),
@@ -87,21 +88,21 @@ impl Rig {
         Self { stage, assembly, telemetry, gate, stop, running }
     }
 
-    /// The value of a series in the text of `/metrics`, 0 if it is not there.
+    /// The value of a series in the text of `/metrics`, or 0 if it is missing.
     pub(crate) fn series(&self, series: &str) -> f64 {
         let text = self.telemetry.render();
         let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok());
         value.unwrap_or(0.0)
     }
 
-    /// How many reconciliations ended with this action and this error.
+    /// Number of reconciliations with `action` and `error`.
     pub(crate) fn reconciliations(&self, action: &str, error: &str) -> f64 {
         self.series(&format!(
             "horizontal_pod_autoscaler_controller_reconciliations_total{{action=\"{action}\",error=\"{error}\"}}"
         ))
     }
 
-    /// Stops the controller in order.
+    /// Shuts the controller down and waits for its end.
     pub(crate) async fn end(self) -> Stage {
         self.stop.cancel();
         self.running.await.unwrap();

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-/// The namespace of everything that a test does not put elsewhere.
+/// The default namespace of test objects.
 pub(crate) const SHOP: &str = "shop";
 
-/// An autoscaler of the Deployment with its own name, from 1 to 10 replicas.
+/// An HPA for the Deployment of the same name, from 1 to 10 replicas.
 pub(crate) fn hpa(name: &str, metrics: &[Value]) -> Value {
     json!({
         "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
@@ -17,21 +17,21 @@ pub(crate) fn hpa(name: &str, metrics: &[Value]) -> Value {
     })
 }
 
-/// An external metric of which each replica is to have `average`.
+/// An external metric with a target of `average` per replica.
 pub(crate) fn external(metric: &str, average: &str) -> Value {
     json!({"type": "External", "external": {
         "metric": {"name": metric}, "target": {"type": "AverageValue", "averageValue": average},
     }})
 }
 
-/// Cpu, in percent of the request.
+/// A target for cpu in percent of the request.
 pub(crate) fn cpu(percent: u32) -> Value {
     json!({"type": "Resource", "resource": {
         "name": "cpu", "target": {"type": "Utilization", "averageUtilization": percent},
     }})
 }
 
-/// A Deployment whose pods ask for a tenth of a core.
+/// A Deployment with pods that request a tenth of a core.
 pub(crate) fn deployment(name: &str, replicas: u32) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
@@ -49,7 +49,7 @@ pub(crate) fn deployment(name: &str, replicas: u32) -> Value {
     })
 }
 
-/// A pod of `app` that has been ready for long.
+/// A pod of `app` that has been ready for a day.
 pub(crate) fn pod(app: &str, index: usize) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",

@@ -1,15 +1,16 @@
-//! Whole processes but for their command lines.
+//! Whole processes without their command lines.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use concertina::api::client::{ClientOptions, Clients};
-use concertina::app::{AppError, Phase, Surroundings, client_options, run_with};
+use cluster::client::{ClientOptions, Clients};
+use concertina::app::{AppError, RunContext, client_options, run_with};
 use concertina::cli::Config;
-use concertina::cli::config::Serving;
-use concertina::embedded::{Cluster, Link};
-use concertina::telemetry::metrics::Metrics;
+use concertina::serve::options::Serving;
+use controller::assembly::Phase;
+use controller::telemetry::metrics::Metrics;
+use fake_cluster::{Cluster, Link};
 use hyper_util::rt::TokioIo;
 use tokio::io::{copy_bidirectional, duplex};
 use tokio::task::JoinHandle;
@@ -20,7 +21,7 @@ use super::Stage;
 
 pub(crate) struct Process {
     pub(crate) telemetry: Metrics,
-    /// Where the others find it.
+    /// Address at which other replicas reach the process.
     pub(crate) address: SocketAddr,
     stop: CancellationToken,
     network: CancellationToken,
@@ -28,30 +29,30 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// A process of this name among its like, of which nothing is served but to them.
+    /// Starts a process with `identity`. The process serves pages only to other replicas.
     pub(crate) fn start(stage: &Stage, identity: &str, config: Config) -> Self {
         Self::start_behind(stage, identity, config, None)
     }
 
-    /// The same; whatever it asks of the cluster goes by this way, if there is one.
+    /// Like [`Self::start`], but with requests to the cluster through `link`, if there is one.
     pub(crate) fn start_behind(
         stage: &Stage,
         identity: &str,
         config: Config,
-        way: Option<Arc<dyn Link>>,
+        link: Option<Arc<dyn Link>>,
     ) -> Self {
         let config = Config { serving: Serving { port: 0, ..Serving::default() }, ..config };
         let telemetry = Metrics::new();
         let (stop, network) = (CancellationToken::new(), CancellationToken::new());
         let options = client_options(&config, &telemetry);
-        let clients = clients_until(&stage.cluster, way, &options, &network);
-        let link = stage.network.join(&network);
-        let address = link.here().unwrap().address;
-        let surroundings = Surroundings {
+        let clients = clients_until(&stage.cluster, link, &options, &network);
+        let peer_link = stage.network.join(&network);
+        let address = peer_link.here().unwrap().address;
+        let surroundings = RunContext {
             server: "http://embedded/".to_owned(),
             clock: Arc::clone(&stage.clock),
             identity: identity.to_owned(),
-            link: Some(link),
+            link: Some(peer_link),
             observers: Vec::new(),
             phase: Phase::FirstSync,
         };
@@ -61,12 +62,12 @@ impl Process {
         Self { telemetry, address, stop, network, running }
     }
 
-    /// Takes the network away for good, which to all others is a death.
+    /// Disconnects the process from the network permanently. To all others this is its death.
     pub(crate) fn cut_off(&self) {
         self.network.cancel();
     }
 
-    /// Asks the process to end and waits for that; how long it took.
+    /// Shuts the process down. Returns the time until its end.
     pub(crate) async fn end(self) -> Duration {
         let start = Instant::now();
         self.stop.cancel();
@@ -75,27 +76,28 @@ impl Process {
         start.elapsed()
     }
 
-    /// Waits until the process ends by itself; with which error and how long that took.
-    pub(crate) async fn dies(self) -> (String, Duration) {
+    /// Waits until the process fails. Returns the error and the elapsed time.
+    pub(crate) async fn wait_for_failure(self) -> (String, Duration) {
         let start = Instant::now();
         let error = self.running.await.unwrap().unwrap_err();
         (error.to_string(), start.elapsed())
     }
 }
 
-/// Clients of an embedded cluster until `cut`: then every connection breaks, and none can be made any more.
+/// Clients of an embedded cluster until `cut`. After `cut`, every connection breaks and new connections are
+/// refused.
 fn clients_until(
     cluster: &Cluster,
-    way: Option<Arc<dyn Link>>,
+    link: Option<Arc<dyn Link>>,
     options: &ClientOptions,
     cut: &CancellationToken,
 ) -> Clients {
     let (server, cut) = (cluster.clone(), cut.clone());
     let connector = tower::service_fn(move |_: http::Uri| {
         let (near, mut far) = duplex(64 * 1024);
-        let server = match &way {
+        let server = match &link {
             None => server.dial(),
-            Some(way) => server.dial_through(Arc::clone(way)),
+            Some(link) => server.dial_through(Arc::clone(link)),
         };
         let (mut server, cut) = (server, cut.clone());
         let answer = if cut.is_cancelled() {

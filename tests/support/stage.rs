@@ -1,12 +1,12 @@
-//! A cluster in virtual time, before and while a controller works on it.
+//! A cluster in virtual time, for a test with or without a controller.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use concertina::clock::{SharedClock, VirtualClock};
-use concertina::embedded::metrics::StaticMetrics;
-use concertina::embedded::{BareScale, Cluster, FaultAction, FaultId, FaultRule, LoggedRequest, ScalePath};
+use clock::{SharedClock, VirtualClock};
+use fake_cluster::metrics::StaticMetrics;
+use fake_cluster::{BareScale, Cluster, FaultAction, FaultId, FaultRule, LoggedRequest, ScalePath};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -17,27 +17,27 @@ use super::objects::SHOP;
 
 pub(crate) const HPAS: &str = "autoscaling/horizontalpodautoscalers";
 
-/// When every test begins.
+/// Start time of every test.
 const EPOCH: &str = "2030-01-01T00:00:00Z";
 
-/// How long a wait for a condition lets pass between two looks.
-const LOOK: Duration = Duration::from_millis(50);
+/// Interval at which [`Stage::until`] evaluates its condition.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A cluster with the namespace `shop`, its metrics set by hand.
+/// A cluster with the namespace `shop` and metrics that the test sets.
 #[derive(Debug)]
 pub(crate) struct Stage {
     pub(crate) cluster: Cluster,
     pub(crate) clock: SharedClock,
     pub(crate) metrics: Arc<StaticMetrics>,
-    /// Between processes.
+    /// The network between processes.
     pub(crate) network: Network,
-    began: (Instant, Timestamp),
+    started: (Instant, Timestamp),
     external: Mutex<BTreeMap<String, Value>>,
 }
 
 impl Stage {
     pub(crate) fn new() -> Self {
-        logs::begin();
+        logs::start();
         let epoch: Timestamp = EPOCH.parse().unwrap();
         let clock: SharedClock = Arc::new(VirtualClock::starting_at(epoch));
         let cluster = Cluster::new(Arc::clone(&clock));
@@ -45,24 +45,31 @@ impl Stage {
         cluster.set_metrics(Arc::clone(&metrics) as _);
         cluster.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SHOP}})).unwrap();
         let network = Network::default();
-        Self { cluster, clock, metrics, network, began: (Instant::now(), epoch), external: Mutex::default() }
+        Self {
+            cluster,
+            clock,
+            metrics,
+            network,
+            started: (Instant::now(), epoch),
+            external: Mutex::default(),
+        }
     }
 
-    // --- the world
+    // --- changes
 
-    /// Stores an object by the rules of a POST; it must be valid.
+    /// Stores an object as a POST does. Panics if the object is invalid.
     pub(crate) fn create(&self, object: Value) -> Value {
         self.cluster.create(object).unwrap_or_else(|status| panic!("{status:?}"))
     }
 
-    /// Changes an autoscaler by the rules of a PUT.
+    /// Changes an HPA as a PUT does.
     pub(crate) fn edit(&self, name: &str, change: impl FnOnce(&mut Value)) {
         let mut hpa = self.hpa(name);
         change(&mut hpa);
         self.cluster.update(hpa).unwrap_or_else(|status| panic!("{status:?}"));
     }
 
-    /// A Deployment of which there is only the scale, with the selector `app={name}`.
+    /// Creates the bare scale of a Deployment, without the object, with the selector `app={name}`.
     pub(crate) fn target(&self, name: &str, replicas: i64) {
         let scale =
             BareScale { spec_replicas: replicas, status_replicas: replicas, selector: format!("app={name}") };
@@ -83,7 +90,7 @@ impl Stage {
         self.metrics.set_external(all.clone().into_iter().collect());
     }
 
-    /// Sets what each of these pods of `app` uses, in millicores.
+    /// Sets the usage of the pods of `app`, in millicores.
     pub(crate) fn cpu(&self, app: &str, millicores: &[u32]) {
         let pods = millicores.iter().enumerate().map(|(index, millicores)| {
             json!({
@@ -95,12 +102,12 @@ impl Stage {
         self.metrics.set_resource(Some(json!({ "items": pods.collect::<Vec<_>>() })));
     }
 
-    /// Lets every request whose path ends so fail in this way.
+    /// Applies a fault to every request with a path that ends with `suffix`.
     pub(crate) fn fault(&self, suffix: &str, action: FaultAction) -> FaultId {
         self.cluster.faults().add(FaultRule::new(action).path_suffix(suffix))
     }
 
-    // --- looks
+    // --- observations
 
     pub(crate) fn hpa(&self, name: &str) -> Value {
         self.hpa_in(SHOP, name)
@@ -110,12 +117,12 @@ impl Stage {
         self.cluster.get(HPAS, namespace, name).unwrap_or_else(|| panic!("no HPA {namespace}/{name}"))
     }
 
-    /// `spec.replicas` of a target made by [`Self::target`].
+    /// `spec.replicas` of a target that [`Self::target`] created.
     pub(crate) fn replicas(&self, name: &str) -> i64 {
         self.cluster.scale(&deployment_path(name)).unwrap().spec_replicas
     }
 
-    /// Status, reason and message of a condition, by blanks; empty if there is none.
+    /// Status, reason and message of a condition, separated by spaces. Empty if the condition is missing.
     pub(crate) fn condition(&self, hpa: &str, kind: &str) -> String {
         let hpa = self.hpa(hpa);
         let conditions = hpa["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -126,7 +133,7 @@ impl Stage {
         })
     }
 
-    /// Reason and message of every event about an autoscaler.
+    /// Reason and message of every event of an HPA.
     pub(crate) fn events(&self, hpa: &str) -> Vec<String> {
         let about = |event: &&Value| event["involvedObject"]["name"] == hpa;
         let text = |event: &Value| {
@@ -135,29 +142,30 @@ impl Stage {
         self.cluster.list("events", None).iter().filter(about).map(text).collect()
     }
 
-    /// How many requests were made so far with this verb on paths that end so.
+    /// Number of requests so far with `verb` and a path that ends with `suffix`.
     pub(crate) fn count(&self, verb: &str, suffix: &str) -> usize {
         self.cluster.requests().count(|request| request.verb == verb && request.path.ends_with(suffix))
     }
 
-    /// When each sync of the autoscaler of a target began, since the test began: every sync reads the scale once.
+    /// Start time of each sync of the HPA of a target, since the start of the test. Every sync reads the
+    /// scale once.
     pub(crate) fn syncs(&self, target: &str) -> Vec<Duration> {
         let suffix = format!("/{target}/scale");
         self.times(|request| request.verb == "get" && request.path.ends_with(&suffix))
     }
 
-    /// When requests that satisfy a predicate arrived, since the test began.
-    pub(crate) fn times(&self, wanted: impl Fn(&LoggedRequest) -> bool) -> Vec<Duration> {
+    /// Arrival times of the requests that satisfy a predicate, since the start of the test.
+    pub(crate) fn times(&self, predicate: impl Fn(&LoggedRequest) -> bool) -> Vec<Duration> {
         let entries = self.cluster.requests().entries();
-        let since = |request: &LoggedRequest| request.at.duration_since(self.began.1).try_into().unwrap();
-        entries.iter().filter(|request| wanted(request)).map(since).collect()
+        let since = |request: &LoggedRequest| request.at.duration_since(self.started.1).try_into().unwrap();
+        entries.iter().filter(|request| predicate(request)).map(since).collect()
     }
 
     // --- time
 
-    /// Virtual time since the test began.
+    /// Virtual time since the start of the test.
     pub(crate) fn now(&self) -> Duration {
-        self.began.0.elapsed()
+        self.started.0.elapsed()
     }
 
     /// Lets virtual time pass.
@@ -165,7 +173,7 @@ impl Stage {
         tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
     }
 
-    /// Lets virtual time pass until a condition holds; how much that was. Fails when the bound is over.
+    /// Lets virtual time pass until a condition holds. Returns the elapsed time. Panics after `seconds`.
     pub(crate) async fn until(
         &self,
         what: &str,
@@ -176,9 +184,9 @@ impl Stage {
         while !condition(self) {
             assert!(
                 start.elapsed() < Duration::from_secs_f64(seconds),
-                "after {seconds} s still not: {what}"
+                "timed out after {seconds} s before: {what}"
             );
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         start.elapsed()
     }

@@ -1,4 +1,4 @@
-//! Each way a sync can take: what is told is what a controller then does.
+//! Each path of a sync: a controller acts as the answer announces.
 
 use concertina::commands::why::Found;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ fn with(stage: Stage, change: impl FnOnce(&mut Value)) -> Stage {
     stage
 }
 
-/// Ready pods that use so many millicores of 100 each.
+/// Ready pods. Each of them uses one of `millicores` and requests 100.
 fn pods(millicores: &[u32]) -> Stage {
     let stage = Stage::new();
     stage.target("web", i64::try_from(millicores.len()).unwrap());
@@ -40,51 +40,51 @@ fn condition(document: &Value, kind: &str) -> String {
     })
 }
 
-/// Asks, then lets a controller loose on the same cluster: it must do what was told.
-async fn told_and_done(stage: Stage, course: &str, verdict: &str, reason: &str) {
-    let told = document(&stage, &["web"]).await;
-    let said = told["sentence"].as_str().unwrap();
-    assert_eq!(told["explanation"]["course"], course, "{said}");
-    assert!(said.starts_with(verdict) && said.ends_with(reason), "{said}");
+/// Checks the answer, then runs a controller on the same cluster, which must act accordingly.
+async fn check_decision(stage: Stage, course: &str, verdict: &str, reason: &str) {
+    let answer = document(&stage, &["web"]).await;
+    let sentence = answer["sentence"].as_str().unwrap();
+    assert_eq!(answer["explanation"]["course"], course, "{sentence}");
+    assert!(sentence.starts_with(verdict) && sentence.ends_with(reason), "{sentence}");
     let rig = Rig::start(stage);
     rig.pass(1.0).await;
     for kind in ["AbleToScale", "ScalingActive", "ScalingLimited", "ScaledToZero"] {
-        assert_eq!(condition(&told, kind), rig.condition("web", kind), "{said}");
+        assert_eq!(condition(&answer, kind), rig.condition("web", kind), "{sentence}");
     }
-    let events: Vec<_> = told["events"]
+    let events: Vec<_> = answer["events"]
         .as_array()
         .unwrap()
         .iter()
         .map(|event| format!("{} {}", event["reason"].as_str().unwrap(), event["message"].as_str().unwrap()))
         .collect();
-    assert_eq!(rig.events("web"), events, "{said}");
-    let known = rig.condition("web", "AbleToScale").starts_with("True");
-    if let (Some(desired), true) = (told["desired"].as_i64(), known) {
-        assert_eq!(rig.replicas("web"), desired, "{said}");
+    assert_eq!(rig.events("web"), events, "{sentence}");
+    let is_able = rig.condition("web", "AbleToScale").starts_with("True");
+    if let (Some(desired), true) = (answer["desired"].as_i64(), is_able) {
+        assert_eq!(rig.replicas("web"), desired, "{sentence}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_told_is_what_the_controller_then_does() {
-    told_and_done(queue("80"), "metrics", "goes from 4 to 8: ", "above its target of 10 per pod").await;
-    told_and_done(queue("40"), "metrics", "stays at 4: ", "queue is at its target of 10 per pod").await;
-    told_and_done(queue("400"), "metrics", "goes from 4 to 8: ", "at most doubles the count, to 8").await;
-    told_and_done(
+async fn controller_acts_as_the_answer_announces() {
+    check_decision(queue("80"), "metrics", "goes from 4 to 8: ", "above its target of 10 per pod").await;
+    check_decision(queue("40"), "metrics", "stays at 4: ", "queue is at its target of 10 per pod").await;
+    check_decision(queue("400"), "metrics", "goes from 4 to 8: ", "at most doubles the count, to 8").await;
+    check_decision(
         queue("5"),
         "metrics",
         "stays at 4: ",
         "asks for 1, but the 5 min scale-down window still holds 4, for another 5 min",
     )
     .await;
-    told_and_done(pods(&[100, 100]), "metrics", "goes from 2 to 4: ", "above its target of 50 %").await;
-    told_and_done(
+    check_decision(pods(&[100, 100]), "metrics", "goes from 2 to 4: ", "above its target of 50 %").await;
+    check_decision(
         with(queue("40"), |hpa| hpa["spec"]["maxReplicas"] = json!(3)),
         "aboveMax",
         "goes from 4 to 3: ",
         "maxReplicas is 3",
     )
     .await;
-    told_and_done(
+    check_decision(
         with(queue("40"), |hpa| hpa["spec"]["minReplicas"] = json!(6)),
         "belowMin",
         "goes from 4 to 6: ",
@@ -92,7 +92,7 @@ async fn what_is_told_is_what_the_controller_then_does() {
     )
     .await;
     let policy = json!({"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]}});
-    told_and_done(
+    check_decision(
         with(queue("80"), |hpa| hpa["spec"]["behavior"] = policy),
         "metrics",
         "goes from 4 to 5: ",
@@ -101,53 +101,53 @@ async fn what_is_told_is_what_the_controller_then_does() {
     .await;
     let stage = queue("40");
     stage.target("web", 0);
-    told_and_done(stage, "disabled", "stays at 0: ", "switches autoscaling off").await;
+    check_decision(stage, "disabled", "stays at 0: ", "which disables autoscaling").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_target_that_is_not_there_is_told_in_the_servers_words() {
+async fn missing_target_has_the_servers_error() {
     let stage = queue("40");
     stage.remove_target("web");
-    let told = document(&stage, &["web"]).await;
-    assert_eq!(told["explanation"]["course"], "noScale");
-    assert!(told["sentence"].as_str().unwrap().contains("deployments.apps \"web\" not found"), "{told}");
-    assert_eq!(told["explanation"]["failure"], told["events"][0]["message"]);
-    told_and_done(stage, "noScale", "does nothing", "").await;
+    let answer = document(&stage, &["web"]).await;
+    assert_eq!(answer["explanation"]["course"], "noScale");
+    assert!(answer["sentence"].as_str().unwrap().contains("deployments.apps \"web\" not found"), "{answer}");
+    assert_eq!(answer["explanation"]["failure"], answer["events"][0]["message"]);
+    check_decision(stage, "noScale", "does nothing", "").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_metric_that_fails_is_told_in_the_servers_words() {
+async fn failing_metric_has_the_servers_error() {
     let stage = queue("40");
     stage.edit("web", |hpa| hpa["spec"]["metrics"] = json!([external("absent", "10")]));
-    let told = document(&stage, &["web"]).await;
-    assert!(told["desired"].is_null());
-    told_and_done(stage, "metrics", "stays at 4", "").await;
+    let answer = document(&stage, &["web"]).await;
+    assert!(answer["desired"].is_null());
+    check_decision(stage, "metrics", "stays at 4", "").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_hpas_on_the_same_pods_are_told_and_so_is_the_other_one() {
+async fn hpas_that_share_pods_name_each_other() {
     let stage = pods(&[40, 40]);
     let mut other = hpa("other", &[cpu(50)]);
     other["spec"]["scaleTargetRef"]["name"] = json!("web");
     stage.create(other);
-    let told = document(&stage, &["web"]).await;
-    assert_eq!(told["explanation"]["course"], "ambiguous");
+    let answer = document(&stage, &["web"]).await;
+    assert_eq!(answer["explanation"]["course"], "ambiguous");
     assert_eq!(
-        told["sentence"],
+        answer["sentence"],
         "stays at 2: pods by selector app=web are controlled by more than one HPA (e.g. [shop/other shop/web])"
     );
-    assert!(!codes(&told).is_empty());
-    // Asked of all, too.
+    assert!(!codes(&answer).is_empty());
+    // The table of all HPAs shows the ambiguity as well.
     let (_, table) = ask(&stage, &[]).await;
     assert_eq!(table.matches("controlled by more than one HPA").count(), 2, "{table}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_hpa_that_is_not_there_is_named_with_those_that_are() {
+async fn missing_hpa_is_named_with_the_existing_ones() {
     let stage = queue("40");
     stage.create(hpa("api", &[external("queue", "10")]));
     let (found, text) = ask(&stage, &["wbe"]).await;
-    assert_eq!(found.unwrap_err().to_string(), "there is no HPA wbe in namespace shop (there are: api, web)");
+    assert_eq!(found.unwrap_err().to_string(), "HPA wbe not found in namespace shop (existing: api, web)");
     assert_eq!(text, "");
     let (found, text) = ask(&stage, &["web"]).await;
     assert!(text.contains("stays at 4: queue is at its target of 10 per pod"), "{text}");
@@ -155,7 +155,7 @@ async fn an_hpa_that_is_not_there_is_named_with_those_that_are() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_of_a_namespace_are_told_in_one_line_each_with_trouble_first() {
+async fn namespace_has_one_line_per_hpa_with_findings_first() {
     let stage = queue("40");
     stage.create(hpa("absent", &[external("queue", "10")]));
     stage.target("busy", 3);
@@ -167,7 +167,7 @@ async fn all_of_a_namespace_are_told_in_one_line_each_with_trouble_first() {
     assert_eq!(names, ["NAME", "absent", "busy", "web"], "{table}");
     let elsewhere = ask(&stage, &["-A"]).await.1;
     assert_eq!(elsewhere, table);
-    // Nothing but the two lists is read of the whole cluster, and only if all of it is asked for.
+    // Lists of the whole cluster are read only with -A.
     ask(&stage, &[]).await.0.unwrap();
     let entries = stage.cluster.requests().entries();
     let outside: Vec<_> = entries
@@ -178,7 +178,7 @@ async fn all_of_a_namespace_are_told_in_one_line_each_with_trouble_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_there_is_an_answer_too() {
+async fn empty_namespace_has_an_answer() {
     let stage = Stage::new();
     let (found, text) = ask(&stage, &[]).await;
     assert_eq!((found.unwrap(), text.as_str()), (Found::Healthy, "no HPAs\n"));
@@ -187,7 +187,7 @@ async fn nothing_there_is_an_answer_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn yaml_says_the_same_as_json() {
+async fn yaml_equals_json() {
     let stage = queue("80");
     let json = document(&stage, &["web"]).await;
     let (_, yaml) = ask(&stage, &["web", "-o", "yaml"]).await;
@@ -196,12 +196,12 @@ async fn yaml_says_the_same_as_json() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn flags_of_the_controller_change_what_it_decides() {
+async fn controller_flags_change_the_decision() {
     let stage = queue("48");
     assert!(sentence(&stage, "web").await.starts_with("goes from 4 to 5"));
-    let told = document(&stage, &["web", "--horizontal-pod-autoscaler-tolerance=0.3"]).await;
-    assert_eq!(told["desired"], 4);
-    let flags = told["flags"].as_array().unwrap();
+    let answer = document(&stage, &["web", "--horizontal-pod-autoscaler-tolerance=0.3"]).await;
+    assert_eq!(answer["desired"], 4);
+    let flags = answer["flags"].as_array().unwrap();
     let tolerance = &flags.iter().find(|flag| flag["name"] == "horizontal-pod-autoscaler-tolerance").unwrap();
     assert_eq!((tolerance["value"].as_str(), tolerance["origin"].as_str()), (Some("0.3"), Some("given")));
     let version = &flags.iter().find(|flag| flag["name"] == "emulated-version").unwrap();

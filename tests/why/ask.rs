@@ -1,17 +1,18 @@
-//! Asks as the command line does, over a connection within the process.
+//! Runs `why` like the command line, over a connection within the process.
 
 use std::ffi::OsString;
 use std::sync::Arc;
 
-use concertina::cli::{Invocation, WhyOptions};
-use concertina::clock::SharedClock;
-use concertina::commands::why::{self, Found, Refusals, Way, WhyError};
+use clock::SharedClock;
+use concertina::commands::options::WhyOptions;
+use concertina::commands::why::{self, Connection, Found, Refusals, WhyError};
+use concertina::invocation::Invocation;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{Stage, link};
 
-/// The options of `why` with these words behind it.
+/// The options of `why` with `words` as arguments.
 pub(crate) fn options(words: &[&str]) -> WhyOptions {
     let words = ["why"].iter().chain(words).map(OsString::from);
     match Invocation::from_args(words) {
@@ -20,7 +21,7 @@ pub(crate) fn options(words: &[&str]) -> WhyOptions {
     }
 }
 
-/// Asks until `stop`, with this clock.
+/// Runs `why` with `clock` until `stop`.
 pub(crate) async fn ask_until(
     stage: &Stage,
     words: &[&str],
@@ -30,12 +31,12 @@ pub(crate) async fn ask_until(
     let refusals = Refusals::new();
     let clients = link::clients(&stage.cluster, &why::client_options(&refusals));
     let mut out = Vec::new();
-    let way = Way::Cluster { clients: &clients, refusals };
+    let way = Connection::Cluster { clients: &clients, refusals };
     let found = why::run_with(&options(words), way, clock, &mut out, stop).await;
     (found, String::from_utf8(out).unwrap())
 }
 
-/// Asks in namespace `shop`; nothing but reads may reach the server.
+/// Runs `why` in namespace `shop` and checks that it only reads.
 pub(crate) async fn ask(stage: &Stage, words: &[&str]) -> (Result<Found, WhyError>, String) {
     stage.cluster.requests().clear();
     let words: Vec<_> = ["-n", "shop"].iter().chain(words).copied().collect();
@@ -44,7 +45,7 @@ pub(crate) async fn ask(stage: &Stage, words: &[&str]) -> (Result<Found, WhyErro
     answer
 }
 
-/// Asks for one HPA as a document.
+/// The answer as a JSON document.
 pub(crate) async fn document(stage: &Stage, words: &[&str]) -> Value {
     let words: Vec<_> = words.iter().chain(&["-o", "json"]).copied().collect();
     let (found, text) = ask(stage, &words).await;
@@ -57,7 +58,7 @@ pub(crate) async fn sentence(stage: &Stage, name: &str) -> String {
     document(stage, &[name]).await["sentence"].as_str().unwrap().to_owned()
 }
 
-/// Nothing but reads was asked of the server since the log was cleared.
+/// Checks that the server received only reads since its request log was cleared.
 pub(crate) fn only_reads(stage: &Stage) {
     let entries = stage.cluster.requests().entries();
     assert!(!entries.is_empty());

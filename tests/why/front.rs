@@ -1,4 +1,5 @@
-//! In front of the embedded cluster: forwards one port of one pod, on which a controller serves its record over TLS.
+//! A proxy for the embedded cluster that forwards one port of one pod, where a controller serves its record
+//! over TLS.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -6,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use concertina::embedded::Cluster;
 use concertina::serve::{Endpoints, Health, serve_connection};
+use fake_cluster::Cluster;
 use futures::{SinkExt, StreamExt};
 use http::header::{CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use http::{Request, Response, StatusCode, Uri};
@@ -40,35 +41,35 @@ pub(crate) struct Front {
     pod: &'static str,
     port: u16,
     tls: TlsAcceptor,
-    /// Instead of a port-forward.
+    /// Whether the port-forward is refused.
     forbids: bool,
-    /// Instead of the record: status and reason.
+    /// A status code and reason to send instead of the record.
     answer: Option<&'static str>,
-    seen: Arc<Mutex<Seen>>,
+    received: Arc<Mutex<Received>>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct Received {
     forwards: usize,
     heads: Vec<String>,
     certificates: Vec<Vec<u8>>,
 }
 
 impl Front {
-    /// The rig's controller serves on this port of this pod.
+    /// A proxy to the rig's controller on `port` of `pod`.
     pub(crate) fn of(rig: &Rig, pod: &'static str, port: u16) -> Self {
         let endpoints = Endpoints::new(Health::new(), rig.telemetry.clone(), rig.assembly.decisions.clone());
-        let own = rcgen::generate_simple_self_signed(vec!["whoever.test".to_owned()]).unwrap();
+        let own = rcgen::generate_simple_self_signed(vec!["controller.test".to_owned()]).unwrap();
         let key = PrivateKeyDer::Pkcs8(own.signing_key.serialize_der().into());
         let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()
             .unwrap()
-            .with_client_cert_verifier(Arc::new(Anybody))
+            .with_client_cert_verifier(Arc::new(AnyClient))
             .with_single_cert(vec![own.cert.der().clone()], key)
             .unwrap();
         let tls = TlsAcceptor::from(Arc::new(config));
-        let (cluster, seen) = (rig.cluster.clone(), Arc::default());
-        Self { cluster, endpoints, pod, port, tls, forbids: false, answer: None, seen }
+        let (cluster, received) = (rig.cluster.clone(), Arc::default());
+        Self { cluster, endpoints, pod, port, tls, forbids: false, answer: None, received }
     }
 
     pub(crate) fn forbidding(&self) -> Self {
@@ -79,19 +80,19 @@ impl Front {
         Self { answer: Some(answer), ..self.clone() }
     }
 
-    /// How many ports were forwarded.
+    /// The number of forwarded ports.
     pub(crate) fn forwards(&self) -> usize {
-        self.seen.lock().unwrap().forwards
+        self.received.lock().unwrap().forwards
     }
 
-    /// What the controller was sent.
+    /// The request heads that the controller received.
     pub(crate) fn heads(&self) -> Vec<String> {
-        self.seen.lock().unwrap().heads.clone()
+        self.received.lock().unwrap().heads.clone()
     }
 
-    /// The certificates that it was shown.
+    /// The client certificates that the controller received.
     pub(crate) fn certificates(&self) -> Vec<Vec<u8>> {
-        self.seen.lock().unwrap().certificates.clone()
+        self.received.lock().unwrap().certificates.clone()
     }
 
     pub(crate) fn connector(
@@ -147,7 +148,7 @@ impl Front {
             .header(UPGRADE, "websocket")
             .header(SEC_WEBSOCKET_ACCEPT, STANDARD.encode(hash))
             .header(SEC_WEBSOCKET_PROTOCOL, "v4.channel.k8s.io");
-        self.seen.lock().unwrap().forwards += 1;
+        self.received.lock().unwrap().forwards += 1;
         tokio::spawn(async move {
             let io = TokioIo::new(hyper::upgrade::on(request).await.unwrap());
             self.pump(WebSocketStream::from_raw_socket(io, Role::Server, None).await).await;
@@ -155,7 +156,7 @@ impl Front {
         answer.body(String::new()).unwrap()
     }
 
-    /// As a kubelet does it.
+    /// Forwards like a kubelet.
     async fn pump(self, mut socket: WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>) {
         for channel in [0, 1] {
             let [low, high] = 10257_u16.to_le_bytes();
@@ -195,11 +196,11 @@ impl Front {
         tokio::select! { biased; () = up => {} () = down => {} }
     }
 
-    /// As the controller does it, and remembers what it is shown.
+    /// Serves TLS like the controller, and records request heads and client certificates.
     async fn serve(self, stream: DuplexStream) {
         let Ok(stream) = self.tls.accept(stream).await else { return };
-        if let Some(shown) = stream.get_ref().1.peer_certificates().and_then(<[_]>::first) {
-            self.seen.lock().unwrap().certificates.push(shown.to_vec());
+        if let Some(certificate) = stream.get_ref().1.peer_certificates().and_then(<[_]>::first) {
+            self.received.lock().unwrap().certificates.push(certificate.to_vec());
         }
         let (near, far) = duplex(1 << 16);
         tokio::spawn(serve_connection(far, self.endpoints.clone(), CancellationToken::new()));
@@ -208,7 +209,11 @@ impl Front {
         let up = async {
             let mut piece = vec![0; 8 << 10];
             while let Ok(length @ 1..) = from_user.read(&mut piece).await {
-                self.seen.lock().unwrap().heads.push(String::from_utf8_lossy(&piece[..length]).into_owned());
+                self.received
+                    .lock()
+                    .unwrap()
+                    .heads
+                    .push(String::from_utf8_lossy(&piece[..length]).into_owned());
                 let _ = to_server.write_all(&piece[..length]).await;
             }
         };
@@ -228,11 +233,11 @@ impl Front {
     }
 }
 
-/// Takes any client certificate, or none.
+/// Accepts any client certificate, or none.
 #[derive(Debug)]
-struct Anybody;
+struct AnyClient;
 
-impl ClientCertVerifier for Anybody {
+impl ClientCertVerifier for AnyClient {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

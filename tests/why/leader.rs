@@ -1,11 +1,11 @@
-//! The record of the controller that leads, asked for at its pod by port-forward.
+//! The leader's record, read from its pod by port-forward.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use concertina::api::client::Clients;
+use cluster::client::Clients;
 use concertina::cli::Config;
-use concertina::commands::why::{self, Refusals, Way};
+use concertina::commands::why::{self, Connection, Refusals};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -16,20 +16,20 @@ use crate::support::{Rig, Stage};
 
 const POD: &str = "concertina-7d9c5";
 
-/// As a user with this token, or with other credentials.
+/// A client configuration with `token`.
 fn user(token: &str) -> kube::Config {
     let mut config = kube::Config::new("https://embedded".parse().unwrap());
     config.auth_info.token = Some(token.to_owned().into());
     config
 }
 
-async fn told(rig: &Rig, front: &Front, user: &kube::Config, words: &[&str]) -> String {
+async fn text_of(rig: &Rig, front: &Front, user: &kube::Config, words: &[&str]) -> String {
     let refusals = Refusals::new();
     let clients = Clients::over(front.connector(), &why::client_options(&refusals)).unwrap();
-    let clients = clients.asking_as(user).unwrap();
+    let clients = clients.with_user(user).unwrap();
     let words: Vec<_> = ["-n", "shop", "--utc"].iter().chain(words).copied().collect();
     let mut out = Vec::new();
-    let way = Way::Cluster { clients: &clients, refusals };
+    let way = Connection::Cluster { clients: &clients, refusals };
     let (clock, stop) = (Arc::clone(&rig.clock), CancellationToken::new());
     why::run_with(&options(&words), way, clock, &mut out, stop).await.unwrap();
     String::from_utf8(out).unwrap()
@@ -37,10 +37,10 @@ async fn told(rig: &Rig, front: &Front, user: &kube::Config, words: &[&str]) -> 
 
 async fn document(rig: &Rig, front: &Front, words: &[&str]) -> Value {
     let words: Vec<_> = words.iter().chain(&["-o", "json"]).copied().collect();
-    serde_json::from_str(&told(rig, front, &user(TOKEN), &words).await).unwrap()
+    serde_json::from_str(&text_of(rig, front, &user(TOKEN), &words).await).unwrap()
 }
 
-/// A controller with flags of its own, which holds the Lease.
+/// A rig with non-default flags. Its controller holds the Lease.
 fn rig() -> Rig {
     let stage = Stage::new();
     for (name, replicas) in [("web", 4), ("api", 2)] {
@@ -76,7 +76,7 @@ fn pod(rig: &Rig, phase: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_leaders_flags_and_memory_decide_and_nothing_is_unknown() {
+async fn leader_record_supplies_flags_and_history() {
     let rig = rig();
     let front = Front::of(&rig, POD, 10257);
     rig.pass(21.0).await;
@@ -99,7 +99,7 @@ async fn the_leaders_flags_and_memory_decide_and_nothing_is_unknown() {
     assert_eq!(flag("horizontal-pod-autoscaler-downscale-stabilization"), ("1m30s", "record"));
     let history = with["history"].as_array().unwrap();
     assert!(!history.is_empty() && history.iter().all(|entry| entry["origin"] == "record"), "{with}");
-    // The target is read here all the same.
+    // The target is still read from the cluster.
     assert_eq!(with["target"]["kind"], "Deployment");
     let sentence = with["sentence"].as_str().unwrap();
     assert!(sentence.contains("the 1 min 30 s scale-down window still holds 8, for another"), "{sentence}");
@@ -111,7 +111,7 @@ async fn the_leaders_flags_and_memory_decide_and_nothing_is_unknown() {
     );
     assert!(tokens[0].starts_with("GET /decisions/shop/web HTTP/1.1\r\n"), "{tokens:?}");
 
-    let text = told(&rig, &front, &user(TOKEN), &["web"]).await;
+    let text = text_of(&rig, &front, &user(TOKEN), &["web"]).await;
     assert!(text.contains(&format!("read from  pod kube-system/{POD}, Concertina")), "{text}");
     assert!(!text.contains("What cannot be known"), "{text}");
 
@@ -122,7 +122,7 @@ async fn the_leaders_flags_and_memory_decide_and_nothing_is_unknown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_asked_for_all_hpas_over_one_connection_and_not_at_all_if_that_is_turned_off() {
+async fn leader_is_read_over_one_connection_and_not_with_record_off() {
     let rig = rig();
     let front = Front::of(&rig, POD, 10257);
     rig.pass(5.0).await;
@@ -139,22 +139,22 @@ async fn it_is_asked_for_all_hpas_over_one_connection_and_not_at_all_if_that_is_
 }
 
 #[tokio::test(start_paused = true)]
-async fn why_there_is_no_record_is_told_and_the_rest_comes_all_the_same() {
+async fn missing_record_has_a_reason_and_the_answer_is_complete() {
     let rig = rig();
     rig.pass(5.0).await;
     let reason = async |front: &Front, words: &[&str]| {
         let words: Vec<_> = ["web"].iter().chain(words).copied().collect();
-        let told = document(&rig, front, &words).await;
-        assert_eq!(told["current"], 4, "{told}");
-        assert_ne!(told["unknowns"], json!([]));
-        assert_eq!(told["findings"], json!([]), "what is refused elsewhere is no finding about the HPA");
-        told["source"]["noRecord"].as_str().unwrap_or_else(|| panic!("{told}")).to_owned()
+        let answer = document(&rig, front, &words).await;
+        assert_eq!(answer["current"], 4, "{answer}");
+        assert_ne!(answer["unknowns"], json!([]));
+        assert_eq!(answer["findings"], json!([]), "a refused record is not a finding about the HPA");
+        answer["source"]["noRecord"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
     };
     let front = Front::of(&rig, POD, 10257);
     let none = reason(&front, &["--leader=kube-system/other"]).await;
     assert_eq!(
         none,
-        "there is no Lease kube-system/other: no Concertina controller leads here under that name"
+        "Lease kube-system/other does not exist: no Concertina controller has been the leader under that name"
     );
 
     let refused = reason(&front.forbidding(), &[]).await;
@@ -162,41 +162,49 @@ async fn why_there_is_no_record_is_told_and_the_rest_comes_all_the_same() {
     let closed = reason(&Front::of(&rig, POD, 9), &[]).await;
     assert!(closed.contains("nothing listens on port 10257"), "{closed}");
     let unknown = reason(&front.answering("401 Unauthorized"), &[]).await;
-    assert!(unknown.starts_with("the controller does not know you: it answers 401"), "{unknown}");
+    assert!(unknown.starts_with("the controller rejected your credentials with 401"), "{unknown}");
     let refused = reason(&front.answering("403 Forbidden"), &[]).await;
-    assert!(refused.starts_with("the controller answers 403: "), "{refused}");
+    assert!(refused.starts_with("the controller responded with 403: "), "{refused}");
 
     pod(&rig, "Failed");
     let ended = reason(&front, &[]).await;
-    assert_eq!(ended, format!("pod kube-system/{POD} does not run: it is Failed"));
+    assert_eq!(ended, format!("pod kube-system/{POD} is not running: its phase is Failed"));
     lease(&rig, "laptop_0f8e");
     let elsewhere = reason(&front, &[]).await;
     assert!(
-        elsewhere.contains("is held by laptop_0f8e, and namespace kube-system has no running pod"),
+        elsewhere.contains("is held by laptop_0f8e, but namespace kube-system has no running pod"),
         "{elsewhere}"
     );
     lease(&rig, "");
-    assert_eq!(reason(&front, &[]).await, "nobody holds the Lease kube-system/concertina now");
-    let text = told(&rig, &front, &user(TOKEN), &["web"]).await;
-    assert!(text.contains("no record  nobody holds the Lease"), "{text}");
-    let table = told(&rig, &front, &user(TOKEN), &[]).await;
+    assert_eq!(
+        reason(&front, &[]).await,
+        "Lease kube-system/concertina has no holder: no replica is the leader now"
+    );
+    let text = text_of(&rig, &front, &user(TOKEN), &["web"]).await;
+    assert!(text.contains("no record  Lease kube-system/concertina has no holder"), "{text}");
+    let table = text_of(&rig, &front, &user(TOKEN), &[]).await;
     let last = table.lines().last().unwrap();
-    assert!(last.starts_with("Without the controller's own record (and of 1 more): nobody holds"), "{table}");
+    assert!(
+        last.starts_with(
+            "Without the controller's own record (and of 1 more): Lease kube-system/concertina has no holder"
+        ),
+        "{table}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_shown_to_a_controller_but_a_token_or_a_certificate_of_the_user() {
+async fn controller_receives_only_the_users_token_or_certificate() {
     let rig = rig();
     rig.pass(5.0).await;
     let front = Front::of(&rig, POD, 10257);
     let mut other = user(TOKEN);
     other.auth_info.impersonate = Some("jane".to_owned());
-    let text = told(&rig, &front, &other, &["web"]).await;
-    assert!(text.contains("a controller cannot be asked as somebody else (--as)"), "{text}");
+    let text = text_of(&rig, &front, &other, &["web"]).await;
+    assert!(text.contains("--as does not work for requests to a controller"), "{text}");
     let mut password = kube::Config::new("https://embedded".parse().unwrap());
     password.auth_info.username = Some("jane".to_owned());
     password.auth_info.password = Some("secret".to_owned().into());
-    let text = told(&rig, &front, &password, &["web"]).await;
+    let text = text_of(&rig, &front, &password, &["web"]).await;
     assert!(text.contains("neither a token nor a client certificate"), "{text}");
     assert_eq!(front.forwards(), 0);
 
@@ -210,7 +218,7 @@ async fn nothing_is_shown_to_a_controller_but_a_token_or_a_certificate_of_the_us
     let path = |name: &str| Some(folder.join(name).display().to_string());
     certified.auth_info.client_certificate = path("cert");
     certified.auth_info.client_key = path("key");
-    let text = told(&rig, &front, &certified, &["web"]).await;
+    let text = text_of(&rig, &front, &certified, &["web"]).await;
     assert!(text.contains("read from  pod kube-system"), "{text}");
     assert_eq!(front.certificates(), [own.cert.der().to_vec()]);
     assert!(front.heads().iter().all(|head| !head.contains("authorization:")));

@@ -1,7 +1,7 @@
-//! What the user may not read, or the cluster does not have: told, and the rest of the story comes all the same.
+//! Reads that are forbidden or not served are reported, and the rest of the answer is complete.
 
 use concertina::commands::why::WhyError;
-use concertina::embedded::{FaultAction, FaultRule, Status};
+use fake_cluster::{FaultAction, FaultRule, Status};
 use serde_json::{Value, json};
 
 use super::ask::{ask, codes, document};
@@ -20,7 +20,7 @@ fn both() -> Stage {
     stage
 }
 
-/// The cluster with a rule that one kind of read is forbidden.
+/// The cluster with a rule that forbids one kind of read.
 fn without(rule: impl FnOnce(FaultRule) -> FaultRule, resource: &str) -> Stage {
     let stage = both();
     let message = format!("{resource} is forbidden: User \"viewer\" cannot read resource \"{resource}\"");
@@ -31,59 +31,59 @@ fn without(rule: impl FnOnce(FaultRule) -> FaultRule, resource: &str) -> Stage {
 
 fn refused(document: &Value) -> Vec<(&str, &str, bool)> {
     let all = document["refused"].as_array().unwrap();
-    let told = all.iter().map(|refused| {
+    let refusals = all.iter().map(|refused| {
         let text = |field: &str| refused[field].as_str().unwrap();
         assert!(text("message").contains("is forbidden: User \"viewer\""), "{refused}");
         (text("verb"), text("resource"), refused["decides"].as_bool().unwrap())
     });
-    told.collect()
+    refusals.collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_metrics_the_rest_of_the_story_comes() {
+async fn forbidden_metrics_leave_the_rest_of_the_answer() {
     let stage = without(|rule| rule.path_prefix("/apis/metrics.k8s.io/"), "pods.metrics.k8s.io");
-    let told = document(&stage, &["web"]).await;
-    assert_eq!(refused(&told), [("list", "pods", true)]);
-    assert_eq!(told["refused"][0]["group"], "metrics.k8s.io");
-    assert_eq!(told["sound"], false);
-    assert_eq!(told["unknowns"][0]["code"], "reads");
-    assert!(told["explanation"]["metrics"][0]["failed"].is_object(), "{told}");
-    assert_eq!(told["explanation"]["metrics"][1]["valid"]["proposal"], 2);
+    let answer = document(&stage, &["web"]).await;
+    assert_eq!(refused(&answer), [("list", "pods", true)]);
+    assert_eq!(answer["refused"][0]["group"], "metrics.k8s.io");
+    assert_eq!(answer["sound"], false);
+    assert_eq!(answer["unknowns"][0]["code"], "reads");
+    assert!(answer["explanation"]["metrics"][0]["failed"].is_object(), "{answer}");
+    assert_eq!(answer["explanation"]["metrics"][1]["valid"]["proposal"], 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_pods_or_the_scale_the_decision_is_not_sound() {
+async fn decision_is_unsound_without_pods_or_scale() {
     let stage = without(|rule| rule.path_suffix("/namespaces/shop/pods").path_prefix("/api/"), "pods");
-    let told = document(&stage, &["web"]).await;
-    assert_eq!((refused(&told), &told["sound"]), (vec![("list", "pods", true)], &json!(false)));
+    let answer = document(&stage, &["web"]).await;
+    assert_eq!((refused(&answer), &answer["sound"]), (vec![("list", "pods", true)], &json!(false)));
 
     let stage = without(|rule| rule.subresource("scale"), "deployments/scale");
-    let told = document(&stage, &["web"]).await;
-    assert_eq!(refused(&told), [("get", "deployments/scale", true)]);
-    assert_eq!(told["refused"][0]["name"], "web");
-    assert_eq!(told["explanation"]["course"], "noScale");
+    let answer = document(&stage, &["web"]).await;
+    assert_eq!(refused(&answer), [("get", "deployments/scale", true)]);
+    assert_eq!(answer["refused"][0]["name"], "web");
+    assert_eq!(answer["explanation"]["course"], "noScale");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_decision_does_not_need_leaves_it_sound() {
+async fn decision_is_sound_without_optional_reads() {
     let stage = without(|rule| rule.path_suffix("/events"), "events");
-    let told = document(&stage, &["web"]).await;
-    assert_eq!((refused(&told), &told["sound"]), (vec![("list", "events", false)], &json!(true)));
+    let answer = document(&stage, &["web"]).await;
+    assert_eq!((refused(&answer), &answer["sound"]), (vec![("list", "events", false)], &json!(true)));
 
     let stage = without(|rule| rule.path_suffix("/deployments/web"), "deployments");
-    let told = document(&stage, &["web"]).await;
-    assert_eq!((refused(&told), &told["sound"]), (vec![("get", "deployments", false)], &json!(true)));
+    let answer = document(&stage, &["web"]).await;
+    assert_eq!((refused(&answer), &answer["sound"]), (vec![("get", "deployments", false)], &json!(true)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_hpa_may_be_readable_where_their_list_is_not() {
+async fn single_hpa_is_read_if_the_list_is_forbidden() {
     let stage = without(
         |rule| rule.verb("list").path_suffix("/horizontalpodautoscalers"),
         "horizontalpodautoscalers.autoscaling",
     );
-    let told = document(&stage, &["web"]).await;
-    assert_eq!(refused(&told), [("list", "horizontalpodautoscalers", false)]);
-    assert!(told["sentence"].as_str().unwrap().starts_with("stays at 2"), "{told}");
+    let answer = document(&stage, &["web"]).await;
+    assert_eq!(refused(&answer), [("list", "horizontalpodautoscalers", false)]);
+    assert!(answer["sentence"].as_str().unwrap().starts_with("stays at 2"), "{answer}");
     let (found, _) = ask(&stage, &["api"]).await;
     assert!(matches!(found, Err(WhyError::NotFound { .. })), "{found:?}");
     let (found, _) = ask(&stage, &[]).await;
@@ -91,20 +91,20 @@ async fn an_hpa_may_be_readable_where_their_list_is_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_that_the_cluster_does_not_have_is_told_apart_from_a_permission() {
+async fn missing_api_differs_from_a_missing_permission() {
     let stage = both();
     stage.cluster.set_discovery("metrics.k8s.io", false);
-    let told = document(&stage, &["web"]).await;
-    assert_eq!(refused(&told), []);
-    let all = codes(&told);
+    let answer = document(&stage, &["web"]).await;
+    assert_eq!(refused(&answer), []);
+    let all = codes(&answer);
     assert!(all.iter().any(|code| code.contains("api")), "{all:?}");
-    // The other API is there.
-    let messages = told["findings"].to_string();
+    // The findings name only the API that is not served.
+    let messages = answer["findings"].to_string();
     assert!(messages.contains("metrics.k8s.io") && !messages.contains("external.metrics"), "{messages}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_the_namespace_is_read_and_what_view_allows() {
+async fn only_the_namespace_is_read_with_rights_of_view() {
     let stage = both();
     ask(&stage, &["web"]).await.0.unwrap();
     let entries = stage.cluster.requests().entries();

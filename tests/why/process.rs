@@ -1,6 +1,9 @@
-//! The built program: exit codes, the kubeconfig, the name of a plugin.
+//! The built program: exit codes, kubeconfig, plugin name.
 
-#![allow(clippy::disallowed_methods, reason = "another process is waited for, which follows no virtual time")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the tests wait for another process, which has no virtual time"
+)]
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -8,16 +11,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-use concertina::clock::SystemClock;
-use concertina::embedded::metrics::StaticMetrics;
-use concertina::embedded::{BareScale, Cluster, ScalePath};
+use clock::SystemClock;
+use fake_cluster::metrics::StaticMetrics;
+use fake_cluster::{BareScale, Cluster, ScalePath};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::objects::{external, hpa};
 
-/// A cluster that is served over TCP, with a kubeconfig that leads to it.
+/// A cluster served over TCP, with its kubeconfig.
 struct Served {
     cluster: Cluster,
     folder: PathBuf,
@@ -89,14 +92,14 @@ impl Drop for Served {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_exit_code_says_whether_there_is_something_to_look_at() {
+async fn exit_code_reports_findings() {
     let served = Served::start("codes").await;
     let (code, stdout, stderr) = served.concertina(&["why", "web", "-o", "json"]).await;
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
-    let told: Value = serde_json::from_str(&stdout).unwrap();
-    assert_eq!(told["sentence"], "stays at 4: queue is at its target of 10 per pod");
-    // A server's Date is cut to whole seconds; both clocks are the same here.
-    assert!(told["clockSkewSeconds"].as_i64().unwrap().abs() <= 1, "{told}");
+    let answer: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(answer["sentence"], "stays at 4: queue is at its target of 10 per pod");
+    // The server's Date header has whole seconds, and both clocks are equal here.
+    assert!(answer["clockSkewSeconds"].as_i64().unwrap().abs() <= 1, "{answer}");
 
     let (code, stdout, _) = served.concertina(&["why", "hpa/lost", "--utc"]).await;
     assert_eq!(code, 3, "{stdout}");
@@ -104,26 +107,29 @@ async fn the_exit_code_says_whether_there_is_something_to_look_at() {
 
     let (code, stdout, stderr) = served.concertina(&["why", "absent"]).await;
     assert_eq!((code, stdout.as_str()), (1, ""));
-    assert_eq!(stderr, "Error: there is no HPA absent in namespace shop (there are: lost, web)\n");
+    assert_eq!(stderr, "Error: HPA absent not found in namespace shop (existing: lost, web)\n");
 
     let (code, stdout, stderr) = served.concertina(&["why", "--outputs"]).await;
     assert_eq!((code, stdout.as_str()), (2, ""));
     assert!(stderr.contains("--outputs"), "{stderr}");
 
-    let nobody = ["why", "web", "--server", "http://127.0.0.1:1"];
-    let (code, _, stderr) = served.concertina(&nobody).await;
+    let closed = ["why", "web", "--server", "http://127.0.0.1:1"];
+    let (code, _, stderr) = served.concertina(&closed).await;
     assert_eq!(code, 1);
     assert!(stderr.starts_with("Error: cannot read the API server's version: "), "{stderr}");
-    let nobody = ["why", "web", "--from", "http://127.0.0.1:1"];
-    let (code, _, stderr) = served.concertina(&nobody).await;
+    let closed = ["why", "web", "--from", "http://127.0.0.1:1"];
+    let (code, _, stderr) = served.concertina(&closed).await;
     assert_eq!(code, 1);
-    assert!(stderr.contains("gives no record of default/web: "), "{stderr}");
+    assert!(
+        stderr.contains("failed to read the record of default/web from http://127.0.0.1:1: "),
+        "{stderr}"
+    );
     let requests = served.cluster.requests().entries();
     assert!(requests.iter().all(|request| matches!(request.verb, "get" | "list")), "{requests:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn colours_are_for_those_who_ask() {
+async fn colors_are_off_in_a_pipe_unless_forced() {
     let served = Served::start("colours").await;
     let (_, stdout, _) = served.concertina(&["why", "--color=always"]).await;
     assert!(stdout.contains("\u{1b}["), "{stdout}");
@@ -134,7 +140,7 @@ async fn colours_are_for_those_who_ask() {
 
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn as_a_plugin_of_kubectl_it_calls_itself_so() {
+async fn help_of_the_plugin_names_kubectl() {
     let served = Served::start("plugin").await;
     let plugin = served.folder.join("kubectl-concertina");
     let _ = fs::remove_file(&plugin);

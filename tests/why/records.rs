@@ -1,10 +1,10 @@
-//! `--from`: the story of a controller's own record.
+//! `--from`: the explanation of a controller's record.
 
 use std::sync::Arc;
 
 use autoscaling::history::History;
-use concertina::api::client::{ClientOptions, Clients};
-use concertina::commands::why::{self, Found, Way, WhyError};
+use cluster::client::{ClientOptions, Clients};
+use concertina::commands::why::{self, Connection, Found, WhyError};
 use concertina::serve::{Endpoints, Health, serve_connection};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ async fn ask(rig: &Rig, words: &[&str]) -> (Result<Found, WhyError>, String) {
     });
     let clients = Clients::over(connector, &ClientOptions::default()).unwrap();
     let words: Vec<_> = ["-n", "shop", "--from=http://controller"].iter().chain(words).copied().collect();
-    let way = Way::Record { clients: &clients, url: "http://controller".to_owned() };
+    let way = Connection::Record { clients: &clients, url: "http://controller".to_owned() };
     let (clock, stop) = (std::sync::Arc::clone(&rig.clock), CancellationToken::new());
     let mut out = Vec::new();
     let found = why::run_with(&options(&words), way, clock, &mut out, stop).await;
@@ -41,7 +41,7 @@ fn rig() -> Rig {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_decision_is_told_with_the_controllers_own_history_and_flags() {
+async fn last_decision_has_the_controllers_history_and_flags() {
     let rig = rig();
     rig.pass(31.0).await;
     rig.external("queue", "80");
@@ -51,14 +51,14 @@ async fn the_last_decision_is_told_with_the_controllers_own_history_and_flags() 
     rig.cluster.requests().clear();
     let (found, text) = ask(&rig, &["web", "-o", "json"]).await;
     found.unwrap();
-    assert!(rig.cluster.requests().entries().is_empty(), "the cluster was asked");
-    let told: Value = serde_json::from_str(&text).unwrap();
-    assert!(told["sentence"].as_str().unwrap().contains("still holds 8"), "{told}");
-    assert_eq!(told["source"]["type"], "record");
-    assert_eq!(told["source"]["version"], env!("CARGO_PKG_VERSION"));
-    assert_eq!(told["unknowns"], json!([]));
-    assert_eq!(told["flags"][0]["origin"], "record");
-    let history = told["history"].as_array().unwrap();
+    assert!(rig.cluster.requests().entries().is_empty(), "the cluster received requests");
+    let answer: Value = serde_json::from_str(&text).unwrap();
+    assert!(answer["sentence"].as_str().unwrap().contains("still holds 8"), "{answer}");
+    assert_eq!(answer["source"]["type"], "record");
+    assert_eq!(answer["source"]["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(answer["unknowns"], json!([]));
+    assert_eq!(answer["flags"][0]["origin"], "record");
+    let history = answer["history"].as_array().unwrap();
     let rescale = history.iter().find(|entry| entry["type"] == "rescale").unwrap();
     assert_eq!((&rescale["from"], &rescale["to"]), (&json!(4), &json!(8)));
     assert!(history.iter().filter(|entry| entry["type"] == "recommendation").count() >= 5);
@@ -67,22 +67,22 @@ async fn the_last_decision_is_told_with_the_controllers_own_history_and_flags() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rescale_of_which_the_controller_does_not_know_the_size_is_told() {
+async fn rescale_of_unknown_size_is_shown() {
     let rig = rig();
     rig.pass(31.0).await;
     let uid: Arc<str> = rig.hpa("web")["metadata"]["uid"].as_str().unwrap().into();
     let (histories, at) = (&rig.assembly.controller.histories, rig.clock.now());
-    let doubted = History { unknown_up: Some(at), unknown_down: Some(at), ..histories.get(&uid) };
-    histories.seed(&uid, doubted);
+    let uncertain = History { unknown_up: Some(at), unknown_down: Some(at), ..histories.get(&uid) };
+    histories.seed(&uid, uncertain);
     let (_, text) = ask(&rig, &["web", "-o", "json"]).await;
-    let told: Value = serde_json::from_str(&text).unwrap();
-    let history = told["history"].as_array().unwrap();
+    let answer: Value = serde_json::from_str(&text).unwrap();
+    let history = answer["history"].as_array().unwrap();
     let unknown: Vec<_> = history.iter().filter(|entry| entry["type"] == "unknownRescale").collect();
     assert_eq!(unknown, [&json!({"type": "unknownRescale", "at": at, "origin": "record"})]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_that_the_controller_knows_are_told_in_one_line_each() {
+async fn all_hpas_of_the_controller_have_one_line_each() {
     let rig = rig();
     rig.pass(5.0).await;
     let (found, text) = ask(&rig, &["-A"]).await;
@@ -93,11 +93,14 @@ async fn all_that_the_controller_knows_are_told_in_one_line_each() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_controller_does_not_know_is_told_in_its_words() {
+async fn unknown_hpa_has_the_controllers_error() {
     let rig = rig();
     rig.pass(5.0).await;
     let (found, text) = ask(&rig, &["absent"]).await;
     let error = found.unwrap_err().to_string();
-    assert!(error.starts_with("http://controller gives no record of shop/absent: "), "{error}");
+    assert!(
+        error.starts_with("failed to read the record of shop/absent from http://controller: "),
+        "{error}"
+    );
     assert_eq!(text, "");
 }

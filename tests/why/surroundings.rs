@@ -1,8 +1,8 @@
-//! What is read beside the decision: owners, field managers, the server's time.
+//! The reads that the decision does not need: owners, field managers, the server's time.
 
 use std::sync::Arc;
 
-use concertina::clock::{SharedClock, ShiftedClock};
+use clock::{SharedClock, ShiftedClock};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -18,7 +18,7 @@ fn owned(mut object: Value, kind: &str, name: &str, uid: &str) -> Value {
     object
 }
 
-/// A Deployment with a ReplicaSet and two pods, and a third pod with the same labels that is somebody else's.
+/// A Deployment with a ReplicaSet and two pods, and a third pod with the same labels and another owner.
 fn shared_labels(third: &str) -> Stage {
     let stage = Stage::new();
     let target = stage.create(deployment("web", 2));
@@ -43,15 +43,15 @@ fn shared_labels(third: &str) -> Stage {
 
 #[tokio::test(start_paused = true)]
 async fn pods_of_another_workload_are_found_by_their_owners() {
-    let told = document(&shared_labels(""), &["web"]).await;
-    assert!(!codes(&told).iter().any(|code| code.contains("foreign")), "{:?}", codes(&told));
-    let told = document(&shared_labels("db"), &["web"]).await;
-    let findings = told["findings"].to_string();
+    let answer = document(&shared_labels(""), &["web"]).await;
+    assert!(!codes(&answer).iter().any(|code| code.contains("foreign")), "{:?}", codes(&answer));
+    let answer = document(&shared_labels("db"), &["web"]).await;
+    let findings = answer["findings"].to_string();
     assert!(findings.contains("StatefulSet/db"), "{findings}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_servers_clock_decides_where_the_local_one_is_off() {
+async fn servers_clock_is_used_when_the_local_clock_is_off() {
     let stage = Stage::new();
     stage.target("web", 4);
     stage.external("queue", "40");
@@ -76,7 +76,7 @@ async fn the_servers_clock_decides_where_the_local_one_is_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_owner_of_the_replicas_is_found() {
+async fn other_field_manager_of_the_replicas_is_found() {
     let stage = shared_labels("");
     let mut target = stage.cluster.get("apps/deployments", "shop", "web").unwrap();
     target["metadata"]["managedFields"] = json!([{
@@ -84,7 +84,7 @@ async fn another_owner_of_the_replicas_is_found() {
         "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:replicas": {}}},
     }]);
     stage.cluster.put_raw(target);
-    let told = document(&stage, &["web"]).await;
-    let findings = told["findings"].to_string();
+    let answer = document(&stage, &["web"]).await;
+    let findings = answer["findings"].to_string();
     assert!(findings.contains("helm"), "{findings}");
 }

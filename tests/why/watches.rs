@@ -18,7 +18,7 @@ fn queue(items: &str) -> Stage {
     stage
 }
 
-/// Watches while `meanwhile` happens.
+/// Runs `--watch` during `meanwhile`.
 async fn watch(
     stage: &Stage,
     words: &[&str],
@@ -27,11 +27,11 @@ async fn watch(
     let stop = CancellationToken::new();
     let words: Vec<_> = ["-n", "shop", "--watch"].iter().chain(words).copied().collect();
     let watching = ask_until(stage, &words, Arc::clone(&stage.clock), stop.clone());
-    let happening = async {
+    let action = async {
         meanwhile(stage).await;
         stop.cancel();
     };
-    let (answer, ()) = tokio::join!(watching, happening);
+    let (answer, ()) = tokio::join!(watching, action);
     only_reads(stage);
     answer
 }
@@ -41,7 +41,7 @@ fn documents(text: &str) -> Vec<Value> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn text_comes_again_only_when_something_changes() {
+async fn text_is_printed_again_only_after_a_change() {
     let (found, text) = watch(&queue("40"), &["web"], async |stage| {
         stage.pass(16.0).await;
         stage.external("queue", "41");
@@ -57,7 +57,7 @@ async fn text_comes_again_only_when_something_changes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn from_the_first_round_on_it_remembers_by_itself() {
+async fn recommendations_are_kept_from_the_first_round() {
     let (_, text) = watch(&queue("40"), &["web", "-o", "json"], async |stage| {
         stage.pass(61.0).await;
         stage.external("queue", "10");
@@ -68,7 +68,7 @@ async fn from_the_first_round_on_it_remembers_by_itself() {
     let sentence = |document: &Value| document["sentence"].as_str().unwrap().to_owned();
     assert_eq!(documents.len(), 27);
     assert!(sentence(&documents[5]).contains("still holds 4"), "{}", sentence(&documents[5]));
-    // The last of the recommendations of 4 was made after 60 s.
+    // The last recommendation of 4 was at 60 s.
     assert!(sentence(&documents[24]).contains("still holds 4"), "{}", sentence(&documents[24]));
     assert!(sentence(&documents[25]).starts_with("goes from 4 to 1"), "{}", sentence(&documents[25]));
     let codes = |document: &Value| document["unknowns"].to_string();
@@ -78,7 +78,7 @@ async fn from_the_first_round_on_it_remembers_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_looks_as_often_as_it_is_told() {
+async fn interval_sets_the_period() {
     let (_, text) = watch(&queue("40"), &["web", "-o", "json", "--interval=5s"], async |stage| {
         stage.pass(21.0).await;
     })
@@ -87,7 +87,7 @@ async fn it_looks_as_often_as_it_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_several_only_those_that_changed_are_told_again() {
+async fn only_changed_hpas_are_printed_again() {
     let stage = queue("40");
     stage.target("api", 2);
     stage.external("calls", "20");
@@ -103,7 +103,7 @@ async fn of_several_only_those_that_changed_are_told_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_hpa_that_goes_ends_it() {
+async fn deletion_of_the_hpa_stops_the_watch() {
     let (found, _) = watch(&queue("40"), &["web"], async |stage| {
         stage.pass(20.0).await;
         stage.cluster.delete(HPAS, "shop", "web").unwrap();
@@ -114,8 +114,8 @@ async fn an_hpa_that_goes_ends_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_away_for_a_while_does_not_end_it() {
-    use concertina::embedded::FaultAction;
+async fn temporary_server_failure_does_not_stop_the_watch() {
+    use fake_cluster::FaultAction;
     let (found, text) = watch(&queue("40"), &["web", "-o", "json"], async |stage| {
         stage.pass(20.0).await;
         let fault = stage.fault("/horizontalpodautoscalers", FaultAction::Close);

@@ -1,4 +1,4 @@
-//! A real control plane with a workload in it, as the surroundings of a controller.
+//! A real control plane with a workload, as the environment of a controller.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,27 +17,27 @@ use super::stub::{APIS, Stub};
 use crate::Failure;
 use crate::observed::{Counted, Observed, now};
 use crate::process::Usage;
-use crate::run::Surroundings;
+use crate::run::ServerUnderLoad;
 use crate::server::happenings::{Happening, plan};
 use crate::sightings::Sightings;
 use crate::workload::Workload;
 use crate::world::World;
 
-/// How long the server is left alone to learn what it asks by itself.
-const QUIET: Duration = Duration::from_secs(10);
-/// How often the connections of the controller are looked at.
-const LOOK: Duration = Duration::from_secs(1);
-/// How long the watch may take to show what was created.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// The time for measuring the server's requests to itself without a controller.
+const IDLE_TIME: Duration = Duration::from_secs(10);
+/// The sampling interval of the controller's connections.
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+/// The maximum time until the watch shows created HPAs.
+const WATCH_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// etcd, API server and metrics server, and who looks on.
+/// etcd, API server and metrics server, with the observers of the controller.
 pub(super) struct RealCluster {
     pub(super) plane: ControlPlane,
     stub: Arc<Stub>,
     follower: Arc<Follower>,
     workload: Workload,
     world: Arc<World>,
-    /// Apps that are there, of which the first so many have an HPA.
+    /// The number of created apps, and of apps with an HPA. The first apps have the HPAs.
     apps: usize,
     hpas: usize,
     idle: Idle,
@@ -45,7 +45,7 @@ pub(super) struct RealCluster {
     measuring: Option<Measuring>,
 }
 
-/// What goes on in the measured time.
+/// The tasks and counters of the measured time.
 struct Measuring {
     until: Instant,
     happening: JoinHandle<Result<(), Failure>>,
@@ -55,7 +55,7 @@ struct Measuring {
     first: Used,
 }
 
-/// What the processes have used.
+/// The resource usage of each process.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Used {
     api_server: Usage,
@@ -63,17 +63,17 @@ pub(super) struct Used {
     own: Usage,
 }
 
-/// CPU seconds of each process per second, or per whatever else.
+/// CPU seconds of each process, per second or per request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Share {
     pub(super) api_server: f64,
     pub(super) etcd: f64,
-    /// This program.
+    /// CPU seconds of this program.
     pub(super) own: f64,
 }
 
 impl Used {
-    /// What was used until another moment, `time` seconds later.
+    /// The CPU time from this sample to a later one, per second. `time` is in seconds.
     pub(super) fn until(&self, later: &Self, time: f64) -> Share {
         Share {
             api_server: (later.api_server.cpu - self.api_server.cpu) / time,
@@ -98,10 +98,10 @@ impl Share {
 }
 
 impl RealCluster {
-    /// An empty cluster with the metrics APIs.
+    /// Starts an empty cluster with the metrics APIs.
     pub(super) async fn start() -> Result<Self, Failure> {
-        // Nothing is logged: that would cost the server time for each request.
-        let plane = told(ControlPlane::logging(None).await)?;
+        // Audit logging is off, because it would cost the server CPU time for each request.
+        let plane = told(ControlPlane::start_with_audit_policy(None).await)?;
         let (stub, port) = Stub::start().await?;
         told(aggregation::name(&plane.admin, port).await)?;
         for (_, group, version, ..) in APIS {
@@ -127,13 +127,14 @@ impl RealCluster {
         })
     }
 
-    /// Makes the cluster hold a workload. Apps that another one has left stay, without an HPA and without metrics.
-    pub(super) async fn hold(&mut self, workload: &Workload) -> Result<(), Failure> {
+    /// Loads a workload into the cluster. Apps of a previous workload remain, without an HPA and without
+    /// metrics.
+    pub(super) async fn load_workload(&mut self, workload: &Workload) -> Result<(), Failure> {
         let world = Arc::new(World::new(workload));
         let (api, all) = (self.plane.admin.clone(), workload.all_hpas());
         let apps = all + workload.probes;
-        // Names are the same in every world.
-        (0..self.apps.min(apps)).for_each(|number| drop(world.furnish(number)));
+        // Names the pods of existing apps, which have equal names in every world.
+        (0..self.apps.min(apps)).for_each(|number| drop(world.objects_of_app(number)));
         load::namespaces(&api, workload.namespaces).await?;
         if apps > self.apps {
             eprintln!("loading {} apps of {} pods each", apps - self.apps, workload.pods);
@@ -143,38 +144,39 @@ impl RealCluster {
         load::delete_hpas(&api, &self.world, all..self.hpas).await?;
         load::hpas(&api, &world, self.hpas..all).await?;
         self.hpas = all;
-        self.stub.show(workload, Arc::clone(&world));
+        self.stub.set_world(workload, Arc::clone(&world));
         (self.workload, self.world) = (workload.clone(), world);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WATCH_TIMEOUT;
         while self.follower.count()? != all {
             if Instant::now() > deadline {
-                return Err(format!("{} HPAs of {all} are there", self.follower.count()?).into());
+                return Err(format!("the watch shows only {} of {all} HPAs", self.follower.count()?).into());
             }
-            sleep(LOOK).await;
+            sleep(SAMPLE_INTERVAL).await;
         }
         Ok(())
     }
 
-    /// Forgets what was seen of an earlier controller, and makes the cluster as it was before that.
+    /// Drops the observations of the previous controller and restores the cluster.
     pub(super) async fn reset(&mut self) -> Result<(), Failure> {
         let (api, all) = (&self.plane.admin, self.workload.all_hpas());
         load::delete_hpas(api, &self.world, all..all + self.workload.probes).await?;
-        for key in self.world.calm() {
+        for key in self.world.reset_load() {
             let Some((namespace, name)) = key.split_once('/') else { continue };
             let deployment = format!("/apis/apps/v1/namespaces/{namespace}/deployments/{name}");
             let replicas = json!({"spec": {"replicas": self.workload.pods}});
             told(api.merge(&deployment, &replicas).await)?;
         }
-        self.follower.known()?.sightings = Sightings::of(&self.workload, self.world.keys());
+        self.follower.known()?.sightings = Sightings::new(&self.workload, self.world.keys());
         Ok(())
     }
 
-    /// Learns what the server asks itself; nobody else may ask meanwhile. And what all use then.
-    pub(super) async fn listen(&mut self) -> Result<Share, Failure> {
+    /// Measures the requests and the CPU time of the idle server. No other client may send requests in
+    /// this time.
+    pub(super) async fn measure_idle(&mut self) -> Result<Share, Failure> {
         let before = Counters::read(&self.plane.admin).await?;
-        let (first, begin) = (self.used()?, Instant::now());
-        sleep(QUIET).await;
-        let (last, time) = (self.used()?, begin.elapsed().as_secs_f64());
+        let (first, start) = (self.used()?, Instant::now());
+        sleep(IDLE_TIME).await;
+        let (last, time) = (self.used()?, start.elapsed().as_secs_f64());
         let after = Counters::read(&self.plane.admin).await?;
         self.idle = Idle::between(&before, &after, time);
         let share = first.until(&last, time);
@@ -189,14 +191,14 @@ impl RealCluster {
 
     pub(super) fn used(&self) -> Result<Used, Failure> {
         Ok(Used {
-            api_server: Usage::of(told(self.plane.id_of("kube-apiserver"))?)?,
-            etcd: Usage::of(told(self.plane.id_of("etcd"))?)?,
+            api_server: Usage::of_process(told(self.plane.process_id("kube-apiserver"))?)?,
+            etcd: Usage::of_process(told(self.plane.process_id("etcd"))?)?,
             own: Usage::own()?,
         })
     }
 }
 
-impl Surroundings for RealCluster {
+impl ServerUnderLoad for RealCluster {
     fn title(&self) -> String {
         "kube-apiserver and etcd".to_owned()
     }
@@ -207,7 +209,7 @@ impl Surroundings for RealCluster {
 
     async fn measure(&mut self, time: Duration, controller: u32) -> Result<(), Failure> {
         let port = self.plane.url.rsplit(':').next().unwrap_or_default().parse()?;
-        let meter = Arc::new(Mutex::new(Meter::begin(controller, port)?));
+        let meter = Arc::new(Mutex::new(Meter::start(controller, port)?));
         let counters = Counters::read(&self.plane.admin).await?;
         let first = self.used()?;
         let until = Instant::now() + time;
@@ -220,12 +222,12 @@ impl Surroundings for RealCluster {
             Arc::clone(&self.follower),
             time,
         );
-        let looked = Arc::clone(&meter);
+        let sampled = Arc::clone(&meter);
         let metering = tokio::spawn(async move {
             loop {
-                sleep(LOOK).await;
-                // A controller that has ended is missed by others.
-                let _ = looked.lock().unwrap_or_else(PoisonError::into_inner).look();
+                sleep(SAMPLE_INTERVAL).await;
+                // If the controller has exited, other checks fail.
+                let _ = sampled.lock().unwrap_or_else(PoisonError::into_inner).sample();
             }
         });
         let happening = tokio::spawn(playing);
@@ -235,7 +237,7 @@ impl Surroundings for RealCluster {
 
     async fn observed(&mut self) -> Result<Observed, Failure> {
         let Measuring { until, happening, metering, meter, counters, first } =
-            self.measuring.take().ok_or("nothing is measured")?;
+            self.measuring.take().ok_or("no measurement is running")?;
         sleep_until(until).await;
         let last = self.used()?;
         metering.abort();
@@ -244,7 +246,7 @@ impl Surroundings for RealCluster {
         seen.end = now();
         let (received, sent) = {
             let mut meter = meter.lock().unwrap_or_else(PoisonError::into_inner);
-            meter.look()?;
+            meter.sample()?;
             meter.total()
         };
         happening.await??;
@@ -265,14 +267,15 @@ impl Surroundings for RealCluster {
     }
 }
 
-/// Whether requests can be those of a controller: others are of this program, or counted where they are answered.
+/// Whether the controller can have sent the counted requests. Other requests come from this program, or
+/// are counted at the metrics server.
 fn is_of_controller(counted: &Counted) -> bool {
     let is_of_probes = counted.resource == "horizontalpodautoscalers.autoscaling"
         && matches!(counted.verb.as_str(), "create" | "patch" | "delete");
     !is_of_probes && !counted.resource.ends_with("metrics.k8s.io")
 }
 
-/// Lets a workload's happenings come to pass.
+/// Runs the workload's events.
 async fn play(
     workload: Workload,
     world: Arc<World>,
@@ -280,10 +283,10 @@ async fn play(
     follower: Arc<Follower>,
     time: Duration,
 ) -> Result<(), Failure> {
-    let begin = Instant::now();
+    let start = Instant::now();
     let sightings = |with: &mut dyn FnMut(&mut Known)| follower.known().map(|mut known| with(&mut known));
     for (after, happening) in plan(&workload, time) {
-        sleep_until(begin + after).await;
+        sleep_until(start + after).await;
         match happening {
             Happening::Creation(number) => {
                 sightings(&mut |it| it.sightings.await_first(world.key(number)))?;
@@ -298,8 +301,8 @@ async fn play(
                         it.sightings.await_generation(&key, now(), next);
                     }
                 })?;
-                let next = next.ok_or_else(|| format!("the watch knows no HPA {key}"))?;
-                // Another maximum with every generation.
+                let next = next.ok_or_else(|| format!("the watch has not shown HPA {key}"))?;
+                // Every generation has a different maximum.
                 let change = json!({"spec": {"maxReplicas": 200 + next}});
                 told(api.merge(&load::path(&hpa), &change).await)?;
             }

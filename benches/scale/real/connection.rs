@@ -1,4 +1,4 @@
-//! Connections to the API server by one HTTP version or the other, for requests whose bytes are made by hand.
+//! Connections to the API server with HTTP/1.1 or HTTP/2, for requests with handcrafted bodies.
 
 use std::sync::Arc;
 
@@ -15,16 +15,16 @@ use tokio_rustls::TlsConnector;
 use crate::Failure;
 use crate::scrape::trusting;
 
-/// Which HTTP is spoken.
+/// The HTTP version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Http {
-    /// A connection for each request in flight.
+    /// One connection for each request in flight.
     One,
-    /// One connection for all.
+    /// One connection for all requests.
     Two,
 }
 
-/// Where requests go, and as whom.
+/// The address of the server and the credentials for it.
 #[derive(Debug, Clone)]
 pub(super) struct Server {
     /// `127.0.0.1:PORT`.
@@ -32,14 +32,14 @@ pub(super) struct Server {
     pub(super) token: String,
 }
 
-/// Sends one request after the other.
+/// Sends one request at a time.
 pub(super) enum Connection {
     One(http1::SendRequest<Full<Bytes>>),
     Two(http2::SendRequest<Full<Bytes>>),
 }
 
 impl Server {
-    /// So many ways to send requests at the same time.
+    /// Opens `count` senders for parallel requests.
     pub(super) async fn connect(&self, http: Http, count: usize) -> Result<Vec<Connection>, Failure> {
         let mut connections = Vec::new();
         for _ in 0..count {
@@ -74,7 +74,7 @@ impl Server {
         Ok(connections)
     }
 
-    /// A request; bodies in both directions are of one kind.
+    /// Builds a request. The request and response bodies have the same media type.
     pub(super) fn request(
         &self,
         http: Http,
@@ -100,7 +100,7 @@ impl Server {
 }
 
 impl Connection {
-    /// The answer, if it is a success.
+    /// Sends a request. Returns the body of a successful response.
     pub(super) async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Bytes, Failure> {
         let response = match self {
             Self::One(sender) => {

@@ -1,4 +1,5 @@
-//! Who is measured: the built-in controller at its defaults and tuned, and ours, each as the cluster would run it.
+//! The measured controllers: the built-in one with defaults and tuned, and Concertina, each with the
+//! identity that a cluster would give it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,15 +8,15 @@ use super::plane::{ControlPlane, told};
 use crate::Failure;
 use crate::controller::{CommandLine, concertina};
 
-/// Limits that hold nobody up.
+/// Rate limits that never delay requests.
 const UNLIMITED: [&str; 2] = ["--kube-api-qps=10000", "--kube-api-burst=10000"];
 const WORKERS: &str = "--concurrent-horizontal-pod-autoscaler-syncs=100";
-/// The account of the built-in controller, whose role every cluster has.
+/// The account of the built-in controller. Every cluster has its role.
 const BUILT_IN_ACCOUNT: (&str, &str) = ("kube-system", "horizontal-pod-autoscaler");
 /// An account with exactly the roles that `concertina rbac` prints.
 const OWN_ACCOUNT: (&str, &str) = ("kube-system", "concertina");
 
-/// One controller with its flags.
+/// A controller with its flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Contestant {
     BuiltInDefault,
@@ -54,7 +55,7 @@ impl Contestant {
         matches!(self, Self::Ours | Self::OursDefault)
     }
 
-    /// How it is started; `flags` are added to ours.
+    /// The contestant's command line. `flags` are added for Concertina only.
     pub(super) fn command_line(self, flags: &[String]) -> CommandLine {
         let words = |words: &[&str]| words.iter().copied().map(str::to_owned).collect::<Vec<_>>();
         match self {
@@ -67,7 +68,8 @@ impl Contestant {
         }
     }
 
-    /// As whom it acts: a kubeconfig. With `built_in_role` ours gets no more than the role that every cluster has.
+    /// The contestant's kubeconfig. With `built_in_role`, Concertina has only the role that every
+    /// cluster has.
     pub(super) async fn kubeconfig(
         self,
         plane: &ControlPlane,
@@ -81,7 +83,7 @@ impl Contestant {
     }
 }
 
-/// Gives the account of ours the roles that are printed for its flags.
+/// Grants Concertina's account the roles that `concertina rbac` prints for `flags`.
 pub(super) async fn grant(plane: &ControlPlane, flags: &[String]) -> Result<(), Failure> {
     let (namespace, name) = OWN_ACCOUNT;
     let output = std::process::Command::new(concertina())
@@ -95,7 +97,7 @@ pub(super) async fn grant(plane: &ControlPlane, flags: &[String]) -> Result<(), 
         .args(flags)
         .output()?;
     if !output.status.success() {
-        return Err(format!("concertina rbac: {}", String::from_utf8_lossy(&output.stderr)).into());
+        return Err(format!("concertina rbac failed: {}", String::from_utf8_lossy(&output.stderr)).into());
     }
     told(plane.admin.create_all(&String::from_utf8_lossy(&output.stdout)).await).map(drop)
 }

@@ -1,8 +1,8 @@
-//! The floor: what a status write costs the API server and etcd when nobody does anything else.
+//! The minimum cost: CPU time of the API server and etcd per status write, without other load.
 //!
-//! A loader writes statuses like those of a controller, each a little other than the one before, at a given rate, evenly or
-//! sixteen at a time.
-//! What the server uses when it is left alone is taken off. One watch of all HPAs is open, as with a controller.
+//! A loader writes statuses like those of a controller, each slightly different from the previous one,
+//! at a given rate, evenly or sixteen at a time. The CPU time of the idle server is subtracted. One
+//! watch of all HPAs is open, as with a controller.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -27,22 +27,22 @@ use crate::options::text;
 use crate::workload::Workload;
 use crate::world::World;
 
-/// Requests that may be in flight.
+/// The maximum number of requests in flight.
 const AT_ONCE: usize = 16;
 const JSON: &str = "application/json";
 
-/// How a status is written.
+/// A variant of status writes.
 #[derive(Debug, Clone, Copy)]
-struct Way {
+struct Variant {
     title: &'static str,
     protobuf: bool,
-    /// Parts of the object that are left out: the server keeps its own.
+    /// Whether a part of the object is omitted. The server keeps the stored part.
     without_managed_fields: bool,
     without_spec: bool,
     http: Http,
 }
 
-const PLAIN: Way = Way {
+const PLAIN: Variant = Variant {
     title: "JSON",
     protobuf: false,
     without_managed_fields: false,
@@ -50,50 +50,55 @@ const PLAIN: Way = Way {
     http: Http::One,
 };
 
-const WAYS: [Way; 8] = [
+const VARIANTS: [Variant; 8] = [
     PLAIN,
-    Way { title: "JSON without managedFields", without_managed_fields: true, ..PLAIN },
-    Way {
+    Variant { title: "JSON without managedFields", without_managed_fields: true, ..PLAIN },
+    Variant {
         title: "JSON without managedFields and spec",
         without_managed_fields: true,
         without_spec: true,
         ..PLAIN
     },
-    Way { title: "JSON, HTTP/2", http: Http::Two, ..PLAIN },
-    Way { title: "protobuf", protobuf: true, ..PLAIN },
-    Way { title: "protobuf without managedFields", protobuf: true, without_managed_fields: true, ..PLAIN },
-    Way {
+    Variant { title: "JSON, HTTP/2", http: Http::Two, ..PLAIN },
+    Variant { title: "protobuf", protobuf: true, ..PLAIN },
+    Variant {
+        title: "protobuf without managedFields",
+        protobuf: true,
+        without_managed_fields: true,
+        ..PLAIN
+    },
+    Variant {
         title: "protobuf without managedFields and spec",
         protobuf: true,
         without_managed_fields: true,
         without_spec: true,
         ..PLAIN
     },
-    Way { title: "protobuf, HTTP/2", protobuf: true, http: Http::Two, ..PLAIN },
+    Variant { title: "protobuf, HTTP/2", protobuf: true, http: Http::Two, ..PLAIN },
 ];
 
-/// What is to be written, and how fast.
+/// The number and rate of writes.
 #[derive(Debug, Clone)]
 pub(crate) struct Floor {
     hpas: usize,
     /// Writes per second.
     rate: f64,
-    /// As many at the same moment as may be in flight, and then none for a while.
+    /// Whether [`AT_ONCE`] statuses are written at once, followed by a pause.
     together: bool,
     rounds: Rounds,
 }
 
-/// What one way cost in one round.
+/// The cost of one variant in one round.
 #[derive(Debug, Clone, Copy)]
 struct Cost {
-    /// Writes per second that there were.
+    /// The achieved writes per second.
     rate: f64,
-    /// CPU milliseconds per write, of each process.
+    /// CPU milliseconds of each process per write.
     share: Share,
-    /// Seconds.
+    /// Response times in seconds.
     p50: f64,
     p99: f64,
-    /// Bytes of a body, to the server and from it.
+    /// Bytes of a request body and of a response body.
     sent: f64,
     received: f64,
 }
@@ -101,19 +106,19 @@ struct Cost {
 /// The subcommand.
 pub(crate) fn command() -> Command {
     let command = Command::new("floor")
-        .about("What status writes cost the API server, as JSON and as protobuf")
-        .arg(text("hpas", "HPAs whose status is written in turn").default_value("500"))
+        .about("Measures the cost of status writes for the API server, as JSON and as protobuf")
+        .arg(text("hpas", "Number of HPAs with status writes in turn").default_value("500"))
         .arg(text("rate", "Writes per second").default_value("200"))
         .arg(
             Arg::new("together")
                 .long("together")
                 .action(ArgAction::SetTrue)
-                .help("Write sixteen at a time, as a controller does whose syncs come together"),
+                .help("Write sixteen at a time, like a controller with simultaneous syncs"),
         );
     with_rounds(command, "3")
 }
 
-/// Reads its words.
+/// Reads the arguments of the subcommand.
 pub(crate) fn read(matches: &ArgMatches) -> Result<Floor, Failure> {
     let text = |name: &str| matches.get_one::<String>(name).map_or("", String::as_str);
     Ok(Floor {
@@ -124,33 +129,37 @@ pub(crate) fn read(matches: &ArgMatches) -> Result<Floor, Failure> {
     })
 }
 
-/// Measures every way, round by round, and prints what each cost.
+/// Measures every variant, round by round, and prints the costs.
 pub(crate) async fn run(floor: &Floor) -> Result<(), Failure> {
     let mut cluster = RealCluster::start().await?;
     let workload = Workload::named("W1").ok_or("no workload W1")?;
     let workload = Workload { hpas: floor.hpas, pods: 1, probes: 0, ..workload };
-    cluster.hold(&workload).await?;
+    cluster.load_workload(&workload).await?;
     let world = World::new(&workload);
     let kubeconfig = told(cluster.plane.service_account("kube-system", "horizontal-pod-autoscaler").await)?;
     let config: Value = serde_json::from_str(&std::fs::read_to_string(kubeconfig)?)?;
-    let token = config.pointer("/users/0/user/token").and_then(Value::as_str).ok_or("no token")?.to_owned();
+    let token = config
+        .pointer("/users/0/user/token")
+        .and_then(Value::as_str)
+        .ok_or("the kubeconfig has no token")?
+        .to_owned();
     let server = Server { address: cluster.plane.url.trim_start_matches("https://").to_owned(), token };
     let paths: Vec<_> =
         (0..floor.hpas).filter_map(|number| world.hpa(number)).map(|hpa| load::path(&hpa)).collect();
     first_statuses(&server, &paths).await?;
 
-    let (idle, mut costs) = (cluster.listen().await?, vec![Vec::new(); WAYS.len()]);
+    let (idle, mut costs) = (cluster.measure_idle().await?, vec![Vec::new(); VARIANTS.len()]);
     for round in 1..=floor.rounds.count {
         eprintln!("round {round} of {}", floor.rounds.count);
-        for (way, costs) in WAYS.iter().zip(&mut costs) {
-            costs.push(way.measure(floor, &cluster, &server, &paths, &idle).await?);
+        for (variant, costs) in VARIANTS.iter().zip(&mut costs) {
+            costs.push(variant.measure(floor, &cluster, &server, &paths, &idle).await?);
         }
     }
-    are_whole(&server, &paths).await?;
-    floor.rounds.tell("floor.txt", &table(floor, &idle, &costs))
+    check_objects_intact(&server, &paths).await?;
+    floor.rounds.publish("floor.txt", &table(floor, &idle, &costs))
 }
 
-/// Statuses as a controller leaves them.
+/// Writes initial statuses like those of a controller.
 async fn first_statuses(server: &Server, paths: &[String]) -> Result<(), Failure> {
     let mut connections = server.connect(Http::One, 1).await?;
     let connection = connections.first_mut().ok_or("no connection")?;
@@ -173,7 +182,7 @@ async fn first_statuses(server: &Server, paths: &[String]) -> Result<(), Failure
                 condition("ScalingLimited", "DesiredWithinRange", "the desired count is within the acceptable range"),
             ],
         });
-        hpa.as_object_mut().ok_or("an HPA is no object")?.insert("status".to_owned(), status);
+        hpa.as_object_mut().ok_or("the HPA is not a JSON object")?.insert("status".to_owned(), status);
         let request = server.request(
             Http::One,
             Method::PUT,
@@ -186,25 +195,32 @@ async fn first_statuses(server: &Server, paths: &[String]) -> Result<(), Failure
     Ok(())
 }
 
-/// That the server has kept what was left out.
-async fn are_whole(server: &Server, paths: &[String]) -> Result<(), Failure> {
+/// Checks that the server has kept the omitted parts.
+async fn check_objects_intact(server: &Server, paths: &[String]) -> Result<(), Failure> {
     let mut connections = server.connect(Http::One, 1).await?;
     let connection = connections.first_mut().ok_or("no connection")?;
     for path in paths {
         let hpa: Value = serde_json::from_slice(&get(server, connection, PLAIN, path).await?)?;
         let managers = hpa.pointer("/metadata/managedFields").and_then(Value::as_array).map_or(0, Vec::len);
         if hpa.pointer("/spec/maxReplicas").and_then(Value::as_i64) != Some(200) || managers < 2 {
-            return Err(format!("a status write has damaged an HPA: {hpa}").into());
+            return Err(
+                format!("a status write changed the spec or the managedFields of an HPA: {hpa}").into()
+            );
         }
     }
     Ok(())
 }
 
-async fn get(server: &Server, connection: &mut Connection, way: Way, path: &str) -> Result<Bytes, Failure> {
-    connection.send(server.request(way.http, Method::GET, path, way.media(), Vec::new())?).await
+async fn get(
+    server: &Server,
+    connection: &mut Connection,
+    variant: Variant,
+    path: &str,
+) -> Result<Bytes, Failure> {
+    connection.send(server.request(variant.http, Method::GET, path, variant.media(), Vec::new())?).await
 }
 
-impl Way {
+impl Variant {
     fn media(self) -> &'static str {
         if self.protobuf { protobuf::MEDIA } else { JSON }
     }
@@ -223,23 +239,30 @@ impl Way {
         for path in paths {
             objects.push((path.as_str(), get(server, first, self, path).await?));
         }
-        let mut turns: Vec<Vec<_>> = vec![Vec::new(); AT_ONCE];
-        for (place, object) in objects.into_iter().enumerate() {
-            turns.get_mut(place % AT_ONCE).ok_or("no turn")?.push(object);
+        let mut batches: Vec<Vec<_>> = vec![Vec::new(); AT_ONCE];
+        for (index, object) in objects.into_iter().enumerate() {
+            batches.get_mut(index % AT_ONCE).ok_or("no turn")?.push(object);
         }
-        let (before, begin) = (cluster.used()?, Instant::now());
-        let writers = connections.into_iter().zip(turns).enumerate().map(|(place, (connection, objects))| {
-            let mut writer =
-                Writer { way: self, server, connection, objects, latencies: Vec::new(), bytes: (0, 0) };
-            async move {
-                let pause = Duration::from_secs_f64(AT_ONCE as f64 / floor.rate);
-                let part = if floor.together { 0.0 } else { place as f64 / AT_ONCE as f64 };
-                writer.write(begin + pause.mul_f64(part), pause, begin + floor.rounds.time).await?;
-                Ok::<_, Failure>(writer)
-            }
-        });
+        let (before, start) = (cluster.used()?, Instant::now());
+        let writers =
+            connections.into_iter().zip(batches).enumerate().map(|(index, (connection, objects))| {
+                let mut writer = Writer {
+                    variant: self,
+                    server,
+                    connection,
+                    objects,
+                    latencies: Vec::new(),
+                    bytes: (0, 0),
+                };
+                async move {
+                    let pause = Duration::from_secs_f64(AT_ONCE as f64 / floor.rate);
+                    let part = if floor.together { 0.0 } else { index as f64 / AT_ONCE as f64 };
+                    writer.write(start + pause.mul_f64(part), pause, start + floor.rounds.time).await?;
+                    Ok::<_, Failure>(writer)
+                }
+            });
         let writers = try_join_all(writers).await?;
-        let (after, time) = (cluster.used()?, begin.elapsed().as_secs_f64());
+        let (after, time) = (cluster.used()?, start.elapsed().as_secs_f64());
         let mut latencies: Vec<_> =
             writers.iter().flat_map(|writer| writer.latencies.iter().copied()).collect();
         latencies.sort_by(f64::total_cmp);
@@ -255,26 +278,26 @@ impl Way {
         })
     }
 
-    /// The object of an answer with another utilization, as it is sent back.
+    /// The body of the next write: the object of the last response with a different utilization.
     fn next(self, answer: &[u8], utilization: u32) -> Result<Vec<u8>, Failure> {
         if self.protobuf {
-            let broken = "the answer is no protobuf";
+            let not_protobuf = "the response is not a protobuf message";
             let change = Edit::Varint(utilization.into());
             let mut object =
-                protobuf::edit(protobuf::object(answer)?, &UTILIZATION, &change).ok_or(broken)?;
+                protobuf::edit(protobuf::object(answer)?, &UTILIZATION, &change).ok_or(not_protobuf)?;
             for (is_left_out, path) in [
                 (self.without_managed_fields, [METADATA, MANAGED_FIELDS].as_slice()),
                 (self.without_spec, [SPEC].as_slice()),
             ] {
                 if is_left_out {
-                    object = protobuf::edit(&object, path, &Edit::Absent).ok_or(broken)?;
+                    object = protobuf::edit(&object, path, &Edit::Absent).ok_or(not_protobuf)?;
                 }
             }
             return protobuf::envelope(answer, &object);
         }
         let mut object: Value = serde_json::from_slice(answer)?;
-        let place = "/status/currentMetrics/0/resource/current/averageUtilization";
-        *object.pointer_mut(place).ok_or("the status has no metric")? = utilization.into();
+        let index = "/status/currentMetrics/0/resource/current/averageUtilization";
+        *object.pointer_mut(index).ok_or("the status has no metric")? = utilization.into();
         if let Some(metadata) = object.pointer_mut("/metadata").and_then(Value::as_object_mut)
             && self.without_managed_fields
         {
@@ -289,12 +312,12 @@ impl Way {
     }
 }
 
-/// Writes the statuses of some HPAs in turn.
+/// Writes the statuses of its HPAs in turn.
 struct Writer<'a> {
-    way: Way,
+    variant: Variant,
     server: &'a Server,
     connection: Connection,
-    /// Each with its last answer.
+    /// Each object with its last response.
     objects: Vec<(&'a str, Bytes)>,
     latencies: Vec<f64>,
     bytes: (usize, usize),
@@ -309,14 +332,16 @@ impl Writer<'_> {
             }
             sleep_until(due).await;
             due += pause;
-            let place = usize::try_from(turn)? % count;
-            let Some((path, answer)) = self.objects.get_mut(place) else { break };
-            // Other than the last one, of whichever way: an equal status would not be stored.
+            let index = usize::try_from(turn)? % count;
+            let Some((path, answer)) = self.objects.get_mut(index) else { break };
+            // The utilization differs from the previous one in every variant, because the server does
+            // not store an unchanged status.
             let utilization = u32::try_from(now().div_euclid(100_000).rem_euclid(10_000))?;
-            let body = self.way.next(answer, utilization)?;
+            let body = self.variant.next(answer, utilization)?;
             self.bytes.0 += body.len();
             let path = format!("{path}/status");
-            let request = self.server.request(self.way.http, Method::PUT, &path, self.way.media(), body)?;
+            let request =
+                self.server.request(self.variant.http, Method::PUT, &path, self.variant.media(), body)?;
             let sent = Instant::now();
             *answer = self.connection.send(request).await?;
             self.latencies.push(sent.elapsed().as_secs_f64());
@@ -342,12 +367,12 @@ fn table(floor: &Floor, idle: &Share, costs: &[Vec<Cost>]) -> String {
     );
     out.push_str("| status write as | per second | API server ms | etcd ms | loader ms | p50 ms | p99 ms | sent B | answer B |\n");
     out.push_str("|---|--:|--:|--:|--:|--:|--:|--:|--:|\n");
-    for (way, costs) in WAYS.iter().zip(costs) {
+    for (variant, costs) in VARIANTS.iter().zip(costs) {
         let of = |of: fn(&Cost) -> f64| median(costs, of);
         let _ = writeln!(
             out,
             "| {} | {:.0} | {:.3} | {:.3} | {:.3} | {:.2} | {:.2} | {:.0} | {:.0} |",
-            way.title,
+            variant.title,
             of(|it| it.rate),
             of(|it| it.share.api_server) * 1e3,
             of(|it| it.share.etcd) * 1e3,

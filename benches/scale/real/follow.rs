@@ -1,7 +1,7 @@
-//! What the API server tells of HPAs: a watch, from which every write of a status is put down with its time.
+//! A watch of HPAs that records every status write with its time.
 //!
-//! It asks for JSON, as one watcher more beside those of the controller; what that costs the API server is the same for
-//! every controller.
+//! The watch uses JSON and is one watcher in addition to the controller's. Its cost for the API server
+//! is equal for every controller.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,11 +17,11 @@ use crate::Failure;
 use crate::observed::{Micros, now};
 use crate::sightings::Sightings;
 
-/// Followed by a version.
+/// The resourceVersion is appended.
 const PATH: &str =
     "/apis/autoscaling/v2/horizontalpodautoscalers?watch=1&timeoutSeconds=36000&resourceVersion=";
 
-/// HPAs as they are watched; ends with this.
+/// A watch of all HPAs, which ends on drop.
 #[derive(Debug)]
 pub(super) struct Follower {
     known: Arc<Mutex<Known>>,
@@ -32,17 +32,17 @@ pub(super) struct Follower {
 pub(super) struct Known {
     pub(super) sightings: Sightings,
     hpas: BTreeMap<String, State>,
-    /// Up to where it is known.
+    /// The last observed resourceVersion.
     version: String,
-    /// Why the watch has ended.
+    /// The error that ended the watch.
     end: Option<String>,
 }
 
-/// An HPA, as it was last seen.
+/// The last observed state of an HPA.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct State {
     generation: i64,
-    wanted: i64,
+    desired: i64,
 }
 
 #[derive(Deserialize)]
@@ -83,7 +83,7 @@ struct Status {
 }
 
 impl Follower {
-    /// Begins to watch.
+    /// Starts the watch.
     pub(super) async fn start(url: &str, token: &str) -> Result<Self, Failure> {
         let mut config = kube::Config::new(url.parse::<Uri>()?);
         config.accept_invalid_certs = true;
@@ -95,11 +95,11 @@ impl Follower {
         let mut body = watch(&client, "0").await?;
         let task = tokio::spawn(async move {
             loop {
-                if let Err(end) = Self::take_in(body, &kept).await {
+                if let Err(end) = Self::read_events(body, &kept).await {
                     break lock(&kept).end = Some(end);
                 }
                 let version = lock(&kept).version.clone();
-                // A server ends the watch of who does not read as fast as others write for a moment.
+                // A server ends a watch if its reader is slower than the writers for a moment.
                 body = match watch(&client, &version).await {
                     Ok(body) => body,
                     Err(error) => break lock(&kept).end = Some(error.to_string()),
@@ -109,20 +109,20 @@ impl Follower {
         Ok(Self { known, task })
     }
 
-    /// Takes in what a watch shows until the server ends it.
-    async fn take_in(mut body: Body, known: &Mutex<Known>) -> Result<(), String> {
+    /// Processes the events of a watch until the server ends it.
+    async fn read_events(mut body: Body, known: &Mutex<Known>) -> Result<(), String> {
         let mut buffer = Vec::new();
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| format!("the watch of HPAs: {error}"))?;
+            let frame = frame.map_err(|error| format!("the watch of HPAs failed: {error}"))?;
             let Some(piece) = frame.data_ref() else { continue };
             buffer.extend_from_slice(piece);
             let pieces = lock(known).pieces(&mut buffer, now());
-            pieces.map_err(|error| format!("the watch of HPAs: {error}"))?;
+            pieces.map_err(|error| format!("the watch of HPAs failed: {error}"))?;
         }
         Ok(())
     }
 
-    /// What is known until now; none if the watch has ended.
+    /// The current state. An error if the watch has ended.
     pub(super) fn known(&self) -> Result<MutexGuard<'_, Known>, Failure> {
         let known = lock(&self.known);
         match &known.end {
@@ -131,7 +131,7 @@ impl Follower {
         }
     }
 
-    /// How many HPAs there are.
+    /// The number of HPAs.
     pub(super) fn count(&self) -> Result<usize, Failure> {
         Ok(self.known()?.hpas.len())
     }
@@ -149,7 +149,7 @@ impl Known {
         Some(self.hpas.get(key)?.generation)
     }
 
-    /// Takes the whole lines from a buffer.
+    /// Removes complete lines from a buffer and processes them.
     fn pieces(&mut self, buffer: &mut Vec<u8>, at: Micros) -> Result<(), serde_json::Error> {
         let Some(end) = buffer.iter().rposition(|byte| *byte == b'\n') else { return Ok(()) };
         let whole = buffer.drain(..=end).collect::<Vec<_>>();
@@ -162,7 +162,7 @@ impl Known {
     fn event(&mut self, line: &[u8], at: Micros) -> Result<(), serde_json::Error> {
         let Event { kind, object: Hpa { metadata, status } } = serde_json::from_slice(line)?;
         if kind == "ERROR" {
-            return Err(serde::de::Error::custom("the API server says that it is at its end"));
+            return Err(serde::de::Error::custom("the API server sent an ERROR event"));
         }
         metadata.version.clone_into(&mut self.version);
         let key = format!("{}/{}", metadata.namespace, metadata.name);
@@ -170,14 +170,14 @@ impl Known {
             self.hpas.remove(&key);
             return Ok(());
         }
-        let now = State { generation: metadata.generation, wanted: status.desired_replicas };
+        let now = State { generation: metadata.generation, desired: status.desired_replicas };
         let before = self.hpas.insert(key.clone(), now);
-        // Whatever changes an HPA without its spec is its status.
+        // A change of an HPA with the same generation is a status write.
         if let Some(before) =
             before.filter(|before| kind == "MODIFIED" && before.generation == now.generation)
         {
             self.sightings.status(&key, at, || status.observed_generation);
-            if before.wanted != now.wanted {
+            if before.desired != now.desired {
                 self.sightings.scaled(&key, at);
             }
         }
@@ -185,13 +185,13 @@ impl Known {
     }
 }
 
-/// Watches from a version on.
+/// Watches from a resourceVersion.
 async fn watch(client: &Client, version: &str) -> Result<Body, Failure> {
     let response = client.send(Request::get(format!("{PATH}{version}")).body(Body::empty())?).await?;
     if response.status().is_success() {
         Ok(response.into_body())
     } else {
-        Err(format!("the watch of HPAs: {}", response.status()).into())
+        Err(format!("the watch of HPAs failed: {}", response.status()).into())
     }
 }
 
@@ -199,16 +199,16 @@ fn lock(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
     known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// That statuses are told from changes of a spec, in whatever pieces they come.
+/// Checks that status writes are distinguished from spec changes, however the stream is split.
 pub(super) fn check() -> Result<(), Failure> {
     let mut known = Known::default();
     let seen = crate::observed::Seen { special: true, ..crate::observed::Seen::default() };
     known.sightings.seen.hpas.insert("team-000/web".to_owned(), seen);
-    let line = |kind: &str, generation: i64, observed: i64, wanted: i64| {
+    let line = |kind: &str, generation: i64, observed: i64, desired: i64| {
         format!(
             "{{\"type\":\"{kind}\",\"object\":{{\"metadata\":{{\"name\":\"web\",\"namespace\":\"team-000\",\
              \"generation\":{generation}}},\"status\":{{\"observedGeneration\":{observed},\
-             \"desiredReplicas\":{wanted}}}}}}}\n"
+             \"desiredReplicas\":{desired}}}}}}}\n"
         )
     };
     known.sightings.await_generation("team-000/web", 5, 2);
@@ -233,7 +233,7 @@ pub(super) fn check() -> Result<(), Failure> {
         })
         .collect();
     let statuses = known.sightings.seen.hpas.get("team-000/web").map(|seen| seen.statuses.clone());
-    let [_, first, _, second] = ends.as_slice() else { return Err("four lines have four ends".into()) };
+    let [_, first, _, second] = ends.as_slice() else { return Err("expected the ends of four lines".into()) };
     let decided = known.sightings.seen.spec_changes.first().and_then(|it| it.until);
     let scaled = known.sightings.seen.reactions.first().and_then(|it| it.until);
     if statuses == Some(vec![*first, *second]) && decided == Some(*second) && scaled == Some(*first) {

@@ -1,4 +1,4 @@
-//! Fills the cluster: objects over the API, with many requests in flight.
+//! Loads objects over the API, with many requests in flight.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,13 +11,13 @@ use super::plane::{Rest, collection, told};
 use crate::Failure;
 use crate::world::World;
 
-/// Requests in flight.
+/// The maximum number of requests in flight.
 const AT_ONCE: usize = 48;
-/// After so many apps it says how far it is.
-const SOME: usize = 1_000;
+/// The number of apps between two progress messages.
+const PROGRESS_INTERVAL: usize = 1_000;
 const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
 
-/// Creates namespaces; those that are there already are fine.
+/// Creates namespaces. Existing ones are not an error.
 pub(super) async fn namespaces(api: &Rest, count: usize) -> Result<(), Failure> {
     for number in 0..count {
         let namespace = json!({"metadata": {"name": format!("team-{number:03}")}});
@@ -26,19 +26,19 @@ pub(super) async fn namespaces(api: &Rest, count: usize) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Creates the Deployments and pods of apps, with their status.
+/// Creates the Deployments and pods of apps with their statuses.
 pub(super) async fn apps(api: &Rest, world: &World, numbers: Range<usize>) -> Result<(), Failure> {
     let done = AtomicUsize::new(0);
     stream::iter(numbers)
-        .map(|number| (number, world.furnish(number)))
+        .map(|number| (number, world.objects_of_app(number)))
         .map(|(number, objects)| {
             let done = &done;
             async move {
                 for object in objects {
                     with_status(api, &object).await?;
                 }
-                if done.fetch_add(1, Ordering::Relaxed) % SOME == SOME - 1 {
-                    eprintln!("app {number} is there");
+                if done.fetch_add(1, Ordering::Relaxed) % PROGRESS_INTERVAL == PROGRESS_INTERVAL - 1 {
+                    eprintln!("created app {number}");
                 }
                 Ok(())
             }
@@ -56,7 +56,7 @@ pub(super) async fn hpas(api: &Rest, world: &World, numbers: Range<usize>) -> Re
     stream::iter(creations).buffer_unordered(AT_ONCE).try_collect().await
 }
 
-/// Deletes the HPAs of apps; those that are gone are fine.
+/// Deletes the HPAs of apps. Missing ones are not an error.
 pub(super) async fn delete_hpas(api: &Rest, world: &World, numbers: Range<usize>) -> Result<(), Failure> {
     let deletions = numbers
         .filter_map(|number| world.hpa(number))
@@ -64,7 +64,7 @@ pub(super) async fn delete_hpas(api: &Rest, world: &World, numbers: Range<usize>
     stream::iter(deletions).buffer_unordered(AT_ONCE).try_collect().await
 }
 
-/// Where an object is.
+/// The path of an object.
 pub(super) fn path(object: &Value) -> String {
     let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     format!("{}/{name}", collection(object))
@@ -75,7 +75,8 @@ async fn with_status(api: &Rest, object: &Value) -> Result<(), Failure> {
     put(api, Method::PUT, &format!("{}/status", path(object)), object).await
 }
 
-/// What is there already is fine: a search makes apps that an earlier step has made.
+/// Creates or replaces an object. An existing object is not an error, because a search creates apps that
+/// an earlier step created.
 async fn put(api: &Rest, method: Method, path: &str, object: &Value) -> Result<(), Failure> {
     let answer = told(api.send(method.clone(), path, &JSON, Some(object)).await)?;
     match answer.code {

@@ -1,9 +1,9 @@
-//! The real half: controllers in front of etcd and kube-apiserver, one after the other in one go, over the same objects and
-//! the same metrics.
+//! Runs against a real API server: several controllers one after the other against one etcd and
+//! kube-apiserver, with the same objects and metrics.
 //!
-//! The programs are those of the end-to-end tests (`KUBEBUILDER_ASSETS`); only the HPA controller runs of
-//! kube-controller-manager, so nobody else works on the objects, which are as they were loaded: Deployments with their
-//! status, pods that are ready.
+//! The end-to-end tests use the same programs (`KUBEBUILDER_ASSETS`). kube-controller-manager runs only
+//! the HPA controller, so no other controller changes the loaded objects: Deployments with their status,
+//! and ready pods.
 
 mod cluster;
 mod connection;
@@ -26,7 +26,7 @@ pub(crate) use self::options::{Real, command, read};
 use crate::measure::Report;
 use crate::{Failure, median, run, store};
 
-/// Measures every contestant as often as is asked for, and gives the medians of each.
+/// Measures every contestant `runs` times and returns the medians of each.
 pub(crate) async fn run(real: &Real) -> Result<Vec<Report>, Failure> {
     let folder = &real.options.folder;
     std::fs::create_dir_all(folder)?;
@@ -38,15 +38,15 @@ pub(crate) async fn run(real: &Real) -> Result<Vec<Report>, Failure> {
     if real.search {
         return search::run(real, &mut cluster, &folder).await;
     }
-    cluster.hold(&real.options.workload).await?;
-    cluster.listen().await?;
+    cluster.load_workload(&real.options.workload).await?;
+    cluster.measure_idle().await?;
     let mut reports = vec![Vec::new(); real.contestants.len()];
     for number in 1..=real.options.runs {
         for (contestant, reports) in real.contestants.iter().zip(&mut reports) {
             eprintln!("{contestant}, run {number} of {}", real.options.runs);
             cluster.reset().await?;
             cluster.kubeconfig = contestant.kubeconfig(&cluster.plane, real.built_in_role).await?;
-            reports.push(run::run(&real.of(*contestant), &mut cluster, &folder).await?);
+            reports.push(run::run(&real.options_for(*contestant), &mut cluster, &folder).await?);
         }
     }
     cluster.reset().await?;
@@ -57,7 +57,7 @@ pub(crate) async fn run(real: &Real) -> Result<Vec<Report>, Failure> {
     Ok(medians)
 }
 
-/// That pages, paths, watches and counters are read rightly; needs no control plane.
+/// Checks the parsers of metrics pages, paths, watches and counters. Needs no control plane.
 pub(crate) fn check() -> Result<(), Failure> {
     pages::check()?;
     stub::check()?;

@@ -1,4 +1,4 @@
-//! The command line of the real half.
+//! The command line of `real`.
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
@@ -6,23 +6,23 @@ use super::contestant::Contestant;
 use crate::Failure;
 use crate::options::{Options, flag, measured, read_measured, text};
 
-/// Runs of several controllers in front of one real cluster.
+/// Runs of several controllers against one real cluster.
 #[derive(Debug, Clone)]
 pub(crate) struct Real {
-    /// The workload and the times; the controller is each contestant's.
+    /// The workload and the times. The controller depends on the contestant.
     pub(crate) options: Options,
     pub(super) contestants: Vec<Contestant>,
-    /// Words that are added to ours.
+    /// Flags that are added to Concertina's command line.
     pub(super) flags: Vec<String>,
-    /// Ours has the built-in controller's role, and no more.
+    /// Whether Concertina has only the built-in controller's role.
     pub(super) built_in_role: bool,
-    /// Not one size is measured: the largest is looked for that is on time.
+    /// Whether to search for the maximum size that is on time, instead of measuring one size.
     pub(super) search: bool,
 }
 
 impl Real {
-    /// A run of one contestant.
-    pub(super) fn of(&self, contestant: Contestant) -> Options {
+    /// The options for a run of one contestant.
+    pub(super) fn options_for(&self, contestant: Contestant) -> Options {
         let mut options = self.options.clone();
         let pin = options.controller.pin;
         options.controller = contestant.command_line(&self.flags);
@@ -47,41 +47,43 @@ pub(crate) fn command() -> Command {
         .about("Measures controllers one after the other in front of etcd and kube-apiserver")
         .args(measured())
         .arg(
-            text("runs-of", "Who is measured: built-in-default, built-in-tuned, ours, ours-default")
+            text("runs-of", "Controllers to measure: built-in-default, built-in-tuned, ours, ours-default")
                 .default_value(contestants)
                 .value_delimiter(',')
                 .value_parser(value_parser!(Contestant)),
         )
-        .arg(flag("A word to add to ours; may be given often"))
+        .arg(flag("Flag to add to Concertina's command line; repeatable"))
         .arg(
             text(
                 "role",
-                "What ours may do: what `concertina rbac` prints, or the built-in controller's role",
+                "Concertina's role: the roles that `concertina rbac` prints, or the built-in controller's",
             )
             .default_value("shipped")
             .value_parser(["shipped", "built-in"]),
         )
         .arg(
-            Arg::new("search").long("search").action(ArgAction::SetTrue).help(
-                "Look for the most HPAs of which 99 % of the syncs are on time, by doubling and halving",
-            ),
+            Arg::new("search")
+                .long("search")
+                .action(ArgAction::SetTrue)
+                .help("Search for the maximum number of HPAs with 99 % of the syncs on time"),
         )
         .mut_arg("pods", |arg| arg.default_value("3"))
         .mut_arg("pin", |arg| arg.help("Bind the controller to the second core"))
 }
 
-/// Reads its words.
+/// Reads the arguments of the subcommand.
 pub(crate) fn read(matches: &ArgMatches) -> Result<Real, Failure> {
     let flags: Vec<_> = matches.get_many::<String>("flag").into_iter().flatten().cloned().collect();
     let mut options = read_measured(matches)?;
     let search = matches.get_flag("search");
     if search {
-        // Other apps are made at every step, so none may have a place of its own behind the last one.
+        // A search creates other apps at every step. A probe must therefore have no number after the
+        // last app.
         options.workload.probes = 0;
     }
     let workload = &options.workload;
     if workload.churn > 0 || workload.restart || workload.skewed {
-        return Err(format!("{} is for the simulated half", workload.name).into());
+        return Err(format!("workload {} is available with `simulated` only", workload.name).into());
     }
     Ok(Real {
         contestants: matches.get_many::<Contestant>("runs-of").into_iter().flatten().copied().collect(),
@@ -92,7 +94,7 @@ pub(crate) fn read(matches: &ArgMatches) -> Result<Real, Failure> {
     })
 }
 
-/// That every word of the help is understood.
+/// Checks that every argument is parsed.
 pub(super) fn check() -> Result<(), Failure> {
     let words = "real --workload W2 --hpas 300 --period 5 --repeat 3 --role built-in --unchanged \
                  --runs-of ours,built-in-tuned --flag=--share-metrics=false";
@@ -102,13 +104,13 @@ pub(super) fn check() -> Result<(), Failure> {
     let is_right = real.contestants == [Contestant::Ours, Contestant::BuiltInTuned]
         && (workload.hpas, workload.pods, workload.unchanged) == (300, 3, true)
         && (real.options.runs, real.built_in_role, real.search) == (3, true, false)
-        && real.of(Contestant::Ours).label == "concertina --share-metrics=false, built-in role";
+        && real.options_for(Contestant::Ours).label == "concertina --share-metrics=false, built-in role";
     let refused = command()
         .try_get_matches_from(["real", "--workload", "W7"])
         .map(|matches| read(&matches).is_err())?;
     if is_right && refused {
         Ok(())
     } else {
-        Err(format!("the command line is misunderstood: {real:?}").into())
+        Err(format!("the command line is parsed wrongly: {real:?}").into())
     }
 }

@@ -1,4 +1,4 @@
-//! What the API server counts: its own metrics, of two moments.
+//! The API server's request counters, from two scrapes of its metrics.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::plane::{Rest, told};
 use crate::Failure;
 use crate::observed::Counted;
 
-/// Requests by verb and resource, as the server's counters stand.
+/// The server's counters by verb and resource.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Counters(BTreeMap<(String, String), Kind>);
 
@@ -22,12 +22,17 @@ impl Counters {
     pub(super) async fn read(api: &Rest) -> Result<Self, Failure> {
         let answer = told(api.send(http::Method::GET, "/metrics", &[], None).await)?;
         if answer.code != 200 {
-            return Err(format!("the API server's metrics: {} {}", answer.code, answer.text.trim()).into());
+            return Err(format!(
+                "failed to read the metrics of the API server: {} {}",
+                answer.code,
+                answer.text.trim()
+            )
+            .into());
         }
-        Ok(Self::of(&answer.text))
+        Ok(Self::parse(&answer.text))
     }
 
-    fn of(page: &str) -> Self {
+    fn parse(page: &str) -> Self {
         let mut counters = Self::default();
         for line in page.lines() {
             let Some((name, rest)) = line.split_once('{') else { continue };
@@ -47,7 +52,8 @@ impl Counters {
                     counters.0.entry(kind(verb(label("verb")))).or_default().sent += value;
                 }
                 "apiserver_request_body_size_bytes_sum" => {
-                    // By the verb of the request's attributes; `resource` holds the subresource, if there is one.
+                    // The metric has the verb of the request's attributes, and `resource` contains the
+                    // subresource, if any.
                     let resource = label("resource");
                     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
                     let title = title(label("group"), resource, subresource);
@@ -59,13 +65,14 @@ impl Counters {
         counters
     }
 
-    /// What was counted between two moments, in `time` seconds, less what `idle` counts in as many.
+    /// Requests since the scrape `before`, which is `time` seconds older. The requests of the idle
+    /// server are subtracted.
     pub(super) fn since(&self, before: &Self, idle: &Idle, time: f64) -> Vec<Counted> {
         let mut counted = Vec::new();
         for (kind, now) in &self.0 {
-            let then = before.0.get(kind).copied().unwrap_or_default();
+            let earlier = before.0.get(kind).copied().unwrap_or_default();
             let usual = idle.0.get(kind).copied().unwrap_or(0.0) * time;
-            let count = whole(now.count - then.count - usual);
+            let count = whole(now.count - earlier.count - usual);
             if count == 0 {
                 continue;
             }
@@ -75,24 +82,24 @@ impl Counters {
                 verb,
                 resource,
                 count,
-                failed: whole(now.failed - then.failed),
-                received: whole(now.received - then.received),
-                sent: whole(now.sent - then.sent),
+                failed: whole(now.failed - earlier.failed),
+                received: whole(now.received - earlier.received),
+                sent: whole(now.sent - earlier.sent),
             });
         }
         counted
     }
 }
 
-/// Requests per second of a server that nobody but itself asks, by verb and resource.
+/// Requests per second of the idle server to itself, by verb and resource.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Idle(BTreeMap<(String, String), f64>);
 
 impl Idle {
     pub(super) fn between(before: &Counters, after: &Counters, time: f64) -> Self {
         let rate = |(kind, now): (&(String, String), &Kind)| {
-            let then = before.0.get(kind).map_or(0.0, |kind| kind.count);
-            (kind.clone(), (now.count - then) / time)
+            let earlier = before.0.get(kind).map_or(0.0, |kind| kind.count);
+            (kind.clone(), (now.count - earlier) / time)
         };
         Self(after.0.iter().map(rate).filter(|(_, rate)| *rate > 0.0).collect())
     }
@@ -103,7 +110,7 @@ fn label<'a>(labels: &'a str, name: &str) -> &'a str {
     pairs.find(|(key, _)| *key == name).map_or("", |(_, value)| value.trim_end_matches('"'))
 }
 
-/// As requests are called in the other half.
+/// Maps HTTP methods to the verbs that the embedded server counts.
 fn verb(verb: &str) -> String {
     match verb {
         "PUT" => "update".to_owned(),
@@ -123,16 +130,16 @@ fn title(group: &str, resource: &str, subresource: &str) -> String {
     title
 }
 
-/// Not negative, and without its fraction.
+/// Rounds to a non-negative integer.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates at 0")]
 fn whole(count: f64) -> u64 {
     count.round() as u64
 }
 
-/// That a page gives the requests between two moments, without those of the server itself.
+/// Checks that two pages give the requests between them, except the server's requests to itself.
 pub(super) fn check() -> Result<(), Failure> {
     let page = |status: u32, lease: u32| {
-        Counters::of(&format!(
+        Counters::parse(&format!(
             "# TYPE apiserver_request_total counter\n\
              apiserver_request_total{{code=\"200\",group=\"autoscaling\",resource=\"horizontalpodautoscalers\",subresource=\"status\",verb=\"PUT\",version=\"v2\"}} {status}\n\
              apiserver_request_total{{code=\"409\",group=\"autoscaling\",resource=\"horizontalpodautoscalers\",subresource=\"status\",verb=\"PUT\",version=\"v2\"}} 2\n\
@@ -150,6 +157,6 @@ pub(super) fn check() -> Result<(), Failure> {
         {
             Ok(())
         }
-        other => Err(format!("a page is misunderstood: {other:?}").into()),
+        other => Err(format!("a metrics page is parsed wrongly: {other:?}").into()),
     }
 }

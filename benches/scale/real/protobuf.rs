@@ -1,15 +1,16 @@
-//! Just enough of protobuf to change a few fields of an object as the API server sends it, and to send it back.
+//! A minimal protobuf editor. It changes a few fields of an object that the API server sent, for the
+//! next write of the object.
 //!
-//! The wire format: a field is a number and a kind, then a varint, or bytes with their length, or 4 or 8 bytes. What is not
-//! changed is copied as it is. Kubernetes puts four bytes and an envelope around: `runtime.Unknown`, whose second field is
-//! the object.
+//! The wire format: a field is a number and a kind, followed by a varint, by bytes with their length, or
+//! by 4 or 8 bytes. Unchanged fields are copied. Kubernetes adds four bytes and an envelope:
+//! `runtime.Unknown`, where the second field is the object.
 
 use crate::Failure;
 
-/// Its media type.
+/// The media type.
 pub(super) const MEDIA: &str = "application/vnd.kubernetes.protobuf";
 const MAGIC: [u8; 4] = *b"k8s\0";
-/// Field numbers of `runtime.Unknown`, and of what is read in an HPA of autoscaling/v2.
+/// Field numbers of `runtime.Unknown`, and of the used fields of an HPA of autoscaling/v2.
 const RAW: u64 = 2;
 pub(super) const METADATA: u64 = 1;
 pub(super) const SPEC: u64 = 2;
@@ -24,9 +25,9 @@ const FIXED32: u64 = 5;
 
 /// The object within its envelope.
 pub(super) fn object(body: &[u8]) -> Result<&[u8], Failure> {
-    let mut rest = body.strip_prefix(&MAGIC).ok_or("the answer is no protobuf of Kubernetes")?;
+    let mut rest = body.strip_prefix(&MAGIC).ok_or("the response is not Kubernetes protobuf")?;
     while !rest.is_empty() {
-        let field = Field::first(&mut rest).ok_or("the envelope is broken")?;
+        let field = Field::first(&mut rest).ok_or("the envelope is malformed")?;
         if field.number == RAW {
             return Ok(field.content);
         }
@@ -34,24 +35,24 @@ pub(super) fn object(body: &[u8]) -> Result<&[u8], Failure> {
     Err("the envelope is empty".into())
 }
 
-/// An envelope like another one around an object.
-pub(super) fn envelope(like: &[u8], object: &[u8]) -> Result<Vec<u8>, Failure> {
-    let rest = like.strip_prefix(&MAGIC).ok_or("the answer is no protobuf of Kubernetes")?;
+/// Replaces the object in an envelope.
+pub(super) fn envelope(original: &[u8], object: &[u8]) -> Result<Vec<u8>, Failure> {
+    let rest = original.strip_prefix(&MAGIC).ok_or("the response is not Kubernetes protobuf")?;
     let mut body = MAGIC.to_vec();
-    body.extend(edit(rest, &[RAW], &Edit::Bytes(object)).ok_or("the envelope is broken")?);
+    body.extend(edit(rest, &[RAW], &Edit::Bytes(object)).ok_or("the envelope is malformed")?);
     Ok(body)
 }
 
-/// What becomes of a field.
+/// The change of a field.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Edit<'a> {
     Varint(u64),
     Bytes(&'a [u8]),
-    /// It is left out.
+    /// The field is removed.
     Absent,
 }
 
-/// A message with every field at a path changed; none if it is no protobuf.
+/// Changes every field at a path of a message. `None` if the message is not protobuf.
 pub(super) fn edit(message: &[u8], path: &[u64], change: &Edit<'_>) -> Option<Vec<u8>> {
     let (mut rest, mut out) = (message, Vec::with_capacity(message.len() + 8));
     while !rest.is_empty() {
@@ -74,7 +75,7 @@ pub(super) fn edit(message: &[u8], path: &[u64], change: &Edit<'_>) -> Option<Ve
     Some(out)
 }
 
-/// A field of a message: all of its bytes, and those of its content if it has a length.
+/// A field of a message: all bytes of the field, and the bytes of its content if it has a length.
 struct Field<'a> {
     number: u64,
     whole: &'a [u8],
@@ -82,7 +83,7 @@ struct Field<'a> {
 }
 
 impl<'a> Field<'a> {
-    /// Takes the first field of a message.
+    /// Removes the first field of a message.
     fn first(rest: &mut &'a [u8]) -> Option<Self> {
         let start = *rest;
         let key = varint(rest)?;
@@ -96,9 +97,9 @@ impl<'a> Field<'a> {
             BYTES => usize::try_from(varint(rest)?).ok()?,
             _ => return None,
         };
-        let (content, behind) = rest.split_at_checked(length)?;
-        *rest = behind;
-        let whole = start.get(..start.len() - behind.len())?;
+        let (content, after) = rest.split_at_checked(length)?;
+        *rest = after;
+        let whole = start.get(..start.len() - after.len())?;
         Some(Self { number: key >> 3, whole, content })
     }
 }
@@ -106,8 +107,8 @@ impl<'a> Field<'a> {
 fn varint(rest: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     for shift in (0..64).step_by(7) {
-        let (byte, behind) = rest.split_first()?;
-        *rest = behind;
+        let (byte, after) = rest.split_first()?;
+        *rest = after;
         value |= u64::from(byte & 0x7f) << shift;
         if byte & 0x80 == 0 {
             return Some(value);
@@ -139,7 +140,7 @@ fn write_varint(out: &mut Vec<u8>, mut value: u64) {
     out.extend(value.to_le_bytes().first());
 }
 
-/// That one field deep inside is changed, and no other.
+/// Checks that only the nested field changes.
 pub(super) fn check() -> Result<(), Failure> {
     // 1: "name", 3: { 5: { 3: 150 } }, 9: four bytes.
     let object_ = [b"\x0a\x04name\x1a\x05\x2a\x03\x18\x96\x01".as_slice(), b"\x4d\x01\x02\x03\x04"].concat();
@@ -156,6 +157,6 @@ pub(super) fn check() -> Result<(), Failure> {
     {
         Ok(())
     } else {
-        Err("a protobuf message is changed wrongly".into())
+        Err("a protobuf message is edited wrongly".into())
     }
 }

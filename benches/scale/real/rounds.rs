@@ -1,5 +1,5 @@
-//! What measurements without a controller share: short rounds in which all ways take turns, and medians of them. What
-//! else the machine does then meets all ways alike.
+//! Measurements without a controller, as medians over short rounds in which all variants take turns.
+//! Other work on the machine affects all variants equally.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,29 +10,29 @@ use crate::Failure;
 use crate::measure::percentile;
 use crate::options::text;
 
-/// How often and how long, and where the table goes.
+/// The number and duration of rounds, and the folder for the table.
 #[derive(Debug, Clone)]
 pub(crate) struct Rounds {
-    /// Of each way in each round.
+    /// The duration of one variant in one round.
     pub(super) time: Duration,
     pub(super) count: usize,
     folder: PathBuf,
 }
 
-/// The words for it.
+/// Adds the arguments for rounds.
 pub(super) fn with_rounds(command: Command, seconds: &'static str) -> Command {
     command
-        .arg(text("seconds", "How long for each way and round").default_value(seconds))
+        .arg(text("seconds", "Seconds per variant and round").default_value(seconds))
         .arg(
-            text("runs", "Rounds, of whose figures the medians are told")
+            text("runs", "Number of rounds; the table has the medians")
                 .visible_alias("repeat")
                 .default_value("15"),
         )
-        .arg(text("out", "The folder for the table").default_value("target/scale"))
+        .arg(text("out", "Folder for the table").default_value("target/scale"))
 }
 
 impl Rounds {
-    /// Reads its words.
+    /// Reads the arguments for rounds.
     pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
         let text = |name: &str| matches.get_one::<String>(name).map_or("", String::as_str);
         Ok(Self {
@@ -42,8 +42,8 @@ impl Rounds {
         })
     }
 
-    /// Prints a table, and puts it into the folder.
-    pub(super) fn tell(&self, name: &str, table: &str) -> Result<(), Failure> {
+    /// Prints a table and stores it in the folder.
+    pub(super) fn publish(&self, name: &str, table: &str) -> Result<(), Failure> {
         print!("{table}");
         std::fs::create_dir_all(&self.folder)?;
         Ok(std::fs::write(self.folder.join(name), table)?)

@@ -1,4 +1,4 @@
-//! The most HPAs that a controller keeps on time: doubled until it fails, then halved between.
+//! Searches for the maximum number of HPAs that a controller keeps on time, by doubling and bisection.
 
 use std::path::Path;
 
@@ -7,19 +7,20 @@ use super::cluster::RealCluster;
 use crate::measure::Report;
 use crate::{Failure, run, store};
 
-/// Of the syncs so many must be on time.
+/// The required share of syncs on time.
 const ENOUGH: f64 = 0.99;
-/// It ends when the least that was too many is not more than so much above the most that was not.
+/// The maximum ratio between the smallest number that failed and the largest number that held, at which
+/// the search ends.
 const CLOSE: f64 = 1.125;
-/// Fewer are of no interest.
+/// The minimum number of HPAs to try.
 const LEAST: usize = 10;
 
-/// What is known of a controller's capacity.
+/// The known bounds of a controller's capacity.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Bounds {
-    /// The most HPAs that were on time.
+    /// The maximum number of HPAs that was on time.
     holds: Option<usize>,
-    /// The least that were not.
+    /// The minimum number of HPAs that was not on time.
     fails: Option<usize>,
 }
 
@@ -28,7 +29,7 @@ impl Bounds {
         *(if on_time { &mut self.holds } else { &mut self.fails }) = Some(hpas);
     }
 
-    /// How many to try next; none when it is known well enough.
+    /// The next number to try. `None` when the bounds are close enough.
     fn next(self) -> Option<usize> {
         match (self.holds, self.fails) {
             (Some(holds), None) => Some(holds * 2),
@@ -41,7 +42,7 @@ impl Bounds {
     }
 }
 
-/// Searches for each contestant; the reports are of the most HPAs that each kept on time.
+/// Searches for each contestant. Returns the report of the maximum that each contestant kept on time.
 pub(super) async fn run(
     real: &Real,
     cluster: &mut RealCluster,
@@ -52,20 +53,18 @@ pub(super) async fn run(
         let (mut bounds, mut report) = (Bounds::default(), None);
         let mut next = Some(real.options.workload.hpas);
         while let Some(hpas) = next {
-            let mut options = real.of(*contestant);
+            let mut options = real.options_for(*contestant);
             options.workload.hpas = hpas;
-            cluster.hold(&options.workload).await?;
-            cluster.listen().await?;
+            cluster.load_workload(&options.workload).await?;
+            cluster.measure_idle().await?;
             cluster.reset().await?;
             cluster.kubeconfig = contestant.kubeconfig(&cluster.plane, real.built_in_role).await?;
             let tried = run::run(&options, cluster, folder).await?;
-            let on_time =
-                tried.on_time.ok_or("without new statuses only the controller knows who is on time")?;
+            let on_time = tried
+                .on_time
+                .ok_or("without status writes, only the controller's metrics show which syncs are on time")?;
             let p99 = tried.lateness.map_or(0.0, |late| late.p99);
-            println!(
-                "{contestant}, {hpas} HPAs: {:.2} % on time, 99 of 100 within {p99:.2} s of their time",
-                on_time * 100.0
-            );
+            println!("{contestant}, {hpas} HPAs: {:.2} % on time, lateness p99 {p99:.2} s", on_time * 100.0);
             bounds.add(hpas, on_time >= ENOUGH);
             if on_time >= ENOUGH {
                 report = Some(tried);
@@ -73,7 +72,7 @@ pub(super) async fn run(
             next = bounds.next();
         }
         if let Some(mut report) = report {
-            report.label = format!("{}, as many as it can", report.label);
+            report.label = format!("{}, at its maximum", report.label);
             store(&report, folder)?;
             best.push(report);
         }
@@ -81,7 +80,7 @@ pub(super) async fn run(
     Ok(best)
 }
 
-/// That the search finds a capacity, wherever it is.
+/// Checks that the search finds any capacity.
 pub(super) fn check() -> Result<(), Failure> {
     for capacity in [30, 333, 1_000, 1_999, 20_000] {
         let (mut bounds, mut next) = (Bounds::default(), Some(1_000));
@@ -91,7 +90,7 @@ pub(super) fn check() -> Result<(), Failure> {
         }
         let holds = bounds.holds.unwrap_or(0);
         if holds > capacity || (holds as f64) * CLOSE * CLOSE < capacity as f64 {
-            return Err(format!("a capacity of {capacity} is taken for {holds}").into());
+            return Err(format!("the search found {holds} for a capacity of {capacity}").into());
         }
     }
     Ok(())

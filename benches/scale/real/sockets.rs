@@ -1,7 +1,8 @@
-//! Bytes on the TCP connections of another process, as the kernel counts them for each socket. Linux only.
+//! Bytes on the TCP connections of another process, from the kernel's counters of each socket. Linux
+//! only.
 //!
-//! The kernel is asked over netlink (`sock_diag(7)`); which sockets belong to a process is told by `/proc/PID/fd`. A
-//! connection that ends between two looks loses what it carried since the first of them.
+//! The counters come over netlink (`sock_diag(7)`), and `/proc/PID/fd` lists the sockets of a process.
+//! If a connection closes between two samples, its bytes since the first of them are lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
@@ -21,53 +22,55 @@ const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const IPPROTO_TCP: u8 = 6;
 const INET_DIAG_INFO: u16 = 2;
-/// Established connections and those that are being closed; none that listens or waits for old packets.
+/// Set of socket states: established and closing connections, but neither listening ones nor those in
+/// TIME_WAIT.
 const STATES: u32 = 0b11_1011_0010;
-/// Sizes of `nlmsghdr` and `inet_diag_msg`, and where the latter has the inode.
+/// Sizes of `nlmsghdr` and `inet_diag_msg`, and the offset of the inode in the latter.
 const HEADER: usize = 16;
 const MESSAGE: usize = 72;
 const INODE: usize = 68;
-/// Where `tcp_info` has `tcpi_bytes_acked` and `tcpi_bytes_received`.
+/// Offsets of `tcpi_bytes_acked` and `tcpi_bytes_received` in `tcp_info`.
 const ACKED: usize = 120;
 const RECEIVED: usize = 128;
-/// More than the kernel puts into one datagram.
+/// Size of the receive buffer, larger than any datagram of the kernel.
 const DATAGRAM: usize = 1 << 16;
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Bytes sent and received.
 type Bytes = (u64, u64);
 
-/// What the connections of one process to one port carry.
+/// The bytes on the connections of one process to one port.
 #[derive(Debug)]
 pub(super) struct Meter {
     process: u32,
     port: u16,
-    /// By inode: at the first look, for connections that were there then, and at the last.
+    /// Bytes by inode in the first sample, which has only connections that existed then, and in the last
+    /// sample.
     first: BTreeMap<u64, Bytes>,
     last: BTreeMap<u64, Bytes>,
 }
 
 impl Meter {
-    /// Begins to count.
-    pub(super) fn begin(process: u32, port: u16) -> Result<Self, Failure> {
+    /// Starts counting.
+    pub(super) fn start(process: u32, port: u16) -> Result<Self, Failure> {
         let mut meter = Self { process, port, first: BTreeMap::new(), last: BTreeMap::new() };
-        meter.look()?;
+        meter.sample()?;
         meter.first.clone_from(&meter.last);
         Ok(meter)
     }
 
-    /// Looks at all connections.
-    pub(super) fn look(&mut self) -> Result<(), Failure> {
-        let own = inodes(self.process)?;
+    /// Samples all connections.
+    pub(super) fn sample(&mut self) -> Result<(), Failure> {
+        let process_inodes = inodes(self.process)?;
         for (inode, bytes) in connections(self.port)? {
-            if own.contains(&inode) {
+            if process_inodes.contains(&inode) {
                 self.last.insert(inode, bytes);
             }
         }
         Ok(())
     }
 
-    /// Bytes that the process sent and received since the beginning, up to the last look.
+    /// Bytes that the process sent and received from the start to the last sample.
     pub(super) fn total(&self) -> Bytes {
         let mut total = (0, 0);
         for (inode, (sent, received)) in &self.last {
@@ -79,11 +82,11 @@ impl Meter {
     }
 }
 
-/// The sockets that a process has open.
+/// The inodes of a process's open sockets.
 fn inodes(process: u32) -> Result<BTreeSet<u64>, Failure> {
     let mut inodes = BTreeSet::new();
     for file in std::fs::read_dir(format!("/proc/{process}/fd"))? {
-        // A file may be closed by now.
+        // The file may be closed by now.
         let Ok(target) = std::fs::read_link(file?.path()) else { continue };
         let target = target.to_string_lossy();
         let inode = target.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']'));
@@ -92,26 +95,27 @@ fn inodes(process: u32) -> Result<BTreeSet<u64>, Failure> {
     Ok(inodes)
 }
 
-/// Every connection to a port of this machine, by inode, with what its client sent and received.
+/// Every connection to a port of this machine, by inode, with the bytes that its client sent and
+/// received.
 fn connections(port: u16) -> Result<Vec<(u64, Bytes)>, Failure> {
     let family = Domain::from(AF_NETLINK);
     let mut socket = Socket::new(family, Type::DGRAM, Some(Protocol::from(NETLINK_SOCK_DIAG)))?;
-    socket.set_read_timeout(Some(PATIENCE))?;
-    socket.write_all(&question(port))?;
+    socket.set_read_timeout(Some(TIMEOUT))?;
+    socket.write_all(&dump_request(port))?;
     let mut found = Vec::new();
     let mut buffer = vec![0; DATAGRAM];
     loop {
         let length = socket.read(&mut buffer)?;
         let mut rest = buffer.get(..length).unwrap_or_default();
         if rest.is_empty() {
-            return Err("the kernel's list of sockets ends too early".into());
+            return Err("the kernel's list of sockets is truncated".into());
         }
         while let (Some(length), Some(kind)) = (number::<4>(rest, 0), number::<2>(rest, 4)) {
             let kind = u16::from_ne_bytes(kind);
             let length = usize::try_from(u32::from_ne_bytes(length))?;
             match kind {
                 NLMSG_DONE => return Ok(found),
-                NLMSG_ERROR => return Err("the kernel does not tell of sockets (sock_diag)".into()),
+                NLMSG_ERROR => return Err("the kernel refused the socket counters (sock_diag)".into()),
                 _ => {}
             }
             let message = rest.get(HEADER..length).ok_or("a message of sock_diag is too short")?;
@@ -122,21 +126,21 @@ fn connections(port: u16) -> Result<Vec<(u64, Bytes)>, Failure> {
 }
 
 /// A request for the counters of all connections to a port.
-fn question(port: u16) -> Vec<u8> {
-    let mut words = Vec::new();
-    words.extend(72_u32.to_ne_bytes());
-    words.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
-    words.extend(DUMP.to_ne_bytes());
-    words.extend([0; 8]);
-    words.extend([AF_INET, IPPROTO_TCP, 1 << (INET_DIAG_INFO - 1), 0]);
-    words.extend(STATES.to_ne_bytes());
-    words.extend([0; 2]);
-    words.extend(port.to_be_bytes());
-    words.resize(72, 0);
-    words
+fn dump_request(port: u16) -> Vec<u8> {
+    let mut request = Vec::new();
+    request.extend(72_u32.to_ne_bytes());
+    request.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    request.extend(DUMP.to_ne_bytes());
+    request.extend([0; 8]);
+    request.extend([AF_INET, IPPROTO_TCP, 1 << (INET_DIAG_INFO - 1), 0]);
+    request.extend(STATES.to_ne_bytes());
+    request.extend([0; 2]);
+    request.extend(port.to_be_bytes());
+    request.resize(72, 0);
+    request
 }
 
-/// The inode and the bytes of a socket, if it is one of a client of that port.
+/// The inode and the bytes of a socket. `None` if the socket does not belong to a client of `port`.
 fn connection(message: &[u8], port: u16) -> Option<(u64, Bytes)> {
     if u16::from_be_bytes(number(message, 6)?) != port {
         return None;
@@ -147,7 +151,7 @@ fn connection(message: &[u8], port: u16) -> Option<(u64, Bytes)> {
         let length = usize::from(u16::from_ne_bytes(length));
         if u16::from_ne_bytes(kind) == INET_DIAG_INFO {
             let info = rest.get(4..length)?;
-            let counter = |place| Some(u64::from_ne_bytes(number(info, place)?));
+            let counter = |offset| Some(u64::from_ne_bytes(number(info, offset)?));
             return Some((inode, (counter(ACKED)?, counter(RECEIVED)?)));
         }
         rest = rest.get(length.max(4).next_multiple_of(4)..)?;
@@ -155,24 +159,24 @@ fn connection(message: &[u8], port: u16) -> Option<(u64, Bytes)> {
     None
 }
 
-fn number<const N: usize>(bytes: &[u8], place: usize) -> Option<[u8; N]> {
-    bytes.get(place..)?.first_chunk().copied()
+fn number<const N: usize>(bytes: &[u8], offset: usize) -> Option<[u8; N]> {
+    bytes.get(offset..)?.first_chunk().copied()
 }
 
-/// That the bytes of a connection of this process are found.
+/// Checks that the bytes of a connection of this process are counted.
 pub(super) fn check() -> Result<(), Failure> {
     let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
     let port = listener.local_addr()?.port();
     let mut stream = std::net::TcpStream::connect(listener.local_addr()?)?;
-    let mut meter = Meter::begin(std::process::id(), port)?;
+    let mut meter = Meter::start(std::process::id(), port)?;
     let (mut other, _) = listener.accept()?;
     stream.write_all(&[1; 3_000])?;
     other.read_exact(&mut [0; 3_000])?;
     other.write_all(&[1; 500])?;
     stream.read_exact(&mut [0; 500])?;
-    meter.look()?;
+    meter.sample()?;
     match meter.total() {
         (3_000, 500) => Ok(()),
-        other => Err(format!("the bytes of a connection are {other:?}, not 3,000 and 500").into()),
+        other => Err(format!("the bytes of a connection are {other:?}, expected 3,000 and 500").into()),
     }
 }

@@ -1,4 +1,5 @@
-//! The metrics server: HTTPS on loopback behind the API server's aggregation, over HTTP/2 as the real one, and counted.
+//! The metrics server: HTTPS on loopback behind the API server's aggregation layer, with HTTP/2 like a
+//! real one. The server counts its requests.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -7,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use concertina::clock::SystemClock;
-use concertina::embedded::{Cluster, MetricsApi, MetricsBackend as _, MetricsReply, MetricsRequest};
+use clock::SystemClock;
+use fake_cluster::{Cluster, MetricsApi, MetricsBackend as _, MetricsReply, MetricsRequest};
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;
@@ -28,18 +29,18 @@ use crate::observed::{Counted, now};
 use crate::workload::{POISONED, Workload};
 use crate::world::World;
 
-/// What is served: group, version, what discovery lists.
+/// The served APIs: group, version, and the entry of the discovery document.
 pub(super) const APIS: [(MetricsApi, &str, &str, &str, &str); 2] = [
     (MetricsApi::Resource, "metrics.k8s.io", "v1beta1", "pods", "PodMetrics"),
     (MetricsApi::External, "external.metrics.k8s.io", "v1beta1", "queue_length", "ExternalMetricValueList"),
 ];
 
-/// The server, which answers for one world after the other.
+/// The server, which responds with the metrics of the current world.
 #[derive(Debug)]
 pub(super) struct Stub {
     state: Mutex<State>,
-    /// What worlds are asked about besides their own state: nothing is in it.
-    nothing: Cluster,
+    /// An empty cluster, which the metrics backend of a world requires.
+    empty_cluster: Cluster,
 }
 
 #[derive(Debug, Default)]
@@ -47,7 +48,7 @@ struct State {
     world: Option<(Workload, Arc<World>)>,
     /// Requests for metrics, by verb and API.
     counts: BTreeMap<(&'static str, &'static str), Counted>,
-    /// The same by second since 1970.
+    /// The number of requests by second since 1970.
     seconds: BTreeMap<i64, u64>,
 }
 
@@ -61,7 +62,7 @@ struct Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
-    fn of(path: &'a str) -> Option<Self> {
+    fn parse(path: &'a str) -> Option<Self> {
         let mut words = path.split('/').skip(1);
         if words.next()? != "apis" {
             return None;
@@ -78,9 +79,10 @@ impl<'a> Subject<'a> {
 }
 
 impl Stub {
-    /// Starts to serve, with no world yet; and at which port.
+    /// Starts the server without a world. Returns its port as well.
     pub(super) async fn start() -> Result<(Arc<Self>, u16), Failure> {
-        let stub = Arc::new(Self { state: Mutex::default(), nothing: Cluster::new(Arc::new(SystemClock)) });
+        let stub =
+            Arc::new(Self { state: Mutex::default(), empty_cluster: Cluster::new(Arc::new(SystemClock)) });
         let keys = told(Keys::generate())?;
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(keys.key_der));
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -101,12 +103,12 @@ impl Stub {
         Ok((stub, port))
     }
 
-    /// From now on this world is answered for.
-    pub(super) fn show(&self, workload: &Workload, world: Arc<World>) {
+    /// Serves the metrics of `world` from now on.
+    pub(super) fn set_world(&self, workload: &Workload, world: Arc<World>) {
         self.lock().world = Some((workload.clone(), world));
     }
 
-    /// Requests since the last time that this was asked: by kind, and by second since 1970.
+    /// Returns and resets the requests since the last call: by kind, and by second since 1970.
     pub(super) fn take_counts(&self) -> (Vec<Counted>, BTreeMap<i64, u64>) {
         let mut state = self.lock();
         let counts = std::mem::take(&mut state.counts);
@@ -116,13 +118,13 @@ impl Stub {
     async fn connection(self: Arc<Self>, acceptor: TlsAcceptor, stream: TcpStream) {
         let _ = stream.set_nodelay(true);
         let Ok(stream) = acceptor.accept(stream).await else { return };
-        let speaks_2 = stream.get_ref().1.alpn_protocol() == Some(b"h2".as_slice());
+        let uses_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2".as_slice());
         let service = service_fn(move |request| {
             let stub = Arc::clone(&self);
             async move { Ok::<_, Infallible>(stub.respond(&request).await) }
         });
-        // The API server closes idle connections; that is no error of ours.
-        if speaks_2 {
+        // The API server closes idle connections, which is not an error.
+        if uses_http2 {
             let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
             let _ = server.timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service).await;
         } else {
@@ -132,10 +134,10 @@ impl Stub {
     }
 
     async fn respond(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
-        let found = match Subject::of(request.uri().path()) {
+        let found = match Subject::parse(request.uri().path()) {
             Some(subject) if subject.rest.is_empty() => discovery(&subject),
             Some(subject) => {
-                self.hold_up(&subject).await;
+                self.delay(&subject).await;
                 self.answer(&subject, request.uri().query().unwrap_or_default())
             }
             None => None,
@@ -149,7 +151,7 @@ impl Stub {
         response
     }
 
-    async fn hold_up(&self, subject: &Subject<'_>) {
+    async fn delay(&self, subject: &Subject<'_>) {
         let Some((slowness, poisoned)) = self.lock().world.as_ref().map(|(it, _)| (it.slowness, it.poisoned))
         else {
             return;
@@ -165,8 +167,8 @@ impl Stub {
         let (_, world) = self.lock().world.clone()?;
         let (api, group, ..) = APIS.into_iter().find(|api| api.1 == subject.group)?;
         let label_selector = parameter(query, "labelSelector");
-        let asked = MetricsRequest {
-            cluster: &self.nothing,
+        let metrics_request = MetricsRequest {
+            cluster: &self.empty_cluster,
             api,
             version: subject.version,
             namespace: subject.namespace,
@@ -174,7 +176,7 @@ impl Stub {
             label_selector: &label_selector,
             metric_label_selector: "",
         };
-        let body: Option<Bytes> = match world.answer(&asked) {
+        let body: Option<Bytes> = match world.answer(&metrics_request) {
             MetricsReply::Json(value) => Some(value.to_string().into()),
             MetricsReply::Encoded(body) => Some(body),
             _ => None,
@@ -208,7 +210,7 @@ impl State {
 
 fn parameter(query: &str, name: &str) -> String {
     let pair = query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
-    // A blank is a plus sign here.
+    // In a query, a plus sign is a blank.
     let text = pair.unwrap_or_default().replace('+', " ");
     percent_decode_str(&text).decode_utf8_lossy().into_owned()
 }
@@ -224,9 +226,9 @@ fn discovery(subject: &Subject<'_>) -> Option<Bytes> {
     Some(list.to_string().into())
 }
 
-/// That paths and queries are understood as the API server forwards them.
+/// Checks the parsing of paths and queries as the API server forwards them.
 pub(super) fn check() -> Result<(), Failure> {
-    let subject = Subject::of("/apis/metrics.k8s.io/v1beta1/namespaces/team-001/pods");
+    let subject = Subject::parse("/apis/metrics.k8s.io/v1beta1/namespaces/team-001/pods");
     let expected = Subject {
         group: "metrics.k8s.io",
         version: "v1beta1",
@@ -234,10 +236,10 @@ pub(super) fn check() -> Result<(), Failure> {
         rest: vec!["pods".to_owned()],
     };
     let selector = parameter("limit=5&labelSelector=app.kubernetes.io%2Fname%3Dweb", "labelSelector");
-    let is_discovery = Subject::of("/apis/metrics.k8s.io/v1beta1").is_some_and(|it| it.rest.is_empty());
+    let is_discovery = Subject::parse("/apis/metrics.k8s.io/v1beta1").is_some_and(|it| it.rest.is_empty());
     if subject == Some(expected) && selector == "app.kubernetes.io/name=web" && is_discovery {
         Ok(())
     } else {
-        Err("a path of the metrics API is misunderstood".into())
+        Err("a path of the metrics API is parsed wrongly".into())
     }
 }

@@ -1,10 +1,11 @@
-//! The way of every request to the cluster: counted, held up where the workload says so, and followed by the world.
+//! Forwards every request to the cluster. The gateway counts requests, delays them if the workload
+//! requires it, and lets the world react.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use concertina::embedded::{Answer, Exchange, Link, Server};
+use fake_cluster::{Answer, Exchange, Link, Server};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use serde::Deserialize;
@@ -14,7 +15,7 @@ use crate::sightings::Sightings;
 use crate::workload::{POISONED, Workload};
 use crate::world::World;
 
-/// Where the requests of all connections pass.
+/// The gateway for the requests of all connections.
 #[derive(Debug)]
 pub(crate) struct Gateway {
     workload: Workload,
@@ -22,7 +23,7 @@ pub(crate) struct Gateway {
     tally: Mutex<Tally>,
 }
 
-/// What was seen.
+/// All observations.
 #[derive(Debug, Default)]
 struct Tally {
     counts: BTreeMap<(String, &'static str, String), Counted>,
@@ -30,7 +31,7 @@ struct Tally {
     sightings: Sightings,
 }
 
-/// What a path is about.
+/// The resource of a path.
 #[derive(Debug, Default)]
 struct Subject<'a> {
     group: &'a str,
@@ -41,7 +42,7 @@ struct Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
-    fn of(path: &'a str) -> Self {
+    fn parse(path: &'a str) -> Self {
         let mut words = path.split('/').skip(1);
         let group = match words.next() {
             Some("apis") => words.next().unwrap_or(""),
@@ -54,11 +55,11 @@ impl<'a> Subject<'a> {
             ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, rest),
             rest => ("", rest),
         };
-        let word = |place: usize| rest.get(place).copied().unwrap_or("");
+        let word = |index: usize| rest.get(index).copied().unwrap_or("");
         Self { group, namespace, resource: word(0), name: word(1), subresource: word(2) }
     }
 
-    /// `deployments.apps/scale`; of a metrics API its group alone, of discovery that it is that.
+    /// For example `deployments.apps/scale`, only the group for a metrics API, or `discovery`.
     fn title(&self) -> String {
         if self.resource.is_empty() {
             return "discovery".to_owned();
@@ -79,20 +80,20 @@ impl<'a> Subject<'a> {
 
 impl Gateway {
     pub(crate) fn new(workload: &Workload, world: Arc<World>) -> Self {
-        let tally = Tally { sightings: Sightings::of(workload, world.keys()), ..Tally::default() };
+        let tally = Tally { sightings: Sightings::new(workload, world.keys()), ..Tally::default() };
         Self { workload: workload.clone(), world, tally: Mutex::new(tally) }
     }
 
-    /// From now on requests are counted.
-    pub(crate) fn begin(&self) {
+    /// Starts counting requests.
+    pub(crate) fn start_measuring(&self) {
         let mut tally = self.lock();
         tally.counts.clear();
         tally.seconds.clear();
         tally.sightings.seen.begin = now();
     }
 
-    /// All that was seen until now.
-    pub(crate) fn end(&self) -> Observed {
+    /// All observations until now.
+    pub(crate) fn finish(&self) -> Observed {
         let tally = self.lock();
         let mut seen = tally.sightings.seen.clone();
         seen.end = now();
@@ -102,12 +103,12 @@ impl Gateway {
         seen
     }
 
-    /// What is seen of HPAs, to add to what is waited for.
+    /// Runs a function on the observations of HPAs, to add pending reactions.
     pub(crate) fn sightings<T>(&self, with: impl FnOnce(&mut Sightings) -> T) -> T {
         with(&mut self.lock().sightings)
     }
 
-    fn hold_up(&self, subject: &Subject<'_>) -> Duration {
+    fn delay(&self, subject: &Subject<'_>) -> Duration {
         match subject.group {
             "external.metrics.k8s.io" => self.workload.slowness,
             "metrics.k8s.io" if self.workload.poisoned && subject.namespace == POISONED => Duration::MAX,
@@ -125,11 +126,11 @@ impl Link for Gateway {
         Box::pin(async move {
             let arrived = now();
             let (path, body) = (exchange.path.clone(), exchange.body.clone());
-            let subject = Subject::of(&path);
+            let subject = Subject::parse(&path);
             let agent = exchange.user_agent.split(' ').next().unwrap_or("").to_owned();
             let key = (agent, exchange.verb, subject.title());
             self.lock().arrived(key.clone(), arrived, body.len());
-            match self.hold_up(&subject) {
+            match self.delay(&subject) {
                 Duration::ZERO => {}
                 Duration::MAX => std::future::pending().await,
                 pause => tokio::time::sleep(pause).await,

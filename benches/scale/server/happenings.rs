@@ -1,8 +1,8 @@
-//! What happens in the measured time: probes in every workload, a step of load or churn in some.
+//! The events of the measured time: probes in every workload, and a load step or churn in some.
 
 use std::time::Duration;
 
-use concertina::embedded::Cluster;
+use fake_cluster::Cluster;
 use tokio::time::{Instant, sleep_until};
 
 use super::gateway::Gateway;
@@ -10,20 +10,20 @@ use crate::observed::now;
 use crate::workload::Workload;
 use crate::world::World;
 
-/// Between two rounds of churn.
+/// The interval between two rounds of churn.
 const ROUND: Duration = Duration::from_millis(100);
 
-/// Something that happens once, some time after the beginning.
+/// A single event at some time after the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Happening {
-    /// This app gets its HPA.
+    /// The HPA of the given app is created.
     Creation(usize),
-    /// The HPA of this app gets another spec.
+    /// The spec of the given app's HPA changes.
     SpecChange(usize),
     Step,
 }
 
-/// Lets a workload's happenings come to pass, and returns when the time is over.
+/// Runs a workload's events and returns when the time is over.
 pub(crate) async fn play(
     workload: &Workload,
     world: &World,
@@ -31,12 +31,12 @@ pub(crate) async fn play(
     gateway: &Gateway,
     time: Duration,
 ) {
-    let begin = Instant::now();
+    let start = Instant::now();
     let churning = async {
         let mut replaced = 0;
         for round in 1.. {
-            sleep_until(begin + ROUND * round).await;
-            // A prime, so that all apps have their turn in no order that means anything.
+            sleep_until(start + ROUND * round).await;
+            // The factor is a prime, so that all apps take turns in no meaningful order.
             let due = f64::from(round) * ROUND.as_secs_f64() * workload.churn as f64;
             while f64::from(replaced) < due {
                 replaced += 1;
@@ -46,29 +46,30 @@ pub(crate) async fn play(
     };
     let happening = async {
         for (after, happening) in plan(workload, time) {
-            sleep_until(begin + after).await;
+            sleep_until(start + after).await;
             happen(happening, world, cluster, gateway);
         }
         std::future::pending::<()>().await;
     };
     tokio::select! {
         biased;
-        () = sleep_until(begin + time) => {}
+        () = sleep_until(start + time) => {}
         () = happening => {}
         () = churning, if workload.churn > 0 => {}
     }
 }
 
-/// What happens when. Probes come evenly, in the first nine tenths of the time so that each can be answered in it.
+/// The events with their times. Probes are spread evenly over the first nine tenths of the time, so that
+/// the controller can react to each one.
 pub(crate) fn plan(workload: &Workload, time: Duration) -> Vec<(Duration, Happening)> {
     let all = workload.all_hpas();
     let probes = u32::try_from(workload.probes).unwrap_or(0);
     let pause = time.mul_f64(0.9) / probes.max(1);
     let mut plan = Vec::new();
-    for (place, probe) in (0..probes).zip(0_usize..) {
-        plan.push((pause * place, Happening::Creation(all + probe)));
-        // Every 31st HPA, so that they are spread over namespaces.
-        plan.push((pause * place + pause / 2, Happening::SpecChange((probe * 31 + 1) % all.max(1))));
+    for (index, probe) in (0..probes).zip(0_usize..) {
+        plan.push((pause * index, Happening::Creation(all + probe)));
+        // The events take every 31st HPA, so that they are spread over the namespaces.
+        plan.push((pause * index + pause / 2, Happening::SpecChange((probe * 31 + 1) % all.max(1))));
     }
     if workload.step {
         plan.push((time / 4, Happening::Step));

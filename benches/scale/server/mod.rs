@@ -1,8 +1,9 @@
-//! The server's process: the embedded cluster with a world in it, over TCP and TLS on a loopback address.
+//! The server process: the embedded cluster with a world, over TCP and TLS on a loopback address.
 //!
-//! It is this program, started again with `server` and a workload. What it says and hears are lines of its standard output
-//! and input: it says `ready KUBECONFIG`; it hears `measure SECONDS`, lets happen what the workload has for that time, and
-//! says what it saw as one line of JSON; it ends with its input.
+//! The server process is this program, started with `server` and a workload. It communicates over lines
+//! of standard input and output, and first prints `ready KUBECONFIG`. On `measure SECONDS`, it runs the
+//! workload's events for that time and prints its observations as one line of JSON. It exits at the end
+//! of its input.
 
 mod gateway;
 pub(crate) mod happenings;
@@ -14,8 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use concertina::clock::SystemClock;
-use concertina::embedded::Cluster;
+use clock::SystemClock;
+use fake_cluster::Cluster;
 use tokio::net::TcpListener;
 use tokio::task::spawn_blocking;
 
@@ -27,10 +28,10 @@ use crate::process::Usage;
 use crate::workload::Workload;
 use crate::world::World;
 
-/// Changes of each resource type from which a watch can be started again.
+/// The number of changes per resource type from which a watch can resume.
 const HISTORY: usize = 2_000;
 
-/// Serves a workload until the input ends; the kubeconfig goes to this file.
+/// Writes the file `kubeconfig` and serves a workload until the input ends.
 pub(crate) async fn run(workload: &Workload, kubeconfig: &Path) -> Result<(), Failure> {
     let cluster = Cluster::new(Arc::new(SystemClock));
     cluster.requests().keep(0);
@@ -44,15 +45,17 @@ pub(crate) async fn run(workload: &Workload, kubeconfig: &Path) -> Result<(), Fa
     let (acceptor, text) = wire::identity(listener.local_addr()?)?;
     std::fs::write(kubeconfig, text)?;
     let traffic = Arc::new(Traffic::default());
-    let (served, way, counted) = (cluster.clone(), Arc::clone(&gateway), Arc::clone(&traffic));
+    let (served, gateway_of_connection, counted) =
+        (cluster.clone(), Arc::clone(&gateway), Arc::clone(&traffic));
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let (acceptor, served, way) = (acceptor.clone(), served.clone(), Arc::clone(&way));
+            let (acceptor, served, gateway_of_connection) =
+                (acceptor.clone(), served.clone(), Arc::clone(&gateway_of_connection));
             let counted = Arc::clone(&counted);
             tokio::spawn(async move {
                 stream.set_nodelay(true)?;
                 let stream = acceptor.accept(Metered::new(stream, counted)).await?;
-                served.serve_stream(stream, Some(way)).await;
+                served.serve_stream(stream, Some(gateway_of_connection)).await;
                 Ok::<_, std::io::Error>(())
             });
         }
@@ -61,10 +64,10 @@ pub(crate) async fn run(workload: &Workload, kubeconfig: &Path) -> Result<(), Fa
 
     while let Some(line) = spawn_blocking(|| std::io::stdin().lines().next().transpose()).await?? {
         let seconds = line.strip_prefix("measure ").and_then(|seconds| seconds.parse::<f64>().ok());
-        let seconds = seconds.ok_or_else(|| format!("the server does not know what {line:?} means"))?;
+        let seconds = seconds.ok_or_else(|| format!("unknown command {line:?}"))?;
         let (before, received, sent) =
             (Usage::own()?, traffic.received.load(Ordering::Relaxed), traffic.sent.load(Ordering::Relaxed));
-        gateway.begin();
+        gateway.start_measuring();
         happenings::play(workload, &world, &cluster, &gateway, Duration::from_secs_f64(seconds)).await;
         let after = Usage::own()?;
         let seen = Observed {
@@ -72,7 +75,7 @@ pub(crate) async fn run(workload: &Workload, kubeconfig: &Path) -> Result<(), Fa
             resident: after.resident,
             received: traffic.received.load(Ordering::Relaxed) - received,
             sent: traffic.sent.load(Ordering::Relaxed) - sent,
-            ..gateway.end()
+            ..gateway.finish()
         };
         println!("{}", serde_json::to_string(&seen)?);
     }

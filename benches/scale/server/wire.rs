@@ -1,4 +1,4 @@
-//! TLS, and how many bytes go over the wire.
+//! TLS, and counters of the bytes on the wire.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
 use crate::Failure;
 
-/// A server's end of TLS for a loopback address, and the kubeconfig that trusts it.
+/// A TLS acceptor for a loopback address, and the kubeconfig that trusts it.
 pub(crate) fn identity(address: SocketAddr) -> Result<(TlsAcceptor, String), Failure> {
     let CertifiedKey { cert, signing_key } = generate_simple_self_signed([address.ip().to_string()])?;
     let key = PrivateKeyDer::Pkcs8(signing_key.serialize_der().into());
@@ -39,14 +39,14 @@ pub(crate) fn identity(address: SocketAddr) -> Result<(TlsAcceptor, String), Fai
     Ok((TlsAcceptor::from(Arc::new(config)), kubeconfig))
 }
 
-/// Bytes of all connections.
+/// The bytes of all connections.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     pub(crate) received: AtomicU64,
     pub(crate) sent: AtomicU64,
 }
 
-/// A connection whose bytes are counted.
+/// A connection that counts its bytes.
 #[derive(Debug)]
 pub(crate) struct Metered<T> {
     stream: T,

@@ -1,11 +1,12 @@
-//! The metrics APIs over a world: answers are put together from texts that are ready, but for times and amounts.
+//! The metrics APIs of a world. Responses are assembled from prepared texts, with current times and
+//! amounts.
 
 use std::fmt::Write as _;
 
 use autoscaling::selector::Selector;
-use concertina::clock::{Clock as _, SystemClock};
-use concertina::embedded::metrics::ObjectLabels;
-use concertina::embedded::{MetricsApi, MetricsBackend, MetricsReply, MetricsRequest};
+use clock::{Clock as _, SystemClock};
+use fake_cluster::metrics::ObjectLabels;
+use fake_cluster::{MetricsApi, MetricsBackend, MetricsReply, MetricsRequest};
 use serde_json::Value;
 
 use super::objects::{QUEUE_PER_POD, REQUESTS, labels, queue};
@@ -13,16 +14,17 @@ use super::{App, State, World};
 
 /// The label by which Deployments select their pods.
 const APP_LABEL: &str = "app.kubernetes.io/name";
-/// Amounts come back after so many seconds: a prime, so that no usual period meets the same amount twice in a row.
+/// Period of the amounts in seconds. The period is a prime, so that no usual sync period reads the same
+/// amount twice in a row.
 const CYCLE: i64 = 23;
-/// Millicores and MiB that the container beside the work always uses.
-const BESIDE: (u64, u64) = (50, 64);
+/// Constant usage of the second container, in millicores and MiB.
+const SIDECAR_USAGE: (u64, u64) = (50, 64);
 
-/// A pod, as its metrics need it.
+/// A pod with its prepared metrics text.
 #[derive(Debug)]
 pub(super) struct Pod {
     pub(super) name: String,
-    /// Its PodMetrics up to the first time.
+    /// The PodMetrics text up to the first time.
     head: String,
 }
 
@@ -34,7 +36,7 @@ impl Pod {
     }
 }
 
-/// What is between the two times of a PodMetrics.
+/// The text between the two times of a PodMetrics.
 pub(super) fn labels_text(app: &str) -> String {
     format!(r#"","labels":{}}},"timestamp":""#, labels(app))
 }
@@ -64,19 +66,19 @@ impl State {
         );
         let head = text.len();
         let in_namespace = self
-            .places
+            .indexes
             .iter()
             .filter(|(namespace, _)| request.namespace.is_empty() || namespace.as_str() == request.namespace);
         let one = request.label_selector.strip_prefix(APP_LABEL).and_then(|rest| rest.strip_prefix('='));
         if let Some(name) = one.filter(|name| !name.contains([',', '='])) {
-            let places = in_namespace.filter_map(|(_, names)| names.get(name));
-            places
-                .filter_map(|place| self.apps.get(*place))
+            let indexes = in_namespace.filter_map(|(_, names)| names.get(name));
+            indexes
+                .filter_map(|index| self.apps.get(*index))
                 .for_each(|app| self.write(app, moved, &mut text));
         } else {
             let Ok(selector) = Selector::parse(request.label_selector) else { return MetricsReply::Absent };
             let apps = in_namespace.flat_map(|(_, names)| names.values());
-            let apps = apps.filter_map(|place| self.apps.get(*place));
+            let apps = apps.filter_map(|index| self.apps.get(*index));
             text.reserve(if request.namespace.is_empty() { 1 << 26 } else { 1 << 20 });
             for app in
                 apps.filter(|app| selector.is_empty() || selector.matches(&ObjectLabels(&labels(&app.name))))
@@ -91,19 +93,20 @@ impl State {
         MetricsReply::Encoded(text.into())
     }
 
-    /// The PodMetrics of an app, each with a comma behind it.
+    /// Writes the PodMetrics of an app, each followed by a comma.
     fn write(&self, app: &App, moved: u64, text: &mut String) {
         let time = &self.stamp.1;
         let pods = u64::try_from(app.pods.len()).unwrap_or(1).max(1);
         let usual = u64::try_from(app.usual).unwrap_or(1);
         let share = |amount: u64| amount * usual * app.factor / pods;
         let [(cpu, memory), _] = REQUESTS;
-        // Half of what is asked for is what the HPA aims at; cpu moves around that by 4.4 %, memory above it by 8.6 %.
+        // The HPA's target is half of the request. cpu varies around it by 4.4 %, memory exceeds it by
+        // at most 8.6 %.
         let millicores = (share(cpu / 2) + moved).saturating_sub(CYCLE.unsigned_abs() / 2);
         let kibibytes = (share(memory / 2) + moved) * 1024;
-        for (place, pod) in app.pods.iter().enumerate() {
-            // Pods differ, and the sum over five of them does not.
-            let spread = 4 * (u64::try_from(place % 5).unwrap_or(0));
+        for (index, pod) in app.pods.iter().enumerate() {
+            // Pods differ, but the sum over five of them is constant.
+            let spread = 4 * (u64::try_from(index % 5).unwrap_or(0));
             let nanocores = (millicores + spread).saturating_sub(8) * 1_000_000;
             text.push_str(&pod.head);
             text.push_str(time);
@@ -113,23 +116,23 @@ impl State {
             let _ = write!(
                 text,
                 r#"","window":"15s","containers":[{{"name":"app","usage":{{"cpu":"{nanocores}n","memory":"{kibibytes}Ki"}}}},{{"name":"proxy","usage":{{"cpu":"{}m","memory":"{}Mi"}}}}]}},"#,
-                BESIDE.0, BESIDE.1
+                SIDECAR_USAGE.0, SIDECAR_USAGE.1
             );
         }
     }
 
     fn external(&self, request: &MetricsRequest<'_>, metric: &str, moved: u64) -> MetricsReply {
-        let asked = request.label_selector.strip_prefix("queue=").unwrap_or("");
-        let number = asked.rsplit('-').next().and_then(|number| number.parse::<usize>().ok()).unwrap_or(0);
-        if asked != queue(number) {
+        let queried = request.label_selector.strip_prefix("queue=").unwrap_or("");
+        let number = queried.rsplit('-').next().and_then(|number| number.parse::<usize>().ok()).unwrap_or(0);
+        if queried != queue(number) {
             return MetricsReply::Absent;
         }
         let (usual, factor) = self.apps.get(number).map_or((1, 1), |app| (app.usual, app.factor));
         let whole = u64::try_from(usual).unwrap_or(1) * factor * QUEUE_PER_POD * 1000;
-        // At most 4.4 % more than the HPA aims at.
+        // At most 4.4 % above the HPA's target.
         let value = whole + whole * moved / 500;
         let item = serde_json::json!({
-            "metricName": metric, "metricLabels": {"queue": asked}, "timestamp": self.stamp.1,
+            "metricName": metric, "metricLabels": {"queue": queried}, "timestamp": self.stamp.1,
             "value": format!("{value}m"),
         });
         MetricsReply::Json(serde_json::json!({

@@ -1,8 +1,9 @@
-//! The world in front of a controller: HPAs, Deployments and pods in an embedded cluster, their load, and what happens.
+//! The world of a controller: HPAs, Deployments and pods in an embedded cluster, with their load and
+//! events.
 //!
-//! Pods follow scale writes at once and are ready at once, so what is measured is the controller and not a rollout. The
-//! load of an app is spread over its pods; it moves a little every second, within the tolerance, so that every sync has a
-//! new status to write and none another count.
+//! Pods follow scale writes immediately and are ready immediately, so that the measurement covers the
+//! controller and not a rollout. The load of an app is spread over its pods. It varies every second
+//! within the tolerance, so that every sync has a new status to write and no different count.
 
 mod metrics;
 mod objects;
@@ -10,13 +11,13 @@ mod objects;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use concertina::clock::{Clock as _, SystemClock};
-use concertina::embedded::Cluster;
+use clock::{Clock as _, SystemClock};
+use fake_cluster::Cluster;
 use serde_json::Value;
 
 use crate::workload::{FEW_PODS, Kind, POISONED, Workload};
 
-/// Apps, their pods, and who answers for their metrics.
+/// The apps with their pods, and the backend of their metrics.
 #[derive(Debug)]
 pub(crate) struct World {
     workload: Workload,
@@ -26,28 +27,28 @@ pub(crate) struct World {
 #[derive(Debug)]
 struct State {
     apps: Vec<App>,
-    /// Places in `apps`, by namespace and name.
-    places: BTreeMap<String, BTreeMap<String, usize>>,
-    /// Pods made so far.
-    made: u64,
-    /// The text of the present second, written once.
+    /// Indexes into `apps`, by namespace and name.
+    indexes: BTreeMap<String, BTreeMap<String, usize>>,
+    /// The number of created pods.
+    created: u64,
+    /// The current second and its text, which is formatted once.
     stamp: (i64, String),
 }
 
-/// A Deployment with its pods, and what they have to do.
+/// A Deployment with its pods and its load.
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) namespace: String,
     pub(crate) name: String,
     kind: Kind,
-    /// Which external query it asks.
+    /// Number of the external query of the HPA.
     query: usize,
     pods: Vec<metrics::Pod>,
-    /// Pods that its usual load is made for.
+    /// The number of pods for the usual load.
     usual: usize,
-    /// By how much the load exceeds the usual one.
+    /// The current load in multiples of the usual load.
     factor: u64,
-    /// Text of every PodMetrics between its two times.
+    /// The text between the two times of every PodMetrics.
     labels: String,
 }
 
@@ -59,17 +60,17 @@ impl App {
 }
 
 impl World {
-    /// The apps of a workload, and as many besides as probes will be created; nothing is in a cluster yet.
+    /// Creates the apps of a workload and of its probes, but no objects in a cluster.
     pub(crate) fn new(workload: &Workload) -> Self {
         let all = workload.all_hpas();
         let mut state =
-            State { apps: Vec::new(), places: BTreeMap::new(), made: 0, stamp: (0, String::new()) };
+            State { apps: Vec::new(), indexes: BTreeMap::new(), created: 0, stamp: (0, String::new()) };
         for number in 0..all + workload.probes {
             let is_in_large = workload.skewed && number < all / 10;
             let small = workload.namespaces.saturating_sub(1).max(1);
             let namespace = match number {
                 _ if is_in_large => 0,
-                // A probe is to be answered.
+                // A probe must not be in the namespace with hanging metrics.
                 number if workload.poisoned && number >= all => 1 + number % small,
                 number if workload.skewed => 1 + number % small,
                 number => number % workload.namespaces.max(1),
@@ -85,17 +86,17 @@ impl World {
                 factor: 1,
                 labels: metrics::labels_text(&format!("checkout-{number:05}")),
             };
-            state.places.entry(app.namespace.clone()).or_default().insert(app.name.clone(), number);
+            state.indexes.entry(app.namespace.clone()).or_default().insert(app.name.clone(), number);
             state.apps.push(app);
         }
         Self { workload: workload.clone(), state: Mutex::new(state) }
     }
 
-    /// Puts everything into a cluster but the HPAs of probes.
+    /// Creates all objects in a cluster except the HPAs of probes.
     pub(crate) fn build(&self, cluster: &Cluster) {
         let all = self.workload.all_hpas();
         for number in 0..all + self.workload.probes {
-            for object in self.furnish(number) {
+            for object in self.objects_of_app(number) {
                 cluster.put_raw(object);
             }
         }
@@ -104,15 +105,15 @@ impl World {
         }
     }
 
-    /// The Deployment of an app and its pods, which get their names here, as they are when all are ready. One app after
-    /// the other gives the same names every time.
-    pub(crate) fn furnish(&self, number: usize) -> Vec<Value> {
+    /// The Deployment of an app and its pods, with all pods ready. The pods get their names here, so
+    /// calls in the order of the apps give equal names every time.
+    pub(crate) fn objects_of_app(&self, number: usize) -> Vec<Value> {
         let started = (SystemClock.now() - jiff::SignedDuration::from_hours(1)).to_string();
         let mut state = self.lock();
-        let State { apps, made, .. } = &mut *state;
+        let State { apps, created, .. } = &mut *state;
         let Some(app) = apps.get_mut(number) else { return Vec::new() };
         let mut objects = vec![objects::deployment(&app.namespace, &app.name, app.usual)];
-        objects.extend((0..app.usual).map(|_| add_pod(app, made, true, &started)));
+        objects.extend((0..app.usual).map(|_| add_pod(app, created, true, &started)));
         objects
     }
 
@@ -123,7 +124,7 @@ impl World {
         Some(objects::hpa(&app.namespace, &app.name, app.kind, app.query))
     }
 
-    /// The keys of HPAs: those that are there from the beginning, then those of probes.
+    /// The keys of the initial HPAs, and the keys of the probes' HPAs.
     pub(crate) fn keys(&self) -> (Vec<String>, Vec<String>) {
         let mut all: Vec<_> = self.lock().apps.iter().map(App::key).collect();
         let probes = all.split_off(self.workload.all_hpas());
@@ -135,14 +136,15 @@ impl World {
         self.lock().apps.get(number).map(App::key).unwrap_or_default()
     }
 
-    /// Creates the HPA of an app that has none.
+    /// Creates the HPA of an app.
     pub(crate) fn create(&self, cluster: &Cluster, number: usize) {
         if let Some(app) = self.lock().apps.get(number) {
             create_hpa(cluster, app);
         }
     }
 
-    /// Allows the HPA of an app one replica more, and says its generation then; none of one whose metrics hang.
+    /// Increases maxReplicas of an app's HPA by one. Returns its new generation, or `None` if its
+    /// metrics hang.
     pub(crate) fn change_spec(&self, cluster: &Cluster, number: usize) -> Option<i64> {
         let (namespace, name) = {
             let state = self.lock();
@@ -151,12 +153,12 @@ impl World {
             (app.namespace.clone(), app.name.clone())
         };
         let mut hpa = cluster.get("autoscaling/horizontalpodautoscalers", &namespace, &name)?;
-        let most = hpa.pointer_mut("/spec/maxReplicas")?;
-        *most = Value::from(most.as_i64()? + 1);
+        let maximum = hpa.pointer_mut("/spec/maxReplicas")?;
+        *maximum = Value::from(maximum.as_i64()? + 1);
         cluster.update(hpa).ok()?.pointer("/metadata/generation")?.as_i64()
     }
 
-    /// Doubles the load of every tenth HPA; their keys.
+    /// Doubles the load of every tenth HPA. Returns their keys.
     pub(crate) fn step(&self) -> Vec<String> {
         let all = self.workload.all_hpas();
         let mut state = self.lock();
@@ -169,8 +171,8 @@ impl World {
             .collect()
     }
 
-    /// Gives every HPA its usual load again; the keys of those that had another.
-    pub(crate) fn calm(&self) -> Vec<String> {
+    /// Restores the usual load of every HPA. Returns the keys of the changed ones.
+    pub(crate) fn reset_load(&self) -> Vec<String> {
         let mut state = self.lock();
         let stepped = state.apps.iter_mut().filter(|app| app.factor != 1);
         stepped
@@ -181,22 +183,22 @@ impl World {
             .collect()
     }
 
-    /// Gives an app as many pods as its Deployment now wants.
+    /// Adjusts the pods of an app to the count of its Deployment.
     pub(crate) fn resize(&self, cluster: &Cluster, namespace: &str, name: &str, replicas: usize) {
         let mut state = self.lock();
-        let Some(place) = state.places.get(namespace).and_then(|names| names.get(name)).copied() else {
+        let Some(index) = state.indexes.get(namespace).and_then(|names| names.get(name)).copied() else {
             return;
         };
-        let State { apps, made, .. } = &mut *state;
-        let Some(app) = apps.get_mut(place) else { return };
+        let State { apps, created, .. } = &mut *state;
+        let Some(app) = apps.get_mut(index) else { return };
         let started = SystemClock.now().to_string();
         while app.pods.len() < replicas {
-            cluster.put_raw(add_pod(app, made, true, &started));
+            cluster.put_raw(add_pod(app, created, true, &started));
         }
         while app.pods.len() > replicas
             && let Some(pod) = app.pods.pop()
         {
-            // Nobody else deletes pods.
+            // No other client deletes pods, so the result is ignored.
             let _ = cluster.delete_now("pods", namespace, &pod.name);
         }
         if let Some(mut deployment) = cluster.get("apps/deployments", namespace, name) {
@@ -209,10 +211,11 @@ impl World {
         }
     }
 
-    /// Replaces one pod of an app: the new one comes, gets ready, the old one is announced to go and goes.
+    /// Replaces one pod of an app: the new pod is created and becomes ready, then the old one is marked
+    /// for deletion and deleted.
     pub(crate) fn replace_pod(&self, cluster: &Cluster, number: usize) {
         let mut state = self.lock();
-        let State { apps, made, .. } = &mut *state;
+        let State { apps, created, .. } = &mut *state;
         let number = number % apps.len().max(1);
         let Some(app) = apps.get_mut(number) else { return };
         if app.pods.is_empty() {
@@ -220,11 +223,11 @@ impl World {
         }
         let old = app.pods.remove(0);
         let started = SystemClock.now().to_string();
-        cluster.put_raw(add_pod(app, made, false, &started));
+        cluster.put_raw(add_pod(app, created, false, &started));
         if let Some(new) = app.pods.last() {
             cluster.put_raw(objects::pod(&app.namespace, &app.name, &new.name, true, &started));
         }
-        // Nobody else deletes pods.
+        // No other client deletes pods, so the results are ignored.
         let _ = cluster.delete("pods", &app.namespace, &old.name);
         let _ = cluster.delete_now("pods", &app.namespace, &old.name);
     }
@@ -241,10 +244,10 @@ fn create_hpa(cluster: &Cluster, app: &App) {
     }
 }
 
-/// Names another pod of an app.
-fn add_pod(app: &mut App, made: &mut u64, ready: bool, started: &str) -> Value {
-    *made += 1;
-    let name = format!("{}-5d9c7b8f6d-{made:07}", app.name);
+/// Creates and names another pod of an app.
+fn add_pod(app: &mut App, created: &mut u64, ready: bool, started: &str) -> Value {
+    *created += 1;
+    let name = format!("{}-5d9c7b8f6d-{created:07}", app.name);
     let pod = objects::pod(&app.namespace, &app.name, &name, ready, started);
     app.pods.push(metrics::Pod::new(&app.namespace, name));
     pod

@@ -1,15 +1,15 @@
-//! The objects of a world as JSON: of the size and shape that a real cluster has them.
+//! The objects of a world as JSON, with the size and shape of real ones.
 
 use serde_json::{Value, json};
 
 use crate::workload::Kind;
 
-/// What an HPA aims at, in percent of the requests.
+/// The target utilization of an HPA, in percent of the requests.
 const UTILIZATION: u32 = 50;
-/// What it aims at for each pod, of a queue.
+/// The target of an external metric per pod.
 pub(crate) const QUEUE_PER_POD: u64 = 10;
 
-/// What both containers of a pod ask for, in millicores and in MiB: the work is in the first one.
+/// The requests of both containers of a pod, in millicores and MiB. The first container does the work.
 pub(crate) const REQUESTS: [(u64, u64); 2] = [(400, 384), (100, 128)];
 
 pub(crate) fn hpa(namespace: &str, name: &str, kind: Kind, query: usize) -> Value {
@@ -71,7 +71,7 @@ pub(crate) fn deployment(namespace: &str, app: &str, replicas: usize) -> Value {
     })
 }
 
-/// A pod; one that is not ready has just been started.
+/// A pod. A pod that is not ready has just started.
 pub(crate) fn pod(namespace: &str, app: &str, name: &str, ready: bool, started: &str) -> Value {
     let condition = |kind: &str, met: bool| {
         let status = if met { "True" } else { "False" };

@@ -1,4 +1,4 @@
-//! Rates and bounds: how far a count may move in one sync (rules: docs/parity.md).
+//! Limits the count of one sync by rates and bounds (rules: docs/concepts/how-hpa-decides.md).
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -8,7 +8,7 @@ use crate::history::{Direction, History, ScaleEvent, after, ago};
 use crate::number::{ceil_to_count, saturate_to_i32, truncate_to_count};
 use crate::spec::{Behavior, PolicyKind, ScalingRules, SelectPolicy};
 
-/// The bounds of an HPA and the count that they act on.
+/// The bounds of an HPA and its current count.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) current: i32,
@@ -16,7 +16,7 @@ pub(crate) struct Bounds {
     pub(crate) max: i32,
 }
 
-/// Without `behavior`: at most twice the current count or 4, whichever is more, within min and max.
+/// Limits a count without `behavior` to the larger of 4 and twice the current count, within min and max.
 pub(crate) fn without_behavior(bounds: Bounds, desired: i32) -> LimitStep {
     let rate = saturate_to_i32((2 * i128::from(bounds.current)).max(4));
     let (upper, limit) =
@@ -39,7 +39,7 @@ pub(crate) fn without_behavior(bounds: Bounds, desired: i32) -> LimitStep {
     }
 }
 
-/// With `behavior`: what the policies of the direction allow, within min and max.
+/// Limits a count by the policies of its direction, within min and max.
 pub(crate) fn with_behavior(
     bounds: Bounds,
     desired: i32,
@@ -91,12 +91,12 @@ struct Rate<'a> {
 }
 
 impl Rate<'_> {
-    /// The count that the selected policy allows, with what each allows added to `uses`.
+    /// Returns the count that the selected policy allows. Appends the allowance of each policy to `uses`.
     fn allows(self, uses: &mut Vec<PolicyUse>) -> i32 {
         if self.rules.select_policy == SelectPolicy::Disabled {
             return self.current;
         }
-        // Going up, the largest change is the largest count; going down, the smallest.
+        // The largest change is the largest count of a scale-up, but the smallest count of a scale-down.
         let largest = self.up == (self.rules.select_policy == SelectPolicy::Max);
         let mut result = if largest { i32::MIN } else { i32::MAX };
         let mut allows = 0;
@@ -133,7 +133,7 @@ impl Rate<'_> {
         result
     }
 
-    /// The oldest event of this direction that counts.
+    /// Time of the oldest event after `cutoff` in the direction of the policies.
     fn oldest(self, cutoff: Timestamp) -> Option<Timestamp> {
         let events = if self.up { &self.history.scale_ups } else { &self.history.scale_downs };
         events.iter().map(|event| event.at).filter(|at| *at > cutoff).min()
@@ -144,8 +144,8 @@ impl Rate<'_> {
     }
 }
 
-/// The sum of changes strictly younger than the cutoff. Where a time is not known exactly, those of the policy's own
-/// direction count as long as they can, and those of the other as long as they must.
+/// The sum of the changes strictly after the cutoff. A change at an uncertain time counts for as long as
+/// possible in the policy's direction, and for as short as possible in the other direction.
 fn changes_since(events: &[ScaleEvent], cutoff: Timestamp, own: bool) -> i128 {
     let time = |event: &ScaleEvent| if own { event.at } else { event.earliest() };
     events.iter().filter(|event| time(event) > cutoff).map(|event| i128::from(event.change)).sum()
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn without_behavior_a_count_at_most_doubles() {
+    fn count_at_most_doubles_without_behavior() {
         let step = without_behavior(bounds(10), 50);
         assert_eq!((step.after, step.limit), (20, Limit::ScaleUpRate));
         assert_eq!(without_behavior(bounds(1), 50).after, 4);
@@ -188,8 +188,8 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_replicas_grow_by_ten_percent_to_a_hundred_and_eleven() {
-        // 100 × 1.1 is 110.00000000000001 in float64, as in the reference.
+    fn ten_percent_more_than_a_hundred_is_a_hundred_and_eleven() {
+        // 100 × 1.1 is 110.00000000000001 in float64, as in upstream.
         let behavior = Behavior {
             scale_up: rules(SelectPolicy::Max, &[(PolicyKind::Percent, 10, 60)]),
             ..Behavior::default()
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_added_in_the_period_counts_against_the_policy() {
+    fn pods_added_in_the_period_count_against_the_policy() {
         let behavior = Behavior {
             scale_up: rules(SelectPolicy::Max, &[(PolicyKind::Pods, 4, 60)]),
             ..Behavior::default()
@@ -215,13 +215,14 @@ mod tests {
     }
 
     #[test]
-    fn a_disabled_direction_does_not_move() {
+    fn count_does_not_move_in_a_disabled_direction() {
         let behavior = Behavior { scale_down: rules(SelectPolicy::Disabled, &[]), ..Behavior::default() };
         let step = with_behavior(bounds(8), 2, &behavior, &History::default(), at(100));
         assert_eq!((step.after, step.limit), (8, Limit::ScaleDownRate));
     }
 
-    /// What policies for both directions allow to 8 replicas at second 100, after a rescale of unknown size at second 50.
+    /// The counts that policies for both directions allow for 8 replicas at second 100, after a rescale of
+    /// unknown size at second 50.
     fn after_unknown(select_policy: SelectPolicy, policies: &[(PolicyKind, i32, i32)]) -> (i32, i32) {
         let rules = || rules(select_policy, policies);
         let behavior = Behavior { scale_up: rules(), scale_down: rules() };
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_whose_period_reaches_a_rescale_of_unknown_size_allows_nothing() {
+    fn policy_allows_nothing_after_a_rescale_of_unknown_size() {
         for kind in [PolicyKind::Pods, PolicyKind::Percent] {
             for select in [SelectPolicy::Max, SelectPolicy::Min] {
                 assert_eq!(after_unknown(select, &[(kind, 50, 51)]), (8, 8), "{kind:?} {select:?}");
@@ -243,14 +244,14 @@ mod tests {
     }
 
     #[test]
-    fn of_several_policies_those_that_do_not_reach_it_allow_what_they_always_do() {
+    fn policies_with_a_period_after_the_unknown_rescale_are_unaffected() {
         let policies = [(PolicyKind::Percent, 100, 600), (PolicyKind::Pods, 2, 15)];
         assert_eq!(after_unknown(SelectPolicy::Max, &policies), (10, 6));
         assert_eq!(after_unknown(SelectPolicy::Min, &policies), (8, 8));
     }
 
     #[test]
-    fn a_rescale_of_unknown_size_tells_when_it_leaves_the_period() {
+    fn rescale_of_unknown_size_shows_when_it_leaves_the_period() {
         let rules = || rules(SelectPolicy::Max, &[(PolicyKind::Pods, 4, 60)]);
         let behavior = Behavior { scale_up: rules(), scale_down: rules() };
         let history = History {
@@ -264,12 +265,12 @@ mod tests {
         assert_eq!((policy.unknown_rescale, policy.frees_at), (Some(at(50)), Some(at(110))));
         let later = with_behavior(bounds(8), 50, &behavior, &history, at(110));
         assert_eq!((later.after, later.policies[0].unknown_rescale), (12, None));
-        // The other direction knows nothing of it.
+        // The other direction is unaffected.
         assert_eq!(with_behavior(bounds(8), 1, &behavior, &history, at(100)).after, 3);
     }
 
     #[test]
-    fn a_rescale_whose_time_is_not_known_counts_longest_against_its_direction_and_shortest_for_the_other() {
+    fn rescale_with_uncertain_time_counts_longest_in_its_direction() {
         let rules = || rules(SelectPolicy::Max, &[(PolicyKind::Pods, 4, 60)]);
         let behavior = Behavior { scale_up: rules(), scale_down: rules() };
         let event = ScaleEvent { at: at(50), change: 3, earliest: Some(at(40)) };

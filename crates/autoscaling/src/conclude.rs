@@ -1,4 +1,5 @@
-//! The third step of a sync: from the outcome of the write, the new status, the events, the changes of the history.
+//! The third step of a sync. Derives the new status, the events and the changes of the history from the
+//! outcome of the write.
 
 use std::sync::Arc;
 
@@ -8,51 +9,52 @@ use crate::condition::{ConditionUpdate, SCALED_TO_ZERO, whole_seconds};
 use crate::decide::{Action, Computation, Decision, ErrorLabel, Verdict};
 use crate::event::{EventIntent, EventKind};
 use crate::explanation::Explanation;
-use crate::history::{Changes, Unsettled, scale_event};
+use crate::history::{Changes, PendingWrite, scale_event};
 use crate::plan::{Hpa, has_object_or_external};
 use crate::settings::Settings;
 use crate::status::{MetricStatus, Status};
 
-/// What became of the write that a decision asked for.
+/// The outcome of the write that a decision requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WriteOutcome {
-    /// The decision asked for none.
+    /// The decision requested no write.
     NotNeeded,
     /// The Scale was written.
     Done,
-    /// The Scale could not be written: the last answer's text.
+    /// The write failed. Contains the text of the last answer.
     Failed(String),
-    /// Nobody knows whether it was: the answer was lost, and this is what happened instead. Told like a failure; the next
-    /// sync that reads the Scale settles it.
+    /// The outcome is unknown because the answer was lost. Contains the text of the error. The sync reports a
+    /// failure. The next sync that reads the Scale settles the outcome.
     Unknown(String),
-    /// It was held back on purpose (a dry run): told like a success, but no scale event is remembered.
+    /// The write was withheld on purpose (a dry run). The sync reports a success, but adds no scale event to
+    /// the history.
     Withheld,
 }
 
-/// The end of a sync: what is to be written, told and remembered.
+/// The result of a sync: the status to write, the events to send and the changes of the history.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conclusion {
-    /// The new status, if it differs from the old one.
+    /// The new status, if it differs from the previous one.
     pub status: Option<Arc<Status>>,
     /// Events to send before the status is written.
     pub events: Vec<EventIntent>,
-    /// An event to send after the status was written, as the reference does.
+    /// An event to send after the status is written, as upstream does.
     pub last_event: Option<EventIntent>,
-    /// What to remember.
+    /// The changes of the history.
     pub changes: Changes,
-    /// The count that stands now or was decided; `None` if no Scale was read.
+    /// `desiredReplicas` of the new status; `None` if no Scale was read.
     pub desired: Option<i32>,
-    /// Label `action` of the reconciliation.
+    /// The label `action` of the reconciliation.
     pub action: Action,
-    /// Label `error` of the reconciliation.
+    /// The label `error` of the reconciliation.
     pub error: ErrorLabel,
-    /// One entry per metric that was computed.
+    /// One entry per computed metric.
     pub computations: Vec<Computation>,
-    /// How the decision came about.
+    /// The steps of the decision.
     pub explanation: Explanation,
 }
 
-/// The event for a status that could not be written.
+/// Creates the event for a failed status write.
 pub fn failed_update_status(error: &str) -> EventIntent {
     EventIntent { kind: EventKind::Warning, reason: "FailedUpdateStatus", message: error.to_owned() }
 }
@@ -120,7 +122,7 @@ pub fn conclude(
                 });
                 error = ErrorLabel::Internal;
                 if let (Some(_), WriteOutcome::Unknown(_)) = (&hpa.spec.behavior, outcome) {
-                    changes.unsettled = Some(Unsettled { at: now, from: current, to });
+                    changes.unsettled = Some(PendingWrite { at: now, from: current, to });
                 }
                 rebuilt(hpa.status.desired_replicas, metrics, false)
             }

@@ -1,4 +1,4 @@
-//! Conditions of an HPA: every type, reason and text, and how a list of them is updated.
+//! The conditions of an HPA: all types, reasons and texts, and the update of a list of conditions.
 
 use std::borrow::Cow;
 
@@ -8,29 +8,29 @@ use crate::status::Condition;
 
 /// `AbleToScale`: whether the target's Scale can be read and written.
 pub const ABLE_TO_SCALE: &str = "AbleToScale";
-/// `ScalingActive`: whether metrics give a count.
+/// `ScalingActive`: whether metrics yield a count.
 pub const SCALING_ACTIVE: &str = "ScalingActive";
-/// `ScalingLimited`: whether bounds or rates held the count back.
+/// `ScalingLimited`: whether bounds or rates limited the count.
 pub const SCALING_LIMITED: &str = "ScalingLimited";
 /// `ScaledToZero`: whether this controller scaled the target to zero.
 pub const SCALED_TO_ZERO: &str = "ScaledToZero";
 
-/// The reason of `AbleToScale` where the Scale could be read and not written.
+/// The reason of `AbleToScale` if the Scale was read but not written.
 pub const FAILED_UPDATE_SCALE: &str = "FailedUpdateScale";
 
-/// The reason of `AbleToScale` where the Scale could be read. What a sync comes to takes its place.
+/// The reason of `AbleToScale` if the Scale was read. The result of the sync replaces it.
 pub(crate) const SUCCEEDED_GET_SCALE: &str = "SucceededGetScale";
 
-/// A condition to be set.
+/// A condition to set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConditionUpdate {
     /// One of the four types.
     pub kind: &'static str,
     /// `True` or `False`.
     pub status: bool,
-    /// One word for machines.
+    /// Machine-readable reason in one word.
     pub reason: &'static str,
-    /// A sentence for people.
+    /// Human-readable sentence.
     pub message: Cow<'static, str>,
 }
 
@@ -107,8 +107,8 @@ impl ConditionUpdate {
         Self { kind: SCALED_TO_ZERO, status: by_us, reason, message: message.into() }
     }
 
-    /// Sets it in `conditions`: a new type is appended, the order is kept, and `lastTransitionTime` moves only with
-    /// the status.
+    /// Sets the condition in `conditions`. A new type is appended, and the order of the others is kept.
+    /// `lastTransitionTime` changes only with the status.
     pub(crate) fn set(self, conditions: &mut Vec<Condition>, now: Timestamp) {
         let status = if self.status { "True" } else { "False" };
         let at =
@@ -122,25 +122,25 @@ impl ConditionUpdate {
         if condition.status != status {
             condition.last_transition_time = Some(whole_seconds(now));
         }
-        // Also what is the same: what was read of a status is a copy, this is none.
+        // Assigns equal texts too, because static texts replace owned copies from a parsed status.
         (condition.kind, condition.status) = (self.kind.into(), status.into());
         (condition.reason, condition.message) = (self.reason.into(), self.message);
     }
 }
 
-/// What held a count back, for `ScalingLimited`.
+/// The cause of a limited count, for `ScalingLimited`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Limit {
-    /// Nothing.
+    /// No limit.
     WithinRange,
-    /// Growing faster than allowed.
+    /// The scale-up rate.
     ScaleUpRate,
-    /// Shrinking faster than allowed.
+    /// The scale-down rate.
     ScaleDownRate,
-    /// maxReplicas.
+    /// `maxReplicas`.
     Maximum,
-    /// minReplicas.
+    /// `minReplicas`.
     Minimum,
 }
 
@@ -166,12 +166,12 @@ impl Limit {
     }
 }
 
-/// Whether the list holds this type with status `True`.
+/// Whether `conditions` contains the type `kind` with status `True`.
 pub(crate) fn is_true(conditions: &[Condition], kind: &str) -> bool {
     conditions.iter().any(|condition| condition.kind == kind && condition.status == "True")
 }
 
-/// Times in a status are whole seconds.
+/// Truncates a time to whole seconds, as in a status.
 pub(crate) fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_transition_time_moves_with_the_status_alone() {
+    fn transition_time_changes_only_with_the_status() {
         let mut conditions = Vec::new();
         ConditionUpdate::succeeded_get_scale().set(&mut conditions, at(1));
         ConditionUpdate::ready_for_new_scale().set(&mut conditions, at(2));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_condition_is_appended_and_others_keep_their_place() {
+    fn new_condition_is_appended_and_the_order_is_kept() {
         let mut conditions = Vec::new();
         ConditionUpdate::succeeded_get_scale().set(&mut conditions, at(1));
         ConditionUpdate::valid_metric_found("cpu resource").set(&mut conditions, at(1));

@@ -1,4 +1,5 @@
-//! The second step of a sync: from the answers, the history and the time, the replica count and why.
+//! The second step of a sync. Computes the replica count and its explanation from the answers, the history
+//! and the time.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use jiff::Timestamp;
 use crate::behavior::{self, Bounds};
 use crate::condition::{ConditionUpdate, Limit};
 use crate::event::{EventIntent, EventKind};
-use crate::explanation::{Course, Explanation, FailedMetric, LimitStep, MetricExplanation};
+use crate::explanation::{DecisionPath, Explanation, FailedMetric, LimitStep, MetricExplanation};
 use crate::history::{Added, Changes, History, Recommendation};
 use crate::metric::{MetricFailure, compute};
 use crate::plan::{Case, Hpa, Plan, PlannedMetric, Scale};
@@ -19,16 +20,16 @@ use crate::settings::{Settings, Version};
 use crate::stabilization;
 use crate::status::MetricStatus;
 
-/// What was read for a plan.
+/// The answers to the queries of a plan.
 #[derive(Debug, Clone, Default)]
 pub struct Answers<'a> {
-    /// By the metric's place in the spec; `None` where the plan asks nothing.
+    /// One answer per metric, in the order of the spec; `None` for metrics without a query.
     pub metrics: Vec<Option<Result<Answer, QueryError>>>,
-    /// The pods that the Scale's selector matches, by name.
+    /// The pods that match the Scale's selector, by name.
     pub pods: &'a [Arc<Pod>],
 }
 
-/// The outcome of a decision, before anything is written.
+/// The result of a decision, before any write.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision {
     pub(crate) verdict: Verdict,
@@ -43,14 +44,14 @@ pub struct Decision {
     pub(crate) explanation: Explanation,
 }
 
-/// What follows from a decision.
+/// The action that follows from a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// The Scale cannot be had; conditions alone change.
+    /// The Scale is unavailable. Only conditions change.
     NoScale,
-    /// No count can be computed; with the text of the event that says so.
+    /// No count can be computed. Contains the text of the event.
     NoCount(String),
-    /// Scaling is switched off: the target stands at zero.
+    /// Scaling is disabled: the target has zero replicas.
     Disabled,
     /// The count stays.
     Keep,
@@ -58,23 +59,23 @@ pub enum Verdict {
     Rescale {
         /// The new count.
         to: i32,
-        /// As the event tells it.
+        /// The reason in the event.
         reason: String,
     },
 }
 
-/// How one metric's computation counts in the metrics.
+/// The outcome of one metric's computation, for the controller's metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Computation {
     /// `type` of the metric source.
     pub metric_type: Arc<str>,
-    /// Where the proposal points, against `status.currentReplicas`.
+    /// The direction of the proposal relative to `status.currentReplicas`.
     pub action: Action,
-    /// Whether it failed.
+    /// The kind of failure, if the computation failed.
     pub error: ErrorLabel,
 }
 
-/// Label `action`.
+/// The label `action`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum Action {
     /// `scale_up`
@@ -86,12 +87,12 @@ pub enum Action {
     None,
 }
 
-/// Label `error`.
+/// The label `error`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum ErrorLabel {
-    /// `spec`: the HPA itself is wrong.
+    /// `spec`: the HPA is invalid.
     Spec,
-    /// `internal`: anything else went wrong.
+    /// `internal`: any other failure.
     Internal,
     /// `none`
     #[default]
@@ -99,7 +100,7 @@ pub enum ErrorLabel {
 }
 
 impl Action {
-    /// From one count to another.
+    /// The direction from one count to another.
     pub fn between(from: i32, to: i32) -> Self {
         match to.cmp(&from) {
             std::cmp::Ordering::Greater => Self::ScaleUp,
@@ -130,28 +131,28 @@ impl ErrorLabel {
 }
 
 impl Decision {
-    /// What follows.
+    /// The action that follows from the decision.
     pub fn verdict(&self) -> &Verdict {
         &self.verdict
     }
 
-    /// The count that was read.
+    /// The current count of the Scale.
     pub fn current(&self) -> i32 {
         self.current
     }
 
-    /// How it came about.
+    /// The steps of the decision.
     pub fn explanation(&self) -> &Explanation {
         &self.explanation
     }
 
-    /// What the status will tell of the metrics; empty if none was read.
+    /// The metrics for the status; empty if no metrics were read.
     pub fn metrics(&self) -> &[MetricStatus] {
         &self.metrics
     }
 }
 
-/// Decides.
+/// Computes the decision of one sync.
 pub fn decide(
     hpa: &Hpa<'_>,
     plan: &Plan,
@@ -240,7 +241,7 @@ fn without_scale(hpa: &Hpa<'_>, plan: &Plan) -> Decision {
         computations: Vec::new(),
         error: if is_spec { ErrorLabel::Spec } else { ErrorLabel::Internal },
         explanation: Explanation {
-            course: Course::NoScale,
+            course: DecisionPath::NoScale,
             min: plan.min,
             max: hpa.spec.max_replicas,
             failure: Some(failure),
@@ -262,7 +263,7 @@ fn ambiguous(selector: &str, hpas: &[String], version: Version) -> String {
 }
 
 impl Decision {
-    /// A bound that is violated is restored at once: no metrics, no stabilization, no rate.
+    /// Rescales to a violated bound at once, without metrics, stabilization or rates.
     fn bound(&mut self, to: i32, limit: Limit) {
         let which = if limit == Limit::Maximum { "above Spec.MaxReplicas" } else { "below Spec.MinReplicas" };
         self.explanation.limit = Some(LimitStep {
@@ -325,7 +326,7 @@ impl Decision {
         }
     }
 
-    /// Computes every metric; the best proposal, or `None` if too many failed.
+    /// Computes every metric. Returns the best proposal, or `None` if too many metrics failed.
     fn propose(
         &mut self,
         hpa: &Hpa<'_>,
@@ -334,18 +335,18 @@ impl Decision {
         calculator: &Calculator<'_>,
         settings: &Settings,
     ) -> Option<Best> {
-        let mut best = Best { replicas: 0, name: "".into(), place: None };
+        let mut best = Best { replicas: 0, name: "".into(), index: None };
         let mut first_failure: Option<MetricFailure> = None;
         let mut failures = 0usize;
-        for (place, (metric, planned)) in hpa.spec.metrics.iter().zip(planned).enumerate() {
-            let reply = answers.metrics.get(place).and_then(Option::as_ref);
+        for (index, (metric, planned)) in hpa.spec.metrics.iter().zip(planned).enumerate() {
+            let reply = answers.metrics.get(index).and_then(Option::as_ref);
             let metric_type: Arc<str> = metric.kind().into();
             match compute(hpa, metric, planned, reply, calculator, settings) {
                 Ok(proposal) => {
                     let replicas = proposal.reading.proposal;
                     if replicas > best.replicas || best.replicas == 0 {
                         best =
-                            Best { replicas, name: Arc::clone(&proposal.reading.name), place: Some(place) };
+                            Best { replicas, name: Arc::clone(&proposal.reading.name), index: Some(index) };
                     }
                     self.computations.push(Computation {
                         metric_type,
@@ -375,7 +376,7 @@ impl Decision {
             }
         }
         if let Some(first) = &first_failure {
-            // Before 1.37 the wrapped error lost its mark on the way up.
+            // Before 1.37, wrapping the error lost its classification.
             let is_spec =
                 first.is_spec && (settings.version > Version::V1_36 || first.reason != UNKNOWN_TYPE);
             self.error = if is_spec { ErrorLabel::Spec } else { ErrorLabel::Internal };
@@ -398,12 +399,12 @@ impl Decision {
             return None;
         }
         self.conditions.push(ConditionUpdate::valid_metric_found(&best.name));
-        self.explanation.winner = best.place;
+        self.explanation.winner = best.index;
         self.explanation.proposal = Some(best.replicas);
         Some(best)
     }
 
-    /// Stabilization, then rate and bounds, with their conditions.
+    /// Applies stabilization, then rates and bounds, and sets their conditions.
     fn normalise(
         &mut self,
         hpa: &Hpa<'_>,
@@ -461,5 +462,5 @@ const UNKNOWN_TYPE: &str = "InvalidMetricSourceType";
 struct Best {
     replicas: i32,
     name: Arc<str>,
-    place: Option<usize>,
+    index: Option<usize>,
 }

@@ -1,17 +1,17 @@
-//! Events as intents: what should be told about an HPA.
+//! Events as data: the reports of a sync about an HPA.
 
-/// One event about an HPA, still to be sent.
+/// One event about an HPA, before it is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventIntent {
-    /// Normal or Warning.
+    /// `Normal` or `Warning`.
     pub kind: EventKind,
-    /// One word for machines: `SuccessfulRescale`, `FailedGetScale`, ...
+    /// Machine-readable reason in one word: `SuccessfulRescale`, `FailedGetScale`, ...
     pub reason: &'static str,
-    /// A sentence for people.
+    /// Human-readable sentence.
     pub message: String,
 }
 
-/// `type` of an event.
+/// The `type` of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EventKind {
     /// `Normal`
@@ -21,7 +21,7 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// As it is written in the object.
+    /// The value in the Event object.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Normal => "Normal",

@@ -1,8 +1,8 @@
-//! How Go prints a text: `%q`. It stands in error texts that users see.
+//! Go's `%q`, which upstream uses in error texts.
 
 use std::fmt::Write;
 
-/// `strconv.Quote`: in double quotes, with Go's escapes for what cannot be printed.
+/// `strconv.Quote`: the text in double quotes, with Go's escapes for unprintable characters.
 pub fn quote(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
@@ -33,12 +33,13 @@ pub fn quote(text: &str) -> String {
     quoted
 }
 
-/// Letters, marks, numbers, punctuation, symbols and the ASCII space.
+/// Go's `IsPrint`: letters, marks, numbers, punctuation, symbols and the ASCII space.
 fn is_printable(character: char) -> bool {
     if character.is_ascii() {
         return character == ' ' || character.is_ascii_graphic();
     }
-    // Rust escapes what is not printable too, and besides that a mark at the start of a text, so not after a letter.
+    // Rust escapes the same characters. Rust also escapes a mark at the start of a text, so a letter precedes
+    // the character here.
     let after_letter = ['a', character].iter().collect::<String>();
     after_letter.escape_debug().count() == 2
 }
@@ -48,7 +49,7 @@ mod tests {
     use super::quote;
 
     #[test]
-    fn texts_are_quoted_as_go_quotes_them() {
+    fn texts_are_quoted_as_in_go() {
         assert_eq!(quote("web"), r#""web""#);
         assert_eq!(quote("a\"b\\c'd"), r#""a\"b\\c'd""#);
         assert_eq!(quote("\u{0}\u{7}\u{8}\u{b}\u{c}\n\r\t\u{7f}"), r#""\x00\a\b\v\f\n\r\t\x7f""#);

@@ -1,19 +1,85 @@
-//! The pure core of Concertina: what a HorizontalPodAutoscaler controller decides, without doing anything.
+//! The rules of Kubernetes' HorizontalPodAutoscaler controller as pure functions.
 //!
-//! One sync goes through three steps, because the metrics to read depend on the Scale and the last
-//! conditions depend on the answer to the write:
+//! The crate has no I/O, no async, no clock and no logging. `now` is an argument. Changes of the history are
+//! values that the caller commits. The reference is `pkg/controller/podautoscaler` of Kubernetes v1.37.1.
+//! [`settings::Version`] selects the rules and texts of v1.36 instead.
 //!
-//! 1. [`plan`]: from the HPA and its Scale, which metrics must be read, or that the matter is settled;
-//! 2. [`decide`]: from the answers, the history and the time, the replica count and why;
-//! 3. [`conclude`]: from the outcome of the write, the new status, the events, the changes of the history.
+//! A sync has three steps, because the metrics depend on the Scale, and the last conditions depend on the
+//! response to the write:
 //!
-//! Rules of this crate, held by its manifest: no async, no client, no clock, no logging. `now` is a value, and
-//! changes of the history are values that the caller commits.
+//! 1. [`plan`] derives the metric queries from the HPA and its Scale, or the result if no metric is needed.
+//! 2. [`decide`] computes the replica count and its explanation from the answers, the history and the time.
+//! 3. [`conclude`] derives the new status, events and history changes from the outcome of the write.
+//!
+//! # Example
+//!
+//! Two pods use 90 % of the cpu that they request. The target is 60 %, so the HPA scales to 3.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use autoscaling::history::History;
+//! use autoscaling::pod::{ConditionStatus, ContainerRequests, LabelSet, Phase, Pod, PodRequests, ReadyCondition};
+//! use autoscaling::pod::ResourceList;
+//! use autoscaling::query::{Answer, ContainerUsage, PodUsage};
+//! use autoscaling::settings::Settings;
+//! use autoscaling::spec::Spec;
+//! use autoscaling::status::Status;
+//! use autoscaling::{Answers, Hpa, Overlap, Scale, decide, plan};
+//!
+//! let spec: Spec = serde_json::from_str(
+//!     r#"{
+//!         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+//!         "maxReplicas": 10,
+//!         "metrics": [{"type": "Resource", "resource": {
+//!             "name": "cpu", "target": {"type": "Utilization", "averageUtilization": 60}
+//!         }}]
+//!     }"#,
+//! )?;
+//! let (status, settings) = (Status::default(), Settings::default());
+//! let hpa = Hpa { namespace: "shop", name: "web", generation: Some(1), spec: &spec, status: &status };
+//! let started = jiff::Timestamp::UNIX_EPOCH;
+//! let now = started + jiff::SignedDuration::from_hours(1);
+//!
+//! let cpu = |amount: &str| Ok::<_, Box<dyn std::error::Error>>(ResourceList::new([("cpu".into(), amount.parse()?)]));
+//! let requests = Arc::new(PodRequests {
+//!     containers: [ContainerRequests { name: "web".into(), restartable: false, requests: cpu("200m")? }].into(),
+//!     ..PodRequests::default()
+//! });
+//! let mut pods = Vec::new();
+//! let mut usage = Vec::new();
+//! for name in ["web-1", "web-2"] {
+//!     pods.push(Arc::new(Pod {
+//!         name: name.into(),
+//!         labels: Arc::new(LabelSet::new([("app".into(), "web".into())])),
+//!         requests: Arc::clone(&requests),
+//!         phase: Phase::Running,
+//!         terminating: false,
+//!         ready: Some(ReadyCondition { status: ConditionStatus::True, since: Some(started) }),
+//!         start_time: Some(started),
+//!     }));
+//!     usage.push(PodUsage {
+//!         pod: name.into(),
+//!         timestamp: Some(now),
+//!         window_nanos: 30_000_000_000,
+//!         containers: [ContainerUsage { name: "web".into(), usage: cpu("180m")? }].into(),
+//!     });
+//! }
+//!
+//! let scale = Scale::new(2, 2, "app=web")?;
+//! let plan = plan(&hpa, Ok(scale), |_| Overlap::None, &settings);
+//! let answers = Answers { metrics: vec![Some(Ok(Answer::Resource(usage.into())))], pods: &pods };
+//! let decision = decide(&hpa, &plan, &answers, &History::default(), &settings, now);
+//! println!("{}", decision.explanation().sentence(now));
+//! # assert!(decision.explanation().sentence(now).contains("from 2 to 3"), "{}", decision.explanation().sentence(now));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod behavior;
 mod conclude;
 pub mod condition;
 mod decide;
+pub mod duration;
 pub mod event;
 pub mod explanation;
 pub mod go;

@@ -1,4 +1,5 @@
-//! One metric of an HPA: from its answer to a proposal, its status, its name, or its failure in the reference's words.
+//! Turns the answer for one metric of an HPA into a proposal with the metric's status and name, or into a
+//! failure in upstream's words.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::status::{
     MetricValueStatus, ObjectMetricStatus, PodsMetricStatus, ResourceMetricStatus,
 };
 
-/// A metric that gave a proposal.
+/// A metric that yielded a proposal.
 #[derive(Debug)]
 pub(crate) struct Proposal {
     pub(crate) status: MetricStatus,
@@ -27,17 +28,17 @@ pub(crate) struct Proposal {
 /// A metric that failed.
 #[derive(Debug)]
 pub(crate) struct MetricFailure {
-    /// Reason of its event and of the condition.
+    /// The reason of the event and of the condition.
     pub(crate) reason: &'static str,
-    /// Text of its event.
+    /// The text of the event.
     pub(crate) error: String,
-    /// What precedes the text where all metrics are summed up.
+    /// The prefix of the text in the summary of all metrics.
     pub(crate) prefix: String,
-    /// Whether the spec itself is to blame.
+    /// Whether the spec is invalid.
     pub(crate) is_spec: bool,
 }
 
-/// What was read for one metric: its answer or error; `None` where nothing had to be read.
+/// The answer or the error for one metric; `None` if the metric needs no query.
 pub(crate) type Reply<'a> = Option<&'a Result<Answer, QueryError>>;
 
 impl MetricSource {
@@ -53,7 +54,7 @@ impl MetricSource {
         }
     }
 
-    /// Which metric it is, in short.
+    /// The short name of the metric.
     pub fn subject(&self) -> Subject {
         let mut subject = Subject { kind: self.kind().into(), ..Subject::default() };
         match self {
@@ -115,20 +116,20 @@ pub(crate) fn compute(
     Ok(Proposal { status, reading: reading(metric, name, computed, calculator) })
 }
 
-/// A metric with its arithmetic done.
+/// A metric with its computed values.
 #[derive(Debug)]
 struct Measured {
     status: MetricStatus,
-    /// As conditions name it.
+    /// The name in conditions.
     name: String,
     computed: Computed,
 }
 
-/// Why there is no answer.
+/// The reason why an answer is missing.
 enum Unread {
-    /// The request failed: the text follows `unable to fetch metrics from ... API: `.
+    /// The request failed. The text follows `unable to fetch metrics from ... API: `.
     Fetch(String),
-    /// It could not be asked: the text stands alone.
+    /// The query was invalid. The text is the whole error.
     Whole(String),
 }
 
@@ -227,8 +228,9 @@ impl ResourceSource<'_> {
     }
 }
 
-/// Each pod's sample of a resource: of one container, or the sum of all, each rounded up to milli-units. A pod of
-/// which a container lacks the resource, or that lists no container, has none.
+/// Each pod's sample of a resource: the usage of one container, or the sum over all containers. The usage of
+/// each container is rounded up to milli-units. A pod with a container that lacks the resource, or without
+/// containers, has no sample.
 fn samples_of<'a>(usages: &'a [PodUsage], resource: &str, container: Option<&str>) -> Vec<Sample<'a>> {
     usages
         .iter()
@@ -406,8 +408,8 @@ fn external(
     Ok(Measured { status, name: external_name(metric), computed })
 }
 
-/// An amount as the API server stores it. Memory is told in binary units; where that leaves no unit, the server
-/// reads plain digits and stores them in decimal ones.
+/// An amount as the API server stores it. Memory is printed in binary units. An amount that fits no binary
+/// unit is printed as plain digits, which the server stores in decimal units.
 fn amount(resource: &str, milli: i64) -> Quantity {
     let binary = resource == "memory" && milli % KIBI_IN_MILLI == 0;
     Quantity::from_milli(milli, if binary { Format::BinarySi } else { Format::DecimalSi })
@@ -416,7 +418,7 @@ fn amount(resource: &str, milli: i64) -> Quantity {
 /// 1 Ki in milli-units.
 const KIBI_IN_MILLI: i64 = 1024 * 1000;
 
-const WRONG_ANSWER: &str = "the answer is of another kind than the question";
+const WRONG_ANSWER: &str = "the metrics API returned another kind of answer than requested";
 
 fn external_name(metric: &MetricIdentifier) -> String {
     format!("external metric {}({})", metric.name, go_print(metric.selector.as_ref()))

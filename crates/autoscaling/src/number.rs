@@ -1,43 +1,43 @@
-//! Every step from a float or a wide integer to a narrower one, named by how it rounds. All of them saturate:
-//! the reference wraps in places, which once scaled a workload to 1 in overload.
+//! All conversions from a float or a wide integer to a narrower integer, named by their rounding. All of them
+//! saturate. Upstream wraps in some cases, which once scaled an overloaded workload to 1.
 
-/// The smallest count that is not below `value`, within the range of a replica count. NaN gives 0.
+/// The smallest count not below `value`, within the range of a replica count. NaN becomes 0.
 pub(crate) fn ceil_to_count(value: f64) -> i32 {
     saturate_to_count(value.ceil())
 }
 
-/// `value` without its fraction, within the range of a replica count. NaN gives 0.
+/// `value` without its fraction, within the range of a replica count. NaN becomes 0.
 pub(crate) fn truncate_to_count(value: f64) -> i32 {
     saturate_to_count(value.trunc())
 }
 
-/// The smallest amount of milli-units that is not below `value`. NaN gives 0.
+/// The smallest amount of milli-units not below `value`. NaN becomes 0.
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "`as` from a float saturates, and NaN gives 0: both are wanted"
+    reason = "`as` from a float saturates, and NaN becomes 0: both are intended"
 )]
 pub(crate) fn ceil_to_milli(value: f64) -> i64 {
     value.ceil() as i64
 }
 
-/// A wide sum as milli-units, at most 2^63-1, at least -2^63.
+/// A wide sum as milli-units, saturating at -2^63 and 2^63-1.
 pub(crate) fn saturate_to_milli(value: i128) -> i64 {
     i64::try_from(value).unwrap_or(if value < 0 { i64::MIN } else { i64::MAX })
 }
 
-/// A wide value as a 32-bit one, at most 2^31-1, at least -2^31.
+/// A wide value as a 32-bit value, saturating at -2^31 and 2^31-1.
 pub(crate) fn saturate_to_i32(value: i128) -> i32 {
     i32::try_from(value).unwrap_or(if value < 0 { i32::MIN } else { i32::MAX })
 }
 
-/// A length as a number of pods; no collection in memory is longer than 2^63-1.
+/// Converts a length to a number of pods. No collection in memory is longer than 2^63-1.
 pub(crate) fn length_to_i64(length: usize) -> i64 {
     i64::try_from(length).unwrap_or(i64::MAX)
 }
 
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "`as` from a float saturates, and NaN gives 0: both are wanted"
+    reason = "`as` from a float saturates, and NaN becomes 0: both are intended"
 )]
 fn saturate_to_count(value: f64) -> i32 {
     value as i32

@@ -1,9 +1,10 @@
-//! The first step of a sync: from the HPA and its Scale, what must be read, or that the matter is settled.
+//! The first step of a sync. Determines from the HPA and its Scale whether metrics are needed, and the
+//! queries for these metrics.
 
 use std::sync::Arc;
 
 use crate::condition::{SCALED_TO_ZERO, is_true};
-use crate::explanation::Course;
+use crate::explanation::DecisionPath;
 use crate::query::Query;
 use crate::selector::{LabelSelector, Selector};
 use crate::settings::Settings;
@@ -19,13 +20,13 @@ pub struct Hpa<'a> {
     pub name: &'a str,
     /// `metadata.generation`, if the server sets it.
     pub generation: Option<i64>,
-    /// What it asks for.
+    /// The spec.
     pub spec: &'a Spec,
-    /// Its status as last seen.
+    /// The last known status.
     pub status: &'a Status,
 }
 
-/// The Scale of a target, as read.
+/// The Scale of a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scale {
     /// `spec.replicas`.
@@ -34,39 +35,39 @@ pub struct Scale {
     pub status_replicas: i32,
     /// `status.selector`.
     pub selector: Arc<Selector>,
-    /// The same, as canonical text.
+    /// The selector as canonical text.
     pub selector_text: Arc<str>,
 }
 
-/// The group of a target reference cannot be read from its `apiVersion`.
+/// The error for a target reference with an invalid `apiVersion`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unexpected GroupVersion string: {api_version}")]
 pub struct ApiVersionError {
-    /// The text as written.
+    /// The `apiVersion` as written.
     pub api_version: String,
 }
 
-/// What stands in the way of a Scale: the text for condition and event, and whether the spec itself is to blame.
+/// The reason why a Scale is unavailable: the text for condition and event, and whether the spec is invalid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScaleFailure {
-    /// The error, as the reference prints it.
+    /// The error, in upstream's words.
     pub message: String,
-    /// Whether this counts as `error="spec"` in the metrics.
+    /// Whether the failure counts as `error="spec"` in the metrics.
     pub is_spec: bool,
 }
 
-/// Which other HPAs control pods of this one.
+/// Other HPAs that control the same pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Overlap {
-    /// None.
+    /// No other HPA.
     None,
-    /// These, this HPA among them, as `namespace/name`, sorted.
+    /// The HPAs that control the same pods, including this one, as sorted `namespace/name`.
     Shared(Vec<String>),
-    /// This HPA is no longer known: it was deleted while the sync ran.
+    /// This HPA was deleted during the sync.
     Deleted,
 }
 
-/// What a sync will do next.
+/// The next action of a sync.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     pub(crate) scale: Option<Scale>,
@@ -74,58 +75,58 @@ pub struct Plan {
     pub(crate) case: Case,
 }
 
-/// The cases of a sync.
+/// The case that determines the next action of a sync.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Case {
-    /// The Scale cannot be had.
+    /// The Scale is unavailable.
     NoScale(ScaleFailure),
-    /// The target is at zero, and not by this controller.
+    /// The target has zero replicas, which this controller did not set.
     Disabled,
-    /// More replicas than maxReplicas.
+    /// The target has more replicas than maxReplicas.
     AboveMax,
-    /// Fewer replicas than minReplicas.
+    /// The target has fewer replicas than minReplicas.
     BelowMin,
     /// The Scale has no selector.
     NoSelector,
     /// Other HPAs control the same pods.
     Ambiguous(Vec<String>),
-    /// The HPA was deleted meanwhile.
+    /// The HPA was deleted during the sync.
     Deleted,
-    /// Metrics decide.
+    /// Metrics determine the count.
     Metrics(Vec<PlannedMetric>),
 }
 
 impl Case {
-    /// As the explanation names it.
-    pub(crate) fn course(&self) -> Course {
+    /// The path for the explanation.
+    pub(crate) fn course(&self) -> DecisionPath {
         match self {
-            Self::NoScale(_) => Course::NoScale,
-            Self::Disabled => Course::Disabled,
-            Self::AboveMax => Course::AboveMax,
-            Self::BelowMin => Course::BelowMin,
-            Self::NoSelector => Course::NoSelector,
-            Self::Ambiguous(_) => Course::Ambiguous,
-            Self::Deleted => Course::Deleted,
-            Self::Metrics(_) => Course::Metrics,
+            Self::NoScale(_) => DecisionPath::NoScale,
+            Self::Disabled => DecisionPath::Disabled,
+            Self::AboveMax => DecisionPath::AboveMax,
+            Self::BelowMin => DecisionPath::BelowMin,
+            Self::NoSelector => DecisionPath::NoSelector,
+            Self::Ambiguous(_) => DecisionPath::Ambiguous,
+            Self::Deleted => DecisionPath::Deleted,
+            Self::Metrics(_) => DecisionPath::Metrics,
         }
     }
 }
 
-/// What one metric needs.
+/// The requirements of one metric.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum PlannedMetric {
-    /// An answer to this.
+    /// The metric needs the answer to a query.
     Query(Query),
-    /// Nothing: it fails with this text, its selector being wrong.
+    /// The metric fails, because its selector is invalid. Contains the text of the error.
     BadSelector(String),
-    /// Nothing: its source is invalid.
+    /// The metric fails, because its source is invalid.
     Invalid,
 }
 
 /// The API group of a target reference: the part before the slash, or empty for the core group.
 ///
 /// # Errors
-/// More than one slash.
+/// Fails if the `apiVersion` contains more than one slash.
 pub fn target_group(target: &CrossVersionObjectReference) -> Result<&str, ApiVersionError> {
     let version = target.api_version.as_str();
     match version.split_once('/') {
@@ -136,10 +137,10 @@ pub fn target_group(target: &CrossVersionObjectReference) -> Result<&str, ApiVer
 }
 
 impl Scale {
-    /// A Scale from its counts and the text of its selector.
+    /// Creates a Scale from its counts and the text of its selector.
     ///
     /// # Errors
-    /// The text that the reference prints for a selector it cannot take.
+    /// Returns upstream's text for an invalid selector.
     pub fn new(replicas: i32, status_replicas: i32, selector: &str) -> Result<Self, String> {
         let selector = Selector::parse_scale(selector).map_err(|error| {
             format!(
@@ -153,24 +154,24 @@ impl Scale {
 }
 
 impl Plan {
-    /// For each metric that must be read, its place in the spec and what to ask.
+    /// The planned queries, each with the index of its metric in the spec.
     pub fn queries(&self) -> impl Iterator<Item = (usize, &Query)> {
         let metrics: &[PlannedMetric] = match &self.case {
             Case::Metrics(metrics) => metrics,
             _ => &[],
         };
-        metrics.iter().enumerate().filter_map(|(place, metric)| match metric {
-            PlannedMetric::Query(query) => Some((place, query)),
+        metrics.iter().enumerate().filter_map(|(index, metric)| match metric {
+            PlannedMetric::Query(query) => Some((index, query)),
             PlannedMetric::BadSelector(_) | PlannedMetric::Invalid => None,
         })
     }
 
-    /// Whether metrics decide, so that pods must be looked at.
+    /// Whether metrics determine the count, so that the caller has to provide pods.
     pub fn reads_metrics(&self) -> bool {
         matches!(self.case, Case::Metrics(_))
     }
 
-    /// The Scale that it is based on.
+    /// The Scale on which the plan is based.
     pub fn scale(&self) -> Option<&Scale> {
         self.scale.as_ref()
     }
@@ -178,8 +179,8 @@ impl Plan {
 
 /// Plans a sync.
 ///
-/// `overlap` is asked at most once, and only by a sync that gets as far as its metrics; the caller remembers the
-/// selector for this HPA then.
+/// `overlap` is called at most once, and only if the sync reaches its metrics. In this call, the caller
+/// stores the selector of the HPA.
 pub fn plan(
     hpa: &Hpa<'_>,
     scale: Result<Scale, ScaleFailure>,
@@ -226,14 +227,15 @@ fn case_of(
     Case::Metrics(hpa.spec.metrics.iter().map(|metric| planned(hpa, metric, &scale.selector_text)).collect())
 }
 
-/// Whether the metrics may lift a workload that stands at zero: only where this controller put it there.
+/// Whether metrics may scale a workload up from zero. They may do so only if this controller scaled the
+/// workload to zero.
 fn may_leave_zero(hpa: &Hpa<'_>, min: i32, settings: &Settings) -> bool {
     settings.scale_to_zero
         && is_true(&hpa.status.conditions, SCALED_TO_ZERO)
         && (min != 0 || has_object_or_external(hpa.spec))
 }
 
-/// Whether a metric exists that has a value without pods.
+/// Whether any metric has a value without pods.
 pub(crate) fn has_object_or_external(spec: &Spec) -> bool {
     spec.metrics.iter().any(|metric| match metric {
         MetricSource::Object { .. } | MetricSource::External { .. } => true,
@@ -247,7 +249,8 @@ pub(crate) fn has_object_or_external(spec: &Spec) -> bool {
 fn planned(hpa: &Hpa<'_>, metric: &MetricSource, selector: &Arc<str>) -> PlannedMetric {
     let namespace: Arc<str> = hpa.namespace.into();
     let selected = |metric: &crate::status::MetricIdentifier| {
-        // An absent selector selects no series, but its text is empty, and the servers read that as all.
+        // An absent selector selects no series, but its text is empty. The servers interpret an empty text as
+        // all series.
         let everything = LabelSelector::default();
         Selector::from_label_selector(Some(metric.selector.as_ref().unwrap_or(&everything)))
             .map(|selector| Arc::<str>::from(selector.to_string()))

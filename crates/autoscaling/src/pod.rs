@@ -1,6 +1,6 @@
-//! The compact pod record: what an autoscaler must know of a pod, and nothing else.
+//! The compact pod record: the fields of a pod that an autoscaler needs.
 //!
-//! Labels and requests are shared between the pods of one workload, so a record costs little more than its name.
+//! The pods of one workload share labels and requests, so a record costs little more than its name.
 
 use std::sync::Arc;
 
@@ -9,35 +9,35 @@ use jiff::Timestamp;
 use crate::quantity::Quantity;
 use crate::selector::Labels;
 
-/// One pod as the decision sees it.
+/// One pod in a decision.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pod {
     /// `metadata.name`.
     pub name: Arc<str>,
-    /// `metadata.labels`, shared by all pods that carry the same set.
+    /// `metadata.labels`, shared by all pods with the same set.
     pub labels: Arc<LabelSet>,
-    /// Requests of containers and of the pod, shared by all pods made from the same template.
+    /// Requests of the containers and of the pod, shared by all pods of the same template.
     pub requests: Arc<PodRequests>,
     /// `status.phase`.
     pub phase: Phase,
     /// Whether `metadata.deletionTimestamp` is set.
     pub terminating: bool,
-    /// The condition of type `Ready`, if there is one.
+    /// The condition of type `Ready`, if the pod has one.
     pub ready: Option<ReadyCondition>,
     /// `status.startTime`.
     pub start_time: Option<Timestamp>,
 }
 
-/// `status.phase` of a pod; an unknown or empty phase is [`Phase::Unknown`].
+/// `status.phase` of a pod. An unknown or empty phase is [`Phase::Unknown`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Phase {
-    /// Accepted, not all containers started.
+    /// Accepted, but not all containers have started.
     Pending,
-    /// Bound to a node, containers started.
+    /// Bound to a node, and all containers have started.
     Running,
-    /// All containers ended well.
+    /// All containers terminated successfully.
     Succeeded,
-    /// All containers ended, at least one badly.
+    /// All containers terminated, at least one of them with a failure.
     Failed,
     /// Anything else.
     #[default]
@@ -45,7 +45,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Reads `status.phase`.
+    /// Parses `status.phase`.
     pub fn parse(text: &str) -> Self {
         match text {
             "Pending" => Self::Pending,
@@ -62,7 +62,7 @@ impl Phase {
 pub struct ReadyCondition {
     /// `True`, `False`, or neither.
     pub status: ConditionStatus,
-    /// `lastTransitionTime`; absent in the object means the zero time, which is before all others.
+    /// `lastTransitionTime`; absent means Go's zero time, which is before all others.
     pub since: Option<Timestamp>,
 }
 
@@ -78,7 +78,7 @@ pub enum ConditionStatus {
 }
 
 impl ConditionStatus {
-    /// Reads a condition's `status`.
+    /// Parses the `status` of a condition.
     pub fn parse(text: &str) -> Self {
         match text {
             "True" => Self::True,
@@ -88,17 +88,17 @@ impl ConditionStatus {
     }
 }
 
-/// A set of labels, sorted by key, at most one value per key.
+/// A set of labels, sorted by key, with at most one value per key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct LabelSet(Box<[(Arc<str>, Arc<str>)]>);
 
 impl LabelSet {
-    /// Makes a set; of two pairs with the same key the last wins.
+    /// Creates a set. If several pairs have the same key, the last one wins.
     pub fn new(pairs: impl IntoIterator<Item = (Arc<str>, Arc<str>)>) -> Self {
         Self(pairs.into_iter().collect::<std::collections::BTreeMap<_, _>>().into_iter().collect())
     }
 
-    /// The pairs, by key.
+    /// The pairs, sorted by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (&**key, &**value))
     }
@@ -111,7 +111,7 @@ impl Labels for LabelSet {
     }
 }
 
-/// What the containers of a pod request, and what the pod requests as a whole.
+/// A pod's requests, per container and for the pod as a whole.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PodRequests {
     /// `spec.containers`, in order.
@@ -127,7 +127,7 @@ pub struct PodRequests {
 pub struct ContainerRequests {
     /// `name`.
     pub name: Arc<str>,
-    /// Whether `restartPolicy` is `Always`: among init containers, this one keeps running beside the others.
+    /// Whether `restartPolicy` is `Always`. Such an init container keeps running alongside the others.
     pub restartable: bool,
     /// `resources.requests`.
     pub requests: ResourceList,
@@ -138,10 +138,10 @@ pub struct ContainerRequests {
 pub struct ResourceList(Box<[(Arc<str>, Quantity)]>);
 
 impl ResourceList {
-    /// Makes a list; of two entries with the same name the last wins.
+    /// Creates a list. If several entries have the same name, the last one wins.
     pub fn new(entries: impl IntoIterator<Item = (Arc<str>, Quantity)>) -> Self {
         let mut entries: Vec<_> = entries.into_iter().collect();
-        // Backwards, so that of equal names the last comes first and stays.
+        // Reverses the entries, so that the last of equal names comes first and is kept.
         entries.reverse();
         entries.sort_by(|(one, _), (other, _)| one.cmp(other));
         entries.dedup_by(|(later, _), (kept, _)| later == kept);
@@ -154,12 +154,12 @@ impl ResourceList {
         self.0.get(at).map(|(_, quantity)| *quantity)
     }
 
-    /// The entries, by name.
+    /// The entries, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Quantity)> {
         self.0.iter().map(|(name, quantity)| (&**name, *quantity))
     }
 
-    /// Whether nothing is named.
+    /// Whether the list has no entries.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,6 +1,6 @@
-//! What a decision may ask the metrics APIs, and what they answer: plain values.
+//! Queries to the metrics APIs and their answers, as plain values.
 //!
-//! A [`Query`] is also the key under which equal questions of different HPAs can be answered once.
+//! A [`Query`] is also the key for sharing one answer between equal queries of different HPAs.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use jiff::Timestamp;
 
 use crate::quantity::Quantity;
 
-/// One question to a metrics API. Selectors are in canonical text form; the empty text selects everything.
+/// One query to a metrics API. Selectors are in canonical text form. The empty text selects everything.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Query {
-    /// metrics.k8s.io: the usage of all pods that a selector matches. Serves every resource and container.
+    /// metrics.k8s.io: the usage of all pods that a selector matches, for every resource and container.
     Resource {
         /// The namespace of the pods.
         namespace: Arc<str>,
-        /// The pods.
+        /// The selector of the pods.
         selector: Arc<str>,
     },
     /// custom.metrics.k8s.io: one value for each pod that a selector matches.
@@ -24,24 +24,25 @@ pub enum Query {
         namespace: Arc<str>,
         /// The name of the metric.
         metric: Arc<str>,
-        /// The pods.
+        /// The selector of the pods.
         selector: Arc<str>,
-        /// Which series of the metric.
+        /// The selector of the metric's series.
         metric_selector: Arc<str>,
     },
     /// custom.metrics.k8s.io: the value of one object.
     Object {
-        /// The namespace of the HPA; the described object is in it, or is it if its kind is Namespace.
+        /// The namespace of the HPA. The described object is in this namespace, or is this namespace if its
+        /// kind is Namespace.
         namespace: Arc<str>,
         /// API group of the described object; empty for the core group.
         group: Arc<str>,
-        /// Kind of the described object, still to be mapped to a resource.
+        /// Kind of the described object, to be mapped to a resource.
         kind: Arc<str>,
         /// Name of the described object.
         name: Arc<str>,
         /// The name of the metric.
         metric: Arc<str>,
-        /// Which series of the metric.
+        /// The selector of the metric's series.
         metric_selector: Arc<str>,
     },
     /// external.metrics.k8s.io: all series of a metric.
@@ -50,12 +51,12 @@ pub enum Query {
         namespace: Arc<str>,
         /// The name of the metric.
         metric: Arc<str>,
-        /// Which series of the metric.
+        /// The selector of the metric's series.
         selector: Arc<str>,
     },
 }
 
-/// Which of the three APIs a query goes to.
+/// One of the three metrics APIs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Api {
     /// metrics.k8s.io
@@ -67,7 +68,7 @@ pub enum Api {
 }
 
 impl Query {
-    /// The API that answers it.
+    /// The API that answers the query.
     pub fn api(&self) -> Api {
         match self {
             Self::Resource { .. } => Api::Resource,
@@ -77,22 +78,23 @@ impl Query {
     }
 }
 
-/// The answer to a [`Query`], in the order the server gave it. Shared, so that one answer can serve many HPAs.
+/// The answer to a [`Query`], in the server's order. The values are shared, so that one answer can serve many
+/// HPAs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
-    /// To [`Query::Resource`].
+    /// The answer to [`Query::Resource`].
     Resource(Arc<[PodUsage]>),
-    /// To [`Query::Pods`] and [`Query::Object`].
+    /// The answer to [`Query::Pods`] and [`Query::Object`].
     Custom(Arc<[CustomValue]>),
-    /// To [`Query::External`].
+    /// The answer to [`Query::External`].
     External(Arc<[ExternalValue]>),
 }
 
-/// Why a query has no answer: the text that follows `unable to fetch metrics from ... API: `.
+/// The reason why a query has no answer: the text that follows `unable to fetch metrics from ... API: `.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct QueryError {
-    /// The text, as the reference's client prints it.
+    /// The text, as Go's client prints it.
     pub message: Arc<str>,
 }
 
@@ -101,7 +103,7 @@ pub struct QueryError {
 pub struct PodUsage {
     /// `metadata.name`.
     pub pod: Arc<str>,
-    /// `timestamp`: end of the measured window. Absent is the zero time, before all others.
+    /// `timestamp`: the end of the measured window. Absent means Go's zero time, which is before all others.
     pub timestamp: Option<Timestamp>,
     /// `window`, in nanoseconds.
     pub window_nanos: i64,
@@ -125,7 +127,7 @@ pub struct CustomValue {
     pub object: Arc<str>,
     /// `timestamp`.
     pub timestamp: Option<Timestamp>,
-    /// `windowSeconds`, if given.
+    /// `windowSeconds`, if set.
     pub window_seconds: Option<i64>,
     /// `value`.
     pub value: Quantity,

@@ -1,4 +1,4 @@
-//! Which pods count for a metric that is read per pod (groups and their order: docs/parity.md).
+//! Sorts pods into groups for a metric that is read per pod (groups and their order: docs/concepts/how-hpa-decides.md).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,35 +14,36 @@ use crate::settings::Settings;
 pub(crate) struct Sample<'a> {
     /// The pod's name.
     pub(crate) pod: &'a str,
-    /// Milli-units.
+    /// The value in milli-units.
     pub(crate) value: i64,
-    /// End of the window in which it was measured.
+    /// The end of the window of the measurement.
     pub(crate) timestamp: Option<Timestamp>,
-    /// Length of that window.
+    /// The length of the window of the measurement.
     pub(crate) window_nanos: i64,
 }
 
-/// Pods with the group of each, and the sums that a proposal needs.
+/// Pods with their groups, and the sums that a proposal needs.
 #[derive(Debug)]
 pub(crate) struct Grouped {
     /// One verdict per pod, in the order of the pods.
     pub(crate) pods: Vec<PodVerdict>,
-    /// How many are ready.
+    /// The number of ready pods.
     pub(crate) ready: usize,
-    /// How many have no sample.
+    /// The number of pods without a sample.
     pub(crate) missing: usize,
-    /// How many are unready.
+    /// The number of unready pods.
     pub(crate) unready: usize,
-    /// Samples of pods that are not among the pods: they count where no request is needed.
-    pub(crate) strangers: usize,
-    /// Their sum, in milli-units.
-    pub(crate) strangers_sum: i128,
+    /// The number of samples of pods that the selector does not match. These samples count if no request is
+    /// needed.
+    pub(crate) unmatched: usize,
+    /// The sum of these samples, in milli-units.
+    pub(crate) unmatched_sum: i128,
 }
 
 impl Grouped {
-    /// Sorts the pods into groups. Of two samples for one pod the last counts.
+    /// Sorts the pods into groups. If a pod has several samples, the last one counts.
     ///
-    /// `cpu`: whether readiness and initialization count, as they do for the resource cpu only.
+    /// `cpu` is true for the resource cpu. Readiness and initialization count for that resource only.
     pub(crate) fn new(
         pods: &[Arc<Pod>],
         mut samples: Vec<Sample<'_>>,
@@ -57,8 +58,8 @@ impl Grouped {
             ready: 0,
             missing: 0,
             unready: 0,
-            strangers: 0,
-            strangers_sum: 0,
+            unmatched: 0,
+            unmatched_sum: 0,
         };
         for pod in pods {
             let sample = last_sample(&samples, &pod.name);
@@ -79,48 +80,49 @@ impl Grouped {
                 request: None,
             });
         }
-        grouped.add_strangers(&samples, matched);
+        grouped.add_unmatched(&samples, matched);
         grouped
     }
 
-    /// How many samples are left after those of ignored and unready pods were dropped.
+    /// The number of samples, except samples of ignored and unready pods.
     pub(crate) fn samples_left(&self) -> usize {
-        self.ready + self.strangers
+        self.ready + self.unmatched
     }
 
-    /// Sum of the ready pods' samples in milli-units.
+    /// The sum of the ready pods' samples in milli-units.
     pub(crate) fn ready_sum(&self) -> i128 {
         self.ready_pods().filter_map(|pod| pod.sample).map(i128::from).sum()
     }
 
-    /// The pods that count.
+    /// The pods in group `Ready`.
     pub(crate) fn ready_pods(&self) -> impl Iterator<Item = &PodVerdict> {
         self.pods.iter().filter(|pod| pod.group == PodGroup::Ready)
     }
 
-    fn add_strangers(&mut self, samples: &[Sample<'_>], matched: usize) {
-        // The usual case: every sample belongs to a pod.
+    fn add_unmatched(&mut self, samples: &[Sample<'_>], matched: usize) {
+        // The common case: every sample belongs to a pod.
         if samples.len() == matched {
             return;
         }
         let with_sample = self.pods.iter().filter(|pod| pod.sample.is_some());
         let mut known: Vec<&str> = with_sample.map(|pod| &*pod.name).collect();
         known.sort_unstable();
-        let (mut strangers, mut sum) = (0, 0);
+        let (mut unmatched, mut sum) = (0, 0);
         let mut previous: Option<&Sample<'_>> = None;
         for sample in samples.iter().rev() {
             let superseded = previous.is_some_and(|later| later.pod == sample.pod);
             previous = Some(sample);
             if !superseded && known.binary_search(&sample.pod).is_err() {
-                strangers += 1;
+                unmatched += 1;
                 sum += i128::from(sample.value);
             }
         }
-        (self.strangers, self.strangers_sum) = (strangers, sum);
+        (self.unmatched, self.unmatched_sum) = (unmatched, sum);
     }
 }
 
-/// The last of the samples for a pod; they are sorted by pod, those of one pod in the order of the answer.
+/// The last sample of a pod. `samples` is sorted by pod, and the samples of one pod are in the order of the
+/// answer.
 fn last_sample<'s, 'a>(samples: &'s [Sample<'a>], pod: &str) -> Option<&'s Sample<'a>> {
     let end = samples.partition_point(|sample| sample.pod <= pod);
     samples.get(end.checked_sub(1)?).filter(|sample| sample.pod == pod)
@@ -156,7 +158,7 @@ fn cpu_group(pod: &Pod, sample: &Sample<'_>, settings: &Settings, now: Timestamp
         return PodGroup::UnreadyNotStarted;
     };
     let not_ready = ready.status == ConditionStatus::False;
-    // An absent time is Go's zero time: before all others.
+    // An absent time is Go's zero time, which is before all others.
     let since = ready.since.unwrap_or(Timestamp::MIN);
     if after(start, settings.cpu_initialization_period) > now {
         if not_ready {

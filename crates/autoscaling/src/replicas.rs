@@ -1,10 +1,13 @@
-//! What one metric asks for: ratios, tolerance, missing and unready pods (formulas: docs/parity.md).
+//! Computes the proposal of one metric: ratios, tolerance, missing and unready pods (formulas:
+//! docs/concepts/how-hpa-decides.md).
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::explanation::{Assumed, Corrected, Measure, PodGroup, PodVerdict, ProposalReason, Strangers};
+use crate::explanation::{
+    Assumed, Corrected, Measure, PodGroup, PodVerdict, ProposalReason, UnmatchedSamples,
+};
 use crate::number::{ceil_to_count, ceil_to_milli, length_to_i64, saturate_to_i32, saturate_to_milli};
 use crate::pod::{ConditionStatus, Phase, Pod};
 use crate::readiness::{Grouped, Sample};
@@ -16,7 +19,7 @@ pub(crate) const NO_PODS: &str = "no pods returned by selector while calculating
 const NO_SAMPLES: &str = "did not receive metrics for targeted pods (pods might be unready)";
 const NO_KNOWN_PODS: &str = "no metrics returned matched known pods";
 
-/// Everything that one metric's arithmetic needs beside its samples.
+/// The inputs of one metric's computation, except for its samples.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Calculator<'a> {
     /// `spec.replicas` of the Scale.
@@ -30,25 +33,25 @@ pub(crate) struct Calculator<'a> {
     pub(crate) now: Timestamp,
 }
 
-/// The ratios between which nothing changes.
+/// The ratios between which the count does not change.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tolerance {
     pub(crate) lowest: f64,
     pub(crate) highest: f64,
 }
 
-/// The arithmetic of one metric.
+/// The result of one metric's computation.
 #[derive(Debug)]
 pub(crate) struct Computed {
     pub(crate) target: Measure,
-    /// What status shows: before missing and unready pods are filled in.
+    /// The value in the status, before missing and unready pods are filled in.
     pub(crate) value: Measure,
-    /// For a target in percent, the average per pod in milli-units.
+    /// The average per pod in milli-units, for a target in percent.
     pub(crate) average: Option<i64>,
     pub(crate) ratio: f64,
     pub(crate) pods: Vec<PodVerdict>,
-    pub(crate) strangers: Option<Strangers>,
-    /// The undivided value, where it is divided by the replicas.
+    pub(crate) strangers: Option<UnmatchedSamples>,
+    /// The undivided value, for a metric that is divided by the replicas.
     pub(crate) total: Option<i64>,
     pub(crate) ready_pods: Option<i64>,
     pub(crate) corrected: Option<Corrected>,
@@ -57,14 +60,14 @@ pub(crate) struct Computed {
 }
 
 impl Tolerance {
-    /// From the flag, and from `behavior.*.tolerance` where it is set.
+    /// The tolerance of `behavior.*.tolerance` if it is set, otherwise the tolerance of the flag.
     pub(crate) fn new(behavior: Option<&Behavior>, settings: &Settings) -> Self {
-        let of = |own: Option<crate::quantity::Quantity>| match own {
+        let effective = |rule: Option<crate::quantity::Quantity>| match rule {
             Some(tolerance) if settings.configurable_tolerance => tolerance.as_f64(),
             _ => settings.tolerance,
         };
-        let down = of(behavior.and_then(|behavior| behavior.scale_down.tolerance));
-        let up = of(behavior.and_then(|behavior| behavior.scale_up.tolerance));
+        let down = effective(behavior.and_then(|behavior| behavior.scale_down.tolerance));
+        let up = effective(behavior.and_then(|behavior| behavior.scale_up.tolerance));
         Self { lowest: 1.0 - down, highest: 1.0 + up }
     }
 
@@ -74,7 +77,7 @@ impl Tolerance {
 }
 
 impl Calculator<'_> {
-    /// Resource and ContainerResource metrics.
+    /// Computes Resource and ContainerResource metrics.
     pub(crate) fn resource(
         &self,
         samples: Vec<Sample<'_>>,
@@ -89,12 +92,12 @@ impl Calculator<'_> {
         }
     }
 
-    /// Pods metrics.
+    /// Computes Pods metrics.
     pub(crate) fn per_pod(&self, samples: Vec<Sample<'_>>, target_milli: i64) -> Result<Computed, String> {
         Ok(self.average(self.group(samples, false)?, target_milli))
     }
 
-    /// Object and External metrics. `value` in milli-units.
+    /// Computes Object and External metrics. `value` is in milli-units.
     pub(crate) fn single(&self, value: i64, target: ValueTarget) -> Result<Computed, String> {
         match target {
             ValueTarget::Value(target) => self.ratio_of_value(value, target.milli_value()),
@@ -151,7 +154,7 @@ impl Calculator<'_> {
             value: Measure::Percent(percent),
             average: Some(average),
             ratio,
-            strangers: strangers(&grouped),
+            strangers: unmatched(&grouped),
             pods: grouped.pods,
             total: None,
             ready_pods: None,
@@ -162,10 +165,10 @@ impl Calculator<'_> {
     }
 
     fn average(&self, grouped: Grouped, target: i64) -> Computed {
-        let usage = grouped.ready_sum() + grouped.strangers_sum;
+        let usage = grouped.ready_sum() + grouped.unmatched_sum;
         let count = length_to_i64(grouped.samples_left());
         let (average, ratio) = average_ratio(usage, count, target);
-        let strangers = strangers(&grouped);
+        let strangers = unmatched(&grouped);
         let (proposal, why, corrected) = self.propose(&grouped, ratio, |fill| {
             let assumed = match fill.missing {
                 Some(Assumed::Target) => i128::from(target) * i128::from(length_to_i64(grouped.missing)),
@@ -188,7 +191,8 @@ impl Calculator<'_> {
         }
     }
 
-    /// From the first ratio to a proposal; `refill` gives the ratio once missing and unready pods are filled in.
+    /// Turns the first ratio into a proposal. `refill` computes the ratio after missing and unready pods are
+    /// filled in.
     fn propose(
         &self,
         grouped: &Grouped,
@@ -265,7 +269,7 @@ impl Calculator<'_> {
         } else {
             (ceil_to_count(value as f64 / target as f64), ProposalReason::PerPod)
         };
-        // With no replicas there is nothing to divide by: status shows the undivided total.
+        // The total cannot be divided by zero replicas, so the status shows the undivided total.
         let shown = if self.status_replicas == 0 { value } else { ceil_to_milli(value as f64 / replicas) };
         Computed {
             target: Measure::MilliPerPod(target),
@@ -282,7 +286,7 @@ impl Calculator<'_> {
         }
     }
 
-    /// Pods that run and are Ready; those that are being deleted count too.
+    /// The number of running and Ready pods. Terminating pods count too.
     fn running_and_ready(&self) -> Result<i64, String> {
         if self.pods.is_empty() {
             return Err(format!("unable to calculate ready pods: {NO_PODS}"));
@@ -295,25 +299,25 @@ impl Calculator<'_> {
     }
 }
 
-/// Samples of pods that are not among the pods.
-fn strangers(grouped: &Grouped) -> Option<Strangers> {
-    (grouped.strangers > 0).then(|| Strangers {
-        samples: length_to_i64(grouped.strangers),
-        sum: saturate_to_milli(grouped.strangers_sum),
+/// The samples of pods that the selector does not match.
+fn unmatched(grouped: &Grouped) -> Option<UnmatchedSamples> {
+    (grouped.unmatched > 0).then(|| UnmatchedSamples {
+        samples: length_to_i64(grouped.unmatched),
+        sum: saturate_to_milli(grouped.unmatched_sum),
     })
 }
 
-/// What is filled in for pods without a sample.
+/// The assumptions for pods without a usable sample.
 #[derive(Debug, Clone, Copy)]
 struct Fill {
     missing: Option<Assumed>,
-    /// Unready pods count with a usage of 0.
+    /// Whether unready pods count with a usage of 0.
     unready: bool,
-    /// How many values are then held.
+    /// The resulting number of values.
     values: i64,
 }
 
-/// Utilization in percent and its ratio to the target; `None` if nothing is requested.
+/// Utilization in percent and its ratio to the target; `None` if the pods request nothing.
 fn utilization_ratio(usage: i128, requests: i128, target: i32) -> Option<(i32, f64)> {
     let usage = i128::from(saturate_to_milli(usage));
     let requests = i128::from(saturate_to_milli(requests));

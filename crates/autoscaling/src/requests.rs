@@ -1,16 +1,16 @@
-//! What a pod requests of a resource, for targets in percent (rules: docs/parity.md).
+//! Computes a pod's request of a resource, for targets in percent (rules: docs/concepts/how-hpa-decides.md).
 
 use crate::number::saturate_to_milli;
 use crate::pod::{ContainerRequests, Pod, PodRequests};
 use crate::quantity::Quantity;
 
-/// Why a pod's request cannot be told. Fails the whole metric.
+/// The reason why a pod's request cannot be computed. This error fails the whole metric.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RequestError {
     /// A container does not request the resource.
     #[error("missing request for {resource} in container {container} of Pod {pod}")]
     Missing { resource: String, container: String, pod: String },
-    /// The pod sets pod-level requests, but neither it nor a container names the resource.
+    /// The pod sets pod-level requests, but neither the pod nor a container requests the resource.
     #[error("missing pod-level request for {resource} in Pod {pod}")]
     MissingPodLevel { resource: String, pod: String },
     /// The metric names a container that the pod does not have.
@@ -18,28 +18,33 @@ pub(crate) enum RequestError {
     NoContainer { container: String, pod: String },
 }
 
-/// A pod's request in milli-units: of one container, or of the whole pod.
+/// A pod's request in milli-units, for one container or for the whole pod.
 pub(crate) fn request_of(pod: &Pod, resource: &str, container: Option<&str>) -> Result<i64, RequestError> {
     let requests = &*pod.requests;
     match container {
-        Some(name) => of_container(pod, requests, resource, name),
+        Some(name) => container_request(pod, requests, resource, name),
         None if sets_pod_level(requests) => {
             effective(requests, resource).map(Quantity::milli_value).ok_or_else(|| {
                 RequestError::MissingPodLevel { resource: resource.to_owned(), pod: pod.name.to_string() }
             })
         }
-        None => of_containers(pod, requests, resource),
+        None => sum_of_containers(pod, requests, resource),
     }
 }
 
-fn of_container(pod: &Pod, requests: &PodRequests, resource: &str, name: &str) -> Result<i64, RequestError> {
+fn container_request(
+    pod: &Pod,
+    requests: &PodRequests,
+    resource: &str,
+    name: &str,
+) -> Result<i64, RequestError> {
     let container = long_running(requests)
         .find(|container| &*container.name == name)
         .ok_or_else(|| RequestError::NoContainer { container: name.to_owned(), pod: pod.name.to_string() })?;
     milli_request(pod, container, resource)
 }
 
-fn of_containers(pod: &Pod, requests: &PodRequests, resource: &str) -> Result<i64, RequestError> {
+fn sum_of_containers(pod: &Pod, requests: &PodRequests, resource: &str) -> Result<i64, RequestError> {
     let mut sum = 0i128;
     for container in long_running(requests) {
         sum += i128::from(milli_request(pod, container, resource)?);
@@ -55,7 +60,7 @@ fn milli_request(pod: &Pod, container: &ContainerRequests, resource: &str) -> Re
     })
 }
 
-/// Containers, and init containers that keep running beside them.
+/// Containers, and init containers that keep running alongside them.
 fn long_running(requests: &PodRequests) -> impl Iterator<Item = &ContainerRequests> {
     requests
         .containers
@@ -63,7 +68,7 @@ fn long_running(requests: &PodRequests) -> impl Iterator<Item = &ContainerReques
         .chain(requests.init_containers.iter().filter(|container| container.restartable))
 }
 
-/// Whether the pod sets a pod-level request of one of the kinds that count there.
+/// Whether the pod sets a supported pod-level request.
 fn sets_pod_level(requests: &PodRequests) -> bool {
     requests
         .pod_level
@@ -71,8 +76,9 @@ fn sets_pod_level(requests: &PodRequests) -> bool {
         .any(|(resource, _)| matches!(resource, "cpu" | "memory") || resource.starts_with("hugepages-"))
 }
 
-/// The request that the scheduler counts, without overhead: the pod-level value where it names the resource, else
-/// the larger of what runs for long and what the init containers need on the way there.
+/// The request that the scheduler counts, without overhead. This is the pod-level request if it names the
+/// resource, otherwise the larger of the sum of all long-running containers and the peak of the init
+/// containers.
 fn effective(requests: &PodRequests, resource: &str) -> Option<Quantity> {
     let pod_level = requests.pod_level.get(resource);
     if pod_level.is_some() && (matches!(resource, "cpu" | "memory") || resource.starts_with("hugepages-")) {

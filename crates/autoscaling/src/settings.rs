@@ -1,4 +1,4 @@
-//! What the operator chose: the flags and gates that change a decision.
+//! The operator's settings: the flags and gates that affect a decision.
 
 use std::time::Duration;
 
@@ -19,11 +19,11 @@ pub struct Settings {
     pub scale_to_zero: bool,
     /// Gate HPAGeneration: write `status.observedGeneration`.
     pub generation: bool,
-    /// Gate HPAConfigurableTolerance: `behavior.*.tolerance` counts.
+    /// Gate HPAConfigurableTolerance: `behavior.*.tolerance` applies.
     pub configurable_tolerance: bool,
 }
 
-/// The Kubernetes minor whose texts and rules are reproduced.
+/// The emulated Kubernetes minor version, for texts and rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Version {
     /// 1.36
@@ -34,7 +34,7 @@ pub enum Version {
 }
 
 impl Settings {
-    /// The defaults of a version, flags and gates.
+    /// The default flags and gates of a version.
     pub fn of(version: Version) -> Self {
         let newest = version == Version::V1_37;
         Self {

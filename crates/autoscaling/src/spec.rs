@@ -1,7 +1,9 @@
-//! `HorizontalPodAutoscalerSpec` of autoscaling/v2 as validated types: metric sources and targets as enums.
+//! `HorizontalPodAutoscalerSpec` of autoscaling/v2 as validated types, with metric sources and targets as
+//! enums.
 //!
-//! Reading is lenient where an API server's validation may have been newer or bypassed: what no rule allows
-//! becomes [`MetricSource::Invalid`], with the words the reference would use, and concerns that one metric alone.
+//! Deserialization is lenient, because the API server may be newer or its validation may be bypassed. An
+//! invalid metric becomes [`MetricSource::Invalid`] with upstream's error text, and does not affect other
+//! metrics.
 
 use std::sync::Arc;
 
@@ -10,30 +12,30 @@ use serde::{Deserialize, Serialize};
 use crate::quantity::Quantity;
 use crate::status::{CrossVersionObjectReference, MetricIdentifier};
 
-/// What an HPA asks for.
+/// The spec of an HPA.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(from = "wire::Spec")]
 pub struct Spec {
-    /// What is scaled.
+    /// The scale target.
     pub target: CrossVersionObjectReference,
-    /// Lower bound; absent means 1.
+    /// The lower bound; absent means 1.
     pub min_replicas: Option<i32>,
-    /// Upper bound.
+    /// The upper bound.
     pub max_replicas: i32,
     /// The metrics, in order.
     pub metrics: Box<[MetricSource]>,
-    /// Stabilization and rate policies; absent means the controller's own rules.
+    /// Stabilization and rate policies; absent means the controller's defaults.
     pub behavior: Option<Behavior>,
 }
 
-/// Where a metric comes from and what it should be.
+/// The source and the target of a metric.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MetricSource {
     /// Usage of a resource, summed over the containers of each pod.
     Resource {
         /// `cpu`, `memory`, ...
         resource: Arc<str>,
-        /// What it should be.
+        /// The target usage.
         target: ResourceTarget,
     },
     /// Usage of a resource by one container of each pod.
@@ -42,40 +44,40 @@ pub enum MetricSource {
         resource: Arc<str>,
         /// The container.
         container: Arc<str>,
-        /// What it should be.
+        /// The target usage.
         target: ResourceTarget,
     },
     /// A custom metric with one value per pod.
     Pods {
-        /// Which metric.
+        /// The metric.
         metric: MetricIdentifier,
-        /// The wanted average.
+        /// The target average.
         average: Quantity,
     },
     /// A custom metric of one object.
     Object {
-        /// Of which object.
+        /// The described object.
         described: CrossVersionObjectReference,
-        /// Which metric.
+        /// The metric.
         metric: MetricIdentifier,
-        /// What it should be.
+        /// The target value.
         target: ValueTarget,
     },
     /// A metric from outside the cluster.
     External {
-        /// Which metric.
+        /// The metric.
         metric: MetricIdentifier,
-        /// What it should be.
+        /// The target value.
         target: ValueTarget,
     },
-    /// What no rule allows. Fails by itself, in the reference's words.
+    /// An invalid source, which fails with upstream's error text.
     Invalid(InvalidMetric),
 }
 
 /// The target of a resource metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResourceTarget {
-    /// Percent of what the pods request.
+    /// Percent of the pods' requests.
     Utilization(i32),
     /// Average per pod.
     AverageValue(Quantity),
@@ -84,18 +86,18 @@ pub enum ResourceTarget {
 /// The target of an Object or External metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueTarget {
-    /// The value as such.
+    /// The total value.
     Value(Quantity),
     /// The value divided by the number of pods.
     AverageValue(Quantity),
 }
 
-/// A metric that cannot be computed, whatever the cluster answers.
+/// A metric that fails regardless of the cluster's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidMetric {
-    /// Reason of the condition and of the event.
+    /// The reason of the condition and of the event.
     pub reason: &'static str,
-    /// What precedes the error where all metrics are summed up.
+    /// The prefix of the error in the summary of all metrics.
     pub prefix: String,
     /// The error.
     pub message: String,
@@ -106,26 +108,26 @@ pub struct InvalidMetric {
 /// `spec.behavior`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Behavior {
-    /// Rules for growing.
+    /// Scale-up rules.
     pub scale_up: ScalingRules,
-    /// Rules for shrinking.
+    /// Scale-down rules.
     pub scale_down: ScalingRules,
 }
 
 /// The rules of one direction.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ScalingRules {
-    /// Stabilization window in seconds. Unset: 0 for scaleUp, the flag's value for scaleDown.
+    /// Stabilization window in seconds. The default is 0 for scaleUp, and the flag's value for scaleDown.
     pub stabilization_window_seconds: Option<i32>,
-    /// Which of several policies wins.
+    /// The choice among several policies.
     pub select_policy: SelectPolicy,
-    /// Rate policies.
+    /// The rate policies.
     pub policies: Box<[ScalingPolicy]>,
     /// Tolerance as a fraction; absent means the flag's value.
     pub tolerance: Option<Quantity>,
 }
 
-/// `selectPolicy`. Unknown values mean `Max`, as in the reference.
+/// `selectPolicy`. Unknown values mean `Max`, as in upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum SelectPolicy {
@@ -134,18 +136,18 @@ pub enum SelectPolicy {
     Max,
     /// The policy that allows the smallest change.
     Min,
-    /// This direction is switched off.
+    /// Scaling in this direction is disabled.
     Disabled,
 }
 
 /// One rate policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScalingPolicy {
-    /// In what `value` counts.
+    /// The unit of `value`.
     pub kind: PolicyKind,
-    /// Pods, or percent.
+    /// A number of pods, or a percentage.
     pub value: i32,
-    /// Over how many seconds.
+    /// The length of the period in seconds.
     pub period_seconds: i32,
 }
 
@@ -157,11 +159,11 @@ pub enum PolicyKind {
     Pods,
     /// Percent of the replicas at the start of the period.
     Percent,
-    /// Neither; proposes what the policy before it proposed, as in the reference.
+    /// Any other type. Such a policy repeats the result of the previous policy, as in upstream.
     Unknown,
 }
 
-/// The spec as it is on the wire, every field optional.
+/// The wire format of the spec, with every field optional.
 mod wire {
     use serde::Deserialize;
 

@@ -1,4 +1,4 @@
-//! Stabilization: a proposal against what was recommended within a window (rules: docs/parity.md).
+//! Stabilization: compares a proposal with the recommendations within a window (rules: docs/concepts/how-hpa-decides.md).
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use jiff::{SignedDuration, Timestamp};
 use crate::explanation::{Held, StabilizationStep};
 use crate::history::{History, Recommendation, after, ago};
 
-/// What stabilization gives: the step, and which recommendations are outdated: those strictly older.
+/// The result of stabilization: the step, and the time before which recommendations are outdated.
 #[derive(Debug)]
 pub(crate) struct Stabilized {
     pub(crate) step: StabilizationStep,
     pub(crate) outdated_before: Timestamp,
 }
 
-/// Without `behavior`: the highest recommendation that is not older than the window.
+/// Stabilizes without `behavior`: takes the highest recommendation that is not older than the window.
 ///
-/// A recommendation exactly as old as the window still counts; only older ones are overwritten.
+/// A recommendation exactly as old as the window still counts. Strictly older ones may be replaced.
 pub(crate) fn without_behavior(
     recommendations: &[Recommendation],
     proposal: i32,
@@ -43,10 +43,11 @@ pub(crate) fn without_behavior(
     }
 }
 
-/// With `behavior`: the current count, raised to the lowest recommendation of the scale-up window, then lowered to
-/// the highest of the scale-down window. Windows in seconds.
+/// Stabilizes with `behavior`: raises the current count to the lowest recommendation of the scale-up window,
+/// then lowers it to the highest recommendation of the scale-down window. Windows are in seconds.
 ///
-/// Only strictly younger recommendations count; those strictly older than both windows are overwritten.
+/// Only recommendations strictly within a window count. Recommendations strictly older than both windows may
+/// be replaced.
 pub(crate) fn with_behavior(
     recommendations: &[Recommendation],
     current: i32,
@@ -84,7 +85,8 @@ pub(crate) fn with_behavior(
 }
 
 impl StabilizationStep {
-    /// The step from a proposal to a count, with the recommendations that lie in a window, in any order.
+    /// Creates the step from the proposal `before` to the count `after`. The recommendations within a window
+    /// may be in any order.
     fn new(
         before: i32,
         after: i32,
@@ -93,8 +95,9 @@ impl StabilizationStep {
         mut recommendations: Vec<Held>,
     ) -> Self {
         recommendations.sort_unstable_by_key(|held| (held.at, held.replicas));
-        // A count held up needs a recommendation in the scale-down window that is at least as high, a count held down one
-        // in the scale-up window that is at most as high: the newest such is the last to let go.
+        // A recommendation in the scale-down window holds a count above the proposal if it is at least as
+        // high as the count. A recommendation in the scale-up window holds a count below the proposal if it
+        // is at most as high as the count. The newest such recommendation expires last.
         let holds = |held: &&Held| match after.cmp(&before) {
             Ordering::Greater => held.leaves_down.is_some() && held.replicas >= after,
             Ordering::Less => held.leaves_up.is_some() && held.replicas <= after,
@@ -108,7 +111,7 @@ impl StabilizationStep {
     }
 }
 
-/// The recommendations that count for a sync, the first one of a new HPA included.
+/// The recommendations for a sync, including the initial one of a new HPA.
 pub(crate) fn recommendations(history: &History, initial: Option<Recommendation>) -> Vec<Recommendation> {
     history.recommendations.iter().copied().chain(initial).collect()
 }
@@ -126,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn without_behavior_the_highest_of_the_window_wins_and_its_edge_counts() {
+    fn highest_in_the_window_wins_without_behavior_and_its_edge_counts() {
         let history = recommended(&[(0, 9), (100, 7), (399, 3)]);
         let window = Duration::from_mins(5);
         assert_eq!(without_behavior(&history, 2, window, at(300)).step.after, 9);
@@ -137,14 +140,14 @@ mod tests {
     }
 
     #[test]
-    fn with_behavior_the_edge_of_a_window_does_not_count() {
+    fn edge_of_a_window_does_not_count_with_behavior() {
         let history = recommended(&[(0, 9), (1, 8)]);
         assert_eq!(with_behavior(&history, 9, 2, 0, 300, at(300)).step.after, 8);
         assert_eq!(with_behavior(&history, 9, 2, 0, 300, at(301)).step.after, 2);
     }
 
     #[test]
-    fn with_behavior_growing_waits_for_the_lowest_of_its_window() {
+    fn scale_up_waits_for_the_lowest_of_its_window() {
         let history = recommended(&[(0, 3), (50, 6)]);
         let stabilized = with_behavior(&history, 3, 10, 60, 0, at(60));
         assert_eq!(stabilized.step.after, 6);

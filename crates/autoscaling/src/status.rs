@@ -1,4 +1,4 @@
-//! `HorizontalPodAutoscalerStatus` of autoscaling/v2, as it is read and as it is written.
+//! `HorizontalPodAutoscalerStatus` of autoscaling/v2, in the wire format.
 
 use std::borrow::Cow;
 
@@ -15,15 +15,15 @@ pub struct Status {
     /// `metadata.generation` at the last sync (gate HPAGeneration).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// When the replica count was last changed; whole seconds.
+    /// Time of the last change of the replica count, in whole seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_scale_time: Option<Timestamp>,
-    /// The count that was read at the last sync.
+    /// The count at the last sync.
     #[serde(skip_serializing_if = "is_zero")]
     pub current_replicas: i32,
-    /// The count that was last decided.
+    /// The last decided count.
     pub desired_replicas: i32,
-    /// What the metrics showed; `null` on the wire where there are none.
+    /// The current values of the metrics; `null` on the wire if there are none.
     #[serde(deserialize_with = "null_is_default", serialize_with = "empty_is_null")]
     pub current_metrics: Vec<MetricStatus>,
     /// Conditions, in the order in which they first appeared.
@@ -31,7 +31,7 @@ pub struct Status {
     pub conditions: Vec<Condition>,
 }
 
-/// One condition of an HPA. Nearly all that is said in conditions is said of every HPA, so it is not copied for each.
+/// One condition of an HPA. Most texts are equal for all HPAs, so they are borrowed instead of copied.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Condition {
@@ -40,20 +40,21 @@ pub struct Condition {
     pub kind: Cow<'static, str>,
     /// `True`, `False` or `Unknown`.
     pub status: Cow<'static, str>,
-    /// Written by others, left alone.
+    /// Value of other writers, which the controller preserves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// When `status` last changed; whole seconds.
+    /// Time of the last change of `status`, in whole seconds.
     pub last_transition_time: Option<Timestamp>,
-    /// One word for machines.
+    /// Machine-readable reason in one word.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub reason: Cow<'static, str>,
-    /// A sentence for people.
+    /// Human-readable sentence.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub message: Cow<'static, str>,
 }
 
-/// What one metric showed. A metric that failed leaves an entry whose `type` is empty. Boxed, as only one of them is set.
+/// The current value of one metric. A failed metric has an empty `type`. The fields are boxed, because only
+/// one of them is set.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MetricStatus {
@@ -81,11 +82,11 @@ pub struct MetricStatus {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectMetricStatus {
-    /// Which metric.
+    /// The metric.
     pub metric: MetricIdentifier,
-    /// Its value.
+    /// The value of the metric.
     pub current: MetricValueStatus,
-    /// Of which object.
+    /// The described object.
     pub described_object: CrossVersionObjectReference,
 }
 
@@ -93,9 +94,9 @@ pub struct ObjectMetricStatus {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodsMetricStatus {
-    /// Which metric.
+    /// The metric.
     pub metric: MetricIdentifier,
-    /// Its value.
+    /// The value of the metric.
     pub current: MetricValueStatus,
 }
 
@@ -105,7 +106,7 @@ pub struct PodsMetricStatus {
 pub struct ResourceMetricStatus {
     /// `cpu`, `memory`, ...
     pub name: String,
-    /// Its value.
+    /// The value of the metric.
     pub current: MetricValueStatus,
 }
 
@@ -115,34 +116,34 @@ pub struct ResourceMetricStatus {
 pub struct ContainerResourceMetricStatus {
     /// `cpu`, `memory`, ...
     pub name: String,
-    /// Its value.
+    /// The value of the metric.
     pub current: MetricValueStatus,
-    /// Of which container.
+    /// The container.
     pub container: String,
 }
 
-/// A metric's name and which of its series.
+/// The name of a metric and the selector of its series.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MetricIdentifier {
     /// The name.
     pub name: String,
-    /// Which series; absent means all.
+    /// The selector of the metric's series; absent means all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
 }
 
-/// A metric's current value, in the forms that its target has.
+/// The current value of a metric, in the forms of its target.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MetricValueStatus {
-    /// The value as such.
+    /// The total value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<Quantity>,
     /// The value per pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub average_value: Option<Quantity>,
-    /// Percent of what the pods request.
+    /// Percent of the pods' requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub average_utilization: Option<i32>,
 }
@@ -151,9 +152,9 @@ pub struct MetricValueStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CrossVersionObjectReference {
-    /// Kind.
+    /// The kind.
     pub kind: String,
-    /// Name.
+    /// The name.
     pub name: String,
     /// `group/version`, or `version` for the core group.
     #[serde(skip_serializing_if = "String::is_empty")]

@@ -1,8 +1,9 @@
-//! Proof by exhaustion of the core's arithmetic: over bounded domains every input, against a second, naive formulation
-//! in whole numbers. docs/reliability/proofs.md tells the domains and what is proven.
+//! Proves the core's arithmetic by exhaustion. The proofs compare every input of bounded domains with a
+//! second, naive implementation in whole numbers. docs/internals/proofs.md lists the domains and the proven
+//! properties.
 //!
-//! `cargo test --release -p autoscaling --test exhaustive` goes through the whole domains; a build with debug
-//! assertions through smaller ones of the same kind.
+//! `cargo test --release -p autoscaling --test exhaustive` covers the whole domains. A build with debug
+//! assertions covers smaller domains of the same kind.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -14,7 +15,7 @@ mod metric_model;
 mod model;
 #[path = "exhaustive/monotonicity.rs"]
 mod monotonicity;
-/// The conversions, which the crate keeps to itself.
+/// The conversions, which are private to the crate.
 #[path = "../src/number.rs"]
 mod number;
 #[path = "exhaustive/pods.rs"]

@@ -1,4 +1,4 @@
-//! What holds for every quantity and selector, not only for those in the tables.
+//! Properties of every quantity and selector, beyond the rows in the tables.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ fn formats() -> impl Strategy<Value = Format> {
     prop_oneof![Just(Format::DecimalSi), Just(Format::BinarySi), Just(Format::DecimalExponent)]
 }
 
-/// Up to 2⁶³ − 1 units, the bound of binary quantities.
+/// Quantities up to 2⁶³ − 1 units, the bound of binary quantities.
 fn quantities() -> impl Strategy<Value = Quantity> {
     let bound = i128::from(i64::MAX) * 1_000_000_000;
     let rounded = (-bound..=bound, 0_u32..27)
@@ -26,11 +26,11 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_printed_quantity_reads_as_the_same_amount(quantity in quantities()) {
+    fn printed_quantity_parses_as_the_same_amount(quantity in quantities()) {
         let printed = quantity.to_string();
         let read: Quantity = printed.parse().unwrap();
         prop_assert_eq!(read, quantity, "{}", printed);
-        // A binary amount without factors of 1024 is printed without suffix, which then reads as decimal.
+        // A binary amount without factors of 1024 is printed without a suffix, which then parses as decimal.
         if quantity.format() != Format::BinarySi {
             prop_assert_eq!(read.to_string(), printed);
         }
@@ -53,7 +53,7 @@ proptest! {
     }
 
     #[test]
-    fn a_printed_selector_reads_as_itself(text in selectors()) {
+    fn printed_selector_parses_as_itself(text in selectors()) {
         if let Ok(selector) = Selector::parse(&text) {
             let printed = selector.to_string();
             prop_assert_eq!(Selector::parse(&printed).unwrap().to_string(), printed);
@@ -65,8 +65,9 @@ proptest! {
     }
 
     #[test]
-    fn a_scale_selector_matches_what_its_text_matches(
-        // Two values for one label are a contradiction in the text, and the last of them structured: so one each.
+    fn scale_selector_matches_the_same_labels_as_its_text(
+        // One requirement per label. Two values for one label contradict each other in the text form, but the
+        // last one wins in the structured form.
         parts in (option::of(requirements("a")), option::of(requirements("b")), option::of(requirements("c"))),
         labels in collection::btree_map("[abc]", "(x|y|1|10)?", 0..4),
     ) {

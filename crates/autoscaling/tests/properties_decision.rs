@@ -1,7 +1,7 @@
-//! What holds for every decision, tried on seeded worlds far beyond the domains of the proofs by exhaustion: any
-//! bounds up to 32 bits, long histories, several policies, a dozen pods.
+//! Properties of every decision, checked on seeded worlds far beyond the domains of the proofs by exhaustion:
+//! any bounds up to 32 bits, long histories, several policies, a dozen pods.
 //!
-//! `CONCERTINA_CASES` tells how many decisions (default: a few), `CONCERTINA_SEED` from which seed.
+//! `CONCERTINA_CASES` sets the number of decisions (default: 20,000), `CONCERTINA_SEED` the first seed.
 //! `CONCERTINA_CASES=100000000 cargo test --release -p autoscaling --test properties_decision -- --nocapture`
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
@@ -20,7 +20,7 @@ mod workload;
 #[path = "properties/world.rs"]
 mod world;
 
-use autoscaling::explanation::{Course, Explanation};
+use autoscaling::explanation::{DecisionPath, Explanation};
 use autoscaling::history::History;
 use autoscaling::{Action, Verdict, WriteOutcome, conclude};
 
@@ -29,7 +29,7 @@ use random::Random;
 use workload::{NOW, for_each_in_parallel};
 use world::World;
 
-/// Decisions per world: one for each of so many ascending loads.
+/// Decisions per world, one for each of its ascending loads.
 const LOADS: u64 = 8;
 
 fn number(variable: &str, default: u64) -> u64 {
@@ -37,10 +37,10 @@ fn number(variable: &str, default: u64) -> u64 {
 }
 
 #[test]
-fn every_decision_is_what_the_rules_say_and_within_them() {
+fn every_decision_follows_the_rules_and_stays_within_them() {
     let cases = number("CONCERTINA_CASES", 20_000);
     let first = number("CONCERTINA_SEED", 1);
-    // Seeds are handed out in blocks, so that threads seldom meet.
+    // Blocks of seeds reduce contention between the threads.
     let blocks: Vec<u64> = (0..cases.div_ceil(LOADS * 1000)).collect();
     let tried = for_each_in_parallel(&blocks, |block| {
         let seeds = first + block * 1000..first + (block + 1) * 1000;
@@ -62,12 +62,12 @@ fn one_world(seed: u64) -> u64 {
         let case = || format!("seed {seed}: {load:?} in {world:?}");
 
         let (min, max) = (world.min, world.workload.spec.max_replicas);
-        // A target at zero stays there where nothing may lift it, or no metric tells how far.
+        // A target stays at zero replicas if nothing may scale it up, or if no metric has a value.
         let stays_at_zero =
             count == 0 && matches!(decision.verdict(), Verdict::Disabled | Verdict::NoCount(_));
         let bounded = (min..=max).contains(&count) || stays_at_zero;
         assert!(bounded, "{count} is not in {min}..={max}: {}", case());
-        if let (Course::Metrics, Some(proposal)) = (explanation.course, explanation.proposal) {
+        if let (DecisionPath::Metrics, Some(proposal)) = (explanation.course, explanation.proposal) {
             let asked = asked.unwrap_or_else(|| panic!("a proposal without a sample: {}", case()));
             let expected = i32::try_from(asked.count.clamp(0, i32::MAX.into())).unwrap();
             let one_more = asked.or_one_more && proposal.checked_sub(1) == Some(expected);
@@ -87,7 +87,7 @@ fn one_world(seed: u64) -> u64 {
     LOADS
 }
 
-/// Stabilization and rates against their second formulation.
+/// Compares stabilization and rates with their second implementation.
 fn check_steps(world: &World, proposal: i32, explanation: &Explanation, case: impl Fn() -> String) {
     let current = world.workload.current;
     let (min, max) = (world.min, world.workload.spec.max_replicas);
@@ -118,11 +118,11 @@ fn check_steps(world: &World, proposal: i32, explanation: &Explanation, case: im
         let rate = i32::try_from(rate.clamp(i32::MIN.into(), i32::MAX.into())).unwrap();
         if rising { desired.min(rate).min(max) } else { desired.max(rate).max(min) }
     };
-    // Between the two lies what mixes a policy that float64 rounds with one that it does not.
+    // If float64 rounds one policy but not another, the result lies between the two limits.
     let (one, other) = (allowed(exact), allowed(loose));
     let within = (one.min(other)..=one.max(other)).contains(&limit.after);
     assert!(within, "{}, not {one}: {}", limit.after, case());
-    // A single policy binds by itself: no rescale exceeds it over the period that ends now.
+    // A single policy is always binding, so the rescale does not exceed it over the period that ends now.
     if let [policy] = rules.policies[..]
         && rules.select != model::Select::Disabled
     {
@@ -134,7 +134,7 @@ fn check_steps(world: &World, proposal: i32, explanation: &Explanation, case: im
     }
 }
 
-/// What is written, told and remembered agrees with the count.
+/// Checks that the written status, the reported values and the history agree with the count.
 fn check_conclusion(world: &World, decision: autoscaling::Decision, count: i32, case: impl Fn() -> String) {
     let rescales = matches!(decision.verdict(), Verdict::Rescale { .. });
     let fails = matches!(decision.verdict(), Verdict::NoCount(_));
@@ -151,12 +151,12 @@ fn check_conclusion(world: &World, decision: autoscaling::Decision, count: i32, 
     let events = |history: &History| history.scale_ups.len() + history.scale_downs.len();
     assert!(after.recommendations.len() <= world.history.recommendations.len() + 2, "{}", case());
     assert!(events(&after) <= events(&world.history) + 1, "{}", case());
-    // What any window still reaches is never forgotten.
+    // Recommendations within any window are kept.
     let window = world.longest_window();
     let kept = |history: &History| {
         history.recommendations.iter().filter(|entry| entry.at > workload::aged(window)).count()
     };
-    assert!(kept(&after) >= kept(&world.history), "a recommendation is forgotten: {}", case());
+    assert!(kept(&after) >= kept(&world.history), "a recommendation was dropped: {}", case());
     if rescales && workload.spec.behavior.is_some() && count != workload.current {
         let sum = |history: &History| -> i64 {
             let added = history.scale_ups.iter().filter(|event| event.at == NOW);

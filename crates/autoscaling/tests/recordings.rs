@@ -1,7 +1,8 @@
-//! Plays every recording of the reference through the core alone: no HTTP, no queue, no cluster.
+//! Replays every recording of upstream with the core alone, without HTTP, queue or cluster.
 //!
-//! The whole controller is held against the same recordings by the root package's `conformance` test; this one is
-//! fast enough to run for every mutant of the core. It compares scale writes, status and events before correlation.
+//! The root package's `conformance` test compares the whole controller with the same recordings. This test is
+//! fast enough to run for every mutant of the core. The test compares scale writes, status and events before
+//! correlation.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 

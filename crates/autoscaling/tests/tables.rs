@@ -1,7 +1,7 @@
-//! Plays the tables of `tests/conformance/tables` that the core answers for: every row, no difference.
+//! Compares the tables of `tests/conformance/tables` with the core, row by row.
 //!
-//! `CONCERTINA_CONFORMANCE` may name another folder in place of `tests/conformance`; a folder named so may be
-//! without `tables`, ours may not.
+//! `CONCERTINA_CONFORMANCE` selects another folder instead of `tests/conformance`. Such a folder need not
+//! contain `tables`.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -15,21 +15,21 @@ use serde_json::Value;
 
 use rows::Comparison;
 
-/// How many differences of a table are printed.
+/// Maximum number of printed differences per table.
 const SHOWN: usize = 10;
 
 #[test]
-fn every_quantity_reads_and_prints_as_in_the_reference() {
+fn every_quantity_parses_and_prints_as_in_upstream() {
     check("quantities", rows::quantity);
 }
 
 #[test]
-fn every_selector_reads_prints_and_matches_as_in_the_reference() {
+fn every_selector_parses_prints_and_matches_as_in_upstream() {
     check("selectors", rows::selector);
 }
 
 #[test]
-fn every_label_selector_converts_and_prints_as_in_the_reference() {
+fn every_label_selector_converts_and_prints_as_in_upstream() {
     check("label-selectors", rows::label_selector);
 }
 

@@ -1,4 +1,4 @@
-//! The words that people and machines read: labels, names, sentences, and what a wrong HPA is told.
+//! Texts for people and machines: labels, names, sentences, and the errors of an invalid HPA.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -19,7 +19,7 @@ use autoscaling::status::Status;
 use autoscaling::{Action, ErrorLabel};
 
 #[test]
-fn labels_are_those_of_the_reference() {
+fn labels_equal_those_of_upstream() {
     assert_eq!(
         [Action::ScaleUp, Action::ScaleDown, Action::None].map(Action::as_str),
         ["scale_up", "scale_down", "none"]
@@ -32,7 +32,7 @@ fn labels_are_those_of_the_reference() {
 }
 
 #[test]
-fn a_query_goes_to_the_api_of_its_kind() {
+fn query_goes_to_the_api_of_its_kind() {
     let text = || "a".into();
     let resource = Query::Resource { namespace: text(), selector: text() };
     let pods = Query::Pods { namespace: text(), metric: text(), selector: text(), metric_selector: text() };
@@ -52,7 +52,7 @@ fn a_query_goes_to_the_api_of_its_kind() {
 }
 
 #[test]
-fn a_phase_reads_as_itself_and_anything_else_as_unknown() {
+fn unknown_phase_text_parses_as_unknown() {
     assert_eq!(
         ["Pending", "Running", "Succeeded", "Failed", "Unknown", "", "running"].map(Phase::parse),
         [
@@ -68,14 +68,14 @@ fn a_phase_reads_as_itself_and_anything_else_as_unknown() {
 }
 
 #[test]
-fn labels_stand_by_key_and_of_two_values_of_one_the_last() {
+fn labels_are_sorted_by_key_and_the_last_duplicate_wins() {
     let labels =
         LabelSet::new([("b", "1"), ("a", "2"), ("b", "3")].map(|(key, value)| (key.into(), value.into())));
     assert_eq!(labels.iter().collect::<Vec<_>>(), [("a", "2"), ("b", "3")]);
 }
 
 #[test]
-fn of_two_amounts_of_one_resource_the_last_counts() {
+fn last_of_two_amounts_for_one_resource_wins() {
     let amount = |text: &str| text.parse().unwrap();
     let list = ResourceList::new([
         ("memory".into(), amount("1Gi")),
@@ -89,7 +89,7 @@ fn of_two_amounts_of_one_resource_the_last_counts() {
 }
 
 #[test]
-fn a_group_of_pods_is_ready_missing_unready_or_ignored() {
+fn pod_group_is_ready_missing_unready_or_ignored() {
     use PodGroup::{
         IgnoredFailed, IgnoredSucceeded, IgnoredTerminating, Missing, Ready, UnreadyInitializing,
         UnreadyNeverReady, UnreadyNoCondition, UnreadyNotStarted, UnreadyPending, UnreadySampleTooOld,
@@ -117,7 +117,7 @@ fn a_group_of_pods_is_ready_missing_unready_or_ignored() {
 }
 
 #[test]
-fn a_status_is_written_as_the_reference_writes_it() {
+fn status_is_serialized_as_in_upstream() {
     let empty = serde_json::to_string(&Status::default()).unwrap();
     assert_eq!(empty, r#"{"desiredReplicas":0,"currentMetrics":null}"#);
     let some = r#"{"currentReplicas":2,"desiredReplicas":3,"currentMetrics":[{"type":""}]}"#;
@@ -127,14 +127,14 @@ fn a_status_is_written_as_the_reference_writes_it() {
     assert_eq!(nulls, Status::default());
 }
 
-/// The metric sources of a spec with these metrics.
+/// The metric sources of a spec with the metrics in `json`.
 fn metrics(json: &str) -> Vec<MetricSource> {
     let spec: Spec = serde_json::from_str(&format!(r#"{{"maxReplicas":3,"metrics":{json}}}"#)).unwrap();
     spec.metrics.to_vec()
 }
 
 #[test]
-fn a_metric_is_named_by_its_type_and_in_short() {
+fn metric_has_a_type_and_a_short_name() {
     let sources = metrics(
         r#"[
         {"type":"Resource","resource":{"name":"cpu","target":{"averageUtilization":80}}},
@@ -162,8 +162,8 @@ fn a_metric_is_named_by_its_type_and_in_short() {
 }
 
 #[test]
-fn a_metric_that_no_rule_allows_says_what_is_missing() {
-    let told: Vec<(&str, String, String)> = metrics(
+fn invalid_metric_names_the_missing_field() {
+    let errors: Vec<(&str, String, String)> = metrics(
         r#"[
         {"type":"Resource"},
         {"type":"ContainerResource"},
@@ -181,7 +181,7 @@ fn a_metric_that_no_rule_allows_says_what_is_missing() {
     .into_iter()
     .map(|source| match source {
         MetricSource::Invalid(invalid) => (invalid.reason, invalid.prefix, invalid.message),
-        valid => panic!("{valid:?} is taken for valid"),
+        valid => panic!("{valid:?} is considered valid"),
     })
     .collect();
     let expected = [
@@ -237,8 +237,8 @@ fn a_metric_that_no_rule_allows_says_what_is_missing() {
         ),
         ("InvalidMetricSourceType", "", "unknown metric source type \"Resourse\""),
     ];
-    for (told, expected) in told.iter().zip(&expected) {
-        assert_eq!((told.0, &*told.1, &*told.2), *expected);
+    for (errors, expected) in errors.iter().zip(&expected) {
+        assert_eq!((errors.0, &*errors.1, &*errors.2), *expected);
     }
-    assert_eq!(told.len(), expected.len());
+    assert_eq!(errors.len(), expected.len());
 }

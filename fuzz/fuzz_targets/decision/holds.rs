@@ -1,7 +1,7 @@
-//! What holds for every decision.
+//! The invariants of every decision.
 
 use arbitrary::{Result, Unstructured};
-use autoscaling::explanation::{Course, MetricExplanation, PodGroup};
+use autoscaling::explanation::{DecisionPath, MetricExplanation, PodGroup};
 use autoscaling::history::{Direction, History, LONGEST_PERIOD};
 use autoscaling::pod::{ConditionStatus, Phase};
 use autoscaling::quantity::Quantity;
@@ -16,36 +16,39 @@ use jiff::{SignedDuration, Timestamp};
 use crate::world::{self, Step, World};
 use crate::{Pods, explained, plant};
 
-/// A sync, and what happened before it.
+/// A sync with its history.
 pub struct Sync<'a> {
     pub world: &'a World,
     pub step: &'a Step,
     pub history: &'a History,
-    /// Every rescale since the last time that somebody else scaled or that the clock went back.
+    /// Every rescale since the last foreign rescale or backward clock jump.
     pub rescales: &'a [Rescale],
-    /// The history was once made of what the cluster shows, which reaches as far as the API allows a period to be.
+    /// Whether the history was rebuilt from cluster state. That state reaches back to the longest period
+    /// that the API allows.
     pub rebuilt: bool,
     pub answers: &'a Answers<'a>,
 }
 
-/// A rescale of ours that was written, or may have been.
+/// A rescale of this controller that was written, or may have been.
 #[derive(Debug, Clone, Copy)]
 pub struct Rescale {
     pub at: Timestamp,
     pub change: i64,
     pub to: i32,
-    /// It may count or not: somebody else has scaled since, the clock was set back, it was lost, or it was older than the
-    /// longest period of its direction when another one came, which is when the reference forgets it.
+    /// Whether it is uncertain if the rescale counts. The causes are a later foreign rescale, a later
+    /// backward clock jump, a lost write, or an age above the longest period of its direction at the
+    /// next rescale, when the reference drops it.
     pub doubtful: bool,
 }
 
-/// Another rescale is remembered: what is older than all periods of its direction may be forgotten for it.
+/// Marks the rescales that the history may drop when a new rescale is recorded: those that are older
+/// than all periods of the direction.
 pub fn forget(rescales: &mut [Rescale], spec: &Spec, up: bool, now: Timestamp) {
     let Some(behavior) = &spec.behavior else { return };
     let rules = if up { &behavior.scale_up } else { &behavior.scale_down };
     let longest = rules.policies.iter().map(|policy| policy.period_seconds).max().unwrap_or(0);
-    let begin = now.checked_sub(SignedDuration::from_secs(longest.into())).unwrap_or(Timestamp::MIN);
-    for one in rescales.iter_mut().filter(|one| (one.change > 0) == up && one.at <= begin) {
+    let start = now.checked_sub(SignedDuration::from_secs(longest.into())).unwrap_or(Timestamp::MIN);
+    for one in rescales.iter_mut().filter(|one| (one.change > 0) == up && one.at <= start) {
         one.doubtful = true;
     }
 }
@@ -60,24 +63,24 @@ impl Sync<'_> {
         decide(&self.hpa(), plan, answers, self.history, &self.world.settings, self.step.now)
     }
 
-    /// The explanation alone gives the result.
-    pub fn told(&self, decision: &Decision) {
+    /// The result follows from the explanation alone.
+    pub fn explanation_gives_the_result(&self, decision: &Decision) {
         let explanation = serde_json::to_value(decision.explanation()).unwrap();
         let computed = explained::recompute(&explanation);
         assert_eq!(computed, Ok(desired(decision).map(i64::from)), "{explanation:#}");
     }
 
-    /// The same inputs give the same bytes.
-    pub fn the_same_again(&self, plan: &Plan, decision: &Decision) {
+    /// Equal inputs give equal bytes.
+    pub fn is_deterministic(&self, plan: &Plan, decision: &Decision) {
         let again = self.decide(plan, self.answers);
         assert_eq!(again.verdict(), decision.verdict());
         assert_eq!(again.metrics(), decision.metrics());
-        // A ratio that is no number is not equal to itself, but prints like itself.
+        // A ratio of NaN is not equal to itself, but prints the same text.
         let printed = |decision: &Decision| format!("{:?}", decision.explanation());
         assert!(again == *decision || printed(&again) == printed(decision));
     }
 
-    /// The count stays within what the HPA allows, and is 0 only where it may be.
+    /// The count is within the HPA's bounds, and it is 0 only where that is allowed.
     pub fn within_bounds(&self, decision: &Decision) {
         let spec = &self.world.spec;
         let (min, max) = (spec.min_replicas.unwrap_or(1), spec.max_replicas);
@@ -87,13 +90,14 @@ impl Sync<'_> {
         }
         let course = decision.explanation().course;
         match course {
-            Course::Disabled => assert_eq!(count, 0),
-            Course::AboveMax => assert_eq!(count, max),
-            Course::BelowMin => assert_eq!(count, min),
+            DecisionPath::Disabled => assert_eq!(count, 0),
+            DecisionPath::AboveMax => assert_eq!(count, max),
+            DecisionPath::BelowMin => assert_eq!(count, min),
             _ if min <= max => assert!((min..=max).contains(&count), "{count} of {min} to {max}"),
             _ => {}
         }
-        // Less than nothing only where the minimum or the Scale is, or as a bound.
+        // The count is negative only if the minimum or the Scale is negative, or if the count is a
+        // bound.
         let starts_below = min < 0 || decision.current() < 0;
         assert!(count >= 0 || starts_below || [min, max].contains(&count), "{count} of {min} to {max}");
         if count == 0 && decision.current() > 0 {
@@ -101,8 +105,8 @@ impl Sync<'_> {
         }
     }
 
-    /// A metric that could not be read keeps the count from falling.
-    pub fn not_down_while_a_metric_is_missing(&self, decision: &Decision) {
+    /// A failed metric prevents a scale-down.
+    pub fn no_scale_down_with_a_missing_metric(&self, decision: &Decision) {
         let explanation = decision.explanation();
         let failed = explanation.metrics.iter().any(|metric| matches!(metric, MetricExplanation::Failed(_)));
         if failed && let Some(count) = desired(decision) {
@@ -110,10 +114,11 @@ impl Sync<'_> {
         }
     }
 
-    /// Rate policies hold against every rescale that happened, kept here without any bound.
+    /// Rate policies hold for every rescale. This check records rescales without a limit.
     pub fn within_rates(&self, decision: &Decision) {
         let Some(behavior) = &self.world.spec.behavior else { return };
-        if decision.explanation().course != Course::Metrics || decision.explanation().lifted_to_min.is_some()
+        if decision.explanation().course != DecisionPath::Metrics
+            || decision.explanation().lifted_to_min.is_some()
         {
             return;
         }
@@ -147,14 +152,14 @@ impl Sync<'_> {
         let mut before = 0;
         let each = rules.policies.iter().map(|policy| {
             let period = SignedDuration::from_secs(policy.period_seconds.into());
-            let begin = self.step.now.checked_sub(period).unwrap_or(Timestamp::MIN);
-            let counted = || self.rescales.iter().filter(|one| one.at > begin);
-            let sure: i64 = counted().filter(|one| !one.doubtful).map(|one| one.change).sum();
-            // What is in doubt counts where that allows more.
+            let start = self.step.now.checked_sub(period).unwrap_or(Timestamp::MIN);
+            let counted = || self.rescales.iter().filter(|one| one.at > start);
+            let certain: i64 = counted().filter(|one| !one.doubtful).map(|one| one.change).sum();
+            // A doubtful rescale counts where that allows more.
             let doubtful = || counted().filter(|one| one.doubtful).map(|one| one.change);
-            let most: i64 = doubtful().filter(|change| *change > 0).sum();
-            let least: i64 = doubtful().filter(|change| *change < 0).sum();
-            let ends = [most, least].map(|change| narrow(current - sure - change));
+            let maximum: i64 = doubtful().filter(|change| *change > 0).sum();
+            let minimum: i64 = doubtful().filter(|change| *change < 0).sum();
+            let ends = [maximum, minimum].map(|change| narrow(current - certain - change));
             let value = i64::from(policy.value);
             let share = value as f64 / 100.0;
             let allows = |start: i64| match (policy.kind, up) {
@@ -168,14 +173,14 @@ impl Sync<'_> {
             before = if up { one.max(other) } else { one.min(other) };
             before
         });
-        let most = up == (rules.select_policy == SelectPolicy::Max);
-        let allowed = if most { each.max() } else { each.min() };
-        let allowed = allowed.unwrap_or(if most { i64::MIN } else { i64::MAX });
+        let maximum = up == (rules.select_policy == SelectPolicy::Max);
+        let allowed = if maximum { each.max() } else { each.min() };
+        let allowed = allowed.unwrap_or(if maximum { i64::MIN } else { i64::MAX });
         if up { allowed.max(current) } else { allowed.min(current) }
     }
 
-    /// More load never asks for fewer replicas, but where the reference itself does: see [`Self::steady`].
-    pub fn more_load_asks_for_no_fewer(
+    /// More load never lowers the proposal, except in the reference's cases: see [`Self::steady`].
+    pub fn more_load_never_lowers_the_count(
         &self,
         u: &mut Unstructured<'_>,
         plan: &Plan,
@@ -200,7 +205,7 @@ impl Sync<'_> {
         }
         assert!(
             after >= count(decision),
-            "{} replicas, with more load {after}: {answer:?}, then {raised:?}\n{:#?}\n{:#?}",
+            "{} replicas, but {after} with more load: {answer:?}, then {raised:?}\n{:#?}\n{:#?}",
             count(decision),
             decision.explanation(),
             more.explanation(),
@@ -208,10 +213,12 @@ impl Sync<'_> {
         Ok(())
     }
 
-    /// Whether more of this metric must not lower the count. The reference does lower it
-    /// - where fewer pods count than there are replicas: the count jumps from the replicas, within tolerance, to the
-    ///   pods times the ratio, above it; likewise where more pods count, the other way round;
-    /// - where a target is not above zero, or a value or a request below it: the ratio turns around.
+    /// Whether a higher value of the metric at `place` must not lower the count. The reference lowers
+    /// the count in these cases:
+    /// - Fewer pods count than the replicas. The count is then the replicas within tolerance, and jumps
+    ///   to the pods times the ratio above it. With more pods than replicas, the count jumps where the
+    ///   load enters the tolerance.
+    /// - A target is not above zero, or a value or a request is below zero. The ratio is then inverted.
     fn steady(&self, place: usize, answer: &Answer, decision: &Decision) -> bool {
         let current = i64::from(decision.current());
         let positive = |quantity: Quantity| quantity.milli_value() > 0;
@@ -255,15 +262,15 @@ impl Sync<'_> {
             }
     }
 
-    /// What is written can be read again, twice the same.
-    pub fn concluded(&self, conclusion: &Conclusion) {
+    /// The status decodes, and encodes to equal JSON again.
+    pub fn status_round_trips(&self, conclusion: &Conclusion) {
         let Some(status) = &conclusion.status else { return };
         let json = serde_json::to_string(status).unwrap();
         let read: Status = serde_json::from_str(&json).unwrap();
         assert_eq!(serde_json::to_string(&read).unwrap(), json);
         for (at, condition) in status.conditions.iter().enumerate() {
             let again = status.conditions[..at].iter().any(|other| other.kind == condition.kind);
-            assert!(!again, "{} stands twice", condition.kind);
+            assert!(!again, "duplicate condition {}", condition.kind);
             assert!(matches!(&*condition.status, "True" | "False" | "Unknown"));
         }
         assert!(status.last_scale_time.is_none_or(|time| time.subsec_nanosecond() == 0));

@@ -1,6 +1,7 @@
-//! A world from bytes: an HPA, what the operator chose, and what the cluster shows at each of several syncs.
+//! Generates a world from bytes: an HPA, the settings, and the cluster state at each of several syncs.
 //!
-//! Numbers are mostly small, so that counts, values and targets meet, and now and then at the ends of their types.
+//! Numbers are mostly small, so that counts, values and targets collide, and sometimes at the limits of
+//! their types.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,19 +22,19 @@ use autoscaling::status::{Condition, CrossVersionObjectReference, MetricIdentifi
 use autoscaling::{Overlap, Scale, ScaleFailure, WriteOutcome};
 use jiff::{SignedDuration, Timestamp};
 
-/// What stays the same from sync to sync.
+/// The state that all syncs share.
 pub struct World {
     pub settings: Settings,
     pub spec: Spec,
     pub status: Status,
     pub generation: Option<i64>,
-    pub begin: Timestamp,
+    pub start: Timestamp,
 }
 
-/// What one sync meets.
+/// The inputs of one sync.
 pub struct Step {
     pub now: Timestamp,
-    /// Instead of the count that was last decided.
+    /// A count that replaces the last decided one.
     pub replicas: Option<i32>,
     pub status_replicas: Option<i32>,
     pub selector: &'static str,
@@ -42,37 +43,37 @@ pub struct Step {
     pub pods: Vec<Arc<Pod>>,
     pub answers: Vec<Result<Answer, QueryError>>,
     pub outcome: WriteOutcome,
-    /// Whether a write whose answer was lost was done.
+    /// Whether a write with a lost response was executed.
     pub done: bool,
-    /// What happens to the process before the sync.
+    /// The event of the process before the sync.
     pub before: Before,
 }
 
-/// What happens to the process before a sync.
+/// An event of the process before a sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Before {
-    /// Nothing.
+    /// No event.
     Nothing,
-    /// Another one takes over with all that this one knew.
+    /// A standby takes over with the leader's complete history.
     FailOver,
-    /// It starts anew, from the status and such events as are left.
+    /// A restart, with only the status and the remaining events.
     Restart {
-        /// How far apart syncs are at least, in seconds.
+        /// The minimum distance of syncs in seconds.
         apart: u8,
     },
 }
 
-/// 2026-11-21, at noon.
-const NOON: i64 = 1_795_262_400;
+/// The first time in seconds since 1970: 2026-11-21 at noon.
+const START_SECOND: i64 = 1_795_262_400;
 
 pub fn world(u: &mut Unstructured<'_>) -> Result<World> {
-    let begin = time(u, Timestamp::from_second(NOON).unwrap())?;
+    let start = time(u, Timestamp::from_second(START_SECOND).unwrap())?;
     Ok(World {
         settings: settings(u)?,
         spec: spec(u)?,
-        status: status(u, begin)?,
+        status: status(u, start)?,
         generation: u.arbitrary()?,
-        begin,
+        start,
     })
 }
 
@@ -114,7 +115,7 @@ pub fn step(u: &mut Unstructured<'_>, world: &World, before: Timestamp) -> Resul
     })
 }
 
-/// More of a metric: one of its values grows. `None` if it has none.
+/// Increases one value of a metric. `None` if it has no value.
 pub fn raise(u: &mut Unstructured<'_>, answer: &Answer) -> Result<Option<Answer>> {
     let grow = |u: &mut Unstructured<'_>, quantity: Quantity| -> Result<Quantity> {
         let by = Quantity::from_milli(milli(u)?.saturating_abs(), Format::DecimalSi);
@@ -173,7 +174,7 @@ fn settings(u: &mut Unstructured<'_>) -> Result<Settings> {
 
 fn spec(u: &mut Unstructured<'_>) -> Result<Spec> {
     let min = if u.ratio(1, 3_u8)? { None } else { Some(count(u)?) };
-    // Most often a range that the API takes.
+    // The range is mostly one that the API accepts.
     let max = match u.int_in_range(0..=7_u8)? {
         0 => count(u)?,
         _ => min.unwrap_or(1).saturating_add(u.int_in_range(0..=40)?),
@@ -265,20 +266,20 @@ fn rules(u: &mut Unstructured<'_>) -> Result<ScalingRules> {
     })
 }
 
-fn status(u: &mut Unstructured<'_>, begin: Timestamp) -> Result<Status> {
+fn status(u: &mut Unstructured<'_>, start: Timestamp) -> Result<Status> {
     if u.arbitrary()? {
         return Ok(Status::default());
     }
     let zero = Condition {
         kind: SCALED_TO_ZERO.into(),
         status: if u.ratio(1, 4_u8)? { "False" } else { "True" }.into(),
-        last_transition_time: Some(begin),
+        last_transition_time: Some(start),
         ..Condition::default()
     };
     Ok(Status {
         current_replicas: count(u)?,
         desired_replicas: count(u)?,
-        last_scale_time: if u.arbitrary()? { Some(whole(time(u, begin)?)) } else { None },
+        last_scale_time: if u.arbitrary()? { Some(whole(time(u, start)?)) } else { None },
         conditions: if u.arbitrary()? { vec![zero] } else { Vec::new() },
         ..Status::default()
     })
@@ -376,9 +377,9 @@ fn answer(
         }
     }
     if u.ratio(1, 16_u8)? {
-        measured.push("stranger".into());
+        measured.push("unknown-pod".into());
     }
-    // One value for all, as a rule: so the ratio is what the target makes it.
+    // All pods mostly have one value, so that the target determines the ratio.
     let common = if u.ratio(1, 2_u8)? { Some(quantity(u)?) } else { None };
     let taken = if u.ratio(1, 4_u8)? { Some(time(u, now)?) } else { Some(now) };
     Ok(Ok(match metric {
@@ -432,14 +433,14 @@ impl Step {
         Scale::new(replicas, self.status_replicas.unwrap_or(replicas), self.selector).map_err(failure)
     }
 
-    /// The answers to what a plan asks, at the places at which it asks.
+    /// The answers to the queries of a plan, at the indexes of the queries.
     pub fn answers<'a>(
         &self,
         queries: impl Iterator<Item = (usize, &'a Query)>,
     ) -> Vec<Option<Result<Answer, QueryError>>> {
         let mut answers = vec![None; self.answers.len()];
-        for (place, _) in queries {
-            answers[place] = Some(self.answers[place].clone());
+        for (index, _) in queries {
+            answers[index] = Some(self.answers[index].clone());
         }
         answers
     }
@@ -474,7 +475,7 @@ fn quantity(u: &mut Unstructured<'_>) -> Result<Quantity> {
     })
 }
 
-/// A time near another, now and then at the ends of all times.
+/// A time near another one, sometimes at the limits of the type.
 fn time(u: &mut Unstructured<'_>, near: Timestamp) -> Result<Timestamp> {
     Ok(match u.int_in_range(0..=31_u8)? {
         0 => *u.choose(&[Timestamp::MIN, Timestamp::MAX, Timestamp::UNIX_EPOCH])?,
@@ -487,7 +488,7 @@ fn after(time: Timestamp, by: SignedDuration) -> Timestamp {
     time.checked_add(by).unwrap_or(if by.is_negative() { Timestamp::MIN } else { Timestamp::MAX })
 }
 
-/// Cut to whole seconds.
+/// Truncates to whole seconds.
 pub fn whole(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap()
 }

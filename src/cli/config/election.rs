@@ -1,16 +1,16 @@
-//! Who acts: leader election among replicas, and what is done about other controllers.
+//! Leader election among replicas, history checkpoints, and the reaction to other controllers.
 
 use std::str::FromStr;
 
 use super::reader::Reader;
 use crate::cli::flags::FlagError;
 use crate::cli::values::Value;
-use crate::election::{Timing, TimingError};
-use crate::history::checkpoint::MOST_SHARDS;
+use controller::election::{Timing, TimingError};
+use controller::history::checkpoint::CheckpointPlace;
 
-/// The name of the Lease, unless another is asked for.
+/// The default name of the Lease.
 const LEASE: &str = "concertina";
-/// The Lease of kube-controller-manager: whoever held it would stop all its controllers.
+/// The Lease of kube-controller-manager. Holding it would stop all controllers of kube-controller-manager.
 const FOREIGN_LEASE: &str = "kube-controller-manager";
 
 /// Leader election with a Lease.
@@ -18,9 +18,9 @@ const FOREIGN_LEASE: &str = "kube-controller-manager";
 pub struct Election {
     /// `--leader-elect-resource-namespace`.
     pub namespace: String,
-    /// `--leader-elect-resource-name`, but never kube-controller-manager's.
+    /// `--leader-elect-resource-name`. Never the name of kube-controller-manager's Lease.
     pub name: String,
-    /// `--leader-elect-lease-duration`, `-renew-deadline` and `-retry-period`.
+    /// `--leader-elect-lease-duration`, `--leader-elect-renew-deadline` and `--leader-elect-retry-period`.
     pub timing: Timing,
 }
 
@@ -31,15 +31,15 @@ impl Default for Election {
 }
 
 impl Election {
-    /// What the flags ask for; none with `--leader-elect=false`.
+    /// Reads the election flags. Returns `None` for `--leader-elect=false`.
     pub(super) fn read(read: &Reader<'_>, warnings: &mut Vec<String>) -> Result<Option<Self>, FlagError> {
-        let wanted = read.checked("leader-elect", |value| Ok(*value == Value::Bool(true)))?;
+        let elects = read.checked("leader-elect", |value| Ok(*value == Value::Bool(true)))?;
         let timing = Timing {
             lease: read.duration("leader-elect-lease-duration")?,
             renew_deadline: read.duration("leader-elect-renew-deadline")?,
             retry: read.duration("leader-elect-retry-period")?,
         };
-        if !wanted {
+        if !elects {
             return Ok(None);
         }
         read.checked("leader-elect-resource-lock", |value| match value {
@@ -70,50 +70,27 @@ impl Election {
     }
 }
 
-/// Where `--history-checkpoint` keeps histories: beside the Lease, also where nobody is elected.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HistoryCheckpoint {
-    /// `--leader-elect-resource-namespace`.
-    pub namespace: String,
-    /// What the names of the ConfigMaps begin with: that of the Lease, so that two that do not share a Lease do not
-    /// share these either.
-    pub name: String,
-}
-
-impl Default for HistoryCheckpoint {
-    fn default() -> Self {
-        Self { namespace: "kube-system".to_owned(), name: LEASE.to_owned() }
-    }
-}
-
-impl HistoryCheckpoint {
-    /// What the flags ask for.
-    pub(super) fn read(read: &Reader<'_>) -> Result<Option<Self>, FlagError> {
-        let wanted = read.checked("history-checkpoint", |value| Ok(*value == Value::Bool(true)))?;
-        let name = read.text("leader-elect-resource-name").filter(|name| name != FOREIGN_LEASE);
-        let name = name.unwrap_or_else(|| LEASE.to_owned());
-        Ok(wanted.then(|| Self { namespace: namespace(read), name }))
-    }
-
-    /// The names of all its ConfigMaps: `concertina-history-0` and so on.
-    pub fn names(&self) -> impl Iterator<Item = String> {
-        (0..MOST_SHARDS).map(|number| format!("{}-history-{number}", self.name))
-    }
+/// Returns the location of the histories for `--history-checkpoint`, or `None` without the flag.
+pub(super) fn history_checkpoint(read: &Reader<'_>) -> Result<Option<CheckpointPlace>, FlagError> {
+    let enabled = read.checked("history-checkpoint", |value| Ok(*value == Value::Bool(true)))?;
+    let name = read.text("leader-elect-resource-name").filter(|name| name != FOREIGN_LEASE);
+    let name = name.unwrap_or_else(|| LEASE.to_owned());
+    Ok(enabled.then(|| CheckpointPlace { namespace: namespace(read), name }))
 }
 
 fn namespace(read: &Reader<'_>) -> String {
     read.text("leader-elect-resource-namespace").unwrap_or_else(|| "kube-system".to_owned())
 }
 
-/// What to do about another controller that acts on the same HPAs.
+/// `--takeover`: the reaction to another controller that acts on the same HPAs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TakeOver {
-    /// Write nothing before it is known to have stopped.
+    /// Write nothing until the other controller has stopped.
     #[default]
     Wait,
-    /// Say so and go on.
+    /// Warn, and act nevertheless.
     Warn,
-    /// Do not look.
+    /// Do not check.
     Off,
 }
 

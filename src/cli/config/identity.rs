@@ -1,57 +1,31 @@
-//! As whom the controller acts, and how far it reaches.
+//! The scope of the controller: its namespaces, its scale targets, and the source of Scales.
 
 use std::collections::BTreeSet;
-use std::str::FromStr;
 
 use super::reader::{Reader, WRONG_TYPE};
 use crate::cli::flags::FlagError;
 use crate::cli::values::Value;
 
-/// The resources whose `scale` the role allows.
+/// The resources with a `scale` subresource that the role allows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ScaleTargets {
-    /// `*`: whatever has a `scale`, as the role of the built-in controller has it.
+    /// `*`: every resource with a `scale` subresource, like the role of the built-in controller.
     #[default]
     All,
-    /// These, with their groups; the core group is empty.
+    /// The listed resources only.
     Only(BTreeSet<GroupResource>),
 }
 
-/// A resource and its group: `deployments.apps`; the core group is empty.
+/// A resource and its group, such as `deployments.apps`. The core group is empty.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GroupResource {
-    /// `apps`; empty for the core group.
+    /// The API group, such as `apps`. Empty for the core group.
     pub group: String,
-    /// `deployments`.
+    /// The resource, such as `deployments`.
     pub resource: String,
 }
 
-/// `--scale-source`: where steady syncs get the Scales of targets from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ScaleSource {
-    /// From a watch where the permissions are there, otherwise by a request each.
-    #[default]
-    Auto,
-    /// The same, and permissions that are missing are a warning.
-    Watch,
-    /// By a request each, as the built-in controller does.
-    Get,
-}
-
-impl FromStr for ScaleSource {
-    type Err = String;
-
-    fn from_str(word: &str) -> Result<Self, String> {
-        match word {
-            "auto" => Ok(Self::Auto),
-            "watch" => Ok(Self::Watch),
-            "get" => Ok(Self::Get),
-            _ => Err("must be auto, watch or get".to_owned()),
-        }
-    }
-}
-
-/// `--watch-namespaces`: the namespaces to act in; none is all of them.
+/// Reads `--watch-namespaces`, the namespaces of the controller. `None` means all namespaces.
 pub(super) fn watch_namespaces(read: &Reader<'_>) -> Result<Option<BTreeSet<String>>, FlagError> {
     const FLAG: &str = "watch-namespaces";
     if read.raw.value(FLAG).is_none() {
@@ -59,21 +33,25 @@ pub(super) fn watch_namespaces(read: &Reader<'_>) -> Result<Option<BTreeSet<Stri
     }
     read.checked(FLAG, |value| {
         let Value::List(names) = value else { return Err(WRONG_TYPE.to_owned()) };
-        let mut known = BTreeSet::new();
+        let mut namespaces = BTreeSet::new();
         for name in names {
             if !is_label(name) {
-                return Err(format!("{name:?} is no name of a namespace"));
+                return Err(format!("{name:?} is not a valid namespace name"));
             }
-            if !known.insert(name.clone()) {
-                return Err(format!("{name} is named twice"));
+            if !namespaces.insert(name.clone()) {
+                return Err(format!("{name} is listed twice"));
             }
         }
-        // An empty variable in a script must not become the whole cluster.
-        if known.is_empty() { Err("must name at least one namespace".to_owned()) } else { Ok(Some(known)) }
+        // An empty variable in a script must not select the whole cluster.
+        if namespaces.is_empty() {
+            Err("must name at least one namespace".to_owned())
+        } else {
+            Ok(Some(namespaces))
+        }
     })
 }
 
-/// `--scale-targets`.
+/// Reads `--scale-targets`.
 pub(super) fn scale_targets(read: &Reader<'_>) -> Result<ScaleTargets, FlagError> {
     read.checked("scale-targets", |value| {
         let Value::List(names) = value else { return Err(WRONG_TYPE.to_owned()) };
@@ -86,7 +64,9 @@ pub(super) fn scale_targets(read: &Reader<'_>) -> Result<ScaleTargets, FlagError
             .iter()
             .map(|name| {
                 if !name.split('.').all(is_label) {
-                    return Err(format!("{name:?} is no resource with its group, such as deployments.apps"));
+                    return Err(format!(
+                        "{name:?} is not a resource with its group, such as deployments.apps"
+                    ));
                 }
                 let (resource, group) = name.split_once('.').unwrap_or((name, ""));
                 Ok(GroupResource { group: group.to_owned(), resource: resource.to_owned() })
@@ -99,7 +79,7 @@ pub(super) fn scale_targets(read: &Reader<'_>) -> Result<ScaleTargets, FlagError
     })
 }
 
-/// RFC 1123's label, which namespaces and resources are.
+/// Returns whether a name is an RFC 1123 label. Namespaces and resources have such names.
 fn is_label(name: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     name.len() <= 63
@@ -111,7 +91,8 @@ fn is_label(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::cli::{Config, Invocation};
+    use crate::cli::Config;
+    use crate::invocation::Invocation;
 
     use super::*;
 
@@ -124,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_add_up_and_none_is_all() {
+    fn namespaces_accumulate_and_default_to_all() {
         assert_eq!(config(&[]).unwrap().watch_namespaces, None);
         let namespaces = config(&["--watch-namespaces=shop,bank", "--watch-namespaces=a-1"]).unwrap();
         let names = ["a-1", "bank", "shop"].map(str::to_owned).into();
@@ -132,14 +113,14 @@ mod tests {
     }
 
     #[test]
-    fn empty_repeated_and_impossible_namespaces_are_refused_with_the_flag() {
+    fn invalid_namespaces_are_refused_with_the_flag() {
         for (value, reason) in [
             ("", "must name at least one namespace"),
-            ("shop,", "\"\" is no name of a namespace"),
-            ("shop,bank,shop", "shop is named twice"),
-            ("Shop", "\"Shop\" is no name of a namespace"),
-            ("*", "\"*\" is no name of a namespace"),
-            ("-a", "\"-a\" is no name of a namespace"),
+            ("shop,", "\"\" is not a valid namespace name"),
+            ("shop,bank,shop", "shop is listed twice"),
+            ("Shop", "\"Shop\" is not a valid namespace name"),
+            ("*", "\"*\" is not a valid namespace name"),
+            ("-a", "\"-a\" is not a valid namespace name"),
         ] {
             let error = config(&[&format!("--watch-namespaces={value}")]).unwrap_err();
             let expected = format!("invalid argument \"{value}\" for \"--watch-namespaces\" flag: {reason}");
@@ -148,12 +129,12 @@ mod tests {
     }
 
     #[test]
-    fn scale_targets_are_all_or_named_with_their_groups() {
+    fn scale_targets_are_all_or_resources_with_groups() {
         assert_eq!(config(&["--scale-targets=*"]).unwrap().scale_targets, ScaleTargets::All);
         let narrow = config(&["--scale-targets=rollouts.argoproj.io,replicationcontrollers"]).unwrap();
-        let of =
+        let target =
             |group: &str, resource: &str| GroupResource { group: group.into(), resource: resource.into() };
-        let expected = [of("", "replicationcontrollers"), of("argoproj.io", "rollouts")];
+        let expected = [target("", "replicationcontrollers"), target("argoproj.io", "rollouts")];
         assert_eq!(narrow.scale_targets, ScaleTargets::Only(expected.into()));
         for wrong in ["", "apps/deployments", "deployments.", "*,deployments.apps", "Deployments.apps"] {
             let error = config(&[&format!("--scale-targets={wrong}")]).unwrap_err();

@@ -1,4 +1,5 @@
-//! What the operator chose, resolved and validated. An error names the flag and what it may be.
+//! The controller's configuration, resolved from flags and validated. Each error names the flag and the
+//! allowed values.
 
 mod election;
 mod identity;
@@ -12,25 +13,24 @@ use std::time::Duration;
 use autoscaling::quantity::Quantity;
 use autoscaling::settings::Settings;
 
-pub use self::election::{Election, HistoryCheckpoint, TakeOver};
-pub use self::identity::{GroupResource, ScaleSource, ScaleTargets};
+pub use self::election::{Election, TakeOver};
+pub use self::identity::{GroupResource, ScaleTargets};
 use self::reader::{Reader, WRONG_TYPE};
-pub use self::serving::{
-    Authentication, Authorization, CERTIFICATE_NAME, CertificateFiles, FrontProxy, FrontProxyHeaders,
-    NamedCertificate, OpenPaths, Serving,
-};
 use super::flags::{FlagError, Purpose, Raw, Table};
 use super::gates::{self, Gates};
-use super::kcm;
 use super::values::Value;
-use crate::telemetry::logging::{LogFormat, LogOptions};
+use super::{kcm, own};
+use crate::logging::{LogFormat, LogOptions};
+use crate::serve::options::Serving;
+use controller::history::checkpoint::CheckpointPlace;
+use controller::options::{Options, ScaleSource};
 
-/// Everything that the controller can be told. It cannot be invalid.
+/// The controller's configuration. Every value is valid.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// What changes a decision: tolerance, windows, version, gates.
+    /// Settings that affect decisions: tolerance, windows, version, gates.
     pub settings: Settings,
-    /// Gate StaleControllerConsistencyHPA: wait for the cache to show our own last status write.
+    /// Gate StaleControllerConsistencyHPA: wait until the cache shows this controller's last status write.
     pub stale_consistency: bool,
     /// `--horizontal-pod-autoscaler-sync-period`, above zero.
     pub sync_period: Duration,
@@ -40,85 +40,90 @@ pub struct Config {
     pub kubeconfig: Option<PathBuf>,
     /// `--master`, if not empty.
     pub master: Option<String>,
-    /// `--kube-api-qps`; none is unlimited, otherwise above zero.
+    /// `--kube-api-qps`, above zero; `None` means unlimited.
     pub qps: Option<f64>,
     /// `--kube-api-burst`, at least one.
     pub burst: u32,
-    /// `--status-qps`, above zero; none: as many as the HPAs need.
+    /// `--status-qps`, above zero. `None` derives the rate from the number of HPAs.
     pub status_qps: Option<f64>,
-    /// `--dry-run`: decide everything, write nothing.
+    /// `--dry-run`: compute every decision, but write nothing.
     pub dry_run: bool,
-    /// `--takeover`: what to do about another controller that acts on the same HPAs.
+    /// `--takeover`: the reaction to another controller that acts on the same HPAs.
     pub takeover: TakeOver,
-    /// `--leader-elect*`; none: this is the only replica, as far as it knows.
+    /// `--leader-elect*`. With `None`, the process assumes that it is the only replica.
     pub election: Option<Election>,
-    /// `--use-service-account-credentials`: act as a ServiceAccount with tokens that these credentials can ask for.
+    /// `--use-service-account-credentials`: act as a ServiceAccount, with tokens requested by the configured
+    /// credentials.
     pub service_account_credentials: bool,
-    /// `--watch-namespaces`; none is all of them.
+    /// `--watch-namespaces`; `None` means all namespaces.
     pub watch_namespaces: Option<BTreeSet<String>>,
-    /// `--scale-targets`: what the role allows to scale; nothing else is refused because of it.
+    /// `--scale-targets`: the resources that the role allows to scale. The controller itself refuses no
+    /// target.
     pub scale_targets: ScaleTargets,
-    /// `--scale-source`: where steady syncs get the Scales of targets from.
+    /// `--scale-source`: the source of a target's Scale in a sync without a change.
     pub scale_source: ScaleSource,
-    /// `--field-manager`: the owner under which `spec.replicas` is written.
+    /// `--field-manager`: the field manager of `spec.replicas` writes.
     pub field_manager: String,
-    /// `--metrics-timeout` of one request to a metrics API, above zero.
+    /// `--metrics-timeout`: the time limit of a request to a metrics API, above zero.
     pub metrics_timeout: Duration,
-    /// `--max-metrics-response` of one request to a metrics API, in bytes, at least one.
+    /// `--max-metrics-response`: the maximum size of a metrics API's response, in bytes, at least one.
     pub max_metrics_response: usize,
     /// `--max-concurrent-metric-requests`, at least one.
     pub max_concurrent_metric_requests: usize,
     /// `--max-concurrent-metric-requests-per-api`, at least one.
     pub max_concurrent_metric_requests_per_api: usize,
-    /// `--share-metrics` and `--metric-snapshot-age`: how long before a sync asks for metrics the answer that it shares
-    /// with others may have been asked for; none: nothing is shared.
+    /// `--share-metrics` and `--metric-snapshot-age`: the maximum age of a metrics response that several HPAs
+    /// share. `None` disables sharing.
     pub metric_sharing: Option<Duration>,
-    /// What is served, where, and to whom.
+    /// The HTTPS server and its access control.
     pub serving: Serving,
-    /// `--decisions-per-hpa`: how many decisions of each HPA are recorded; none if 0.
+    /// `--decisions-per-hpa`: the number of decisions recorded per HPA. 0 disables the record.
     pub decisions_per_hpa: usize,
-    /// `--history-checkpoint`: where histories are kept over a restart of all replicas; none: nowhere.
-    pub history_checkpoint: Option<HistoryCheckpoint>,
+    /// `--history-checkpoint`: the location of histories that survive a restart of all replicas. `None`
+    /// disables the checkpoint.
+    pub history_checkpoint: Option<CheckpointPlace>,
     /// `--logging-format` and `-v`.
     pub logging: LogOptions,
-    /// What the operator should know about flags that were given and have no effect; to be logged once.
+    /// Warnings about given flags without effect. The process logs them once at startup.
     pub warnings: Vec<String>,
 }
 
-/// What client-go takes for a rate and a burst of 0.
+/// client-go's rate and burst for a flag value of 0.
 const CLIENT_GO_QPS: f64 = 5.0;
 const CLIENT_GO_BURST: u32 = 10;
 
-/// An HPA's record is read as a whole at each request.
+/// The maximum of `--decisions-per-hpa`. The limit exists because each request reads the whole record of an
+/// HPA.
 const MOST_DECISIONS: usize = 1000;
 
 impl Default for Config {
     fn default() -> Self {
+        let options = Options::default();
         Self {
-            settings: Settings::default(),
-            stale_consistency: true,
-            sync_period: Duration::from_secs(15),
-            concurrent_syncs: 5,
+            settings: options.settings,
+            stale_consistency: options.stale_consistency,
+            sync_period: options.sync_period,
+            concurrent_syncs: options.concurrent_syncs,
             kubeconfig: None,
             master: None,
-            qps: Some(20.0),
+            qps: options.qps,
             burst: 30,
-            status_qps: None,
-            dry_run: false,
+            status_qps: options.status_qps,
+            dry_run: options.dry_run,
             takeover: TakeOver::Wait,
             election: Some(Election::default()),
             service_account_credentials: false,
-            watch_namespaces: None,
+            watch_namespaces: options.watch_namespaces,
             scale_targets: ScaleTargets::All,
-            scale_source: ScaleSource::Auto,
-            field_manager: "kube-controller-manager".to_owned(),
-            metrics_timeout: Duration::from_secs(30),
-            max_metrics_response: 64 << 20,
-            max_concurrent_metric_requests: 512,
-            max_concurrent_metric_requests_per_api: 256,
-            metric_sharing: Some(Duration::from_secs(5)),
+            scale_source: options.scale_source,
+            field_manager: options.field_manager,
+            metrics_timeout: options.metrics_timeout,
+            max_metrics_response: options.max_metrics_response,
+            max_concurrent_metric_requests: options.max_concurrent_metric_requests,
+            max_concurrent_metric_requests_per_api: options.max_concurrent_metric_requests_per_api,
+            metric_sharing: options.metric_sharing,
             serving: Serving::default(),
-            decisions_per_hpa: 40,
+            decisions_per_hpa: options.decisions_per_hpa,
             history_checkpoint: None,
             logging: LogOptions::default(),
             warnings: Vec::new(),
@@ -127,13 +132,52 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Whether reviews that a flag leaves to this kubeconfig are made with the controller's own rights: without one, and
-    /// with the controller's own, which a copied command line names three times.
-    pub fn reviews_itself(&self, kubeconfig: Option<&Path>) -> bool {
-        kubeconfig.is_none_or(|path| self.kubeconfig.as_deref() == Some(path) && self.master.is_none())
+    /// Returns the controller's options, without the options of the process.
+    pub fn controller_options(&self) -> Options {
+        Options {
+            settings: self.settings.clone(),
+            stale_consistency: self.stale_consistency,
+            sync_period: self.sync_period,
+            concurrent_syncs: self.concurrent_syncs,
+            qps: self.qps,
+            status_qps: self.status_qps,
+            dry_run: self.dry_run,
+            watch_namespaces: self.watch_namespaces.clone(),
+            scale_source: self.scale_source,
+            field_manager: self.field_manager.clone(),
+            metrics_timeout: self.metrics_timeout,
+            max_metrics_response: self.max_metrics_response,
+            max_concurrent_metric_requests: self.max_concurrent_metric_requests,
+            max_concurrent_metric_requests_per_api: self.max_concurrent_metric_requests_per_api,
+            metric_sharing: self.metric_sharing,
+            decisions_per_hpa: self.decisions_per_hpa,
+        }
     }
 
-    /// Resolves the flags of the controller.
+    /// Returns whether reviews with `kubeconfig` use the controller's own credentials. This holds for `None`
+    /// and for the controller's own kubeconfig, which a copied command line repeats in three flags.
+    pub fn reviews_itself(&self, kubeconfig: Option<&Path>) -> bool {
+        kubeconfig.is_none_or(|path| self.own_kubeconfig() == Some(path))
+    }
+
+    /// Returns the kubeconfig of the controller, unless `--master` replaces its server.
+    pub fn own_kubeconfig(&self) -> Option<&Path> {
+        self.kubeconfig.as_deref().filter(|_| self.master.is_none())
+    }
+
+    /// Returns the value of every flag, given or default.
+    pub fn flag_values(&self) -> BTreeMap<String, String> {
+        let table = Table::new(&[kcm::FLAGS, own::FLAGS]);
+        let defaults = table.flags().map(|flag| (flag.name.to_owned(), flag.default.to_owned()));
+        let mut flags: BTreeMap<String, String> = defaults.collect();
+        flags.extend(self.serving.given.iter().cloned());
+        flags
+    }
+
+    /// Resolves and validates the flags of the controller.
+    ///
+    /// # Errors
+    /// Returns the first invalid flag, with pflag's text.
     pub fn resolve(raw: &Raw, table: &Table) -> Result<Self, FlagError> {
         refuse_arguments(raw)?;
         let read = Reader { raw, table };
@@ -162,7 +206,7 @@ impl Config {
         let mut warnings = ignored_flags(raw, table);
         if !unknown_gates.is_empty() {
             warnings.push(format!(
-                "--feature-gates: {} {} no effect: the HPA controller does not know {}",
+                "--feature-gates: {} {} no effect: the HPA controller does not have {}",
                 unknown_gates.join(", "),
                 if unknown_gates.len() == 1 { "has" } else { "have" },
                 if unknown_gates.len() == 1 { "it" } else { "them" },
@@ -194,7 +238,7 @@ impl Config {
                 if qps >= 0.0 && qps.is_finite() {
                     Ok((qps > 0.0).then_some(qps))
                 } else {
-                    Err("must be a number of at least 0; 0 is as many as the HPAs need")
+                    Err("must be a number of at least 0; 0 selects a rate by the number of HPAs")
                 }
             })?,
             dry_run: read.checked("dry-run", |value| Ok(*value == Value::Bool(true)))?,
@@ -212,7 +256,7 @@ impl Config {
                 _ => Err(WRONG_TYPE.to_owned()),
             })?,
             field_manager: read.checked("field-manager", |value| match value {
-                // The rule of the API server.
+                // The API server has the same rule.
                 Value::Text(name)
                     if !name.is_empty() && name.len() <= 128 && !name.chars().any(char::is_control) =>
                 {
@@ -233,7 +277,7 @@ impl Config {
                 let age = read.duration("metric-snapshot-age")?;
                 read.checked("share-metrics", |value| Ok((*value == Value::Bool(true)).then_some(age)))?
             },
-            serving: Serving::read(&read, &mut warnings)?,
+            serving: serving::serving(&read, &mut warnings)?,
             decisions_per_hpa: read.checked("decisions-per-hpa", |value| match value {
                 Value::Int(count) => usize::try_from(*count)
                     .ok()
@@ -241,7 +285,7 @@ impl Config {
                     .ok_or_else(|| format!("must be 0 to {MOST_DECISIONS}")),
                 _ => Err(WRONG_TYPE.to_owned()),
             })?,
-            history_checkpoint: HistoryCheckpoint::read(&read)?,
+            history_checkpoint: election::history_checkpoint(&read)?,
             logging: logging(&read)?,
             warnings,
         })
@@ -263,7 +307,7 @@ fn logging(read: &Reader<'_>) -> Result<LogOptions, FlagError> {
 }
 
 fn refuse_arguments(raw: &Raw) -> Result<(), FlagError> {
-    // Empty ones come from empty variables in scripts; kube-controller-manager lets them pass too.
+    // Empty variables in scripts leave empty arguments, which kube-controller-manager accepts too.
     if raw.arguments.iter().all(String::is_empty) {
         Ok(())
     } else {
@@ -271,9 +315,10 @@ fn refuse_arguments(raw: &Raw) -> Result<(), FlagError> {
     }
 }
 
-/// One warning for each reason why flags that were given have no effect, in the order of the flags' names.
+/// Returns one warning per reason for the given flags without effect. Each warning lists its flags sorted by
+/// name.
 ///
-/// A flag that is set to its default asks for nothing, so it is not mentioned; but those that Kubernetes has removed are.
+/// A flag that is set to its default causes no warning, unless Kubernetes has removed the flag.
 fn ignored_flags(raw: &Raw, table: &Table) -> Vec<String> {
     let mut by_reason: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for flag in raw.names().filter_map(|name| table.named(name)) {

@@ -1,22 +1,22 @@
-//! Flags by their name and type.
+//! Typed access to flags by name.
 
 use std::time::Duration;
 
 use super::super::flags::{FlagError, Raw, Table};
 use super::super::values::Value;
-use crate::duration::GoDuration;
+use autoscaling::duration::GoDuration;
 
-/// Reads flags that are known to be in the table, each with its default.
+/// Reads the flags of a table, with their defaults.
 pub(super) struct Reader<'a> {
     pub(super) raw: &'a Raw,
     pub(super) table: &'a Table,
 }
 
-/// Cannot be seen: a flag's value has the type that the table gives it.
+/// The text of an unreachable error, because the value of a flag has the type that the table declares.
 pub(super) const WRONG_TYPE: &str = "has another type";
 
 impl Reader<'_> {
-    /// The value that was given, or the default, as `check` reads it.
+    /// Returns the given value or the default, converted by `check`.
     pub(super) fn checked<T>(
         &self,
         name: &'static str,
@@ -66,7 +66,7 @@ impl Reader<'_> {
         })
     }
 
-    /// A text; an empty one is as if it were not given.
+    /// Returns the given text, or `None` if the text is empty or the flag was not given.
     pub(super) fn text(&self, name: &'static str) -> Option<String> {
         match self.raw.value(name) {
             Some(Value::Text(text)) if !text.is_empty() => Some(text.clone()),
@@ -74,7 +74,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The error that the value of a flag is not allowed.
+    /// Creates the error for a flag value that is not allowed.
     pub(super) fn invalid(&self, name: &'static str, reason: String) -> FlagError {
         match self.table.named(name) {
             Some(flag) => flag.invalid(self.raw.text(name), reason),

@@ -14,7 +14,7 @@ fn config(word: &str) -> Config {
     read(&[word]).unwrap()
 }
 
-/// What is wrong with a flag, behind the part that names it.
+/// Returns the reason in the error for a flag value, without the prefix that names the flag.
 fn reason(flag: &str, value: &str) -> String {
     let error = read(&[&format!("{flag}={value}")]).unwrap_err();
     let prefix = format!("invalid argument \"{value}\" for \"{flag}\" flag: ");
@@ -22,12 +22,12 @@ fn reason(flag: &str, value: &str) -> String {
 }
 
 #[test]
-fn without_flags_it_is_the_default() {
+fn no_flags_resolve_to_the_default() {
     assert_eq!(read(&[]).unwrap(), Config::default());
 }
 
 #[test]
-fn the_hpa_flags_of_kube_controller_manager_set_the_same_here() {
+fn hpa_flags_of_kube_controller_manager_set_the_settings() {
     let config = read(&[
         "--horizontal-pod-autoscaler-sync-period=30s",
         "--horizontal_pod_autoscaler_downscale_stabilization=1m30s",
@@ -48,7 +48,7 @@ fn the_hpa_flags_of_kube_controller_manager_set_the_same_here() {
 }
 
 #[test]
-fn the_way_to_the_cluster_is_as_given() {
+fn kubeconfig_and_master_are_read() {
     let config = read(&["--kubeconfig=/etc/k", "--master=https://a:6443"]).unwrap();
     assert_eq!(config.kubeconfig, Some(PathBuf::from("/etc/k")));
     assert_eq!(config.master.as_deref(), Some("https://a:6443"));
@@ -57,7 +57,7 @@ fn the_way_to_the_cluster_is_as_given() {
 }
 
 #[test]
-fn client_limits_mean_what_they_mean_to_client_go() {
+fn client_limits_follow_client_go() {
     assert_eq!(config("--kube-api-qps=50.5").qps, Some(50.5));
     assert_eq!(config("--kube-api-qps=-1").qps, None);
     assert_eq!(config("--kube-api-qps=0").qps, Some(5.0));
@@ -70,13 +70,13 @@ fn client_limits_mean_what_they_mean_to_client_go() {
     for wrong in ["-1", "NaN", "Inf"] {
         assert_eq!(
             reason("--status-qps", wrong),
-            "must be a number of at least 0; 0 is as many as the HPAs need"
+            "must be a number of at least 0; 0 selects a rate by the number of HPAs"
         );
     }
 }
 
 #[test]
-fn a_value_that_makes_no_sense_is_refused_by_name() {
+fn invalid_values_are_refused_with_the_flag() {
     assert_eq!(reason("--concurrent-horizontal-pod-autoscaler-syncs", "0"), "must be at least 1");
     assert_eq!(reason("--horizontal-pod-autoscaler-sync-period", "0s"), "must be greater than 0s");
     assert_eq!(reason("--horizontal-pod-autoscaler-sync-period", "-1s"), "must be greater than 0s");
@@ -107,7 +107,7 @@ fn a_value_that_makes_no_sense_is_refused_by_name() {
 }
 
 #[test]
-fn the_emulated_version_brings_its_gates() {
+fn emulated_version_sets_its_gates() {
     assert_eq!(config("--emulated-version=1.36").settings, Settings::of(Version::V1_36));
     assert!(!config("--emulated-version=kube=1.36").stale_consistency);
     let mixed = read(&["--feature-gates=HPAScaleToZero=true", "--emulated-version=v1.36"]).unwrap();
@@ -116,7 +116,7 @@ fn the_emulated_version_brings_its_gates() {
 }
 
 #[test]
-fn our_own_flags_are_read() {
+fn own_flags_are_read() {
     let config = read(&[
         "--dry-run",
         "--field-manager=me",
@@ -145,10 +145,10 @@ fn our_own_flags_are_read() {
 }
 
 #[test]
-fn a_checkpoint_lies_beside_the_lease_and_is_named_after_it() {
+fn checkpoint_uses_the_namespace_and_name_of_the_lease() {
     let names = |words: &[&str]| {
-        let place = read(words).unwrap().history_checkpoint?;
-        Some(format!("{}/{}", place.namespace, place.names().next()?))
+        let checkpoint = read(words).unwrap().history_checkpoint?;
+        Some(format!("{}/{}", checkpoint.namespace, checkpoint.names().next()?))
     };
     assert_eq!(names(&[]), None);
     assert_eq!(names(&["--history-checkpoint"]).unwrap(), "kube-system/concertina-history-0");
@@ -160,7 +160,7 @@ fn a_checkpoint_lies_beside_the_lease_and_is_named_after_it() {
 }
 
 #[test]
-fn a_command_line_of_kubeadm_starts_with_a_warning_for_each_reason() {
+fn kubeadm_command_line_has_one_warning_per_reason() {
     let config = read(&[
         "--allocate-node-cidrs=true",
         "--authentication-kubeconfig=/etc/kubernetes/controller-manager.conf",
@@ -184,7 +184,7 @@ fn a_command_line_of_kubeadm_starts_with_a_warning_for_each_reason() {
 }
 
 #[test]
-fn serving_is_configured_as_kube_controller_manager_is() {
+fn serving_flags_of_kube_controller_manager_are_read() {
     let config = read(&[
         "--bind-address=::",
         "--secure-port=10267",
@@ -213,9 +213,9 @@ fn serving_is_configured_as_kube_controller_manager_is() {
     assert_eq!(
         config.warnings,
         [
-            "--tls-min-version=VersionTLS11: TLS 1.2 is the oldest version there is",
-            "--tls-cipher-suites: TLS_RSA_WITH_RC4_128_SHA left out: rustls has no such thing",
-            "--tls-curve-preferences: 25 left out: rustls has no such thing",
+            "--tls-min-version=VersionTLS11: using TLS 1.2, the oldest supported version",
+            "--tls-cipher-suites: ignored TLS_RSA_WITH_RC4_128_SHA: not supported by rustls",
+            "--tls-curve-preferences: ignored 25: not supported by rustls",
         ]
     );
     assert!(
@@ -226,17 +226,17 @@ fn serving_is_configured_as_kube_controller_manager_is() {
 }
 
 #[test]
-fn what_cannot_be_served_is_refused_by_its_flag() {
-    assert_eq!(reason("--secure-port", "65536"), "must be between 0 and 65535, 0 turns it off");
+fn invalid_serving_flags_are_refused_with_the_flag() {
+    assert_eq!(reason("--secure-port", "65536"), "must be between 0 and 65535, 0 disables it");
     assert_eq!(reason("--tls-cert-file", "a"), "needs --tls-private-key-file");
     assert_eq!(reason("--tls-cipher-suites", "X"), "Cipher suite X not supported or doesn't exist");
-    assert_eq!(reason("--tls-curve-preferences", "25"), "no curve is left: rustls has none of these");
+    assert_eq!(reason("--tls-curve-preferences", "25"), "no curve is left: rustls supports none of these");
     assert!(reason("--health-address", "0.0.0.0:80").starts_with("must be a loopback address"));
     assert!(reason("--bind-address", "here").contains("failed to parse IP"));
 }
 
 #[test]
-fn the_lease_of_kube_controller_manager_is_never_used() {
+fn lease_of_kube_controller_manager_is_never_used() {
     let given = read(&["--leader-elect-resource-name=kube-controller-manager"]).unwrap();
     assert_eq!(given.election, Some(Election::default()));
     assert_eq!(
@@ -250,7 +250,7 @@ fn the_lease_of_kube_controller_manager_is_never_used() {
 }
 
 #[test]
-fn times_that_would_let_two_lead_are_refused_by_their_flag() {
+fn timings_that_allow_two_leaders_are_refused_with_the_flag() {
     assert_eq!(
         reason("--leader-elect-lease-duration", "10s"),
         "must be greater than --leader-elect-renew-deadline"
@@ -265,7 +265,7 @@ fn times_that_would_let_two_lead_are_refused_by_their_flag() {
 }
 
 #[test]
-fn a_flag_that_is_set_to_its_default_needs_no_warning() {
+fn ignored_flag_at_its_default_causes_no_warning() {
     let config = read(&[
         "--concurrent-job-syncs=5",
         "--controllers=*",
@@ -277,7 +277,7 @@ fn a_flag_that_is_set_to_its_default_needs_no_warning() {
 }
 
 #[test]
-fn a_removed_flag_is_accepted_with_a_warning() {
+fn removed_flag_is_accepted_with_a_warning() {
     let warnings = config("--horizontal-pod-autoscaler-downscale-delay=5m0s").warnings;
     assert_eq!(warnings.len(), 1);
     assert!(
@@ -288,18 +288,18 @@ fn a_removed_flag_is_accepted_with_a_warning() {
 }
 
 #[test]
-fn an_ignored_flag_must_still_have_a_value_of_its_type() {
+fn ignored_flag_still_requires_a_value_of_its_type() {
     let error = read(&["--concurrent-job-syncs=many"]).unwrap_err();
     assert!(error.contains("\"--concurrent-job-syncs\" flag: strconv.ParseInt: parsing \"many\""), "{error}");
 }
 
 #[test]
-fn gates_of_other_components_are_named_in_one_warning() {
+fn gates_of_other_components_cause_one_warning() {
     let warnings = config("--feature-gates=RotateKubeletServerCertificate=true,JobManagedBy=true").warnings;
     assert_eq!(
         warnings,
         [
-            "--feature-gates: RotateKubeletServerCertificate, JobManagedBy have no effect: the HPA controller does not know them"
+            "--feature-gates: RotateKubeletServerCertificate, JobManagedBy have no effect: the HPA controller does not have them"
         ]
     );
 }

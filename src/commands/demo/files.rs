@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use super::DemoError;
 use super::world::NAMESPACE;
-use crate::platform;
+use cluster::platform;
 
 /// The first line of a kubeconfig that the demo may overwrite.
 const MARK: &str = "# Written by concertina demo.";
 
-/// The HPA for the deployment that has none.
+/// The manifest for the deployment without an HPA.
 const MANIFEST: &str = "\
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler
@@ -34,7 +34,7 @@ spec:
         averageValue: 100m
 ";
 
-/// Where the files are. Those in the demo's own directory go with this value.
+/// The paths of the files. Dropping this value removes the demo's own directory.
 #[derive(Debug)]
 pub(super) struct Files {
     pub(super) kubeconfig: PathBuf,
@@ -43,7 +43,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Writes the files: into a new directory among the temporary ones, the kubeconfig to `kubeconfig` if that is given.
+    /// Writes the files into a new temporary directory. `kubeconfig` overrides the path of the kubeconfig.
     pub(super) fn write(kubeconfig: Option<&Path>, server: &str) -> Result<Self, DemoError> {
         if let Some(path) = kubeconfig {
             may_overwrite(path)?;
@@ -62,7 +62,7 @@ impl Files {
 
 impl Drop for Files {
     fn drop(&mut self) {
-        // What cannot be removed is left to whoever clears the temporary directory.
+        // If the removal fails, the system's clean-up of temporary directories removes the files.
         let _ = fs::remove_dir_all(&self.directory);
     }
 }
@@ -95,7 +95,8 @@ fn write(path: &Path, text: &str) -> Result<(), DemoError> {
     fs::write(path, text).map_err(|source| DemoError::Write { path: path.to_owned(), source })
 }
 
-/// A file that is there may be somebody's only access to a cluster.
+/// Checks that a file is absent or was written by a demo. Any other file may be the user's only access to a
+/// cluster.
 fn may_overwrite(path: &Path) -> Result<(), DemoError> {
     match fs::read_to_string(path) {
         Ok(text) if text.starts_with(MARK) => Ok(()),
@@ -104,7 +105,7 @@ fn may_overwrite(path: &Path) -> Result<(), DemoError> {
     }
 }
 
-/// A directory that did not exist before and that only this user can read.
+/// Creates a new directory that only the current user can read.
 fn new_directory() -> Result<PathBuf, DemoError> {
     let base = std::env::temp_dir();
     let process = std::process::id();
@@ -129,7 +130,7 @@ mod tests {
     use super::{DemoError, Files, MANIFEST};
 
     #[test]
-    fn the_files_go_with_the_demo() {
+    fn files_are_removed_when_the_demo_ends() {
         let files = Files::write(None, "http://127.0.0.1:1234").expect("files");
         let text = fs::read_to_string(&files.kubeconfig).expect("kubeconfig");
         assert!(
@@ -143,9 +144,9 @@ mod tests {
     }
 
     #[test]
-    fn a_kubeconfig_of_the_demo_is_overwritten_and_stays_and_any_other_file_is_left_alone() {
-        let ours = Files::write(None, "http://127.0.0.1:1").expect("files");
-        let chosen = ours.directory.join("chosen");
+    fn files_overwrite_a_kubeconfig_only_when_a_demo_wrote_it() {
+        let demo = Files::write(None, "http://127.0.0.1:1").expect("files");
+        let chosen = demo.directory.join("chosen");
         drop(Files::write(Some(&chosen), "http://127.0.0.1:2").expect("a new file"));
         drop(Files::write(Some(&chosen), "http://127.0.0.1:3").expect("our own file"));
         assert!(fs::read_to_string(&chosen).expect("kubeconfig").contains("127.0.0.1:3"));

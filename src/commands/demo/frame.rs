@@ -1,8 +1,8 @@
-//! The live view: a snapshot as lines of a terminal.
+//! The live view: renders a snapshot as lines of a terminal.
 
 use super::observe::{ConditionState, EventState, HpaState, MetricState, Snapshot};
 
-/// How a piece of text looks.
+/// The style of a piece of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Style {
     Plain,
@@ -14,7 +14,7 @@ enum Style {
 }
 
 impl Style {
-    /// The parameter of the escape sequence that selects it.
+    /// Returns the SGR parameter that selects the style.
     fn code(self) -> &'static str {
         match self {
             Self::Plain => "0",
@@ -27,19 +27,19 @@ impl Style {
     }
 }
 
-/// A line in pieces.
+/// A line as a list of styled pieces.
 #[derive(Debug, Default)]
 struct Line(Vec<(Style, String)>);
 
 impl Line {
     fn with(mut self, style: Style, text: impl AsRef<str>) -> Self {
-        // What comes from objects must not move the cursor.
+        // Text from objects must not contain characters that move the cursor.
         let text = text.as_ref().replace(char::is_control, " ");
         self.0.push((style, text));
         self
     }
 
-    /// The line in at most `width` columns, each character taken as one.
+    /// Formats the line in at most `width` columns. Each character counts as one column.
     fn print(&self, width: usize, color: bool) -> String {
         let mut left = width;
         let mut printed = String::new();
@@ -63,20 +63,20 @@ pub(super) struct Size {
     pub(super) rows: usize,
 }
 
-/// Below this many columns there is no room for bars beside the histories.
+/// The minimum width of the terminal, in columns, for bars next to the histories.
 const WIDE: usize = 104;
-/// Cells of a bar; the target is in the middle.
+/// The width of a bar, in cells. The target is in the middle.
 const BAR: usize = 16;
-/// Events that are shown if there is room.
+/// The maximum number of events in a frame.
 const EVENTS: usize = 6;
 
-/// The lines of a frame, no more than `size` holds: state, events and, where there is room, the introduction.
+/// Renders a frame that fits into `size`: the state, the events and, if space remains, the introduction.
 pub(super) fn render(intro: &[String], snapshot: &Snapshot, size: Size, color: bool) -> Vec<String> {
     let mut body = vec![
         Line::default()
             .with(Style::Bold, "Concertina demo")
             .with(Style::Plain, format!("  {}  ", clock(snapshot.elapsed.as_secs())))
-            .with(Style::Dim, format!("{} syncs, Ctrl-C ends", snapshot.syncs)),
+            .with(Style::Dim, format!("{} syncs, Ctrl-C stops", snapshot.syncs)),
         Line::default(),
     ];
     for hpa in &snapshot.hpas {
@@ -84,7 +84,7 @@ pub(super) fn render(intro: &[String], snapshot: &Snapshot, size: Size, color: b
     }
     let rows = size.rows.saturating_sub(1);
     let room = rows.saturating_sub(body.len());
-    // The heading and at least one event, or none at all.
+    // The heading needs a row and is shown only with at least one event.
     let shown = snapshot.events.len().min(EVENTS).min(room.saturating_sub(1));
     if shown > 0 {
         body.push(Line::default().with(Style::Bold, "Events"));
@@ -130,7 +130,7 @@ fn hpa_lines(hpa: &HpaState, event: Option<&EventState>, columns: usize) -> Vec<
     lines
 }
 
-/// Red if scaling does not work, yellow if it is held back.
+/// Returns red for an HPA that cannot scale, and yellow for one that is limited.
 fn style_of(condition: &ConditionState) -> Style {
     match (condition.kind.as_str(), condition.is_true) {
         ("ScalingActive", false) if condition.reason == "ScalingDisabled" => Style::Warning,
@@ -156,7 +156,7 @@ fn metric(line: Line, metric: Option<&MetricState>, columns: usize) -> Line {
 }
 
 fn event_line(event: &EventState) -> Line {
-    // The time of day out of 2030-01-01T10:02:03Z.
+    // Extracts the time of day from a timestamp such as 2030-01-01T10:02:03Z.
     let time = event.time.get(11..19).unwrap_or_default();
     let times = if event.count > 1 { format!(" ({} times)", event.count) } else { String::new() };
     let style = if event.is_warning { Style::Warning } else { Style::Plain };
@@ -167,7 +167,7 @@ fn event_line(event: &EventState) -> Line {
         .with(Style::Dim, format!("  {}{times}", event.message))
 }
 
-/// The last `width` counts as bars, of which the highest stands for `max`; zero is a dot.
+/// Draws the last `width` counts as bars. `max` is the count of the highest bar. Zero is a dot.
 pub(super) fn sparkline(history: &[i64], max: i64, width: usize) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let shown = history.iter().skip(history.len().saturating_sub(width));
@@ -180,7 +180,7 @@ pub(super) fn sparkline(history: &[i64], max: i64, width: usize) -> String {
     format!("{bars:>width$}")
 }
 
-/// A bar whose middle is the target.
+/// Draws a bar with the target in the middle.
 fn bar(ratio: Option<f64>) -> String {
     let ratio = ratio.unwrap_or(0.0);
     let filled = (0_u32..).zip(0..BAR).map(|(cell, at)| {
@@ -268,12 +268,12 @@ mod tests {
     const SMALL: Size = Size { columns: 80, rows: 24 };
 
     #[test]
-    fn a_frame_shows_count_history_metric_reason_and_events() {
+    fn frame_shows_count_history_metric_reason_and_events() {
         let frame = render(&intro(), &snapshot(vec![web()], 2), SMALL, false);
         let expected = [
             "Hello",
             "  export KUBECONFIG=/tmp/k",
-            "Concertina demo  01:23  42 syncs, Ctrl-C ends",
+            "Concertina demo  01:23  42 syncs, Ctrl-C stops",
             "",
             "shop/web  Deployment/web  7 replicas  5 ready, 2 to 10  ScaleUpLimit",
             "                                          ·▁▃▅  cpu 90% of 60%",
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_frame_has_a_bar_whose_middle_is_the_target() {
+    fn frame_has_a_bar_around_the_target_when_it_is_wide() {
         let frame = render(&[], &snapshot(vec![web()], 0), Size { columns: 120, rows: 24 }, false);
         assert!(frame.iter().any(|line| line.contains("████████████────  cpu 90% of 60%")), "{frame:#?}");
         assert_eq!(bar(Some(0.5)), "████────│───────");
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn color_surrounds_text_and_never_changes_what_is_seen() {
+    fn frame_has_the_same_text_with_and_without_colour() {
         let plain = render(&intro(), &snapshot(vec![web()], 3), SMALL, false);
         let colored = render(&intro(), &snapshot(vec![web()], 3), SMALL, true);
         assert!(colored.concat().contains("\x1b[33m  ScaleUpLimit\x1b[0m"));
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_never_exceeds_the_terminal() {
+    fn frame_never_exceeds_the_terminal() {
         let hpas: Vec<_> = (0..9).map(|_| web()).collect();
         for size in [
             SMALL,
@@ -328,14 +328,14 @@ mod tests {
     }
 
     #[test]
-    fn where_room_is_short_the_kubeconfig_stays_longest() {
+    fn frame_keeps_the_kubeconfig_when_space_is_short() {
         let long: Vec<_> = intro().into_iter().chain((0..20).map(|_| "more".to_owned())).collect();
         let frame = render(&long, &snapshot(vec![web()], 2), SMALL, false);
         assert_eq!(frame[0], "  export KUBECONFIG=/tmp/k");
     }
 
     #[test]
-    fn a_failure_is_told_in_the_words_of_its_condition() {
+    fn frame_shows_the_condition_of_a_failure() {
         let mut hpa = web();
         hpa.conditions = vec![
             condition("AbleToScale", true, "SucceededGetScale", "able"),
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_of_objects_do_not_reach_the_terminal() {
+    fn frame_removes_control_characters() {
         let mut hostile = event(1);
         hostile.message = "bad\x1b[2J\nnews".to_owned();
         let snapshot = Snapshot { events: vec![hostile], hpas: vec![web()], ..Snapshot::default() };
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_history_is_scaled_to_the_maximum_and_ends_at_the_right() {
+    fn sparkline_scales_to_the_maximum_and_aligns_right() {
         assert_eq!(sparkline(&[0, 1, 5, 10], 10, 6), "  ·▁▄█");
         assert_eq!(sparkline(&[1, 2, 3, 4], 4, 2), "▆█");
         assert_eq!(sparkline(&[3], 0, 1), "█");

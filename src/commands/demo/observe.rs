@@ -1,4 +1,4 @@
-//! Looks at the cluster and remembers what is shown: counts over the last minute, extremes, events.
+//! Reads the cluster and collects the state that is shown: counts of the last minute, extremes, events.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -9,23 +9,23 @@ use autoscaling::quantity::Quantity;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::controller::{self, Concluded};
-use crate::embedded::Cluster;
+use controller::reconcile::Concluded;
+use fake_cluster::Cluster;
 
-/// How many points a history has, and how far they are apart: the last minute.
+/// The number of points in a history, and the interval between points. Together, they cover the last minute.
 const POINTS: usize = 60;
 const POINT: Duration = Duration::from_secs(1);
 
-/// The state of everything that is shown.
+/// The state that a view shows.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Snapshot {
-    /// Since the demo began.
+    /// The time since the demo started.
     pub(super) elapsed: Duration,
-    /// By namespace and name.
+    /// The HPAs, by namespace and name.
     pub(super) hpas: Vec<HpaState>,
     /// Events about HPAs, oldest first.
     pub(super) events: Vec<EventState>,
-    /// Syncs so far, of all HPAs.
+    /// The number of syncs of all HPAs since the demo started.
     pub(super) syncs: usize,
 }
 
@@ -34,16 +34,16 @@ pub(super) struct Snapshot {
 pub(super) struct HpaState {
     pub(super) namespace: String,
     pub(super) name: String,
-    /// `Deployment/web`.
+    /// The target, such as `Deployment/web`.
     pub(super) target: String,
     pub(super) min: i64,
     pub(super) max: i64,
-    /// What the target is told to have.
+    /// The target's `spec.replicas`.
     pub(super) replicas: i64,
     pub(super) ready: i64,
     pub(super) metrics: Vec<MetricState>,
     pub(super) conditions: Vec<ConditionState>,
-    /// Replicas, one point a second, the newest last.
+    /// The replicas, one point per second, newest last.
     pub(super) history: Vec<i64>,
     pub(super) lowest: i64,
     pub(super) highest: i64,
@@ -54,10 +54,10 @@ pub(super) struct HpaState {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct MetricState {
     pub(super) name: String,
-    /// As a person writes it; none if the HPA does not know it.
+    /// The formatted value, or `None` if the HPA's status has no value.
     pub(super) current: Option<String>,
     pub(super) target: String,
-    /// Current by target.
+    /// The current value divided by the target.
     pub(super) ratio: Option<f64>,
 }
 
@@ -77,7 +77,7 @@ pub(super) struct EventState {
     pub(super) count: i64,
     /// `lastTimestamp`.
     pub(super) time: String,
-    /// `namespace/name` of the HPA.
+    /// The HPA, as `namespace/name`.
     pub(super) hpa: String,
     pub(super) is_warning: bool,
     pub(super) reason: String,
@@ -85,12 +85,12 @@ pub(super) struct EventState {
 }
 
 impl HpaState {
-    /// `namespace/name`.
+    /// Returns `namespace/name`.
     pub(super) fn key(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// What a reader should know first: why nothing is computed, what limits it, or else whether it is able to scale.
+    /// Returns the most important condition: a failure, else a limit, else `AbleToScale`.
     pub(super) fn headline(&self) -> Option<&ConditionState> {
         let find = |kind: &str, is_true: bool| {
             self.conditions.iter().find(|condition| condition.kind == kind && condition.is_true == is_true)
@@ -103,14 +103,14 @@ impl HpaState {
 }
 
 impl Snapshot {
-    /// The newest event about an HPA.
+    /// Returns the newest event about an HPA.
     pub(super) fn last_event(&self, hpa: &HpaState) -> Option<&EventState> {
         let key = hpa.key();
         self.events.iter().rev().find(|event| event.hpa == key)
     }
 }
 
-/// What is remembered of one HPA between two looks.
+/// The values of one HPA that are kept between snapshots.
 #[derive(Debug, Default)]
 struct Track {
     history: VecDeque<i64>,
@@ -120,21 +120,21 @@ struct Track {
     rescales: u32,
 }
 
-/// Looks at one cluster.
+/// Takes snapshots of one cluster.
 #[derive(Debug)]
 pub(super) struct Observer {
     cluster: Cluster,
-    began: Instant,
+    started: Instant,
     next_point: Duration,
     tracks: BTreeMap<String, Track>,
     syncs: Arc<Syncs>,
 }
 
-/// Counts the syncs of the controller, which tells of each: requests do not, as most syncs make but one.
+/// Counts the controller's syncs as an observer. Requests are not counted, because most syncs make only one.
 #[derive(Debug, Default)]
 pub(super) struct Syncs(AtomicUsize);
 
-impl controller::Observer for Syncs {
+impl controller::reconcile::Observer for Syncs {
     fn concluded(&self, _: &Concluded<'_>) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -142,12 +142,12 @@ impl controller::Observer for Syncs {
 
 impl Observer {
     pub(super) fn new(cluster: Cluster, syncs: Arc<Syncs>) -> Self {
-        Self { cluster, began: Instant::now(), next_point: Duration::ZERO, tracks: BTreeMap::new(), syncs }
+        Self { cluster, started: Instant::now(), next_point: Duration::ZERO, tracks: BTreeMap::new(), syncs }
     }
 
-    /// What there is to see now.
+    /// Takes a snapshot.
     pub(super) fn observe(&mut self) -> Snapshot {
-        let elapsed = self.began.elapsed();
+        let elapsed = self.started.elapsed();
         let is_point = elapsed >= self.next_point;
         if is_point {
             self.next_point = elapsed + POINT;
@@ -174,7 +174,7 @@ impl Observer {
             highest: replicas,
             ..Track::default()
         });
-        track.note(replicas, is_point);
+        track.record(replicas, is_point);
         HpaState {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
@@ -195,7 +195,7 @@ impl Observer {
     fn events(&self) -> Vec<EventState> {
         let mut events = self.cluster.list("events", None);
         events.retain(|event| text(event, "/involvedObject/kind") == "HorizontalPodAutoscaler");
-        // Times are whole seconds; within one, the order of the writes decides.
+        // Timestamps are in whole seconds. Within a second, resource versions define the order.
         events.sort_by_cached_key(|event| {
             let version: u64 = text(event, "/metadata/resourceVersion").parse().unwrap_or(0);
             (text(event, "/lastTimestamp").to_owned(), version)
@@ -218,7 +218,7 @@ impl Observer {
 }
 
 impl Track {
-    fn note(&mut self, replicas: i64, is_point: bool) {
+    fn record(&mut self, replicas: i64, is_point: bool) {
         if replicas != self.replicas {
             self.rescales = self.rescales.saturating_add(1);
             self.replicas = replicas;
@@ -234,7 +234,8 @@ impl Track {
     }
 }
 
-/// The metrics of an HPA: targets from its spec, values from its status, where entries have the same order.
+/// Returns the metrics of an HPA. Targets come from its spec, and values from its status, which lists them in
+/// the same order.
 fn metrics(hpa: &Value) -> Vec<MetricState> {
     let shown = list(hpa, "/status/currentMetrics");
     list(hpa, "/spec/metrics")
@@ -274,7 +275,7 @@ fn metrics(hpa: &Value) -> Vec<MetricState> {
         .collect()
 }
 
-/// A number, or a quantity in text form.
+/// Parses a number, or a quantity in text form.
 fn amount(value: &Value) -> Option<f64> {
     match value {
         Value::String(text) => text.parse::<Quantity>().ok().map(Quantity::as_f64),
@@ -282,7 +283,7 @@ fn amount(value: &Value) -> Option<f64> {
     }
 }
 
-/// An amount as a person writes it, in the unit that fits the metric.
+/// Formats an amount in the unit of its metric.
 fn print(amount: f64, metric: &str, is_percent: bool) -> String {
     match metric {
         _ if is_percent => format!("{amount:.0}%"),
@@ -302,7 +303,7 @@ fn condition(condition: &Value) -> ConditionState {
     }
 }
 
-/// The resource of a scalable kind.
+/// Returns the resource of a scalable kind.
 fn resource_of(kind: &str) -> Option<&'static str> {
     match kind {
         "Deployment" => Some("apps/deployments"),

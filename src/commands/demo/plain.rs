@@ -1,27 +1,27 @@
-//! The view where there is no terminal: one line per change, and the state of everything every few seconds.
+//! The view without a terminal: one line per change, and every 5 seconds a line with the state of all HPAs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::observe::{HpaState, Snapshot};
 
-/// How often the state of everything is told.
+/// The interval between lines with the state of all HPAs.
 const STATE: Duration = Duration::from_secs(5);
 
-/// After how long an event that goes on is told again: some are counted in every sync.
+/// The interval at which an ongoing event is repeated. Some events increase their count with every sync.
 const REPEAT: Duration = Duration::from_secs(30);
 
-/// What was told already.
+/// The state that has been printed.
 #[derive(Debug, Default)]
 pub(super) struct Plain {
     replicas: BTreeMap<String, i64>,
-    /// The count of each event and when it was told, by its UID.
+    /// The printed count of each event and the time of the output, by the event's UID.
     events: BTreeMap<String, (i64, Duration)>,
     next_state: Duration,
 }
 
 impl Plain {
-    /// What is new in a snapshot.
+    /// Returns the lines for the changes in a snapshot.
     pub(super) fn lines(&mut self, snapshot: &Snapshot) -> Vec<String> {
         let time = format!("{:>4}s", snapshot.elapsed.as_secs());
         let mut lines = Vec::new();
@@ -34,9 +34,10 @@ impl Plain {
         }
         self.replicas.retain(|key, _| snapshot.hpas.iter().any(|hpa| hpa.key() == *key));
         for event in &snapshot.events {
-            let told = self.events.get(&event.uid);
-            let is_due = told.is_none_or(|told| event.count > told.0 && snapshot.elapsed >= told.1 + REPEAT);
-            // A rescale is told by its numbers above.
+            let printed = self.events.get(&event.uid);
+            let is_due = printed
+                .is_none_or(|printed| event.count > printed.0 && snapshot.elapsed >= printed.1 + REPEAT);
+            // The line with the replica counts above already reports rescales.
             if is_due && event.reason != "SuccessfulRescale" {
                 self.events.insert(event.uid.clone(), (event.count, snapshot.elapsed));
                 lines.push(format!("{time}  {}  {}  {}", event.hpa, event.reason, one_line(&event.message)));
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn each_change_is_told_once_and_the_state_every_five_seconds() {
+    fn plain_prints_changes_once_and_the_state_every_5_s() {
         let mut plain = Plain::default();
         assert_eq!(plain.lines(&snapshot(0, 2)), ["   0s  web 1/2 ready  cpu 90% of 60%"]);
         assert_eq!(plain.lines(&snapshot(1, 2)), Vec::<String>::new());
@@ -103,9 +104,9 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_told_when_it_is_new_and_again_after_a_while_if_it_goes_on() {
+    fn plain_repeats_an_event_when_it_is_ongoing() {
         let mut plain = Plain { next_state: Duration::MAX, ..Plain::default() };
-        let mut told = |seconds, reason: &str, count| {
+        let mut lines = |seconds, reason: &str, count| {
             let event = EventState {
                 uid: reason.to_owned(),
                 count,
@@ -117,10 +118,14 @@ mod tests {
             plain.lines(&Snapshot { events: vec![event], ..snapshot(seconds, 2) })
         };
         let failed = "FailedGetResourceMetric";
-        assert_eq!(told(1, failed, 1), ["   1s  shop/web  FailedGetResourceMetric  no metrics"]);
-        assert_eq!(told(2, failed, 2), Vec::<String>::new());
-        assert_eq!(told(31, failed, 31).len(), 1);
-        assert_eq!(told(90, failed, 31), Vec::<String>::new(), "it has ended");
-        assert_eq!(told(91, "SuccessfulRescale", 1), Vec::<String>::new(), "told by its numbers");
+        assert_eq!(lines(1, failed, 1), ["   1s  shop/web  FailedGetResourceMetric  no metrics"]);
+        assert_eq!(lines(2, failed, 2), Vec::<String>::new());
+        assert_eq!(lines(31, failed, 31).len(), 1);
+        assert_eq!(lines(90, failed, 31), Vec::<String>::new(), "the event stopped");
+        assert_eq!(
+            lines(91, "SuccessfulRescale", 1),
+            Vec::<String>::new(),
+            "the line with the counts reports it"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Where the demo is shown: a terminal that is redrawn, or anything else that gets lines.
+//! The output of the demo: a terminal that is redrawn, or a stream of lines.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -8,9 +8,9 @@ use super::frame::{self, Size};
 use super::observe::Snapshot;
 use super::plain::Plain;
 
-/// The size of a terminal that does not tell.
+/// The size of a terminal if `stty` does not report it.
 const DEFAULT_SIZE: Size = Size { columns: 100, rows: 30 };
-/// After how many frames the terminal is asked for its size again: five seconds.
+/// The number of frames between two reads of the terminal's size. The frames take five seconds.
 const RESIZE: u32 = 20;
 
 const HIDE_CURSOR: &str = "\x1b[?25l";
@@ -20,7 +20,7 @@ const HOME: &str = "\x1b[H";
 const CLEAR_TO_END_OF_LINE: &str = "\x1b[K";
 const CLEAR_BELOW: &str = "\x1b[J";
 
-/// Shows the demo. On a terminal the cursor comes back when this value goes.
+/// The output of the demo. Dropping it restores the terminal's cursor.
 pub struct Screen {
     out: Box<dyn Write + Send>,
     mode: Mode,
@@ -42,7 +42,8 @@ impl fmt::Debug for Screen {
 }
 
 impl Screen {
-    /// Standard output: live if it is a terminal that can do it, in color unless `NO_COLOR` is set.
+    /// Creates a screen on standard output. The screen is live on a capable terminal, and has colours unless
+    /// `NO_COLOR` is set.
     pub fn stdout() -> Self {
         let out = Box::new(io::stdout());
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
@@ -53,18 +54,18 @@ impl Screen {
         Self { out, mode: Mode::Live { color, is_drawing: false, size: terminal_size(), frames: 0 } }
     }
 
-    /// Lines, one after the other.
+    /// Creates a screen that prints a stream of lines.
     pub fn plain(out: Box<dyn Write + Send>) -> Self {
         Self { out, mode: Mode::Plain(Plain::default()) }
     }
 
-    /// Whether frames are drawn over each other, so that nobody else should write to the terminal.
+    /// Returns whether frames are redrawn in place. Other output to the terminal would corrupt such frames.
     pub fn is_live(&self) -> bool {
         matches!(self.mode, Mode::Live { .. })
     }
 
-    /// Begins: with the introduction, or with an empty screen.
-    pub(super) fn begin(&mut self, intro: &[String]) -> io::Result<()> {
+    /// Starts the output with the introduction, or with an empty screen in live mode.
+    pub(super) fn start(&mut self, intro: &[String]) -> io::Result<()> {
         match &mut self.mode {
             Mode::Live { is_drawing, .. } => {
                 *is_drawing = true;
@@ -84,7 +85,7 @@ impl Screen {
                     *size = terminal_size();
                 }
                 let lines = frame::render(intro, snapshot, *size, *color);
-                // One write a frame, so that none is seen half drawn.
+                // Each frame takes one write, so that no partial frame is visible.
                 let mut text = HOME.to_owned();
                 for line in lines {
                     text.push_str(&line);
@@ -102,8 +103,8 @@ impl Screen {
         }
     }
 
-    /// Ends drawing and brings the cursor back. The last frame stays.
-    pub(super) fn end(&mut self) -> io::Result<()> {
+    /// Stops drawing and restores the cursor. The last frame stays.
+    pub(super) fn stop(&mut self) -> io::Result<()> {
         if let Mode::Live { is_drawing, .. } = &mut self.mode
             && std::mem::take(is_drawing)
         {
@@ -113,7 +114,7 @@ impl Screen {
         Ok(())
     }
 
-    /// Prints lines below everything else.
+    /// Prints lines below the previous output.
     pub(super) fn print(&mut self, lines: &[String]) -> io::Result<()> {
         for line in lines {
             writeln!(self.out, "{line}")?;
@@ -124,24 +125,25 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // A terminal that is gone needs no cursor.
-        let _ = self.end();
+        // A closed terminal needs no cursor, so the error is ignored.
+        let _ = self.stop();
     }
 }
 
-/// How wide the terminal is.
+/// Returns the width of the terminal, in columns.
 pub(in crate::commands) fn terminal_columns() -> usize {
     terminal_size().columns
 }
 
-/// The size of the terminal at standard input, as `stty` tells it: asking the system needs code that is not safe.
+/// Returns the size of the terminal at standard input, as `stty` reports it. The system call would need
+/// unsafe code.
 fn terminal_size() -> Size {
     let answer = Command::new("stty").arg("size").stdin(Stdio::inherit()).stderr(Stdio::null()).output();
     let text = answer.map(|answer| String::from_utf8_lossy(&answer.stdout).into_owned()).unwrap_or_default();
     read_size(&text).unwrap_or(DEFAULT_SIZE)
 }
 
-/// Rows and columns; a terminal that does not know its size says 0.
+/// Parses rows and columns. `stty` prints 0 for an unknown size.
 fn read_size(text: &str) -> Option<Size> {
     let (rows, columns) = text.trim().split_once(' ')?;
     let size = Size { columns: columns.parse().ok()?, rows: rows.parse().ok()? };
@@ -153,7 +155,7 @@ mod tests {
     use super::{Size, read_size};
 
     #[test]
-    fn a_size_is_rows_and_columns_and_both_above_zero() {
+    fn read_size_requires_rows_and_columns_above_zero() {
         assert_eq!(read_size("24 80\n"), Some(Size { columns: 80, rows: 24 }));
         assert_eq!(read_size("0 0\n"), None);
         assert_eq!(read_size(""), None);

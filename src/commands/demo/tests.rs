@@ -11,28 +11,28 @@ use tokio_util::task::TaskTracker;
 use super::observe::Observer;
 use super::world::{DemoWorld, NAMESPACE};
 use super::{DemoError, Screen, intro, run, show, summary};
-use crate::cli::DemoOptions;
-use crate::clock::{SharedClock, VirtualClock};
-use crate::embedded::Cluster;
-use crate::telemetry::logging::LogOptions;
+use crate::commands::options::DemoOptions;
+use crate::logging::LogOptions;
+use clock::{SharedClock, VirtualClock};
+use fake_cluster::Cluster;
 
-/// Standard output, caught.
+/// Captures standard output.
 #[derive(Clone, Default)]
-struct Page(Arc<Mutex<Vec<u8>>>);
+struct Output(Arc<Mutex<Vec<u8>>>);
 
-impl Page {
+impl Output {
     fn screen(&self) -> Screen {
         Screen::plain(Box::new(self.clone()))
     }
 
     fn text(&self) -> String {
-        String::from_utf8(self.0.lock().expect("page").clone()).expect("UTF-8")
+        String::from_utf8(self.0.lock().expect("output").clone()).expect("UTF-8")
     }
 }
 
-impl Write for Page {
+impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().expect("page").extend_from_slice(bytes);
+        self.0.lock().expect("output").extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -55,7 +55,7 @@ fn observer(world: &DemoWorld) -> Observer {
     Observer::new(world.cluster.clone(), Arc::default())
 }
 
-/// A cluster in which everything but the controller runs.
+/// Creates a cluster in which everything except the controller runs.
 fn world() -> (DemoWorld, CancellationToken) {
     let world = DemoWorld::build(&clock()).expect("world");
     let stop = CancellationToken::new();
@@ -75,7 +75,7 @@ async fn until_stopped(stop: CancellationToken) -> Result<(), Infallible> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_demo_begins_with_workloads_that_run() {
+async fn demo_starts_with_running_workloads() {
     let world = DemoWorld::build(&clock()).expect("world");
     let ready = |name| {
         world.cluster.get("apps/deployments", NAMESPACE, name).expect("deployment")["status"]["readyReplicas"]
@@ -86,9 +86,9 @@ async fn the_demo_begins_with_workloads_that_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_tells_what_to_try_each_change_and_a_summary_and_ends_by_itself() {
+async fn demo_prints_intro_changes_and_summary_when_time_is_over() {
     let (world, ending) = world();
-    let (page, controlling, stop) = (Page::default(), CancellationToken::new(), CancellationToken::new());
+    let (output, controlling, stop) = (Output::default(), CancellationToken::new(), CancellationToken::new());
     let controller = {
         let (cluster, controlling) = (world.cluster.clone(), controlling.clone());
         async move {
@@ -99,9 +99,11 @@ async fn a_run_tells_what_to_try_each_change_and_a_summary_and_ends_by_itself() 
     };
     let intro = ["Hello".to_owned()];
     let ended = Some(Duration::from_secs(20));
-    show(observer(&world), ended, page.screen(), &intro, controller, &controlling, &stop).await.expect("run");
+    show(observer(&world), ended, output.screen(), &intro, controller, &controlling, &stop)
+        .await
+        .expect("run");
     ending.cancel();
-    let text = page.text();
+    let text = output.text();
     assert!(text.starts_with("Hello\n"), "{text}");
     assert!(text.contains("   3s  shop/web  2 -> 6 replicas"), "{text}");
     assert!(text.contains("web 6/6 ready"), "{text}");
@@ -111,42 +113,42 @@ async fn a_run_tells_what_to_try_each_change_and_a_summary_and_ends_by_itself() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_interrupt_ends_it_with_a_summary_too() {
+async fn demo_prints_a_summary_when_interrupted() {
     let (world, ending) = world();
-    let (page, controlling, stop) = (Page::default(), CancellationToken::new(), CancellationToken::new());
+    let (output, controlling, stop) = (Output::default(), CancellationToken::new(), CancellationToken::new());
     let interrupt = stop.clone();
     tokio::spawn(async move {
         tokio::time::sleep(Duration::from_secs(7)).await;
         interrupt.cancel();
     });
     let controller = until_stopped(controlling.clone());
-    show(observer(&world), None, page.screen(), &[], controller, &controlling, &stop).await.expect("run");
+    show(observer(&world), None, output.screen(), &[], controller, &controlling, &stop).await.expect("run");
     ending.cancel();
-    assert!(page.text().contains("Concertina demo: 7 seconds"), "{}", page.text());
+    assert!(output.text().contains("Concertina demo: 7 seconds"), "{}", output.text());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_controller_that_fails_ends_the_demo_with_its_error() {
+async fn demo_fails_when_the_controller_fails() {
     let (world, ending) = world();
-    let (page, token) = (Page::default(), CancellationToken::new());
-    let controller = async { Err(io::Error::other("no way")) };
-    let ended = show(observer(&world), None, page.screen(), &[], controller, &token, &token).await;
+    let (output, token) = (Output::default(), CancellationToken::new());
+    let controller = async { Err(io::Error::other("disk full")) };
+    let ended = show(observer(&world), None, output.screen(), &[], controller, &token, &token).await;
     ending.cancel();
-    assert_eq!(ended.expect_err("error").to_string(), "cannot write to standard output: no way");
+    assert_eq!(ended.expect_err("error").to_string(), "cannot write to standard output: disk full");
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_is_told_with_the_flag() {
+async fn demo_names_the_flag_when_the_port_is_in_use() {
     let taken = TcpListener::bind("127.0.0.1:0").await.expect("port");
     let port = taken.local_addr().expect("address").port();
     let options = DemoOptions { duration: None, port, kubeconfig: None, logging: LogOptions::default() };
-    let ended = run(&options, clock(), Page::default().screen(), CancellationToken::new()).await;
+    let ended = run(&options, clock(), Output::default().screen(), CancellationToken::new()).await;
     let text = ended.expect_err("error").to_string();
     assert!(text.starts_with(&format!("cannot listen on 127.0.0.1:{port} (--port): ")), "{text}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_reads_metrics_targets_conditions_and_events() {
+async fn observer_reads_metrics_targets_conditions_and_events() {
     let (world, stop) = world();
     let mut hpa = world.cluster.get("autoscaling/horizontalpodautoscalers", NAMESPACE, "burst").expect("hpa");
     hpa["status"] = json!({
@@ -181,11 +183,11 @@ async fn an_observer_reads_metrics_targets_conditions_and_events() {
     assert_eq!((burst.metrics[0].target.as_str(), burst.metrics[0].ratio), ("20", Some(0.875)));
     assert_eq!(burst.headline().expect("condition").reason, "TooFewReplicas");
     assert_eq!(snapshot.last_event(burst).expect("event").count, 3);
-    assert_eq!(snapshot.hpas[1].metrics[0].current, None, "nothing is known of web yet");
+    assert_eq!(snapshot.hpas[1].metrics[0].current, None, "web has no status yet");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_summary_names_extremes_and_rescales_of_each_hpa() {
+async fn summary_has_extremes_and_rescales_of_each_hpa() {
     let (world, stop) = world();
     let mut observer = observer(&world);
     observer.observe();
@@ -199,7 +201,7 @@ async fn a_summary_names_extremes_and_rescales_of_each_hpa() {
 }
 
 #[test]
-fn the_introduction_says_which_commands_to_try() {
+fn introduction_lists_commands_to_try() {
     let files = super::files::Files::write(None, "http://127.0.0.1:1234").expect("files");
     let text = intro("http://127.0.0.1:1234", &files).join("\n");
     for command in

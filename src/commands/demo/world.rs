@@ -1,4 +1,5 @@
-//! What is in the demo's cluster: workloads, their HPAs, their load, and the controller's settings.
+//! The content of the demo's cluster: workloads with their HPAs and load. Also contains the controller's
+//! settings.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,23 +10,23 @@ use tokio_util::task::TaskTracker;
 
 use super::files::Files;
 use crate::cli::Config;
-use crate::cli::config::Serving;
-use crate::clock::SharedClock;
-use crate::embedded::load::{
+use crate::serve::options::Serving;
+use clock::SharedClock;
+use fake_cluster::load::{
     Curve, Load, LoadMetrics, Measure, MemoryModel, Metric, Pipeline, Scraping, Shape, Work,
 };
-use crate::embedded::workload::{WorkloadModel, Workloads};
-use crate::embedded::{Cluster, Status};
+use fake_cluster::workload::{WorkloadModel, Workloads};
+use fake_cluster::{Cluster, Status};
 
 /// The namespace of the workloads.
 pub(super) const NAMESPACE: &str = "shop";
 
-/// The deployments, and how many milliseconds their pods take to start.
+/// The deployments, and the start-up time of their pods in milliseconds.
 const START_UPS: [(&str, u64); 4] = [("web", 2_000), ("worker", 1_000), ("burst", 1_500), ("cache", 2_000)];
 
 const MEBIBYTE: f64 = 1024.0 * 1024.0;
 
-/// The demo's cluster with those who act in it.
+/// The demo's cluster, and the models that act in it.
 #[derive(Debug)]
 pub(super) struct DemoWorld {
     pub(super) cluster: Cluster,
@@ -34,14 +35,14 @@ pub(super) struct DemoWorld {
 }
 
 impl DemoWorld {
-    /// A cluster with the demo's workloads, in which nothing moves yet. Must be called within a tokio runtime.
+    /// Builds a cluster with the demo's workloads. Nothing changes until `start`. Requires a tokio runtime.
     pub(super) fn build(clock: &SharedClock) -> Result<Self, Status> {
         let cluster = Cluster::new(Arc::clone(clock));
         for object in objects() {
             cluster.create(object)?;
         }
         let workloads = Arc::new(Workloads::new(cluster.clone(), Arc::clone(clock)));
-        // The demo begins with workloads that run.
+        // The pods must already run when the demo starts.
         workloads.warm_up();
         for (name, start_up) in START_UPS {
             let start_up = Duration::from_millis(start_up).into();
@@ -58,7 +59,7 @@ impl DemoWorld {
         Ok(Self { cluster, workloads, load })
     }
 
-    /// Lets pods and load move until `stop`.
+    /// Runs the models of pods and load until `stop`.
     pub(super) fn start(&self, tasks: &TaskTracker, stop: &CancellationToken) {
         let (workloads, token) = (Arc::clone(&self.workloads), stop.clone());
         tasks.spawn(async move { workloads.run(token).await });
@@ -67,7 +68,8 @@ impl DemoWorld {
     }
 }
 
-/// The controller's settings: all periods shortened to fit a day into 40 seconds, everything else as by default.
+/// Returns the controller's settings. Periods are short enough for a day of 40 seconds, and everything else
+/// has its default.
 pub(super) fn controller_config(files: &Files) -> Config {
     let mut config = Config {
         kubeconfig: Some(files.kubeconfig.clone()),
@@ -82,12 +84,13 @@ pub(super) fn controller_config(files: &Files) -> Config {
     config
 }
 
-/// How much work each workload has.
+/// Returns the load of each workload.
 fn loads() -> Vec<Load> {
     let seconds = Duration::from_secs;
     let day = Shape::BusinessDay { night: 120.0, peak: 1_050.0, day: seconds(40), weekend: 1.0 };
     let web = Load {
-        // From seven in the morning on: at 40 seconds a day, the first rise comes at once.
+        // The day starts at seven in the morning, so that the first rise follows at once. A day takes 40
+        // seconds.
         work: vec![Work::cpu(
             Curve::from(day).with_noise(0.06, 1).starting_at(Duration::from_millis(11_700)),
             500.0,
@@ -117,7 +120,7 @@ fn loads() -> Vec<Load> {
     vec![web, worker, burst, cache]
 }
 
-/// Everything that is created at the start, in order.
+/// Returns the objects to create at the start, in order.
 fn objects() -> Vec<Value> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
     let mut objects = vec![namespace];

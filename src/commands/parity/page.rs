@@ -1,4 +1,4 @@
-//! The report as one HTML page that needs nothing else and runs no script.
+//! The report as one self-contained HTML page without scripts.
 
 use std::fmt::Write;
 
@@ -7,13 +7,13 @@ use super::text;
 use crate::commands::simulate::page::hash;
 use crate::commands::story::Zone;
 use crate::commands::story::escape::html;
-use crate::shadow::wire::{Change, Counts};
+use controller::shadow::wire::{Change, Counts};
 
 const STYLE: &str = include_str!("page.css");
-/// How many changes of a kind are told one by one.
+/// Maximum number of changes to list per section.
 const MOST: usize = 500;
 
-/// The page. The same report gives the same bytes.
+/// Renders the page. Equal reports give equal bytes.
 pub fn render(summary: &Summary, zone: &Zone) -> String {
     let policy =
         format!("default-src 'none'; style-src '{}'; base-uri 'none'; form-action 'none'", hash(STYLE));
@@ -39,9 +39,10 @@ pub fn render(summary: &Summary, zone: &Zone) -> String {
 }
 
 fn header(summary: &Summary, zone: &Zone) -> String {
-    let of = summary.namespace.as_ref().map(|of| format!(", namespace {}", html(of))).unwrap_or_default();
+    let scope =
+        summary.namespace.as_ref().map(|name| format!(", namespace {}", html(name))).unwrap_or_default();
     let mut text = format!(
-        "<p>{} to {}{of}. Compared by Concertina {} in a dry run.</p>\n",
+        "<p>{} to {}{scope}. Compared by Concertina {} in a dry run.</p>\n",
         zone.full(summary.from),
         zone.full(summary.until),
         html(&summary.controller.version),
@@ -50,13 +51,13 @@ fn header(summary: &Summary, zone: &Zone) -> String {
         put(
             &mut text,
             format_args!(
-                "<p>The dry run is younger than what was asked for: it runs for {}.</p>\n",
+                "<p>The dry run is younger than the requested time span: it has been running for {}.</p>\n",
                 summary.span()
             ),
         );
     }
     if summary.is_by_hours {
-        text.push_str("<p>There were more changes than are kept: counts are of whole hours.</p>\n");
+        text.push_str("<p>There were more changes than are kept: counts cover whole hours.</p>\n");
     }
     text
 }
@@ -83,7 +84,7 @@ fn differences(summary: &Summary, zone: &Zone) -> String {
     }
     let mut text = "<section>\n<h2>Differences</h2>\n<ol class=\"changes\">\n".to_owned();
     for change in summary.differences.iter().take(MOST) {
-        text.push_str(&told(change, summary, zone));
+        text.push_str(&item(change, summary, zone));
     }
     text.push_str("</ol>\n");
     let all = usize::try_from(summary.counts.differences()).unwrap_or(usize::MAX);
@@ -95,15 +96,17 @@ fn differences(summary: &Summary, zone: &Zone) -> String {
     text
 }
 
-fn told(change: &Change, summary: &Summary, zone: &Zone) -> String {
+fn item(change: &Change, summary: &Summary, zone: &Zone) -> String {
     let [builtin, ours] = summary::counts(change);
     let nothing = || "changed nothing".to_owned();
-    let said: Vec<_> =
-        summary::said(change).iter().map(|said| format!("<small>{}</small>", html(said))).collect();
+    let reasons: Vec<_> = summary::builtin_reasons(change)
+        .iter()
+        .map(|reason| format!("<small>{}</small>", html(reason)))
+        .collect();
     let sentence = change.ours.as_ref().map_or("", |ours| ours.sentence.as_str());
     format!(
         "<li><h3>{}/{} <small>{}</small></h3>\n<p class=\"what\">{} <time datetime=\"{}\">{}</time></p>\n\
-         <dl><dt>built-in</dt><dd><b>{}</b> {}</dd><dt>ours</dt><dd><b>{}</b> <small>{}</small></dd></dl></li>\n",
+         <dl><dt>built-in</dt><dd><b>{}</b> {}</dd><dt>dry run</dt><dd><b>{}</b> <small>{}</small></dd></dl></li>\n",
         html(&change.namespace),
         html(&change.name),
         if change.result.is_difference() { "" } else { change.doubt.map_or("", |doubt| doubt.as_str()) },
@@ -111,7 +114,7 @@ fn told(change: &Change, summary: &Summary, zone: &Zone) -> String {
         change.at,
         zone.time(change.at, summary.until),
         html(&builtin.unwrap_or_else(nothing)),
-        said.join(" "),
+        reasons.join(" "),
         html(&ours.unwrap_or_else(nothing)),
         html(sentence),
     )
@@ -127,9 +130,9 @@ fn doubts(summary: &Summary, zone: &Zone) -> String {
     }
     text.push_str("</ul>\n");
     if !summary.not_judged.is_empty() {
-        text.push_str("<details><summary>Each of them</summary>\n<ol class=\"changes\">\n");
+        text.push_str("<details><summary>All of them</summary>\n<ol class=\"changes\">\n");
         for change in summary.not_judged.iter().take(MOST) {
-            text.push_str(&told(change, summary, zone));
+            text.push_str(&item(change, summary, zone));
         }
         text.push_str("</ol></details>\n");
     }
@@ -178,8 +181,8 @@ fn table(summary: &Summary) -> String {
 
 fn flags(summary: &Summary) -> String {
     let mut text =
-        "<footer>\n<p>The dry run decides with these flags; the built-in controller must have been started \
-                    with the same:</p>\n<ul>\n"
+        "<footer>\n<p>The dry run decides with these flags; the built-in controller must run with the same \
+                    flags:</p>\n<ul>\n"
             .to_owned();
     for (name, value) in summary::flags(&summary.controller) {
         put(
@@ -191,7 +194,7 @@ fn flags(summary: &Summary) -> String {
     text
 }
 
-/// Writing to a string cannot fail.
+/// Appends formatted text. Writing to a String cannot fail.
 fn put(text: &mut String, arguments: std::fmt::Arguments<'_>) {
     let _ = text.write_fmt(arguments);
 }

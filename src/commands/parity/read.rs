@@ -1,43 +1,43 @@
-//! Where what was compared comes from: the pod of a dry run, an address, a file.
+//! Reads a comparison from the pod of a dry run, from an address, or from a file.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::api::call::Call;
-use crate::api::client::{ClientError, ClientOptions, Clients};
-use crate::api::error::ApiError;
-use crate::api::forward::{self, ForwardError, Which};
-use crate::api::gate::{Gate, Refusal};
-use crate::api::kubeconfig::{self, ClusterOptions, KubeconfigError};
-use crate::cli::parity::Source;
+use crate::commands::forward::{self, ForwardError, Which};
+use crate::commands::options::parity::Source;
 use crate::commands::why::{RecordError, way};
-use crate::record::wire::API_VERSION;
-use crate::shadow::wire::{SHADOW_REPORT, ShadowReport};
+use cluster::call::Call;
+use cluster::client::{ClientError, ClientOptions, Clients};
+use cluster::error::ApiError;
+use cluster::gate::{Gate, Refusal};
+use cluster::kubeconfig::{self, ClusterOptions, KubeconfigError};
+use controller::record::wire::API_VERSION;
+use controller::shadow::wire::{SHADOW_REPORT, ShadowReport};
 
-/// The largest answer, in bytes; several times what the bounds of the ledger allow.
+/// Maximum size of a response, in bytes. The ledger's bounds imply a limit several times smaller.
 const LARGEST: usize = 64 << 20;
 
-/// Why what was compared cannot be had.
+/// The reason why the comparison cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// There is no way to the cluster.
+    /// The kubeconfig cannot be used.
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
-    /// The way to the cluster cannot be used.
+    /// The client for the cluster cannot be created.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// The pod of the dry run does not answer.
-    #[error("{0}; --shadow names the pod of the dry run, --from another way to it")]
+    /// The pod of the dry run does not respond.
+    #[error("{0}; select the pod of the dry run with --shadow, or its address with --from")]
     Forward(#[from] ForwardError),
-    /// The address does not do.
+    /// The address cannot be used.
     #[error(transparent)]
     Address(#[from] RecordError),
-    /// The controller at the address does not answer with what was compared.
-    #[error("{url} gives no comparison: {error}")]
+    /// The controller at the address does not respond with a comparison.
+    #[error("failed to read the comparison from {url}: {error}")]
     Unreadable {
-        /// Where.
+        /// The URL of the controller.
         url: String,
-        /// What it said.
+        /// The error of the controller or the connection.
         error: Box<ApiError>,
     },
     /// A file cannot be read.
@@ -45,15 +45,15 @@ pub enum ReadError {
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         error: std::io::Error,
     },
-    /// What was read is something else.
-    #[error("this is not what /parity of a dry run answers: {0}")]
+    /// The content is not a comparison.
+    #[error("not a response of /parity of a dry run: {0}")]
     Form(String),
 }
 
-/// What a dry run has compared.
+/// Reads the comparison of a dry run.
 pub(super) async fn report(source: &Source) -> Result<ShadowReport, ReadError> {
     match source {
         Source::Pod { cluster, namespace, instance } => pod(cluster, namespace, instance).await,

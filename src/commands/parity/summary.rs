@@ -1,4 +1,5 @@
-//! What people ask of a comparison: are they the same, how many changes, which differ, what could not be judged.
+//! Aggregates a comparison: the verdict, the number of changes, the differences, and the changes that were
+//! not judged.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,13 +8,13 @@ use autoscaling::explanation::Span;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use crate::record::wire::{API_VERSION, ControllerInfo};
-use crate::shadow::wire::{Change, Counts, Doubt, ShadowReport, Verdict};
+use controller::record::wire::{API_VERSION, ControllerInfo};
+use controller::shadow::wire::{Change, Counts, InconclusiveReason, ShadowReport, Verdict};
 
-/// `kind` of the report as JSON.
+/// The `kind` of the report as JSON.
 pub const PARITY_REPORT: &str = "ParityReport";
 
-/// A comparison, summed up.
+/// A summary of a comparison.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
@@ -21,86 +22,86 @@ pub struct Summary {
     pub api_version: &'static str,
     /// [`PARITY_REPORT`].
     pub kind: &'static str,
-    /// The answer.
+    /// The verdict.
     pub verdict: Answer,
-    /// The answer in a sentence.
+    /// The verdict in a sentence.
     pub sentence: String,
-    /// The dry run, with its flags.
+    /// The dry run, and its flags.
     pub controller: ControllerInfo,
-    /// Of which namespace alone.
+    /// The namespace, if the summary covers only one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// From when on it was compared.
+    /// The start of the summary.
     pub from: Timestamp,
-    /// Until when.
+    /// The end of the summary.
     pub until: Timestamp,
-    /// It was asked for more than the dry run has lived.
+    /// Whether the requested time span is longer than the uptime of the dry run.
     pub is_younger: bool,
-    /// There were too many changes to keep: the counts are of whole hours.
+    /// Whether the dry run had too many changes to keep, so that counts cover whole hours.
     pub is_by_hours: bool,
-    /// When the built-in controller was last seen to write anything.
+    /// The time of the last observed write of the built-in controller.
     pub last_sign: Option<Timestamp>,
-    /// How many HPAs the dry run knows.
+    /// The number of the dry run's HPAs.
     pub hpas: usize,
-    /// All changes, by result.
+    /// The number of changes, by result.
     pub counts: Counts,
-    /// Why some could not be judged, and how many.
-    pub doubts: BTreeMap<Doubt, u64>,
-    /// By namespace and HPA, those with changes.
+    /// The number of changes that were not judged, by reason.
+    pub doubts: BTreeMap<InconclusiveReason, u64>,
+    /// The namespaces and HPAs with changes.
     pub namespaces: Vec<Namespace>,
-    /// Every difference that is kept, newest first.
+    /// The differences that the dry run kept, newest first.
     pub differences: Vec<Change>,
-    /// What could not be judged, newest first.
+    /// The changes that were not judged, newest first.
     pub not_judged: Vec<Change>,
 }
 
-/// The answer.
+/// The verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Answer {
-    /// Every change that could be judged is the same.
+    /// Every judged change is the same.
     Same,
-    /// There are differences.
+    /// At least one judged change differs.
     Different,
-    /// There was nothing to judge.
+    /// No change was judged.
     Nothing,
 }
 
 /// The changes of one namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Namespace {
-    /// Its name.
+    /// The name of the namespace.
     pub name: String,
-    /// All of its changes.
+    /// All changes of the namespace.
     pub counts: Counts,
-    /// By HPA.
+    /// The changes of each HPA.
     pub hpas: Vec<Hpa>,
 }
 
 /// The changes of one HPA.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Hpa {
-    /// Its name; empty for those of the namespace for which the dry run had no room.
+    /// The name of the HPA. Empty for the HPAs of the namespace that exceed the dry run's capacity.
     pub name: String,
-    /// Its changes.
+    /// All changes of the HPA.
     pub counts: Counts,
 }
 
 impl Summary {
-    /// Of the last `since` of what was compared, of one namespace or of all.
+    /// Summarizes the last `since` of a comparison, for one namespace or for all.
     pub fn of(report: &ShadowReport, since: Duration, namespace: Option<&str>) -> Self {
         let since = SignedDuration::try_from(since).unwrap_or(SignedDuration::MAX);
         let asked = report.now.checked_sub(since).unwrap_or(Timestamp::MIN);
         let from = asked.max(report.since);
-        let is_wanted = |of: &str| namespace.is_none_or(|namespace| namespace == of);
-        let kept = |change: &&Change| change.at >= from && is_wanted(&change.namespace);
+        let is_selected = |name: &str| namespace.is_none_or(|namespace| namespace == name);
+        let kept = |change: &&Change| change.at >= from && is_selected(&change.namespace);
         let changes: Vec<&Change> = report.changes.iter().filter(kept).collect();
         let counted: u64 = report.hours.iter().map(|hour| hour.counts.total()).sum();
         let is_by_hours = usize::try_from(counted).is_ok_and(|counted| counted > report.changes.len());
         let mut by_hpa: BTreeMap<(&str, &str), Counts> = BTreeMap::new();
         if is_by_hours {
             let first = from.checked_sub(SignedDuration::from_hours(1)).unwrap_or(Timestamp::MIN);
-            let hours = report.hours.iter().filter(|hour| hour.hour > first && is_wanted(&hour.namespace));
+            let hours = report.hours.iter().filter(|hour| hour.hour > first && is_selected(&hour.namespace));
             for hour in hours {
                 *by_hpa.entry((&hour.namespace, &hour.name)).or_default() += hour.counts;
             }
@@ -111,23 +112,23 @@ impl Summary {
         }
         let mut counts = Counts::default();
         let mut namespaces: Vec<Namespace> = Vec::new();
-        for ((namespace, name), of) in by_hpa {
-            counts += of;
+        for ((namespace, name), own) in by_hpa {
+            counts += own;
             if namespaces.last().is_none_or(|last| last.name != namespace) {
                 let name = namespace.to_owned();
                 namespaces.push(Namespace { name, counts: Counts::default(), hpas: Vec::new() });
             }
             if let Some(last) = namespaces.last_mut() {
-                last.counts += of;
-                last.hpas.push(Hpa { name: name.to_owned(), counts: of });
+                last.counts += own;
+                last.hpas.push(Hpa { name: name.to_owned(), counts: own });
             }
         }
         let mut doubts = BTreeMap::new();
         for doubt in changes.iter().filter_map(|change| change.doubt) {
             *doubts.entry(doubt).or_default() += 1;
         }
-        let of = |wanted: fn(&Change) -> bool| {
-            changes.iter().filter(|change| wanted(change)).map(|change| (*change).clone()).collect()
+        let changes_with = |is_kind: fn(&Change) -> bool| {
+            changes.iter().filter(|change| is_kind(change)).map(|change| (*change).clone()).collect()
         };
         let verdict = match (counts.differences(), counts.same) {
             (0, 0) => Answer::Nothing,
@@ -151,12 +152,12 @@ impl Summary {
             counts,
             doubts,
             namespaces,
-            differences: of(|change| change.result.is_difference()),
-            not_judged: of(|change| change.result == Verdict::Unknown),
+            differences: changes_with(|change| change.result.is_difference()),
+            not_judged: changes_with(|change| change.result == Verdict::Unknown),
         }
     }
 
-    /// How long it was compared.
+    /// Returns the time span of the summary.
     pub fn span(&self) -> Span {
         Span::between(self.from, self.until)
     }
@@ -186,15 +187,15 @@ fn sentence(verdict: Answer, counts: Counts, has_sign: bool, span: Span) -> Stri
             format!("Nothing to compare: none of {} in {span} could be judged", changes(counts.unknown))
         }
         Answer::Nothing if has_sign => {
-            format!("Nothing to compare: no count was changed in {span}")
+            format!("Nothing to compare: no replica count changed in {span}")
         }
         Answer::Nothing => {
-            format!("Nothing to compare: there was no sign of a built-in controller in {span}")
+            format!("Nothing to compare: no write of a built-in controller was observed in {span}")
         }
     }
 }
 
-/// What was changed, as both would have it: `4 → 6`.
+/// Formats the change of the built-in controller and the change of the dry run, such as `4 → 6`.
 pub(super) fn counts(change: &Change) -> [Option<String>; 2] {
     let shown = |from: i32, to: Option<i32>| match to {
         Some(to) if to == from => format!("stays at {from}"),
@@ -206,9 +207,9 @@ pub(super) fn counts(change: &Change) -> [Option<String>; 2] {
     [builtin, ours]
 }
 
-/// What the built-in controller's status said in a change's place: metrics, and conditions that are not as usual.
-pub(super) fn said(change: &Change) -> Vec<String> {
-    let is_telling = |condition: &&String| {
+/// Returns the reasons in the built-in controller's status: metrics, and conditions in an unusual state.
+pub(super) fn builtin_reasons(change: &Change) -> Vec<String> {
+    let is_unusual = |condition: &&String| {
         let usual = [
             "ScalingActive=True",
             "ScalingLimited=False",
@@ -217,12 +218,12 @@ pub(super) fn said(change: &Change) -> Vec<String> {
         ];
         !usual.iter().any(|usual| condition.starts_with(usual))
     };
-    change.said.metrics.iter().chain(change.said.conditions.iter().filter(is_telling)).cloned().collect()
+    change.said.metrics.iter().chain(change.said.conditions.iter().filter(is_unusual)).cloned().collect()
 }
 
-/// The flags that must equal those of the built-in controller, with what they are.
+/// Returns the flags, with their values, that the built-in controller must share.
 pub(super) fn flags(controller: &ControllerInfo) -> Vec<(&'static str, String)> {
-    use crate::duration::GoDuration;
+    use autoscaling::duration::GoDuration;
     let duration =
         |duration: Duration| GoDuration(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)).to_string();
     let settings = &controller.settings;

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::summary::{Answer, Summary};
 use super::{page, text};
 use crate::commands::story::{Style, Zone};
-use crate::record::wire::ControllerInfo;
-use crate::shadow::wire::ShadowReport;
+use controller::record::wire::ControllerInfo;
+use controller::shadow::wire::ShadowReport;
 
 const DAY: Duration = Duration::from_hours(24);
 
@@ -28,10 +28,10 @@ fn change(at: &str, name: &str, result: &str, builtin: &Value, ours: Option<i32>
 fn report(changes: &[Value]) -> ShadowReport {
     let mut counts = BTreeMap::<String, serde_json::Map<String, Value>>::new();
     for change in changes {
-        let of = counts.entry(change["name"].as_str().unwrap().to_owned()).or_default();
+        let results = counts.entry(change["name"].as_str().unwrap().to_owned()).or_default();
         let result = change["result"].as_str().unwrap();
-        let count = of.get(result).and_then(Value::as_u64).unwrap_or(0);
-        of.insert(result.to_owned(), json!(count + 1));
+        let count = results.get(result).and_then(Value::as_u64).unwrap_or(0);
+        results.insert(result.to_owned(), json!(count + 1));
     }
     let hours: Vec<Value> = counts
         .into_iter()
@@ -56,7 +56,7 @@ fn went(to: i32) -> Value {
     json!({"at": "2030-01-02T11:00:00Z", "from": 4, "to": to})
 }
 
-/// Two that are the same, one of each difference, one that cannot be judged.
+/// Creates a report with two equal changes, one difference of each kind, and one change that was not judged.
 fn mixed() -> ShadowReport {
     let mut doubted = change("11:01:00", "api", "unknown", &went(5), None, "no count: nothing can be read");
     doubted["doubt"] = json!("undecided");
@@ -82,23 +82,23 @@ fn plain(summary: &Summary) -> String {
 }
 
 #[test]
-fn the_report_tells_each_difference_with_both_reasons() {
-    let told = plain(&Summary::of(&mixed(), DAY, None));
+fn report_shows_each_difference_with_both_reasons() {
+    let text = plain(&Summary::of(&mixed(), DAY, None));
     let expected = "\
 Not the same: of 5 changes in 18 h, 3 differ
-2030-01-01 18:00:00Z to 2030-01-02 12:00:00Z, 3 HPAs, Concertina 0.1.0; it runs for 18 h only
+2030-01-01 18:00:00Z to 2030-01-02 12:00:00Z, 3 HPAs, Concertina 0.1.0; running for 18 h only
 
 Differences
-  11:40:00Z shop/web a change that we would not make
+  11:40:00Z shop/web a change by the built-in controller only
     built-in   4 → 6: queue 13750m; ScalingLimited=True TooManyReplicas: the desired replica count is more than the maximum replica count
-    ours       stays at 4: queue <is> within tolerance
-  11:30:00Z shop/web a change that only we would make
+    dry run    stays at 4: queue <is> within tolerance
+  11:30:00Z shop/web a change by the dry run only
     built-in   changed nothing: queue 13750m; ScalingLimited=True TooManyReplicas: the desired replica count is more than the maximum replica count
-    ours       goes from 4 to 7: queue is above
+    dry run    goes from 4 to 7: queue is above
   11:20:00Z shop/api another count
     built-in   4 → 6: queue 13750m; ScalingLimited=True TooManyReplicas: the desired replica count is more than the maximum replica count
-    ours       goes from 4 to 5: queue is above
-  both must be started with the same --horizontal-pod-autoscaler-…; the dry run has sync-period=15s tolerance=0.1 downscale-stabilization=5m0s cpu-initialization-period=5m0s initial-readiness-delay=30s
+    dry run    goes from 4 to 5: queue is above
+  both controllers must run with the same --horizontal-pod-autoscaler-… flags; the dry run has sync-period=15s tolerance=0.1 downscale-stabilization=5m0s cpu-initialization-period=5m0s initial-readiness-delay=30s
 
 Not judged
   1 × the dry run could compute no count
@@ -107,11 +107,11 @@ NAMESPACE  HPA  SAME  DIFFERENT  NOT JUDGED
 shop       web     2          2           -
 shop       api     -          1           1
 ";
-    assert_eq!(told, expected);
+    assert_eq!(text, expected);
 }
 
 #[test]
-fn without_a_difference_the_verdict_says_so_first() {
+fn report_without_differences_starts_with_the_verdict() {
     let same = change("11:10:00", "web", "same", &went(6), Some(6), "goes from 4 to 6");
     let summary = Summary::of(&report(&[same.clone(), same]), Duration::from_hours(1), None);
     assert_eq!(summary.verdict, Answer::Same);
@@ -122,24 +122,26 @@ fn without_a_difference_the_verdict_says_so_first() {
 }
 
 #[test]
-fn nothing_to_compare_is_no_praise() {
+fn report_without_changes_is_not_a_pass() {
     let summary = Summary::of(&report(&[]), DAY, None);
     assert_eq!(summary.verdict, Answer::Nothing);
-    assert!(plain(&summary).starts_with("Nothing to compare: no count was changed in 18 h\n"));
+    assert!(plain(&summary).starts_with("Nothing to compare: no replica count changed in 18 h\n"));
     let silent = ShadowReport { last_sign: None, ..report(&[]) };
-    assert!(Summary::of(&silent, DAY, None).sentence.contains("no sign of a built-in controller"));
+    assert!(
+        Summary::of(&silent, DAY, None).sentence.contains("no write of a built-in controller was observed")
+    );
 }
 
 #[test]
-fn it_looks_as_far_back_as_it_is_asked_to_and_at_one_namespace() {
-    let of = |minutes, namespace| Summary::of(&mixed(), Duration::from_mins(minutes), namespace).counts;
-    assert_eq!((of(45, None).differences(), of(45, None).same), (3, 0));
-    assert_eq!(of(25, None).only_builtin, 1);
-    assert_eq!(of(24 * 60, Some("other")).total(), 0);
+fn summary_covers_the_time_span_and_the_namespace() {
+    let counts = |minutes, namespace| Summary::of(&mixed(), Duration::from_mins(minutes), namespace).counts;
+    assert_eq!((counts(45, None).differences(), counts(45, None).same), (3, 0));
+    assert_eq!(counts(25, None).only_builtin, 1);
+    assert_eq!(counts(24 * 60, Some("other")).total(), 0);
 }
 
 #[test]
-fn where_changes_were_dropped_hours_are_counted() {
+fn dropped_changes_are_counted_by_hour() {
     let mut report = mixed();
     report.changes.pop();
     let summary = Summary::of(&report, DAY, None);
@@ -151,7 +153,7 @@ fn where_changes_were_dropped_hours_are_counted() {
 }
 
 #[test]
-fn the_page_runs_nothing_and_shows_what_it_is_given() {
+fn page_has_no_scripts_and_escapes_its_text() {
     let html = page::render(&Summary::of(&mixed(), DAY, None), &Zone::utc());
     assert!(html.contains("queue &lt;is&gt; within tolerance") && !html.contains("<is>"));
     assert!(html.contains("default-src 'none'") && !html.contains("<script"));

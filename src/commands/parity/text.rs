@@ -1,15 +1,15 @@
-//! The report for a terminal.
+//! The report as terminal text.
 
 use std::fmt::Write;
 
 use super::summary::{self, Answer, Summary};
 use crate::commands::story::{Line, Role, Style, Zone};
-use crate::shadow::wire::{Change, Counts, Doubt, Verdict};
+use controller::shadow::wire::{Change, Counts, InconclusiveReason, Verdict};
 
-/// How many changes of a kind are told one by one.
+/// Maximum number of changes to list per section.
 const MOST: usize = 50;
 
-/// The report as text.
+/// Renders the report.
 pub fn render(summary: &Summary, style: Style, zone: &Zone) -> String {
     let mut text = String::new();
     let mut put = |line: Line, indent: usize| {
@@ -24,13 +24,13 @@ pub fn render(summary: &Summary, style: Style, zone: &Zone) -> String {
     put(Line::new("").with(role, summary.sentence.clone()), 0);
     put(Line::new("").dim(facts(summary, zone)), 0);
     if summary.is_by_hours {
-        put(Line::new("").dim("There were more changes than are kept: counts are of whole hours"), 0);
+        put(Line::new("").dim("There were more changes than are kept: counts cover whole hours"), 0);
     }
     if !summary.differences.is_empty() {
         put(Line::new(""), 0);
         put(Line::new("").strong("Differences"), 0);
         for change in summary.differences.iter().take(MOST) {
-            for (indent, line) in told(change, summary, zone) {
+            for (indent, line) in lines(change, summary, zone) {
                 put(line, indent);
             }
         }
@@ -42,8 +42,8 @@ pub fn render(summary: &Summary, style: Style, zone: &Zone) -> String {
         put(Line::new("").strong("Not judged"), 0);
         for (doubt, count) in &summary.doubts {
             put(Line::new("").plain(format!("{count} × {}", doubt.as_str())), 2);
-            if *doubt == Doubt::NoSign {
-                put(Line::new("").dim("is the built-in loop switched on?"), 4);
+            if *doubt == InconclusiveReason::NoSign {
+                put(Line::new("").dim("is the built-in controller enabled?"), 4);
             }
         }
     }
@@ -55,9 +55,9 @@ pub fn render(summary: &Summary, style: Style, zone: &Zone) -> String {
 }
 
 fn facts(summary: &Summary, zone: &Zone) -> String {
-    let of = summary.namespace.as_ref().map(|of| format!(", namespace {of}")).unwrap_or_default();
+    let scope = summary.namespace.as_ref().map(|name| format!(", namespace {name}")).unwrap_or_default();
     let mut text = format!(
-        "{} to {}, {} HPAs{of}, Concertina {}",
+        "{} to {}, {} HPAs{scope}, Concertina {}",
         zone.full(summary.from),
         zone.full(summary.until),
         summary.hpas,
@@ -65,22 +65,22 @@ fn facts(summary: &Summary, zone: &Zone) -> String {
     );
     if summary.is_younger {
         // Writing to a string cannot fail.
-        let _ = write!(text, "; it runs for {} only", summary.span());
+        let _ = write!(text, "; running for {} only", summary.span());
     }
     text
 }
 
-/// Where a difference may come from that is in nobody's code.
+/// Returns a hint about a common cause of differences: different flags.
 pub(super) fn hint(summary: &Summary) -> String {
     let flags = summary::flags(&summary.controller);
     let flags: Vec<_> = flags.into_iter().map(|(name, value)| format!("{name}={value}")).collect();
     format!(
-        "both must be started with the same --horizontal-pod-autoscaler-…; the dry run has {}",
+        "both controllers must run with the same --horizontal-pod-autoscaler-… flags; the dry run has {}",
         flags.join(" ")
     )
 }
 
-fn told(change: &Change, summary: &Summary, zone: &Zone) -> Vec<(usize, Line)> {
+fn lines(change: &Change, summary: &Summary, zone: &Zone) -> Vec<(usize, Line)> {
     let [builtin, ours] = summary::counts(change);
     let mut lines = vec![(
         2,
@@ -92,31 +92,31 @@ fn told(change: &Change, summary: &Summary, zone: &Zone) -> Vec<(usize, Line)> {
             .bad(what(change.result)),
     )];
     let nothing = || "changed nothing".to_owned();
-    let mut said = summary::said(change).join("; ");
-    if !said.is_empty() {
-        said.insert_str(0, ": ");
+    let mut reasons = summary::builtin_reasons(change).join("; ");
+    if !reasons.is_empty() {
+        reasons.insert_str(0, ": ");
     }
-    lines.push((4, Line::new("built-in").plain(builtin.unwrap_or_else(nothing)).dim(said)));
+    lines.push((4, Line::new("built-in").plain(builtin.unwrap_or_else(nothing)).dim(reasons)));
     let sentence = change.ours.as_ref().map_or("", |ours| ours.sentence.as_str());
-    // A sentence begins with the counts.
+    // A sentence already starts with the counts.
     let ours = if sentence.is_empty() { ours.unwrap_or_else(nothing) } else { sentence.to_owned() };
-    lines.push((4, Line::new("ours").plain(ours)));
+    lines.push((4, Line::new("dry run").plain(ours)));
     lines
 }
 
-/// A difference in words.
+/// Returns the text for a result.
 pub(super) fn what(result: Verdict) -> &'static str {
     match result {
         Verdict::Same => "the same",
         Verdict::Different => "another count",
-        Verdict::OnlyOurs => "a change that only we would make",
-        Verdict::OnlyBuiltin => "a change that we would not make",
+        Verdict::OnlyOurs => "a change by the dry run only",
+        Verdict::OnlyBuiltin => "a change by the built-in controller only",
         Verdict::Unknown => "not judged",
     }
 }
 
-fn more(all: u64, told: usize, put: &mut impl FnMut(Line, usize)) {
-    let rest = all.saturating_sub(u64::try_from(told).unwrap_or(u64::MAX));
+fn more(all: u64, listed: usize, put: &mut impl FnMut(Line, usize)) {
+    let rest = all.saturating_sub(u64::try_from(listed).unwrap_or(u64::MAX));
     if rest > 0 {
         put(Line::new("").dim(format!("and {rest} more")), 2);
     }
@@ -132,7 +132,7 @@ fn table(summary: &Summary, style: Style, text: &mut String) {
         [namespace.to_owned(), hpa.to_owned(), same, different, unknown]
     };
     for namespace in &summary.namespaces {
-        // Those that differ first: they are what the table is read for.
+        // HPAs with differences come first.
         let mut hpas: Vec<_> = namespace.hpas.iter().collect();
         hpas.sort_by_key(|hpa| std::cmp::Reverse(hpa.counts.differences()));
         rows.extend(hpas.into_iter().map(|hpa| row(&namespace.name, &hpa.name, &hpa.counts)));
@@ -143,11 +143,11 @@ fn table(summary: &Summary, style: Style, text: &mut String) {
             *width = cell.chars().count().max(*width);
         }
     }
-    for (place, cells) in rows.iter().enumerate() {
+    for (index, cells) in rows.iter().enumerate() {
         let mut line = Line::new("");
         for (column, (cell, width)) in cells.iter().zip(widths).enumerate() {
             let padded = if column < 2 { format!("{cell:width$}  ") } else { format!("{cell:>width$}  ") };
-            let role = match (place, column, cell.as_str()) {
+            let role = match (index, column, cell.as_str()) {
                 (0, ..) | (_, _, "-") => Role::Dim,
                 (_, 3, _) => Role::Bad,
                 _ => Role::Plain,

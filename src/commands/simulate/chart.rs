@@ -1,4 +1,4 @@
-//! The chart on the terminal: replicas and metrics over the time of day, what happened, and the scores.
+//! The chart on the terminal: replicas and metrics over the time of day, events, and the scores.
 
 mod canvas;
 mod curves;
@@ -13,25 +13,25 @@ use super::run::{Comparison, EventMark, HpaRun, Run};
 use super::{table, text};
 use crate::commands::demo::terminal_columns;
 
-/// How wide a chart is where nobody knows better.
+/// The width of a chart if the terminal's width is unknown.
 const WIDTH: usize = 80;
-/// Narrower, it would show nothing.
+/// The smallest usable width.
 const LEAST_WIDTH: usize = 40;
-/// HPAs that have charts; there is a page for more.
+/// The maximum number of HPAs with charts. The HTML page has room for more.
 const CHARTS: usize = 3;
-/// Rescales and warnings that are listed.
+/// The maximum number of rescales in a list, and of warnings in a list.
 const LISTED: usize = 12;
-/// Columns before the plot: labels and the axis.
+/// The columns before the plot, for labels and the axis.
 const GUTTER: usize = 8;
 
-/// What the terminal can show.
+/// The capabilities of the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChartStyle {
-    /// How many columns there are.
+    /// The number of columns.
     pub width: usize,
-    /// Whether only ASCII may be used.
+    /// Whether the output is limited to ASCII.
     pub ascii: bool,
-    /// Whether colours may be used.
+    /// Whether the output has colours.
     pub color: bool,
 }
 
@@ -42,12 +42,12 @@ impl Default for ChartStyle {
 }
 
 impl ChartStyle {
-    /// What standard output can show: colours on a terminal unless `NO_COLOR` is set, its width, and ASCII alone where the
-    /// locale is not UTF-8 or `--ascii` asks for it.
+    /// The style for standard output: its width, colours on a terminal unless `NO_COLOR` is set, and only
+    /// ASCII with `--ascii` or where the locale is not UTF-8.
     pub fn stdout(ascii: bool) -> Self {
         let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let is_terminal = std::io::stdout().is_terminal();
-        // The first that is set counts, as for every other program.
+        // The first variable that is set decides, as in POSIX.
         let locale = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG"));
         let is_utf8 = cfg!(windows)
             || locale.is_some_and(|locale| {
@@ -66,8 +66,8 @@ impl ChartStyle {
     }
 }
 
-/// The runs as lines of a terminal, each at most as wide as the style says. Of several variants the first has its metrics
-/// too, the others their replicas.
+/// Draws the runs as lines of a terminal, each at most as wide as the style allows. Of several variants, only
+/// the first shows its metrics. The others show only their replicas.
 pub fn render(comparison: &Comparison, style: &ChartStyle) -> String {
     let mut rows = Vec::new();
     let groups = table::variants(comparison);
@@ -75,7 +75,7 @@ pub fn render(comparison: &Comparison, style: &ChartStyle) -> String {
     rows.extend(title(first));
     for group in groups.iter().take(CHARTS) {
         let top = group.iter().map(|(_, hpa)| curves::peak(hpa)).max().unwrap_or(1);
-        for (place, (run, hpa)) in group.iter().enumerate() {
+        for (index, (run, hpa)) in group.iter().enumerate() {
             rows.push(Row::default());
             let name = format!("{}/{}", hpa.namespace, hpa.name);
             let heading =
@@ -84,8 +84,8 @@ pub fn render(comparison: &Comparison, style: &ChartStyle) -> String {
                 "" => heading,
                 variant => heading.with(Paint::Plain, &format!("  {variant}")),
             });
-            rows.extend(curves::of(run, hpa, style.columns() - GUTTER - 1, top, place == 0));
-            if place == 0 {
+            rows.extend(curves::panels(run, hpa, style.columns() - GUTTER - 1, top, index == 0));
+            if index == 0 {
                 rows.extend(rescales(run, hpa, group.len() > 1));
                 rows.extend(warnings(run, hpa));
             }
@@ -102,7 +102,7 @@ pub fn render(comparison: &Comparison, style: &ChartStyle) -> String {
     let mut chart: String = rows.iter().map(|row| row.print(style)).collect();
     chart.push('\n');
     for line in table::scores(comparison).lines() {
-        // Tables are not cut: a score that cannot be read is none.
+        // Tables are not cut, because a truncated score is useless.
         chart.push_str(
             &Row::default().with(Paint::Plain, line).print(&ChartStyle { width: usize::MAX, ..*style }),
         );
@@ -124,7 +124,7 @@ fn title(run: &Run) -> [Row; 2] {
     [Row::default().with(Paint::Strong, &run.title), Row::default().with(Paint::Quiet, &facts)]
 }
 
-/// The largest rescales, in the order in which they came.
+/// The heading and the largest rescales, in order of time.
 fn rescales(run: &Run, hpa: &HpaRun, is_compared: bool) -> Vec<Row> {
     let change = |from: i32, to: i32| i64::from(to).abs_diff(i64::from(from));
     let mut changed: Vec<_> = hpa
@@ -159,7 +159,7 @@ fn rescales(run: &Run, hpa: &HpaRun, is_compared: bool) -> Vec<Row> {
     [Row::default().with(Paint::Strong, &heading)].into_iter().chain(lines).collect()
 }
 
-/// Warnings, those of one reason together.
+/// The warnings, grouped by reason.
 fn warnings(run: &Run, hpa: &HpaRun) -> Vec<Row> {
     let mut reasons: Vec<(&EventMark, &EventMark, u64)> = Vec::new();
     for event in hpa.events.iter().filter(|event| event.warning) {
@@ -185,7 +185,7 @@ fn warnings(run: &Run, hpa: &HpaRun) -> Vec<Row> {
     rows
 }
 
-/// The axis below the panels, with its labels.
+/// The time axis below the panels, with its labels.
 fn time_axis(time: &TimeAxis, columns: usize) -> [Row; 2] {
     let mut axis = vec!['─'; columns];
     let mut labels = vec![' '; columns + GUTTER];

@@ -1,4 +1,4 @@
-//! Several variants at once: each in a thread and a runtime of its own, so that none depends on another.
+//! Runs several variants in parallel. Each has its own thread and runtime, so that no run depends on another.
 
 use std::io::{self, IsTerminal};
 use std::num::NonZero;
@@ -11,18 +11,18 @@ use std::time::Duration;
 use super::play::{self, PlayError, Played, Progress};
 use super::scenario::Scenario;
 
-/// Plays scenarios; the runs are in their order.
-pub(super) fn play(scenarios: &[Scenario]) -> Result<Vec<Played>, PlayError> {
-    let line = Line::over(scenarios.len());
+/// Runs the scenarios. The results are in the order of the scenarios.
+pub(super) fn run_all(scenarios: &[Scenario]) -> Result<Vec<Played>, PlayError> {
+    let line = ProgressLine::new(scenarios.len());
     let next = AtomicUsize::new(0);
     let runs: Vec<_> = scenarios.iter().map(|_| Mutex::new(None)).collect();
     let work = || {
         while let Some((scenario, run)) = {
-            let place = next.fetch_add(1, Ordering::Relaxed);
-            scenarios.get(place).zip(runs.get(place))
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            scenarios.get(index).zip(runs.get(index))
         } {
-            let played = play::play(scenario, &Part::of(&line));
-            *run.lock().unwrap_or_else(PoisonError::into_inner) = Some(played);
+            let output = play::run_scenario(scenario, &RunProgress::new(&line));
+            *run.lock().unwrap_or_else(PoisonError::into_inner) = Some(output);
         }
     };
     let threads = thread::available_parallelism().map_or(1, NonZero::get).min(scenarios.len());
@@ -32,22 +32,22 @@ pub(super) fn play(scenarios: &[Scenario]) -> Result<Vec<Played>, PlayError> {
         }
         work();
     });
-    line.end();
+    line.finish();
     runs.into_iter().filter_map(|run| run.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
 }
 
-/// How far all runs are, in one line on a terminal.
+/// The progress of all runs, as one line on a terminal.
 #[derive(Debug)]
-struct Line {
+struct ProgressLine {
     is_shown: bool,
     runs: u64,
-    /// In hundredths of a percent of one run, of all runs.
+    /// The sum over all runs, in hundredths of a percent of one run.
     done: AtomicU64,
     shown: AtomicU64,
 }
 
-impl Line {
-    fn over(runs: usize) -> Self {
+impl ProgressLine {
+    fn new(runs: usize) -> Self {
         let runs = u64::try_from(runs).unwrap_or(u64::MAX).max(1);
         Self { is_shown: io::stderr().is_terminal(), runs, done: 0.into(), shown: 0.into() }
     }
@@ -59,32 +59,32 @@ impl Line {
         }
     }
 
-    fn end(&self) {
+    fn finish(&self) {
         if self.is_shown && self.shown.load(Ordering::Relaxed) > 0 {
             eprint!("\r\x1b[K");
         }
     }
 }
 
-/// One run's part of the line.
+/// The progress of one run.
 #[derive(Debug)]
-struct Part<'a> {
-    line: &'a Line,
-    /// How much of it was told.
-    told: AtomicU64,
+struct RunProgress<'a> {
+    line: &'a ProgressLine,
+    /// The progress already added to the line, in hundredths of a percent.
+    reported: AtomicU64,
 }
 
-impl<'a> Part<'a> {
-    fn of(line: &'a Line) -> Self {
-        Self { line, told: 0.into() }
+impl<'a> RunProgress<'a> {
+    fn new(line: &'a ProgressLine) -> Self {
+        Self { line, reported: 0.into() }
     }
 }
 
-impl Progress for Part<'_> {
-    fn played(&self, elapsed: Duration, duration: Duration) {
+impl Progress for RunProgress<'_> {
+    fn advance(&self, elapsed: Duration, duration: Duration) {
         let part = elapsed.as_millis() * 10_000 / duration.as_millis().max(1);
         let part = u64::try_from(part).unwrap_or(10_000);
-        let told = self.told.swap(part, Ordering::Relaxed);
-        self.line.add(part.saturating_sub(told));
+        let reported = self.reported.swap(part, Ordering::Relaxed);
+        self.line.add(part.saturating_sub(reported));
     }
 }

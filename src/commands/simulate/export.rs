@@ -1,4 +1,4 @@
-//! Runs for other programs: CSV with a row per sample, and JSON with everything.
+//! Exports for other programs: CSV with a row per sample, and JSON with all values.
 
 mod json;
 #[cfg(test)]
@@ -10,22 +10,26 @@ use std::fmt::Write as _;
 pub use self::json::json;
 use super::run::{Comparison, HpaRun, Run};
 
-/// The columns of every CSV, in order. Behind them follows a column per metric, named `metric:` and the metric as a sentence
-/// calls it, with its unit in parentheses.
+/// The columns of every CSV, in order. One column per metric follows. Its name consists of `metric:`, the
+/// metric's name in sentences, and the unit in parentheses.
 ///
-/// - `variant`, `namespace`, `hpa`: whose sample it is.
-/// - `time`, `seconds`: when, as RFC 3339 in UTC and since the start.
-/// - `wanted`, `running`, `ready`, `min`, `max`: `spec.replicas`, pods that exist, pods that are ready, the bounds.
-/// - `demand`, `capacity`, `queued`: work that comes in, that the ready pods can take, that waits, in the unit of the load.
-/// - `proposal`, `stabilized`, `rate_allows`: the steps of the last decision; empty where there was none.
-/// - `decision`: the sentence of a decision that was made since the row before, if it is worth telling.
+/// - `variant`, `namespace`, `hpa`: the HPA and variant of the sample.
+/// - `time`, `seconds`: the time in RFC 3339 (UTC), and the seconds since the start.
+/// - `wanted`, `running`, `ready`, `min`, `max`: `spec.replicas`, existing pods, ready pods, the bounds.
+/// - `demand`, `capacity`, `queued`: incoming work, capacity of the ready pods, queue length, in the
+///   load's unit.
+/// - `proposal`, `stabilized`, `rate_allows`: the steps of the last decision. Empty before the first
+///   decision, or if the decision skipped the step.
+/// - `decision`: the sentence of the last recorded decision since the previous row.
 pub const COLUMNS: [&str; 17] = [
     "variant",
     "namespace",
     "hpa",
     "time",
     "seconds",
+    // <!-- vale off --> The column name is part of the format.
     "wanted",
+    // <!-- vale on -->
     "running",
     "ready",
     "min",
@@ -39,7 +43,8 @@ pub const COLUMNS: [&str; 17] = [
     "decision",
 ];
 
-/// A row per sample of every HPA and variant, below a row of names. Lines end with `\n`; fields are quoted where they must.
+/// Writes a header and a row per sample of every HPA and variant. Lines end with `\n`. Fields are quoted only
+/// where RFC 4180 requires it.
 pub fn csv(comparison: &Comparison) -> String {
     let hpas = || comparison.runs.iter().flat_map(|run| run.hpas.iter().map(move |hpa| (run, hpa)));
     let metrics: BTreeSet<String> = hpas().flat_map(|(_, hpa)| hpa.metrics.iter().map(name_of)).collect();
@@ -67,7 +72,7 @@ fn rows(csv: &mut String, run: &Run, hpa: &HpaRun, metrics: &BTreeSet<String>) {
     let series: Vec<_> =
         metrics.iter().map(|metric| hpa.metrics.iter().find(|series| name_of(series) == *metric)).collect();
     let mut decisions = hpa.decisions.iter().peekable();
-    for (place, sample) in hpa.samples.iter().enumerate() {
+    for (index, sample) in hpa.samples.iter().enumerate() {
         let time =
             jiff::SignedDuration::try_from(sample.at).ok().and_then(|at| run.start.checked_add(at).ok());
         let time = time.map(|time| time.to_string()).unwrap_or_default();
@@ -95,7 +100,7 @@ fn rows(csv: &mut String, run: &Run, hpa: &HpaRun, metrics: &BTreeSet<String>) {
         );
         for metric in &series {
             csv.push(',');
-            csv.push_str(&optional(metric.and_then(|metric| metric.values.get(place).copied().flatten())));
+            csv.push_str(&optional(metric.and_then(|metric| metric.values.get(index).copied().flatten())));
         }
         csv.push('\n');
     }
@@ -105,7 +110,7 @@ fn optional(value: Option<impl ToString>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }
 
-/// A field as RFC 4180 writes it.
+/// Quotes a field as RFC 4180 requires.
 fn field(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))

@@ -1,8 +1,8 @@
-//! A scenario out of a cluster: an HPA, its target, and what is there now, with GETs alone.
+//! Builds a scenario from a cluster: an HPA, its target, and their current state, with read-only requests.
 //!
-//! The load is constant: what the pods use now, and what the HPA's status says of custom and external metrics. How long pods
-//! take to be ready is what their conditions tell. All of it is a beginning; `--print-scenario` gives the file to go on
-//! with.
+//! The load is constant: the current usage of the pods, and the values of custom and external metrics in the
+//! HPA's status. Start-up times come from the pods' conditions. The result is a starting point, which
+//! `--print-scenario` prints as a file to edit.
 
 mod measure;
 
@@ -12,49 +12,49 @@ use serde_json::{Value, json};
 
 use self::measure::Measured;
 use super::scenario::Node;
-use crate::api::call::Call;
-use crate::api::client::{ClientError, ClientOptions, Clients};
-use crate::api::error::ApiError;
-use crate::api::gate::{Gate, Refusal};
-use crate::api::kubeconfig::{ClusterOptions, KubeconfigError, load_for_user};
-use crate::api::mapper::{MapError, Mapper};
-use crate::api::scale::Scales;
+use cluster::call::Call;
+use cluster::client::{ClientError, ClientOptions, Clients};
+use cluster::error::ApiError;
+use cluster::gate::{Gate, Refusal};
+use cluster::kubeconfig::{ClusterOptions, KubeconfigError, load_for_user};
+use cluster::mapper::{MapError, Mapper};
+use cluster::scale::Scales;
 
-/// The largest answer: the pods of one workload.
+/// The maximum size of a response, in bytes. The largest response lists the pods of one workload.
 const LIMIT: usize = 64 << 20;
 
-/// Why there is no scenario to be had from a cluster.
+/// The reason why a scenario could not be built from a cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum FromClusterError {
-    /// The way to the cluster is not known.
+    /// The kubeconfig cannot be read or has no usable cluster.
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
-    /// The clients cannot be made.
+    /// The API clients cannot be built.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// There are no credentials.
+    /// The credentials are unavailable.
     #[error("{0}")]
     LogIn(String),
-    /// There is no runtime to be had.
-    #[error("no runtime for requests: {0}")]
+    /// The async runtime cannot be built.
+    #[error("failed to start the async runtime: {0}")]
     Runtime(#[from] std::io::Error),
-    /// Something cannot be read.
+    /// An object cannot be read.
     #[error("{what} cannot be read: {source}")]
     Read {
-        /// What.
+        /// The object.
         what: String,
-        /// Why.
+        /// The cause.
         source: ApiError,
     },
-    /// The target's kind is not known.
-    #[error("the target's kind cannot be looked up: {0}")]
+    /// The target's kind cannot be resolved.
+    #[error("failed to resolve the target's kind: {0}")]
     Kind(#[from] MapError),
-    /// The HPA's target is nothing that can be scaled.
+    /// The HPA's target has no scale subresource.
     #[error("{0} has no scale subresource")]
     NoScale(String),
 }
 
-/// Reads a scenario from the cluster that the options lead to.
+/// Builds a scenario from the cluster that the options select.
 pub(super) fn read(options: &ClusterOptions, name: &str) -> Result<Node, FromClusterError> {
     let cluster = load_for_user(options)?;
     let mut client_options =
@@ -66,24 +66,24 @@ pub(super) fn read(options: &ClusterOptions, name: &str) -> Result<Node, FromClu
     runtime.block_on(async {
         let clients = Clients::new(&cluster.config, &client_options)?;
         clients.log_in().await.map_err(|error| FromClusterError::LogIn(error.to_string()))?;
-        let seen = see(&clients, &cluster.namespace, name).await?;
-        Ok(scenario(&seen))
+        let objects = read_objects(&clients, &cluster.namespace, name).await?;
+        Ok(scenario(&objects))
     })
 }
 
-/// What was read.
+/// The objects that were read from the cluster.
 #[derive(Debug, Default)]
 struct Seen {
     hpa: Value,
-    /// The target itself, where it is a workload of Kubernetes.
+    /// The target itself, if it is a built-in workload.
     target: Option<Value>,
     replicas: i32,
     pods: Vec<Value>,
-    /// PodMetrics; empty if there are none.
+    /// The PodMetrics; empty if they are unavailable.
     usage: Vec<Value>,
 }
 
-async fn see(clients: &Clients, namespace: &str, name: &str) -> Result<Seen, FromClusterError> {
+async fn read_objects(clients: &Clients, namespace: &str, name: &str) -> Result<Seen, FromClusterError> {
     let hpa = ["apis", "autoscaling", "v2", "namespaces", namespace, "horizontalpodautoscalers", name];
     let hpa = Call::get(hpa).about("horizontalpodautoscalers.autoscaling", name);
     let hpa = get(clients, &hpa, format!("the HPA {namespace}/{name}")).await?;
@@ -102,11 +102,11 @@ async fn see(clients: &Clients, namespace: &str, name: &str) -> Result<Seen, Fro
         .await
         .map_err(|source| FromClusterError::Read { what: format!("the scale of {what}"), source })?;
 
-    let plain = ["Deployment", "StatefulSet", "ReplicaSet"];
-    let target = match plain.iter().find(|known| **known == kind) {
+    let built_in = ["Deployment", "StatefulSet", "ReplicaSet"];
+    let target = match built_in.iter().find(|named| **named == kind) {
         None => None,
-        Some(known) => {
-            let resource = format!("{}s", known.to_lowercase());
+        Some(named) => {
+            let resource = format!("{}s", named.to_lowercase());
             let path = ["apis", "apps", "v1", "namespaces", namespace, &resource, &target_name];
             let call = Call::get(path).about(format!("{resource}.apps"), &target_name);
             Some(get(clients, &call, what).await?)
@@ -119,7 +119,7 @@ async fn see(clients: &Clients, namespace: &str, name: &str) -> Result<Seen, Fro
     let usage = Call::get(["apis", "metrics.k8s.io", "v1beta1", "namespaces", namespace, "pods"])
         .query("labelSelector", &scale.selector)
         .about("pods.metrics.k8s.io", "");
-    // Without metrics-server there is no usage; the HPA may do without.
+    // Usage is unavailable without metrics-server, and the HPA may not need it.
     let usage = get(clients, &usage.at_most(LIMIT), String::new()).await.unwrap_or_default();
     Ok(Seen { hpa, target, replicas: scale.spec_replicas, pods: items(pods), usage: items(usage) })
 }
@@ -138,37 +138,37 @@ fn items(list: Value) -> Vec<Value> {
     }
 }
 
-/// The scenario file of what was read, its fields in the order in which people write them.
-fn scenario(seen: &Seen) -> Node {
+/// Builds the scenario file, with its fields in the usual order.
+fn scenario(objects: &Seen) -> Node {
     let source: Arc<str> = "the scenario from the cluster".into();
     let text = |object: &Value, pointer: &str| {
         object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
     };
-    let (namespace, name) = (text(&seen.hpa, "/metadata/namespace"), text(&seen.hpa, "/metadata/name"));
-    let measured = Measured::of(seen);
+    let (namespace, name) = (text(&objects.hpa, "/metadata/namespace"), text(&objects.hpa, "/metadata/name"));
+    let measured = Measured::from_objects(objects);
     let map = |fields: Vec<(&str, Value)>| {
-        let mut node = Node::of(&source, &json!({}));
+        let mut node = Node::from_json(&source, &json!({}));
         for (key, value) in fields.into_iter().filter(|(_, value)| !value.is_null()) {
-            node.put(key, Node::of(&source, &value));
+            node.put(key, Node::from_json(&source, &value));
         }
         node
     };
 
-    let mut spec = seen.hpa.get("spec").cloned().unwrap_or_default();
+    let mut spec = objects.hpa.get("spec").cloned().unwrap_or_default();
     let kind = text(&spec, "/scaleTargetRef/kind");
     let target = text(&spec, "/scaleTargetRef/name");
-    let is_known = ["Deployment", "StatefulSet", "ReplicaSet", "ReplicationController"].contains(&&*kind);
-    if !is_known && let Some(reference) = spec.get_mut("scaleTargetRef") {
-        // Pods come and go the same way, whoever owns them.
+    let is_workload = ["Deployment", "StatefulSet", "ReplicaSet", "ReplicationController"].contains(&&*kind);
+    if !is_workload && let Some(reference) = spec.get_mut("scaleTargetRef") {
+        // The Deployment controller replaces the unknown owner, because pods start and stop in the same way.
         *reference = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": target});
     }
-    let kind = if is_known { kind } else { "Deployment".to_owned() };
+    let kind = if is_workload { kind } else { "Deployment".to_owned() };
     let hpa = map(vec![("metadata", json!({"name": name, "namespace": namespace})), ("spec", spec)]);
     let workload = map(vec![
         ("name", json!(target)),
         ("namespace", json!(namespace)),
         ("kind", json!(kind)),
-        ("replicas", json!(seen.replicas)),
+        ("replicas", json!(objects.replicas)),
         ("containers", measured.containers),
         ("startup", measured.startup),
         ("imagePull", measured.image_pull),
@@ -179,7 +179,7 @@ fn scenario(seen: &Seen) -> Node {
     let mut document = map(vec![("title", json!(format!("{namespace}/{name}"))), ("duration", json!("1h"))]);
     document.put("hpas", Node::list(&source, vec![hpa]));
     document.put("workloads", Node::list(&source, vec![workload]));
-    let loads: Vec<_> = measured.loads.into_iter().map(|load| Node::of(&source, &load)).collect();
+    let loads: Vec<_> = measured.loads.into_iter().map(|load| Node::from_json(&source, &load)).collect();
     if !loads.is_empty() {
         document.put("load", Node::list(&source, loads));
     }

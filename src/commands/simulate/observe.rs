@@ -1,4 +1,4 @@
-//! What the controller decides in a simulation, taken down as it happens.
+//! Records the controller's decisions during a simulation.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -8,46 +8,47 @@ use std::time::Duration;
 use autoscaling::WriteOutcome;
 use autoscaling::event::{EventIntent, EventKind};
 use autoscaling::explanation::{
-    Course, Explanation, LimitingStep, Measure, MetricExplanation, MetricReading, ProposalReason,
+    DecisionPath, Explanation, LimitingStep, Measure, MetricExplanation, MetricReading, ProposalReason,
 };
 use autoscaling::settings::Settings;
 use autoscaling::spec::{MetricSource, ResourceTarget, Spec, ValueTarget};
 use jiff::Timestamp;
 
 use super::run::{DecisionPoint, EventMark, MetricSeries, Sample};
-use crate::controller::{Concluded, Observer};
-use crate::store::Key;
+use controller::reconcile::{Concluded, Observer};
+use controller::store::Key;
 
-/// How many pods of each group that does not count an explanation lists.
+/// The maximum number of pods that an explanation lists for each group of ignored pods.
 const LISTED_PODS: usize = 5;
-/// How many decisions are kept of all HPAs together; beyond that only those that change a count.
+/// The maximum number of decisions for all HPAs together. Beyond it, only decisions that require a
+/// scale write are recorded.
 const KEPT_DECISIONS: usize = 40_000;
 
-/// Takes decisions down, of all HPAs of one run.
+/// Records the decisions about all HPAs of one run.
 #[derive(Debug)]
 pub(super) struct Recorder {
     start: Timestamp,
-    /// How many decisions of one HPA are kept.
+    /// The maximum number of decisions of one HPA.
     keep: usize,
     tracks: Mutex<BTreeMap<Key, Track>>,
 }
 
-/// What is known of one HPA so far.
+/// The record of one HPA.
 #[derive(Debug, Clone)]
 pub(super) struct Track {
-    /// The numbers of the last decision, to be part of the next samples.
+    /// The numbers of the last decision, for the next samples.
     pub(super) latest: Latest,
     /// The metrics, without values.
     pub(super) metrics: Vec<MetricSeries>,
     pub(super) decisions: Vec<DecisionPoint>,
     pub(super) events: Vec<EventMark>,
-    /// Each write of the replica count: when, from, to.
+    /// Each write of the replica count: time, previous count, new count.
     pub(super) rescales: Vec<(Duration, i32, i32)>,
-    /// How many decisions that changed nothing were left out for want of room.
+    /// The number of dropped decisions without effect, which exceeded the limit.
     pub(super) left_out: usize,
-    shape: Option<Shape>,
+    shape: Option<DecisionSteps>,
     /// The events of the last sync, by reason and text.
-    told: Vec<(&'static str, String)>,
+    last_events: Vec<(&'static str, String)>,
 }
 
 /// The numbers of one decision.
@@ -58,14 +59,14 @@ pub(super) struct Latest {
     pub(super) proposal: Option<i32>,
     pub(super) stabilized: Option<i32>,
     pub(super) rate_allows: Option<i32>,
-    /// One for each metric of the spec.
+    /// One per metric of the spec.
     pub(super) values: Vec<Option<f64>>,
 }
 
-/// Which steps a decision took, without their numbers.
+/// The steps that a decision took, without their numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Shape {
-    course: Course,
+struct DecisionSteps {
+    course: DecisionPath,
     direction: Option<Ordering>,
     winner: Option<usize>,
     limiting: Option<LimitingStep>,
@@ -73,7 +74,7 @@ struct Shape {
 }
 
 impl Recorder {
-    /// Begins with the HPAs as they are at the start.
+    /// Creates a recorder for the HPAs of a scenario.
     pub(super) fn new<'a>(
         start: Timestamp,
         settings: &Settings,
@@ -84,7 +85,7 @@ impl Recorder {
         Self { start, keep, tracks: Mutex::new(tracks) }
     }
 
-    /// What is known of an HPA, taken out.
+    /// Removes and returns the record of an HPA.
     pub(super) fn take(&self, key: &Key) -> Option<Track> {
         self.lock().remove(key)
     }
@@ -111,7 +112,7 @@ impl Observer for Recorder {
             track.rescales.push((at, explanation.current, desired));
         }
         let changes = *sync.outcome != WriteOutcome::NotNeeded;
-        let shape = Shape::of(explanation);
+        let shape = DecisionSteps::from_explanation(explanation);
         if changes || track.shape.as_ref() != Some(&shape) {
             if changes || track.decisions.len() < self.keep {
                 track.decisions.push(DecisionPoint {
@@ -144,7 +145,7 @@ impl Track {
             rescales: Vec::new(),
             left_out: 0,
             shape: None,
-            told: Vec::new(),
+            last_events: Vec::new(),
         }
     }
 
@@ -157,8 +158,8 @@ impl Track {
                     (series.target * reading.lowest_tolerated, series.target * reading.highest_tolerated);
             }
         }
-        let value = |place: usize| {
-            let reading: &MetricReading = (*readings.get(place)?)?;
+        let value = |index: usize| {
+            let reading: &MetricReading = (*readings.get(index)?)?;
             Some(in_unit(reading.value))
         };
         self.latest = Latest {
@@ -171,13 +172,15 @@ impl Track {
         };
     }
 
-    /// Marks events that the sync before did not tell too.
+    /// Records the events that the previous sync did not emit.
     fn note_events<'a>(&mut self, at: Duration, events: impl Iterator<Item = &'a EventIntent>) {
-        let mut told = Vec::new();
+        let mut current = Vec::new();
         for event in events {
-            let is_new =
-                !self.told.iter().any(|(reason, text)| *reason == event.reason && *text == event.message);
-            told.push((event.reason, event.message.clone()));
+            let is_new = !self
+                .last_events
+                .iter()
+                .any(|(reason, text)| *reason == event.reason && *text == event.message);
+            current.push((event.reason, event.message.clone()));
             if is_new {
                 self.events.push(EventMark {
                     at,
@@ -187,12 +190,12 @@ impl Track {
                 });
             }
         }
-        self.told = told;
+        self.last_events = current;
     }
 }
 
-impl Shape {
-    fn of(explanation: &Explanation) -> Self {
+impl DecisionSteps {
+    fn from_explanation(explanation: &Explanation) -> Self {
         let step = |metric: &MetricExplanation| match metric {
             MetricExplanation::Valid(reading) => Ok(reading.why),
             MetricExplanation::Failed(failed) => Err(Arc::clone(&failed.error)),
@@ -207,7 +210,7 @@ impl Shape {
     }
 }
 
-/// A metric of which nothing was read yet.
+/// The series of a metric, without values.
 fn series(metric: &MetricSource, settings: &Settings) -> MetricSeries {
     let subject = metric.subject();
     let target = match metric {
@@ -246,7 +249,7 @@ fn series(metric: &MetricSource, settings: &Settings) -> MetricSeries {
     }
 }
 
-/// A measured amount in the unit of its series.
+/// Converts a measured amount to the unit of its series.
 fn in_unit(measure: Measure) -> f64 {
     match measure {
         Measure::Percent(percent) => f64::from(percent),
@@ -255,7 +258,7 @@ fn in_unit(measure: Measure) -> f64 {
 }
 
 impl Latest {
-    /// With what the workload side counts: one sample.
+    /// Combines the decision's numbers with the workload's counts into one sample.
     pub(super) fn sample(&self, at: Duration, wanted: i32, running: i32, ready: i32) -> Sample {
         Sample {
             at,

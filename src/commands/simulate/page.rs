@@ -1,5 +1,5 @@
-//! The report: one HTML page that needs nothing else. Its style and script stand in it and are the only ones that its
-//! content security policy lets run, by their hashes; nothing may be loaded from anywhere.
+//! The report: one self-contained HTML page. Its content security policy allows only its own style and
+//! script, by their hashes, and no network access.
 
 mod data;
 mod parts;
@@ -15,13 +15,14 @@ use super::run::{Comparison, HpaRun, Run};
 use super::table;
 use crate::commands::story::escape::html;
 
-/// How many charts a page has: beyond, browsers get slow and readers lost. Further HPAs have their scores only.
+/// The maximum number of charts on a page. More charts make browsers slow and pages confusing. Further HPAs
+/// show only their scores.
 const CHARTS: usize = 12;
 
 const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
 
-/// The report of a comparison. The same comparison gives the same bytes.
+/// Renders the report of a comparison. The same comparison gives the same bytes.
 pub fn render(comparison: &Comparison) -> String {
     let style = format!("{}{}{STYLE}", figure::variables(), figure::STYLE);
     let policy = format!(
@@ -36,8 +37,8 @@ pub fn render(comparison: &Comparison) -> String {
     let scores = parts::scores(&groups, shown.len());
     let mut sections = String::new();
     let mut data = data::Data::new();
-    for (place, group) in shown.iter().enumerate() {
-        sections.push_str(&parts::section(place, group, &mut data));
+    for (index, group) in shown.iter().enumerate() {
+        sections.push_str(&parts::section(index, group, &mut data));
     }
     let notice = parts::notice(shown, left_out, data.left_out());
     let notes = parts::notes(comparison);
@@ -56,7 +57,7 @@ pub fn render(comparison: &Comparison) -> String {
     )
 }
 
-/// Of how many HPAs there are charts: as many as fit with all their variants, at least one.
+/// The number of HPAs with charts: the first HPAs that fit with all their variants, at least one.
 fn charted(groups: &[Vec<(&Run, &HpaRun)>]) -> usize {
     let mut charts = 0;
     let fits = |group: &&Vec<(&Run, &HpaRun)>| {
@@ -66,7 +67,7 @@ fn charted(groups: &[Vec<(&Run, &HpaRun)>]) -> usize {
     groups.iter().take_while(fits).count().max(1).min(groups.len())
 }
 
-/// A source as a content security policy names it.
+/// The hash of a style or script as a CSP source.
 pub(in crate::commands) fn hash(source: &str) -> String {
     format!("sha256-{}", STANDARD.encode(digest(&SHA256, source.as_bytes())))
 }

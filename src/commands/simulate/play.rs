@@ -1,9 +1,9 @@
-//! One variant of a scenario, played to its end: an embedded cluster, its workloads, load and metrics, and the whole
+//! Runs one variant of a scenario: an embedded cluster, its workloads, load and metrics, and the whole
 //! controller, in virtual time and one thread.
 //!
-//! Before the start there is a prelude: pods run, metrics are sampled, so that the first sync finds the world as it is in a
-//! cluster that has been there for long. The HPAs are created at the start; each is synced at once and then once per
-//! period. Samples are taken a moment behind the syncs.
+//! A prelude runs before the start: pods run and metrics are sampled, so that the first sync reads the same
+//! state as in a cluster that has run for a long time. The HPAs are created at the start. Each HPA is synced
+//! immediately and then once per period. Samples are taken 1 ms after the syncs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,51 +15,52 @@ use super::observe::Recorder;
 use super::run::{HpaRun, Run, Sample};
 use super::scenario::{HpaPlan, LoadPlan, Problem, Scenario};
 use super::scores::{Unserved, scores};
-use crate::api::client::{ClientError, ClientOptions, Clients};
-use crate::app::{Assembly, Parts, Phase, client_options};
+use crate::app::client_options;
 use crate::cli::Config;
-use crate::clock::{SharedClock, VirtualClock};
-use crate::embedded::load::{Excess, Load, LoadId, LoadMetrics, Outage, Pipeline, Scraping, WorkState};
-use crate::embedded::workload::{Failure, Span, WorkloadModel, Workloads};
-use crate::embedded::{Cluster, Status};
-use crate::store::Key;
-use crate::telemetry::metrics::Metrics as Telemetry;
+use clock::{SharedClock, VirtualClock};
+use cluster::client::{ClientError, ClientOptions, Clients};
+use controller::assembly::{Assembly, Parts, Phase};
+use controller::store::Key;
+use controller::telemetry::metrics::Metrics as Telemetry;
+use fake_cluster::load::{Load, LoadId, LoadMetrics, Outage, OverflowPolicy, Pipeline, Scraping, WorkState};
+use fake_cluster::workload::{Failure, Span, WorkloadModel, Workloads};
+use fake_cluster::{Cluster, Status};
 
-/// How long behind the instant of a sync a sample is taken: what follows from the sync at once has happened by then.
-const MOMENT: Duration = Duration::from_millis(1);
+/// The delay between a sync and its sample. The immediate effects of the sync are complete after this delay.
+const SAMPLE_DELAY: Duration = Duration::from_millis(1);
 
-/// Why a scenario cannot be played.
+/// The reason why a scenario could not run.
 #[derive(Debug, thiserror::Error)]
 pub enum PlayError {
-    /// There is no runtime to be had.
-    #[error("no runtime for the simulation: {0}")]
+    /// The async runtime cannot be built.
+    #[error("failed to start the async runtime of the simulation: {0}")]
     Runtime(#[from] std::io::Error),
-    /// The embedded cluster refuses an object.
+    /// The embedded cluster refuses an object of the scenario.
     #[error("{0}")]
     Refused(#[from] Problem),
-    /// The embedded cluster refuses what it took before.
-    #[error("the embedded cluster refuses an object: {0}")]
+    /// The embedded cluster refuses an object that it accepted during the validation of the scenario.
+    #[error("the embedded cluster refused an object: {0}")]
     Object(#[from] Status),
-    /// The clients cannot be made.
+    /// The API clients cannot be built.
     #[error(transparent)]
     Client(#[from] ClientError),
 }
 
-/// Told how far a run is.
+/// Receives the progress of a run.
 pub(super) trait Progress: Send + Sync {
-    /// So much of so much was played.
-    fn played(&self, elapsed: Duration, duration: Duration);
+    /// Reports that `elapsed` of `duration` is complete.
+    fn advance(&self, elapsed: Duration, duration: Duration);
 }
 
-/// A run, and how many decisions that changed nothing were left out of it for want of room.
+/// A run, and the number of dropped decisions without effect, which exceeded the limit.
 #[derive(Debug)]
 pub(super) struct Played {
     pub(super) run: Run,
     pub(super) left_out: usize,
 }
 
-/// Plays a scenario in a runtime of its own.
-pub(super) fn play(scenario: &Scenario, progress: &dyn Progress) -> Result<Played, PlayError> {
+/// Runs a scenario in its own async runtime.
+pub(super) fn run_scenario(scenario: &Scenario, progress: &dyn Progress) -> Result<Played, PlayError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
     runtime.block_on(run(scenario, progress))
 }
@@ -67,36 +68,37 @@ pub(super) fn play(scenario: &Scenario, progress: &dyn Progress) -> Result<Playe
 async fn run(scenario: &Scenario, progress: &dyn Progress) -> Result<Played, PlayError> {
     let stop = CancellationToken::new();
     let _stopping = stop.clone().drop_guard();
-    let stage = Stage::set(scenario, &stop)?;
+    let environment = Environment::start(scenario, &stop)?;
     let observer = Arc::new(Recorder::new(
         scenario.start,
         &scenario.config.settings,
         scenario.hpas.iter().map(|hpa| (key(hpa), &*hpa.spec)),
     ));
-    stage.start_controller(scenario, &observer, &stop).await?;
-    sleep_until(stage.origin).await;
+    environment.start_controller(scenario, &observer, &stop).await?;
+    sleep_until(environment.origin).await;
     for hpa in &scenario.hpas {
-        stage.cluster.create(hpa.manifest.clone())?;
+        environment.cluster.create(hpa.manifest.clone())?;
     }
-    let samples = stage.samples(scenario, &observer, progress).await;
+    let samples = environment.samples(scenario, &observer, progress).await;
     Ok(result(scenario, &observer, samples))
 }
 
-/// The cluster and those who act in it.
-struct Stage {
+/// The cluster and the tasks that act in it.
+struct Environment {
     cluster: Cluster,
     clock: SharedClock,
     workloads: Arc<Workloads>,
     load: Arc<LoadMetrics>,
-    /// One for each workload.
+    /// One per workload.
     loads: Vec<LoadId>,
     /// The start of the scenario.
     origin: Instant,
 }
 
-impl Stage {
-    /// A cluster with its workloads at work, as long before the start as the metrics need.
-    fn set(scenario: &Scenario, stop: &CancellationToken) -> Result<Self, PlayError> {
+impl Environment {
+    /// Starts a cluster with running workloads. The prelude before the start of the scenario is as long as
+    /// the metrics require.
+    fn start(scenario: &Scenario, stop: &CancellationToken) -> Result<Self, PlayError> {
         let prelude = prelude(scenario);
         let origin = Instant::now() + prelude;
         let epoch = scenario.start.checked_sub(prelude).unwrap_or(scenario.start);
@@ -107,34 +109,34 @@ impl Stage {
             Arc::new(Workloads::new(cluster.clone(), Arc::clone(&clock)).with_seed(scenario.seed));
         for workload in &scenario.workloads {
             cluster.create(workload.object.clone()).map_err(|status| workload.refused(&status))?;
-            workloads.set_model(&workload.namespace, &workload.name, later(&workload.model, prelude));
+            workloads.set_model(&workload.namespace, &workload.name, shift_model(&workload.model, prelude));
         }
         workloads.warm_up();
         let load =
-            Arc::new(LoadMetrics::new(Arc::clone(&clock), later_pipeline(&scenario.pipeline, prelude)));
+            Arc::new(LoadMetrics::new(Arc::clone(&clock), shift_pipeline(&scenario.pipeline, prelude)));
         let plans = scenario.loads.iter().zip(&scenario.workloads);
         let loads =
-            plans.map(|(plan, workload)| load.add(later_load(plan, workload.replicas, prelude))).collect();
+            plans.map(|(plan, workload)| load.add(shift_load(plan, workload.replicas, prelude))).collect();
         cluster.set_metrics(load.clone());
-        let (playing, token) = (Arc::clone(&workloads), stop.clone());
-        tokio::spawn(async move { playing.run(token).await });
-        let (playing, server, token) = (Arc::clone(&load), cluster.clone(), stop.clone());
-        tokio::spawn(async move { playing.run(server, token).await });
-        for (at, place) in &scenario.rollouts {
-            let Some(workload) = scenario.workloads.get(*place) else { continue };
-            let (playing, at) = (Arc::clone(&workloads), origin + *at);
+        let (models, token) = (Arc::clone(&workloads), stop.clone());
+        tokio::spawn(async move { models.run(token).await });
+        let (metrics, server, token) = (Arc::clone(&load), cluster.clone(), stop.clone());
+        tokio::spawn(async move { metrics.run(server, token).await });
+        for (at, index) in &scenario.rollouts {
+            let Some(workload) = scenario.workloads.get(*index) else { continue };
+            let (models, at) = (Arc::clone(&workloads), origin + *at);
             let (resource, namespace, name) =
                 (workload.kind.resource(), workload.namespace.clone(), workload.name.clone());
             tokio::spawn(async move {
                 sleep_until(at).await;
-                // Nobody deletes the workload meanwhile, so that there is nothing to refuse.
-                let _ = playing.restart(resource, &namespace, &name);
+                // The restart cannot fail, because nothing deletes the workload.
+                let _ = models.restart(resource, &namespace, &name);
             });
         }
         Ok(Self { cluster, clock, workloads, load, loads, origin })
     }
 
-    /// A controller that sees no HPA yet.
+    /// Starts the controller before any HPA exists.
     async fn start_controller(
         &self,
         scenario: &Scenario,
@@ -142,12 +144,12 @@ impl Stage {
         stop: &CancellationToken,
     ) -> Result<(), PlayError> {
         let telemetry = Telemetry::new();
-        // The observer keeps what the record would keep a second time.
+        // The observer already keeps the decisions. A record in the controller would duplicate them.
         let config = Config { decisions_per_hpa: 0, ..scenario.config.clone() };
         let clients = clients(&self.cluster, &client_options(&config, &telemetry))?;
         let parts = Parts {
             clients: &clients,
-            config: &config,
+            options: &config.controller_options(),
             clock: Arc::clone(&self.clock),
             telemetry,
             observers: vec![Arc::clone(observer) as _],
@@ -160,21 +162,21 @@ impl Stage {
         Ok(())
     }
 
-    /// A sample of each HPA at each period, from the start to the end.
+    /// Takes a sample of each HPA in each period, from the start to the end.
     async fn samples(
         &self,
         scenario: &Scenario,
         observer: &Recorder,
         progress: &dyn Progress,
     ) -> Vec<Samples> {
-        let begin = |hpa: &HpaPlan| Samples {
+        let empty = |hpa: &HpaPlan| Samples {
             values: vec![Vec::new(); hpa.spec.metrics.len()],
             ..Samples::default()
         };
-        let mut all: Vec<_> = scenario.hpas.iter().map(begin).collect();
+        let mut all: Vec<_> = scenario.hpas.iter().map(empty).collect();
         let mut at = Duration::ZERO;
         while at <= scenario.duration {
-            sleep_until(self.origin + at + MOMENT).await;
+            sleep_until(self.origin + at + SAMPLE_DELAY).await;
             for ((hpa, target), samples) in scenario.hpas.iter().zip(&scenario.targets).zip(&mut all) {
                 let latest = observer.latest(&key(hpa));
                 let Some(workload) = scenario.workloads.get(*target) else { continue };
@@ -190,31 +192,31 @@ impl Stage {
                 samples.before.get_or_insert(work);
                 samples.after = work;
             }
-            progress.played(at, scenario.duration);
+            progress.advance(at, scenario.duration);
             at += scenario.config.sync_period;
         }
         all
     }
 
-    /// The first work of a workload, as it is now.
+    /// The current state of a workload's first kind of work.
     fn work(&self, workload: usize) -> Option<WorkState> {
         self.load.state(*self.loads.get(workload)?)?.work.first().copied()
     }
 }
 
-/// The samples of one HPA, and at each the values of its metrics.
+/// The samples of one HPA, with the values of its metrics at each sample.
 #[derive(Debug, Default)]
 struct Samples {
     list: Vec<Sample>,
-    /// Of each metric of the spec.
+    /// One list per metric of the spec.
     values: Vec<Vec<Option<f64>>>,
-    /// The work at the first sample and at the last.
+    /// The state of the work at the first and at the last sample.
     before: Option<WorkState>,
     after: WorkState,
 }
 
 impl Samples {
-    /// What became of the work between the first sample and the last.
+    /// The unserved work between the first and the last sample.
     fn excess(&self, queues: bool) -> Unserved {
         let before = self.before.unwrap_or_default();
         if queues {
@@ -222,7 +224,7 @@ impl Samples {
         }
         Unserved::Lost {
             units: self.after.unserved - before.unserved,
-            of: self.after.arrived - before.arrived,
+            arrived: self.after.arrived - before.arrived,
         }
     }
 }
@@ -273,17 +275,17 @@ fn key(hpa: &HpaPlan) -> Key {
     Key::new(hpa.namespace.as_str(), hpa.name.as_str())
 }
 
-/// A count of pods; one that is too large is the largest.
+/// A count of pods, at most `i32::MAX`.
 fn count(pods: usize) -> i32 {
     i32::try_from(pods).unwrap_or(i32::MAX)
 }
 
-/// Clients whose every connection is a pipe to the cluster, with real HTTP on it.
+/// Builds clients that connect to the cluster through in-memory pipes, with real HTTP.
 pub(super) fn clients(cluster: &Cluster, options: &ClientOptions) -> Result<Clients, ClientError> {
     Clients::over(cluster.connector(), options)
 }
 
-/// How long the world runs before the start: each API has shown samples of whole windows by then.
+/// The length of the prelude: long enough for each metrics API to have samples of whole windows.
 fn prelude(scenario: &Scenario) -> Duration {
     let pipeline = &scenario.pipeline;
     let needed = [pipeline.resource, pipeline.custom, pipeline.external]
@@ -292,41 +294,43 @@ fn prelude(scenario: &Scenario) -> Duration {
     longest + Duration::from_mins(1)
 }
 
-/// A model whose failures are counted from the start instead of from the beginning of the prelude.
-fn later(model: &WorkloadModel, prelude: Duration) -> WorkloadModel {
+/// Shifts the failures of a model by the prelude, because scenarios count time from the start.
+fn shift_model(model: &WorkloadModel, prelude: Duration) -> WorkloadModel {
     let failure = |failure: &Failure| match failure.clone() {
         Failure::CrashLoop { during, fraction, runs_for } => {
-            Failure::CrashLoop { during: later_span(&during, prelude), fraction, runs_for }
+            Failure::CrashLoop { during: shift_span(&during, prelude), fraction, runs_for }
         }
         Failure::NeverReady { created, fraction } => {
-            Failure::NeverReady { created: later_span(&created, prelude), fraction }
+            Failure::NeverReady { created: shift_span(&created, prelude), fraction }
         }
         Failure::Unready { during, fraction } => {
-            Failure::Unready { during: later_span(&during, prelude), fraction }
+            Failure::Unready { during: shift_span(&during, prelude), fraction }
         }
         Failure::SlowPull { created, pull } => {
-            Failure::SlowPull { created: later_span(&created, prelude), pull }
+            Failure::SlowPull { created: shift_span(&created, prelude), pull }
         }
     };
     WorkloadModel { failures: model.failures.iter().map(failure).collect(), ..model.clone() }
 }
 
-/// What is so from the start on has been so before, so that the warm start shows it.
-fn later_span(span: &Span, prelude: Duration) -> Span {
+/// Shifts a span by the prelude. A span that starts at 0 also covers the prelude, so that it is in effect at
+/// the start.
+fn shift_span(span: &Span, prelude: Duration) -> Span {
     Span {
         from: if span.from.is_zero() { span.from } else { span.from + prelude },
         until: span.until.map(|until| until + prelude),
     }
 }
 
-/// Outages counted from the start, and scrapes half an interval away from it: syncs find samples of a middling age.
-fn later_pipeline(pipeline: &Pipeline, prelude: Duration) -> Pipeline {
+/// Shifts outages by the prelude. Also moves scrapes half an interval away from the start, so that syncs read
+/// samples of average age.
+fn shift_pipeline(pipeline: &Pipeline, prelude: Duration) -> Pipeline {
     let scraping = |scraping: &Scraping| {
         let interval = scraping.interval.as_nanos().max(1);
         let phase = (prelude + scraping.interval / 2).as_nanos() % interval;
         Scraping { phase: Duration::from_nanos_u128(phase), ..*scraping }
     };
-    let outage = |outage: &Outage| Outage { during: later_span(&outage.during, prelude), ..outage.clone() };
+    let outage = |outage: &Outage| Outage { during: shift_span(&outage.during, prelude), ..outage.clone() };
     Pipeline {
         resource: scraping(&pipeline.resource),
         custom: scraping(&pipeline.custom),
@@ -335,15 +339,15 @@ fn later_pipeline(pipeline: &Pipeline, prelude: Duration) -> Pipeline {
     }
 }
 
-/// Curves that begin at the start. Before it, there is what they begin with; of a queue, no more than the pods can do, so
-/// that it is empty at the start.
-fn later_load(plan: &LoadPlan, replicas: u32, prelude: Duration) -> Load {
+/// Shifts curves by the prelude. Before the start, curves have their first value. For a queue, this value is
+/// at most the capacity of the pods, so that the queue is empty at the start.
+fn shift_load(plan: &LoadPlan, replicas: u32, prelude: Duration) -> Load {
     let mut load = plan.load.clone();
     for work in &mut load.work {
         let first = work.demand.at(Duration::ZERO);
         let before = match work.excess {
-            Excess::Lost => first,
-            Excess::Waits => first.min(work.capacity * f64::from(replicas)),
+            OverflowPolicy::Lost => first,
+            OverflowPolicy::Waits => first.min(work.capacity * f64::from(replicas)),
         };
         work.demand = work.demand.clone().after(prelude, before);
     }

@@ -1,5 +1,5 @@
-//! What a simulation gives: the whole course of one variant of a scenario, as values. Charts, pages and tables are made
-//! of this alone.
+//! The result of a simulation, as values: all observations of one variant of a scenario. Charts, pages and
+//! tables use only these values.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,73 +8,75 @@ use std::time::Duration;
 use autoscaling::explanation::{Explanation, Subject};
 use jiff::Timestamp;
 
-/// One variant of a scenario, played to its end.
+/// The complete run of one variant of a scenario.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
     /// The scenario's title.
     pub title: String,
-    /// What distinguishes this variant, such as `scaleDown.stabilizationWindowSeconds=60`; empty if it is the only one.
+    /// The settings that distinguish this variant, such as `scaleDown.stabilizationWindowSeconds=60`. Empty
+    /// for the only variant.
     pub variant: String,
-    /// The seed of all randomness.
+    /// The random seed.
     pub seed: u64,
-    /// The time of day at which it begins.
+    /// The time at which the run starts.
     pub start: Timestamp,
-    /// How long it lasts.
+    /// The length of the run.
     pub duration: Duration,
-    /// `--horizontal-pod-autoscaler-sync-period`, which is also how often samples are taken.
+    /// `--horizontal-pod-autoscaler-sync-period`, which is also the sampling interval.
     pub period: Duration,
-    /// Each HPA, by namespace and name.
+    /// The HPAs, by namespace and name.
     pub hpas: Vec<HpaRun>,
-    /// What the scenario itself did: outages, rollouts, failures.
+    /// The events that the scenario itself causes: outages, rollouts, failures.
     pub happenings: Vec<Happening>,
 }
 
-/// The course of one HPA and its workload.
+/// The results of one HPA and its workload.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HpaRun {
     /// `metadata.namespace`.
     pub namespace: String,
     /// `metadata.name`.
     pub name: String,
-    /// `Kind/name` of what it scales.
+    /// The scale target, as `Kind/name`.
     pub target: String,
     /// The unit of the load, such as `millicores` or `requests/s`; empty without a load.
     pub unit: String,
     /// One sample per period, the first at 0.
     pub samples: Vec<Sample>,
-    /// Each metric of the spec, in order; its values are as many as there are samples.
+    /// The metrics of the spec, in order. Each has one value per sample.
     pub metrics: Vec<MetricSeries>,
-    /// Every decision that changed something or was explained by other steps than the one before, oldest first. The
-    /// explanation of a moment is that of the last decision at or before it.
+    /// Every decision that changed the replica count or took different steps from the previous decision,
+    /// oldest first. The decision in force at a time is the last one at or before that time.
     pub decisions: Vec<DecisionPoint>,
     /// Events of the HPA.
     pub events: Vec<EventMark>,
-    /// What people compare.
+    /// The numbers by which variants are compared.
     pub scores: Scores,
 }
 
-/// The workload at one instant.
+/// The state of the workload at one instant.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sample {
-    /// Since the start.
+    /// The time since the start.
     pub at: Duration,
-    /// `spec.replicas`: what the HPA wants.
+    /// `spec.replicas` at the time of the sample.
     pub wanted: i32,
     /// Pods that exist and are not terminating.
     pub running: i32,
     /// Pods that are ready.
     pub ready: i32,
-    /// Work that comes in, in the unit of the load (millicores, requests per second, items per second).
+    /// Incoming work, in the unit of the load (millicores, requests per second, items per second).
     pub demand: f64,
-    /// Work that the ready pods can take, in the same unit.
+    /// The work that the ready pods can do, in the same unit.
     pub capacity: f64,
-    /// Items that wait, for a load that queues.
+    /// Items in the queue, for a load with a queue.
     pub queued: f64,
-    /// minReplicas in force.
+    /// `minReplicas` in force.
     pub min: i32,
-    /// maxReplicas in force.
+    /// `maxReplicas` in force.
     pub max: i32,
-    /// The proposal of the last decision, before windows and limits; `None` before the first and where none was computed.
+    /// The proposal of the last decision, before windows and limits. `None` before the first decision, and if
+    /// the decision has no proposal.
     pub proposal: Option<i32>,
     /// The proposal after the stabilization windows.
     pub stabilized: Option<i32>,
@@ -82,83 +84,83 @@ pub struct Sample {
     pub rate_allows: Option<i32>,
 }
 
-/// One metric over time, as the decisions saw it.
+/// One metric over time, as the decisions read it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetricSeries {
-    /// Which metric.
+    /// The metric's identity.
     pub subject: Subject,
     /// `%`, `cores`, `bytes`, or empty for plain numbers.
     pub unit: &'static str,
-    /// The target, in this unit.
+    /// The target, in `unit`.
     pub target: f64,
-    /// Values between which nothing changes, in this unit.
+    /// The lowest and the highest value within tolerance, in `unit`.
     pub tolerated: (f64, f64),
-    /// The value of each sample's decision; `None` where the metric failed or no decision was made yet.
+    /// The value at each sample's decision. `None` before the first decision, and if the metric failed.
     pub values: Vec<Option<f64>>,
 }
 
-/// One decision that is worth telling.
+/// One recorded decision.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DecisionPoint {
-    /// Since the start.
+    /// The time since the start.
     pub at: Duration,
-    /// [`Explanation::sentence`] of then.
+    /// [`Explanation::sentence`] at that time.
     pub sentence: String,
-    /// All steps.
+    /// All steps of the decision.
     pub explanation: Arc<Explanation>,
 }
 
 /// An event of an HPA.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventMark {
-    /// Since the start.
+    /// The time since the start.
     pub at: Duration,
-    /// `SuccessfulRescale` and so on.
+    /// The event's reason, such as `SuccessfulRescale`.
     pub reason: String,
-    /// Whether it warns.
+    /// Whether the event's type is `Warning`.
     pub warning: bool,
-    /// Its text.
+    /// The event's message.
     pub message: String,
 }
 
-/// Something that the scenario did to the cluster.
+/// An event that the scenario causes in the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Happening {
-    /// When it began, since the start.
+    /// The start, as time since the start of the run.
     pub from: Duration,
-    /// When it ended; the same for an instant.
+    /// The end. Equal to `from` for an instant.
     pub to: Duration,
-    /// Such as `custom metrics API is down` or `rollout of web`.
+    /// A description, such as `custom metrics API responds with 503` or `rollout of web`.
     pub what: String,
 }
 
-/// What people compare between variants.
+/// The numbers by which variants are compared.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Scores {
-    /// How long the value of any metric was above its target's tolerance.
+    /// The total time in which at least one metric was above its tolerance.
     pub above_target: Duration,
-    /// Work that nobody took: the integral of demand beyond capacity, in unit-seconds of the load; for a queue, the integral of
-    /// what waits.
+    /// Unserved work: the integral of demand beyond capacity, in unit-seconds of the load. For a queue, the
+    /// integral of the queue length.
     pub unserved: f64,
-    /// The same as a fraction of all work that came in; 0 for a queue.
+    /// The unserved fraction of all incoming work; 0 for a queue.
     pub unserved_fraction: f64,
-    /// Pods times hours, of all pods that exist.
+    /// The integral of the number of existing pods, in hours.
     pub pod_hours: f64,
-    /// Changes of `spec.replicas` by the HPA.
+    /// The number of changes of `spec.replicas` by the HPA.
     pub rescales: u32,
-    /// Rescales up after down or down after up.
+    /// The number of rescales up that follow a rescale down, or down that follow a rescale up.
     pub direction_changes: u32,
-    /// The longest time from a metric leaving its tolerance upwards until enough pods were ready for it to come back.
+    /// The longest time for which one metric stayed above its tolerance.
     pub longest_reaction: Duration,
-    /// The most pods that existed at once.
+    /// The largest number of existing pods at one time.
     pub peak: i32,
 }
 
-/// Runs side by side: variants of one scenario, the first being the one that others are compared with.
+/// Runs to compare: variants of one scenario. The first is the baseline.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Comparison {
-    /// The variants, in the order in which they were given.
+    /// The variants, in the order of the command line.
     pub runs: Vec<Run>,
-    /// Notes for the reader of the report, such as what was rounded or left out, by topic.
+    /// Notes for the reader of the report, such as assumed values or omitted decisions, by topic.
     pub notes: BTreeMap<String, String>,
 }

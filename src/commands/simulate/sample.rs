@@ -1,4 +1,4 @@
-//! Runs to try reports on: a small model of its own, so that they need neither cluster nor controller.
+//! Sample runs for tests of reports. A small model produces the runs without a cluster and a controller.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -24,14 +24,14 @@ use super::run::{
     Comparison, DecisionPoint, EventMark, Happening, HpaRun, MetricSeries, Run, Sample, Scores,
 };
 
-/// Midnight of a day.
+/// The start of the samples: midnight of a day.
 pub(super) const START: &str = "2030-01-07T00:00:00Z";
 const PERIOD: u64 = 15;
 const POD_TAKES: f64 = 500.0;
 
-/// What a sample run is made of.
+/// The parameters of a sample run.
 #[derive(Debug, Clone)]
-pub(super) struct Course {
+pub(super) struct Profile {
     pub(super) name: &'static str,
     pub(super) variant: &'static str,
     pub(super) hours: u64,
@@ -51,24 +51,24 @@ pub(super) fn business_day(second: f64) -> f64 {
         .max(0.0)
 }
 
-/// The usual sample.
-pub(super) fn usual() -> Course {
-    Course { name: "web", variant: "", hours: 24, window: 300, max: 20, outage: None, load: business_day }
+/// The default sample.
+pub(super) fn usual() -> Profile {
+    Profile { name: "web", variant: "", hours: 24, window: 300, max: 20, outage: None, load: business_day }
 }
 
-/// One variant of one HPA.
+/// A day of one variant of one HPA.
 pub(super) fn day() -> Comparison {
     compare(&[usual()])
 }
 
-/// With an hour in which the metrics API is down.
+/// A day with an hour in which the resource metrics API is down.
 pub(super) fn outage() -> Comparison {
-    compare(&[Course { outage: Some((11 * 3600, 12 * 3600)), ..usual() }])
+    compare(&[Profile { outage: Some((11 * 3600, 12 * 3600)), ..usual() }])
 }
 
-/// Three variants.
+/// Three variants of a day.
 pub(super) fn variants() -> Comparison {
-    let variant = |variant, window, max| Course { variant, window, max, ..usual() };
+    let variant = |variant, window, max| Profile { variant, window, max, ..usual() };
     compare(&[
         variant("as it is", 300, 20),
         variant("scaleDown.stabilizationWindowSeconds=60", 60, 20),
@@ -76,9 +76,9 @@ pub(super) fn variants() -> Comparison {
     ])
 }
 
-/// Items come in for six hours a day; nothing runs when nothing waits.
+/// A queue with bursts of items. No pod runs while the queue is empty.
 pub(super) fn queue() -> Comparison {
-    let mut comparison = compare(&[Course { name: "worker", hours: 8, window: 120, ..usual() }]);
+    let mut comparison = compare(&[Profile { name: "worker", hours: 8, window: 120, ..usual() }]);
     for run in &mut comparison.runs {
         "A queue that is worked off, down to zero pods".clone_into(&mut run.title);
         for hpa in &mut run.hpas {
@@ -103,47 +103,48 @@ pub(super) fn queue() -> Comparison {
     comparison
 }
 
-/// Many HPAs in one run, with names that try to break out of the page.
+/// Many HPAs in one run, with names that attempt to inject markup or escape sequences.
 pub(super) fn many(count: usize) -> Comparison {
     let names =
         ["web", "<script>alert(1)</script>", "a&b", "\u{1b}[31mred", "</script><img src=x onerror=alert(2)>"];
-    let courses: Vec<_> = (0..count)
-        .map(|place| Course {
-            name: names[place % names.len()],
+    let profiles: Vec<_> = (0..count)
+        .map(|index| Profile {
+            name: names[index % names.len()],
             hours: 2,
             load: |second| business_day(second + 30_000.0),
             ..usual()
         })
         .collect();
-    let mut comparison = compare(&courses[..1]);
-    for course in &courses[1..] {
-        let hpas = play(course).hpas;
+    let mut comparison = compare(&profiles[..1]);
+    for profile in &profiles[1..] {
+        let hpas = simulate(profile).hpas;
         comparison.runs[0].hpas.extend(hpas);
     }
     comparison
 }
 
-/// Variants side by side.
-pub(super) fn compare(courses: &[Course]) -> Comparison {
-    Comparison { runs: courses.iter().map(play).collect(), ..Comparison::default() }
+/// Variants for comparison.
+pub(super) fn compare(profiles: &[Profile]) -> Comparison {
+    Comparison { runs: profiles.iter().map(simulate).collect(), ..Comparison::default() }
 }
 
 fn cpu() -> Subject {
     Subject { kind: "Resource".into(), name: "cpu".into(), ..Subject::default() }
 }
 
-/// Plays a course: target 60 %, pods that take half a minute to get ready, at most 4 pods or double a minute.
-fn play(course: &Course) -> Run {
+/// Runs the model: target 60 %, pods that become ready after 45 s, rates of at most 4 pods or double a
+/// minute.
+fn simulate(profile: &Profile) -> Run {
     let start: Timestamp = START.parse().unwrap();
-    let end = course.hours * 3600;
+    let end = profile.hours * 3600;
     let mut wanted = 2_i32;
     let mut readiness: VecDeque<u64> = VecDeque::from([0, 0]);
     let mut recommendations: VecDeque<(u64, i32)> = VecDeque::new();
     let mut changes: VecDeque<(u64, i32)> = VecDeque::new();
     let mut hpa = HpaRun {
         namespace: "shop".to_owned(),
-        name: course.name.to_owned(),
-        target: format!("Deployment/{}", course.name),
+        name: profile.name.to_owned(),
+        target: format!("Deployment/{}", profile.name),
         unit: "millicores".to_owned(),
         samples: Vec::new(),
         metrics: vec![MetricSeries {
@@ -161,16 +162,16 @@ fn play(course: &Course) -> Run {
     for second in (0..end).step_by(PERIOD as usize) {
         let now = start + SignedDuration::from_secs(second as i64);
         let ready = readiness.iter().filter(|at| **at <= second).count() as i32;
-        let demand = (course.load)(second as f64);
+        let demand = (profile.load)(second as f64);
         let capacity = f64::from(ready) * POD_TAKES;
-        let is_down = course.outage.is_some_and(|(from, to)| (from..to).contains(&second));
+        let is_down = profile.outage.is_some_and(|(from, to)| (from..to).contains(&second));
         let percent = (demand / f64::from(ready.max(1)) / POD_TAKES * 100.0).min(140.0).round();
         let ratio = percent / 60.0;
         let mut explanation = Explanation {
             current: wanted,
             status_replicas: wanted,
             min: 2,
-            max: course.max,
+            max: profile.max,
             ..Explanation::default()
         };
         let (mut stabilized, mut allowed) = (None, None);
@@ -181,7 +182,7 @@ fn play(course: &Course) -> Run {
                 error: "failed to get cpu utilization: unable to fetch metrics from resource metrics API"
                     .into(),
             })];
-            explanation.failure = Some("no metric gave a value".into());
+            explanation.failure = Some("no metric has a value".into());
             if hpa.events.last().is_none_or(|event| second - event.at.as_secs() >= 300) {
                 hpa.events.push(EventMark {
                     at: Duration::from_secs(second),
@@ -194,16 +195,20 @@ fn play(course: &Course) -> Run {
             let tolerated = (ratio - 1.0).abs() <= 0.1;
             let proposal = if tolerated { wanted } else { (ratio * f64::from(ready)).ceil() as i32 };
             recommendations.push_back((second, proposal));
-            recommendations.retain(|(at, _)| second - at < course.window.max(1));
+            recommendations.retain(|(at, _)| second - at < profile.window.max(1));
             let held = recommendations.iter().copied().max_by_key(|(at, count)| (*count, *at)).unwrap();
             let after = if proposal < wanted { held.1.min(wanted) } else { proposal };
             changes.retain(|(at, _)| second - at < 60);
             let added: i32 = changes.iter().map(|(_, count)| (*count).max(0)).sum();
             let removed: i32 = changes.iter().map(|(_, count)| (-*count).max(0)).sum();
-            let begun = wanted - added + removed;
-            let rate = if after > wanted { (begun + 4).max(begun * 2) } else { begun - (begun / 10).max(1) };
+            let period_start = wanted - added + removed;
+            let rate = if after > wanted {
+                (period_start + 4).max(period_start * 2)
+            } else {
+                period_start - (period_start / 10).max(1)
+            };
             let limited = if after > wanted { after.min(rate) } else { after.max(rate.min(wanted)) };
-            let desired = limited.clamp(2, course.max);
+            let desired = limited.clamp(2, profile.max);
             let direction = match after.cmp(&wanted) {
                 std::cmp::Ordering::Greater => Some(Direction::Up),
                 std::cmp::Ordering::Less => Some(Direction::Down),
@@ -228,8 +233,8 @@ fn play(course: &Course) -> Run {
                 lowest_tolerated: 0.9,
                 highest_tolerated: 1.1,
                 pods: (0..wanted.min(3))
-                    .map(|place| PodVerdict {
-                        name: format!("{}-{place}", course.name).into(),
+                    .map(|index| PodVerdict {
+                        name: format!("{}-{index}", profile.name).into(),
                         group: PodGroup::Ready,
                         sample: Some(300),
                         request: Some(500),
@@ -248,7 +253,7 @@ fn play(course: &Course) -> Run {
                 before: proposal,
                 after,
                 up_window_seconds: Some(0),
-                down_window_seconds: course.window as i64,
+                down_window_seconds: profile.window as i64,
                 held_by: (after != proposal).then(|| Recommendation {
                     at: start + SignedDuration::from_secs(held.0 as i64),
                     replicas: held.1,
@@ -268,7 +273,7 @@ fn play(course: &Course) -> Run {
                         period_seconds: 60,
                         added,
                         removed,
-                        start: begun,
+                        start: period_start,
                         allows: rate,
                         frees_at: changes
                             .front()
@@ -315,21 +320,21 @@ fn play(course: &Course) -> Run {
             capacity,
             queued: 0.0,
             min: 2,
-            max: course.max,
+            max: profile.max,
             proposal: explanation.proposal,
             stabilized,
             rate_allows: allowed,
         });
     }
     score(&mut hpa);
-    let happenings = course.outage.map(|(from, to)| Happening {
+    let happenings = profile.outage.map(|(from, to)| Happening {
         from: Duration::from_secs(from),
         to: Duration::from_secs(to),
         what: "resource metrics API is down".to_owned(),
     });
     Run {
         title: "A shop on a business day".to_owned(),
-        variant: course.variant.to_owned(),
+        variant: profile.variant.to_owned(),
         seed: 7,
         start,
         duration: Duration::from_secs(end),

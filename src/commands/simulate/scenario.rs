@@ -1,9 +1,9 @@
-//! The scenario: what is played, read from a file.
+//! The scenario: the input of a simulation, read from a file.
 //!
-//! A file becomes a [`Node`] tree in which each value knows its place; variants replace values in the tree. Only then it is
-//! read: into the types of `format`, which are the file's documentation and schema, and from them into a [`Scenario`],
-//! whose parts are what the embedded cluster and the controller take. Whatever is wrong is a [`Problem`] with file, line
-//! and field.
+//! A file becomes a [`Node`] tree in which each value has its location. Variants replace values in the tree.
+//! The tree is deserialized into the types of `format`, which document the file and define its schema. These
+//! types become a [`Scenario`] with the inputs of the embedded cluster and the controller. Each error is a
+//! [`Problem`] with file, line and field.
 
 mod curve_format;
 pub(super) mod document;
@@ -37,16 +37,16 @@ pub(super) use self::loads::{LoadPlan, load_of};
 pub(super) use self::workloads::WorkloadPlan;
 use super::run::Happening;
 use crate::cli::Config;
-use crate::embedded::load::Pipeline;
+use fake_cluster::load::Pipeline;
 
-/// How long a scenario lasts, unless told otherwise.
+/// The default duration of a scenario.
 const DURATION: Duration = Duration::from_hours(1);
 
-/// What is played.
+/// A scenario that was read and checked.
 #[derive(Debug, Clone)]
 pub(super) struct Scenario {
     pub(super) title: String,
-    /// What distinguishes this variant; empty if it is the only one.
+    /// The settings that distinguish this variant. Empty for the only variant.
     pub(super) variant: String,
     pub(super) seed: u64,
     pub(super) start: Timestamp,
@@ -54,20 +54,20 @@ pub(super) struct Scenario {
     /// The controller's configuration.
     pub(super) config: Config,
     pub(super) hpas: Vec<HpaPlan>,
-    /// Which workload each HPA scales.
+    /// The index of the workload that each HPA scales.
     pub(super) targets: Vec<usize>,
     pub(super) workloads: Vec<WorkloadPlan>,
-    /// One for each workload.
+    /// One per workload.
     pub(super) loads: Vec<LoadPlan>,
     pub(super) pipeline: Pipeline,
-    /// When, and of which workload; in the order of time.
+    /// The time and the index of the workload, in order of time.
     pub(super) rollouts: Vec<(Duration, usize)>,
     pub(super) happenings: Vec<Happening>,
-    /// What the reader of a report should know, by topic.
+    /// Notes for the reader of a report, by topic.
     pub(super) notes: BTreeMap<String, String>,
 }
 
-/// Finds the place of a field.
+/// Locates fields of the document.
 #[derive(Debug, Clone, Copy)]
 struct Sources<'a> {
     document: &'a Node,
@@ -79,7 +79,7 @@ impl Sources<'_> {
             let part = part.trim_end_matches(']');
             part.parse().map_or_else(|_| Step::Key(part.to_owned()), Step::Index)
         };
-        // A flag's name has no dots, so that every dot ends a step.
+        // A flag's name contains no dots, so that every dot separates two steps.
         let steps: Vec<_> = field.split(['.', '[']).map(part).collect();
         self.document.locate(&steps)
     }
@@ -90,7 +90,7 @@ impl Sources<'_> {
 }
 
 impl Scenario {
-    /// Reads a document, in which files are inlined already.
+    /// Reads a document with inlined manifest files.
     pub(super) fn read(document: &Node, variant: &str) -> Result<Self, Problem> {
         let file: ScenarioFile = reading::read(document)?;
         let sources = Sources { document };
@@ -98,7 +98,7 @@ impl Scenario {
         let hpas = hpas::read(document)?;
         let duration = file.duration.map_or(DURATION, |duration| duration.0);
         if duration < config.sync_period {
-            return Err(sources.problem("duration", "is shorter than a sync period"));
+            return Err(sources.problem("duration", "must be at least one sync period"));
         }
         let (start, seed) = (file.start.0, file.seed);
         let workloads = workloads::read(file.workloads, &hpas, sources)?;
@@ -106,14 +106,14 @@ impl Scenario {
         let pipeline = pipeline::read(&file.metrics, sources)?;
         let mut rollouts = Vec::new();
         for (index, rollout) in file.rollouts.iter().enumerate() {
-            let place = loads::named(rollout.workload.as_deref(), &workloads)
+            let target = loads::named(rollout.workload.as_deref(), &workloads)
                 .map_err(|message| sources.problem(&format!("rollouts[{index}]"), message))?;
-            rollouts.push((rollout.at.0, place));
+            rollouts.push((rollout.at.0, target));
         }
         rollouts.sort();
         let targets = hpas.iter().filter_map(|hpa| workloads::target(hpa, &workloads)).collect();
-        let happenings = happenings::of(&pipeline, &workloads, &rollouts, duration);
-        let notes = notes::of(&config, &hpas, &workloads, &loads);
+        let happenings = happenings::collect(&pipeline, &workloads, &rollouts, duration);
+        let notes = notes::collect(&config, &hpas, &workloads, &loads);
         Ok(Self {
             title: file.title,
             variant: variant.to_owned(),
@@ -133,14 +133,14 @@ impl Scenario {
     }
 }
 
-/// Reads a scenario file into a document, with the files that it names for HPAs in their places.
+/// Reads a scenario file into a document and inlines the manifest files that it names.
 pub(super) fn open(name: &str, text: &str) -> Result<Node, Problem> {
     let mut document = Node::read(name, text)?;
     hpas::inline_files(&mut document)?;
     Ok(document)
 }
 
-/// A document as a scenario file.
+/// Prints a document as a scenario file.
 pub(super) fn print(document: &Node) -> String {
     serde_saphyr::to_string(document).unwrap_or_default()
 }

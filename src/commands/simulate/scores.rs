@@ -1,20 +1,20 @@
-//! What people compare between variants, computed from a run's samples.
+//! Computes the scores of a run from its samples. Variants are compared by their scores.
 
 use std::time::Duration;
 
 use super::run::{MetricSeries, Sample, Scores};
 
-/// What became of the work that nobody took.
+/// The unserved work.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Unserved {
-    /// So many units were lost, of so many that came in.
-    Lost { units: f64, of: f64 },
-    /// They wait, as the samples tell.
+    /// Of the `arrived` units, `units` were lost.
+    Lost { units: f64, arrived: f64 },
+    /// The units stay in a queue. The samples have its length.
     Waits,
 }
 
-/// The scores of one HPA's run. Each sample counts for the time until the next; `rescales` are the writes of its replica
-/// count, from and to.
+/// Computes the scores of one HPA's run. Each sample counts for the time until the next one. `rescales` are
+/// the writes of the replica count: time, previous count, new count.
 pub(super) fn scores(
     samples: &[Sample],
     metrics: &[MetricSeries],
@@ -29,16 +29,16 @@ pub(super) fn scores(
         spans.iter().map(|(sample, length)| amount(sample) * length.as_secs_f64()).sum()
     };
     let (unserved, unserved_fraction) = match unserved {
-        Unserved::Lost { units, of } => (units, if of > 0.0 { units / of } else { 0.0 }),
+        Unserved::Lost { units, arrived } => (units, if arrived > 0.0 { units / arrived } else { 0.0 }),
         Unserved::Waits => (integral(&|sample| sample.queued), 0.0),
     };
     let above: Vec<Vec<bool>> = metrics.iter().map(above).collect();
-    let any_above = |place: usize| above.iter().any(|metric| metric.get(place) == Some(&true));
+    let any_above = |index: usize| above.iter().any(|metric| metric.get(index) == Some(&true));
     Scores {
         above_target: spans
             .iter()
             .enumerate()
-            .filter(|(place, _)| any_above(*place))
+            .filter(|(index, _)| any_above(*index))
             .map(|(_, (_, length))| *length)
             .sum(),
         unserved,
@@ -51,19 +51,20 @@ pub(super) fn scores(
     }
 }
 
-/// In which samples a metric is above its tolerance. One that cannot be read is where it was.
+/// Whether the metric is above its tolerance at each sample. A missing value repeats the state of the
+/// previous sample.
 fn above(metric: &MetricSeries) -> Vec<bool> {
     let mut last = false;
-    let of = |value: &Option<f64>| {
+    let is_above = |value: &Option<f64>| {
         if let Some(value) = value {
             last = *value > metric.tolerated.1;
         }
         last
     };
-    metric.values.iter().map(of).collect()
+    metric.values.iter().map(is_above).collect()
 }
 
-/// The longest stretch of samples that hold.
+/// The longest run of consecutive samples that are `true`.
 fn longest(holds: &[bool], spans: &[(&Sample, Duration)]) -> Duration {
     let mut longest = Duration::ZERO;
     let mut stretch = Duration::ZERO;
@@ -91,10 +92,10 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    const NOTHING: Unserved = Unserved::Lost { units: 0.0, of: 0.0 };
+    const NOTHING: Unserved = Unserved::Lost { units: 0.0, arrived: 0.0 };
 
-    /// Samples 10 s apart of running pods and of what waits.
-    fn samples(of: &[(i32, f64)]) -> Vec<Sample> {
+    /// Samples 10 s apart, from pairs of running pods and queue length.
+    fn samples(points: &[(i32, f64)]) -> Vec<Sample> {
         let sample = |(index, (running, queued)): (usize, &(i32, f64))| Sample {
             at: secs(10 * index as u64),
             wanted: *running,
@@ -109,7 +110,7 @@ mod tests {
             stabilized: None,
             rate_allows: None,
         };
-        of.iter().enumerate().map(sample).collect()
+        points.iter().enumerate().map(sample).collect()
     }
 
     fn metric(values: &[Option<f64>]) -> MetricSeries {
@@ -123,40 +124,40 @@ mod tests {
     }
 
     #[test]
-    fn each_sample_counts_until_the_next_and_the_last_until_the_end() {
+    fn scores_count_each_sample_until_the_next_or_the_end() {
         let scores = scores(&samples(&[(2, 0.0), (4, 0.0), (3, 0.0)]), &[], &[], secs(26), NOTHING);
         assert_eq!(scores.pod_hours, (20.0 + 40.0 + 18.0) / 3_600.0);
         assert_eq!(scores.peak, 4);
     }
 
     #[test]
-    fn of_a_queue_what_waits_is_unserved() {
+    fn scores_count_queued_items_as_unserved() {
         let samples = samples(&[(1, 0.0), (1, 30.0), (1, 60.0), (1, 40.0)]);
         let scores = scores(&samples, &[], &[], secs(30), Unserved::Waits);
         assert_eq!((scores.unserved, scores.unserved_fraction), (900.0, 0.0));
     }
 
     #[test]
-    fn time_above_target_is_that_of_any_metric_and_a_reaction_that_of_one() {
+    fn scores_take_any_metric_for_time_above_and_one_for_reaction() {
         let samples = samples(&[(1, 0.0); 7]);
         let one = metric(&[None, Some(60.0), None, Some(56.0), Some(55.0), Some(50.0), Some(70.0)]);
         let other = metric(&[Some(80.0), Some(50.0), Some(0.0), Some(0.0), Some(0.0), Some(80.0), Some(0.0)]);
         let scores = scores(&samples, &[one, other], &[], secs(60), NOTHING);
         assert_eq!(scores.above_target, secs(50), "0 to 40 and 50 to 60; the last sample has no length");
-        assert_eq!(scores.longest_reaction, secs(30), "a metric that cannot be read is where it was");
+        assert_eq!(scores.longest_reaction, secs(30), "a missing value repeats the previous state");
     }
 
     #[test]
-    fn a_direction_changes_when_a_rescale_goes_back() {
+    fn scores_count_direction_changes_of_rescales() {
         let rescales = [(secs(0), 2, 4), (secs(1), 4, 8), (secs(2), 8, 6), (secs(3), 6, 5), (secs(4), 5, 7)];
         let scores = scores(&[], &[], &rescales, secs(60), NOTHING);
         assert_eq!((scores.rescales, scores.direction_changes), (5, 2));
     }
 
     #[test]
-    fn what_is_lost_is_a_part_of_what_came_in() {
+    fn scores_take_lost_units_as_a_fraction_of_arrived_units() {
         let scores_of = |unserved| scores(&[], &[], &[], secs(10), unserved);
-        let scores = scores_of(Unserved::Lost { units: 200.0, of: 1_000.0 });
+        let scores = scores_of(Unserved::Lost { units: 200.0, arrived: 1_000.0 });
         assert_eq!((scores.unserved, scores.unserved_fraction), (200.0, 0.2));
         assert_eq!(scores_of(NOTHING).unserved_fraction, 0.0);
     }

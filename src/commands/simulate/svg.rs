@@ -1,4 +1,4 @@
-//! The figures as one SVG, to be put into documents: light and dark as its viewer prefers.
+//! The figures as one SVG for documents. It follows the light or dark preference of its viewer.
 
 use std::fmt::Write as _;
 
@@ -8,21 +8,21 @@ use super::table::{self, SCORES};
 use super::text;
 use crate::commands::story::escape::html;
 
-/// How wide the picture is.
+/// The width of the image.
 const WIDTH: i32 = 960;
-/// Room on the left, for labels of the value axis, and on the right.
+/// The left margin, for labels of the value axis, and the right margin.
 const LEFT: i32 = 52;
 const RIGHT: i32 = 24;
-/// How high the panel of replicas is, and how high the others.
+/// The height of the replica panel, and the height of the other panels.
 const HEIGHTS: (i32, i32) = (190, 110);
-/// HPAs that are drawn; a picture of more is a page.
+/// The maximum number of HPAs in one image. The HTML page has room for more.
 const CHARTS: usize = 4;
 
-/// Rules beyond those of the figure.
-const RULES: &str = ".ground { fill: var(--ground) }\n.title { font-size: 18px; font-weight: 600; fill: var(--wanted) }\n\
-                     .name { font-size: 13px; font-weight: 600; fill: var(--wanted) }\n";
+/// Style rules in addition to the figure's rules.
+const RULES: &str = ".ground { fill: var(--ground) }\n.title { font-size: 18px; font-weight: 600; fill: var(--desired) }\n\
+                     .name { font-size: 13px; font-weight: 600; fill: var(--desired) }\n";
 
-/// The figures of a comparison, one below the other. The same comparison gives the same bytes.
+/// Draws the figures of a comparison, one below the other. The same comparison gives the same bytes.
 pub fn render(comparison: &Comparison) -> String {
     let mut picture = Picture { svg: String::new(), y: 20 };
     let groups = table::variants(comparison);
@@ -55,14 +55,14 @@ pub fn render(comparison: &Comparison) -> String {
     )
 }
 
-/// A picture that grows downwards.
+/// An image that grows downwards.
 struct Picture {
     svg: String,
     y: i32,
 }
 
 impl Picture {
-    /// A line of text, so far below what there is.
+    /// Adds a line of text at a distance below the current position.
     fn text(&mut self, class: &str, below: i32, line: &str) {
         self.y += below;
         // Writing to a string cannot fail.
@@ -95,20 +95,20 @@ impl Picture {
 
     fn figure(&mut self, figure: &Figure) {
         let last = figure.panels.len().saturating_sub(1);
-        for (place, panel) in figure.panels.iter().enumerate() {
+        for (index, panel) in figure.panels.iter().enumerate() {
             self.y += 26;
             self.legend(panel);
             self.y += if panel.is_main { 26 } else { 12 };
             let height = if panel.is_main { HEIGHTS.0 } else { HEIGHTS.1 };
-            let place_of = format!("x=\"{LEFT}\" y=\"{}\" width=\"{}\"", self.y, WIDTH - LEFT - RIGHT);
-            let extent = Extent { place: place_of, height, with_times: place == last };
+            let attributes = format!("x=\"{LEFT}\" y=\"{}\" width=\"{}\"", self.y, WIDTH - LEFT - RIGHT);
+            let extent = Extent { attributes, height, with_times: index == last };
             self.svg.push_str(&figure::frame(figure, panel, &extent));
             self.y += height;
         }
         self.y += 24;
     }
 
-    /// The title of a panel and its keys, side by side as far as the width goes.
+    /// Draws the title of a panel and the part of its legend that fits into the width.
     fn legend(&mut self, panel: &Panel) {
         let y = self.y;
         let unit = if panel.unit.is_empty() { String::new() } else { format!(", {}", panel.unit) };
@@ -132,7 +132,7 @@ impl Picture {
     }
 }
 
-/// About how wide a text is: nobody knows the font.
+/// An estimate of the width of a text. The font is unknown here.
 fn extent_of(text: &str, per_character: i32) -> i32 {
     i32::try_from(text.chars().count()).unwrap_or(i32::MAX).saturating_mul(per_character)
 }
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_picture_stands_alone() {
+    fn svg_is_self_contained() {
         let svg = render(&sample::outage());
         assert!(svg.starts_with("<svg xmlns=") && svg.ends_with("</svg>\n"));
         assert!(!svg.contains("var(--") && !svg.contains(" style=") && !svg.contains("<script"));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn names_cannot_become_markup() {
+    fn svg_escapes_markup_in_names() {
         let svg = render(&sample::many(5));
         assert!(!svg.contains("<script") && !svg.contains("<img") && !svg.contains('\u{1b}'));
         assert!(svg.contains("1 more HPA is not drawn."));

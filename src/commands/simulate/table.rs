@@ -1,4 +1,4 @@
-//! Scores side by side.
+//! The scores of all variants in one table.
 
 use std::fmt::Write as _;
 
@@ -6,42 +6,42 @@ use super::run::{Comparison, HpaRun, Run, Scores};
 use super::text;
 use crate::commands::story::escape;
 
-/// Differences below this fraction of the first variant's score are none worth an emphasis.
-const WORTH_TELLING: f64 = 0.01;
+/// The smallest difference that marks a best value, as a fraction of the largest value.
+const SIGNIFICANT: f64 = 0.01;
 
-/// One score that people compare.
+/// One score.
 pub(super) struct Score {
-    /// Its name.
+    /// The heading.
     pub(super) title: &'static str,
-    /// What it tells.
+    /// A description for tooltips.
     pub(super) meaning: &'static str,
-    /// Its size, by which variants are compared.
+    /// The number by which variants are compared.
     pub(super) value: fn(&Scores) -> f64,
-    /// As people read it.
+    /// The formatted number.
     pub(super) text: fn(&Scores, &Run) -> String,
-    /// Whether less of it is better, all else being equal.
+    /// Whether a lower value is better, all else being equal.
     pub(super) less_is_better: bool,
 }
 
-/// The scores in the order in which they are shown.
+/// The scores in display order.
 pub(super) const SCORES: [Score; 7] = [
     Score {
         title: "above target",
-        meaning: "how long a metric was above its target's tolerance",
+        meaning: "total time with a metric above its target's tolerance",
         value: |scores| scores.above_target.as_secs_f64(),
         text: |scores, _| text::span(scores.above_target),
         less_is_better: true,
     },
     Score {
         title: "unserved",
-        meaning: "work that came in and found no capacity; for a queue, how much waited on average",
+        meaning: "work beyond the capacity; for a queue, the average queue length",
         value: |scores| scores.unserved,
         text: unserved,
         less_is_better: true,
     },
     Score {
         title: "pod-hours",
-        meaning: "pods times hours, of all that existed",
+        meaning: "the sum of all pods' lifetimes, in hours",
         value: |scores| scores.pod_hours,
         text: |scores, _| text::short((scores.pod_hours * 10.0).round() / 10.0),
         less_is_better: true,
@@ -62,17 +62,17 @@ pub(super) const SCORES: [Score; 7] = [
     },
     Score {
         title: "longest reaction",
-        meaning: "the longest time from a metric leaving its tolerance until enough pods were ready",
+        meaning: "the longest time for which a metric stayed above its tolerance",
         value: |scores| scores.longest_reaction.as_secs_f64(),
         text: |scores, _| text::span(scores.longest_reaction),
         less_is_better: true,
     },
     Score {
         title: "peak",
-        meaning: "the most pods at once",
+        meaning: "the largest number of pods at once",
         value: |scores| f64::from(scores.peak),
         text: |scores, _| scores.peak.to_string(),
-        // A higher peak costs, and may be what the load needed.
+        // A higher peak costs more, but the load may require it.
         less_is_better: false,
     },
 ];
@@ -89,31 +89,32 @@ fn rounded(value: f64) -> f64 {
     if value >= 10.0 { value.round() } else { value }
 }
 
-/// One line of the table: a variant of an HPA.
+/// One row of the table: a variant of an HPA.
 pub(super) struct Row<'a> {
     /// The variant.
     pub(super) run: &'a Run,
     /// The HPA.
     pub(super) hpa: &'a HpaRun,
-    /// Whether it is the variant that the others of this HPA are compared with.
+    /// Whether this is the baseline of the HPA's variants.
     pub(super) is_first: bool,
-    /// Each score.
+    /// One cell per score.
     pub(super) cells: Vec<Cell>,
 }
 
 /// One score of a row.
 pub(super) struct Cell {
-    /// Its size.
+    /// The number.
     pub(super) value: f64,
-    /// As people read it.
+    /// The formatted number.
     pub(super) text: String,
-    /// The difference to the first variant, as a fraction of it; `None` where that says nothing.
+    /// The difference from the first variant's number, as a fraction of that number. `None` if that number is
+    /// 0 or equal.
     pub(super) change: Option<f64>,
-    /// Whether it is the best of all variants, and that by a difference worth telling.
+    /// Whether the score is the best of all variants by a significant difference.
     pub(super) is_best: bool,
 }
 
-/// Each HPA with its variants, in the order in which the first variant has them.
+/// Groups the variants of each HPA, in the order of the first variant.
 pub(super) fn variants(comparison: &Comparison) -> Vec<Vec<(&Run, &HpaRun)>> {
     let mut groups: Vec<Vec<(&Run, &HpaRun)>> = Vec::new();
     for run in &comparison.runs {
@@ -136,28 +137,28 @@ pub(super) fn variants(comparison: &Comparison) -> Vec<Vec<(&Run, &HpaRun)>> {
 /// The rows of one HPA's variants.
 pub(super) fn rows<'a>(group: &[(&'a Run, &'a HpaRun)]) -> Vec<Row<'a>> {
     let Some((_, first)) = group.first() else { return Vec::new() };
-    let row = |(place, (run, hpa)): (usize, &(&'a Run, &'a HpaRun))| Row {
+    let row = |(index, (run, hpa)): (usize, &(&'a Run, &'a HpaRun))| Row {
         run,
         hpa,
-        is_first: place == 0,
+        is_first: index == 0,
         cells: SCORES.iter().map(|score| cell(score, group, run, &first.scores, &hpa.scores)).collect(),
     };
     group.iter().enumerate().map(row).collect()
 }
 
-fn cell(score: &Score, group: &[(&Run, &HpaRun)], run: &Run, first: &Scores, own: &Scores) -> Cell {
+fn cell(score: &Score, group: &[(&Run, &HpaRun)], run: &Run, first: &Scores, scores: &Scores) -> Cell {
     let values = || group.iter().map(|(_, hpa)| (score.value)(&hpa.scores));
     let (least, most) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
-    let (value, base) = ((score.value)(own), (score.value)(first));
+    let (value, base) = ((score.value)(scores), (score.value)(first));
     Cell {
         value,
-        text: (score.text)(own, run),
+        text: (score.text)(scores, run),
         change: (base > 0.0 && value != base).then(|| value / base - 1.0),
-        is_best: score.less_is_better && value == least && most - least > most * WORTH_TELLING,
+        is_best: score.less_is_better && value == least && most - least > most * SIGNIFICANT,
     }
 }
 
-/// The scores of all variants as an aligned table, in plain characters. The best of several variants is marked with `*`.
+/// The scores of all variants as an aligned table in plain text. `*` marks the best of several variants.
 pub fn scores(comparison: &Comparison) -> String {
     let groups = variants(comparison);
     let has_variants = groups.iter().any(|group| group.len() > 1);
@@ -193,7 +194,7 @@ pub fn scores(comparison: &Comparison) -> String {
     table
 }
 
-/// Columns, the first `labels` of them to the left, the others to the right.
+/// Aligns columns: the first `labels` columns to the left, the others to the right.
 fn aligned(lines: &[Vec<String>], labels: usize) -> String {
     let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
     let cell_width =
@@ -225,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_run_is_one_line_of_scores() {
+    fn table_has_one_row_when_there_is_one_run() {
         let table = scores(&sample::day());
         let lines: Vec<_> = table.lines().collect();
         assert_eq!(lines.len(), 2, "{table}");
@@ -234,25 +235,25 @@ mod tests {
     }
 
     #[test]
-    fn variants_stand_below_each_other_and_the_best_is_marked() {
+    fn table_marks_the_best_of_several_variants() {
         let table = scores(&sample::variants());
         assert_eq!(table.lines().count(), 5, "{table}");
         assert!(table.contains("scaleDown.stabilizationWindowSeconds=60"), "{table}");
         assert!(table.contains('*') && table.ends_with("* best of the variants\n"), "{table}");
-        // The peak of the variant with the lowest maximum is no achievement.
+        // The lowest peak is not marked as the best.
         let capped = table.lines().find(|line| line.starts_with("maxReplicas=10")).unwrap();
         assert!(capped.ends_with("10"), "{table}");
     }
 
     #[test]
-    fn equal_variants_have_no_best() {
-        let course = sample::Course { hours: 1, variant: "a", ..sample::usual() };
-        let table = scores(&sample::compare(&[course.clone(), sample::Course { variant: "b", ..course }]));
+    fn table_marks_nothing_when_variants_are_equal() {
+        let profile = sample::Profile { hours: 1, variant: "a", ..sample::usual() };
+        let table = scores(&sample::compare(&[profile.clone(), sample::Profile { variant: "b", ..profile }]));
         assert!(!table.contains('*'), "{table}");
     }
 
     #[test]
-    fn names_cannot_move_the_cursor() {
+    fn table_escapes_control_characters_in_names() {
         let table = scores(&sample::many(5));
         assert!(table.contains("\\u{1b}[31mred") && !table.contains('\u{1b}'), "{table}");
     }

@@ -1,11 +1,11 @@
-//! Words and numbers as people read them.
+//! Formats words and numbers for people.
 
 use std::time::Duration;
 
 use autoscaling::explanation::Span;
 use jiff::Timestamp;
 
-/// A number with four digits that count, without zeros at its end: `0.07251`, `3.142`, `1234`.
+/// A number with about four significant digits and without trailing zeros: `0.0725`, `3.142`, `1234`.
 pub(super) fn number(value: f64) -> String {
     let magnitude = value.abs();
     if !value.is_finite() {
@@ -35,7 +35,7 @@ pub(super) fn short(value: f64) -> String {
     }
 }
 
-/// A fraction as percent; what is not zero does not look like it.
+/// A fraction as a percentage. A value above 0 is never shown as 0.
 pub(super) fn percent(fraction: f64) -> String {
     let percent = fraction * 100.0;
     match percent.abs() {
@@ -50,7 +50,7 @@ pub(super) fn span(length: Duration) -> String {
     Span::seconds(i64::try_from(length.as_secs()).unwrap_or(i64::MAX)).to_string()
 }
 
-/// The time of day in UTC, so long after the start: `09:31:15`, with its date if the run lasts longer than a day.
+/// The UTC time of day at `after` from the start: `09:31:15`. A run of more than one day adds the date.
 pub(super) fn time_of_day(start: Timestamp, after: Duration, with_date: bool) -> String {
     let Some(at) = jiff::SignedDuration::try_from(after).ok().and_then(|after| start.checked_add(after).ok())
     else {
@@ -59,7 +59,8 @@ pub(super) fn time_of_day(start: Timestamp, after: Duration, with_date: bool) ->
     at.strftime(if with_date { "%Y-%m-%d %H:%M:%S" } else { "%H:%M:%S" }).to_string()
 }
 
-/// What a sentence says after `goes from 2 to 4: `, for places where the counts stand beside it.
+/// The reason in a sentence, without the prefix `goes from 2 to 4: `, for texts that already show both
+/// counts.
 pub(super) fn reason(sentence: &str) -> &str {
     match sentence.split_once(": ") {
         Some((verdict, reason)) if verdict.starts_with("goes from ") => reason,
@@ -77,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_keep_four_digits_that_count() {
+    fn number_keeps_four_significant_digits() {
         let texts = [0.0, 0.072_514, 3.234_56, 12.5, 80.0, 123.456, 54_321.9, -0.000_000_1].map(number);
         assert_eq!(texts, ["0", "0.0725", "3.235", "12.5", "80", "123.5", "54322", "0"]);
         assert_eq!([9_999.0, 12_000.0, 2.5e7, 3e10].map(short), ["9999", "12k", "25M", "30G"]);

@@ -1,7 +1,8 @@
-//! Variants of a scenario: values of its document replaced, one variant for each choice.
+//! Variants of a scenario: each replaces values of the scenario's document.
 //!
-//! A path leads into the scenario file (`workloads.web.startup`, `flags.horizontal-pod-autoscaler-tolerance`) or into an
-//! HPA (`spec.behavior…`, with several of them `web:spec.behavior…`). Items of lists are named by place (`[0]`) or by name.
+//! A path leads into the scenario file (`workloads.web.startup`, `flags.horizontal-pod-autoscaler-tolerance`)
+//! or into an HPA (`spec.behavior…`, or `web:spec.behavior…` if there are several HPAs). Items of lists are
+//! addressed by index (`[0]`) or by name.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,13 +10,13 @@ use std::sync::Arc;
 use super::scenario::document::{Content, Node, Place};
 use super::scenario::{Problem, suggestion};
 
-/// How many variants one command line may ask for.
+/// The maximum number of variants of one command line.
 pub(super) const MOST_VARIANTS: usize = 100;
 
 /// A value for a path: `--set path=value`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
-    /// The HPA that the path leads into, if it is named.
+    /// The HPA that contains the path, if the setting names one.
     pub hpa: Option<String>,
     /// The path.
     pub path: String,
@@ -26,7 +27,7 @@ pub struct Setting {
 /// Values for a path, one variant each: `--sweep path=a,b,c`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sweep {
-    /// One setting for each value.
+    /// One setting per value.
     pub settings: Vec<Setting>,
 }
 
@@ -67,7 +68,7 @@ impl std::str::FromStr for Sweep {
     }
 }
 
-/// The values of a list with commas; those within brackets and quotes do not separate.
+/// Splits a list at its commas. Commas within brackets and quotes do not separate.
 fn values(text: &str) -> Vec<String> {
     let mut values = vec![String::new()];
     let (mut depth, mut quote) = (0_u32, None);
@@ -90,7 +91,7 @@ fn values(text: &str) -> Vec<String> {
     values.into_iter().map(|value| value.trim().to_owned()).collect()
 }
 
-/// As in a table's heading: without what every path into an HPA begins with.
+/// The setting as a table heading, without the prefix that all paths into an HPA have.
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(hpa) = &self.hpa {
@@ -102,7 +103,8 @@ impl fmt::Display for Setting {
     }
 }
 
-/// All choices of one value from each sweep, the last sweep changing fastest; one empty choice without sweeps.
+/// All combinations of one value from each sweep. The last sweep varies fastest. Without sweeps, the result
+/// is one empty combination.
 pub(super) fn choices(sweeps: &[Sweep]) -> Vec<Vec<Setting>> {
     sweeps.iter().fold(vec![Vec::new()], |choices, sweep| {
         let with_each = |choice: &Vec<Setting>| {
@@ -116,20 +118,20 @@ pub(super) fn choices(sweeps: &[Sweep]) -> Vec<Vec<Setting>> {
     })
 }
 
-/// Replaces a value of a document. `flag` is how the user asked for it, such as `--set`.
+/// Replaces a value of a document. `flag` is the name of the flag for error messages, such as `--set`.
 pub(super) fn set(document: &mut Node, setting: &Setting, flag: &str) -> Result<(), Problem> {
     let hpa = setting.hpa.as_ref().map(|hpa| format!("{hpa}:")).unwrap_or_default();
     let source: Arc<str> = format!("{flag} {hpa}{}={}", setting.path, setting.value).into();
     let place = Place { source: Arc::clone(&source), line: 0 };
     let wrong = |message: String| Problem::new(place.clone(), "", message);
     let value = Node::read(&source, &format!("value: {}", setting.value))
-        .map_err(|_| wrong("the value is not YAML".to_owned()))?;
-    let mut value = value.get("value").cloned().ok_or_else(|| wrong("there is no value".to_owned()))?;
-    value.take_place(&place);
+        .map_err(|_| wrong("the value is not valid YAML".to_owned()))?;
+    let mut value = value.get("value").cloned().ok_or_else(|| wrong("the value is missing".to_owned()))?;
+    value.set_place(&place);
     let mut steps = steps(&setting.path).map_err(&wrong)?;
     let into_hpa = setting.hpa.is_some() || is_into_hpa(&steps);
     if into_hpa {
-        let index = hpa_place(document, setting.hpa.as_deref()).map_err(&wrong)?;
+        let index = hpa_index(document, setting.hpa.as_deref()).map_err(&wrong)?;
         steps.splice(0..0, [Step::Name("hpas".to_owned()), Step::Index(index)]);
     }
     name_workload(document, &steps, &place).map_err(&wrong)?;
@@ -140,10 +142,10 @@ fn is_into_hpa(steps: &[Step]) -> bool {
     matches!(steps.first(), Some(Step::Name(name)) if name == "spec" || name == "metadata")
 }
 
-/// `a.b[0].c`; a dot within a name is written `\.`.
+/// Parses a path such as `a.b[0].c`. A dot within a name is written `\.`.
 fn steps(path: &str) -> Result<Vec<Step>, String> {
     let wrong =
-        || format!("{path:?} is not a path; give one such as spec.maxReplicas or workloads.web.startup");
+        || format!("{path:?} is not a valid path; use one such as spec.maxReplicas or workloads.web.startup");
     let mut steps = Vec::new();
     for part in path.replace("\\.", "\u{0}").split('.') {
         let (name, indexes) = part.split_once('[').map_or((part, None), |(name, rest)| (name, Some(rest)));
@@ -160,35 +162,35 @@ fn steps(path: &str) -> Result<Vec<Step>, String> {
     Ok(steps)
 }
 
-/// The place of an HPA by its name, or of the only one.
-fn hpa_place(document: &Node, name: Option<&str>) -> Result<usize, String> {
+/// The index of the HPA named `name`, or of the only HPA.
+fn hpa_index(document: &Node, name: Option<&str>) -> Result<usize, String> {
     let hpas = document.get("hpas").map(Node::items).unwrap_or_default();
     let names: Vec<_> = hpas.iter().map(|hpa| hpa.text(&["metadata", "name"]).unwrap_or_default()).collect();
     let Some(name) = name else {
         return match hpas {
             [_] => Ok(0),
-            [] => Err("there is no HPA".to_owned()),
+            [] => Err("the scenario has no HPA".to_owned()),
             _ => Err(format!(
-                "there are several HPAs; name one, as in {}:spec.maxReplicas=20",
+                "the scenario has several HPAs; name one, as in {}:spec.maxReplicas=20",
                 names.join(" or ")
             )),
         };
     };
-    let is_named = |hpa: &&Node| {
+    let has_name = |hpa: &&Node| {
         let namespace = hpa.text(&["metadata", "namespace"]).unwrap_or("default");
-        let own = hpa.text(&["metadata", "name"]).unwrap_or_default();
-        own == name || format!("{namespace}/{own}") == name
+        let hpa_name = hpa.text(&["metadata", "name"]).unwrap_or_default();
+        hpa_name == name || format!("{namespace}/{hpa_name}") == name
     };
     let found: Vec<_> =
-        hpas.iter().enumerate().filter(|(_, hpa)| is_named(hpa)).map(|(place, _)| place).collect();
+        hpas.iter().enumerate().filter(|(_, hpa)| has_name(hpa)).map(|(index, _)| index).collect();
     match found.as_slice() {
-        [place] => Ok(*place),
-        [] => Err(format!("there is no HPA {name:?}{}", suggestion(name, &names))),
-        _ => Err(format!("several HPAs are called {name:?}; give NAMESPACE/NAME")),
+        [index] => Ok(*index),
+        [] => Err(format!("unknown HPA {name:?}{}", suggestion(name, &names))),
+        _ => Err(format!("several HPAs are named {name:?}; use NAMESPACE/NAME")),
     }
 }
 
-/// Describes a workload that so far only its HPA names, so that a path can lead into it.
+/// Adds a description of a workload that only its HPA names so far, so that a path can lead into it.
 fn name_workload(document: &mut Node, steps: &[Step], place: &Place) -> Result<(), String> {
     let [Step::Name(list), Step::Name(name), ..] = steps else { return Ok(()) };
     if list != "workloads" {
@@ -199,11 +201,11 @@ fn name_workload(document: &mut Node, steps: &[Step], place: &Place) -> Result<(
         return Ok(());
     }
     let hpas = document.get("hpas").map(Node::items).unwrap_or_default();
-    let mut known: Vec<_> =
+    let mut valid: Vec<_> =
         hpas.iter().filter_map(|hpa| hpa.text(&["spec", "scaleTargetRef", "name"])).collect();
-    if !known.contains(&name.as_str()) {
-        known.extend(described.iter().filter_map(|workload| workload.text(&["name"])));
-        return Err(format!("there is no workload {name:?}{}", suggestion(name, &known)));
+    if !valid.contains(&name.as_str()) {
+        valid.extend(described.iter().filter_map(|workload| workload.text(&["name"])));
+        return Err(format!("unknown workload {name:?}{}", suggestion(name, &valid)));
     }
     let mut workload = Node { place: place.clone(), content: Content::Map(Vec::new()) };
     workload.put("name", Node { place: place.clone(), content: Content::Text(name.clone()) });
@@ -213,7 +215,7 @@ fn name_workload(document: &mut Node, steps: &[Step], place: &Place) -> Result<(
     Ok(())
 }
 
-/// Puts a value behind some steps; maps on the way that are missing are made.
+/// Sets the value at a path. Missing maps along the path are created.
 fn put(node: &mut Node, steps: &[Step], value: Node, place: &Place) -> Result<(), String> {
     let Some((step, rest)) = steps.split_first() else {
         *node = value;
@@ -224,17 +226,17 @@ fn put(node: &mut Node, steps: &[Step], value: Node, place: &Place) -> Result<()
         let (item, what) = match step {
             Step::Index(index) => (items.get_mut(*index), format!("item {index}")),
             Step::Name(name) => {
-                (items.iter_mut().find(|item| is_called(item, name)), format!("item called {name:?}"))
+                (items.iter_mut().find(|item| is_named(item, name)), format!("item named {name:?}"))
             }
         };
-        let item = item.ok_or_else(|| format!("the list has {length} items, and no {what}"))?;
+        let item = item.ok_or_else(|| format!("the list has {length} items, but no {what}"))?;
         return put(item, rest, value, place);
     }
     let Step::Name(name) = step else {
-        return Err("an index is given for what is not a list".to_owned());
+        return Err("an index is only valid for a list".to_owned());
     };
     if !matches!(node.content, Content::Map(_) | Content::Null) {
-        return Err(format!("{name:?} cannot be within a plain value"));
+        return Err(format!("a scalar value has no field {name:?}"));
     }
     if node.get(name).is_none() {
         node.put(name, Node { place: place.clone(), content: Content::Null });
@@ -242,7 +244,7 @@ fn put(node: &mut Node, steps: &[Step], value: Node, place: &Place) -> Result<()
     match node.get_mut(name) {
         Some(child) if rest.is_empty() => {
             *child = value;
-            // An error about the key names the flag too.
+            // The key also gets the flag's location, so that an error about the key names the flag.
             let moved = child.clone();
             node.put(name, moved);
             Ok(())
@@ -252,7 +254,7 @@ fn put(node: &mut Node, steps: &[Step], value: Node, place: &Place) -> Result<()
     }
 }
 
-fn is_called(item: &Node, name: &str) -> bool {
+fn is_named(item: &Node, name: &str) -> bool {
     [&["name"][..], &["metadata", "name"], &["workload"]].iter().any(|keys| item.text(keys) == Some(name))
 }
 
@@ -272,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_leads_into_the_only_hpa_or_into_the_scenario() {
+    fn path_leads_into_the_only_hpa_or_the_scenario() {
         let text = varied(&[
             "spec.maxReplicas=20",
             "web:spec.behavior.scaleDown.stabilizationWindowSeconds=60",
@@ -290,28 +292,31 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_leads_nowhere_is_told() {
+    fn path_is_refused_when_it_leads_nowhere() {
         for (setting, expected) in [
             ("x", "expected PATH=VALUE, such as spec.maxReplicas=20"),
-            ("a..b=1", "\"a..b\" is not a path; give one such as spec.maxReplicas or workloads.web.startup"),
-            ("wbe:spec.x=1", "--set wbe:spec.x=1: there is no HPA \"wbe\"; did you mean \"web\"?"),
+            (
+                "a..b=1",
+                "\"a..b\" is not a valid path; use one such as spec.maxReplicas or workloads.web.startup",
+            ),
+            ("wbe:spec.x=1", "--set wbe:spec.x=1: unknown HPA \"wbe\"; did you mean \"web\"?"),
             (
                 "workloads.wb.startup=1s",
-                "--set workloads.wb.startup=1s: there is no workload \"wb\"; did you mean \"web\"?",
+                "--set workloads.wb.startup=1s: unknown workload \"wb\"; did you mean \"web\"?",
             ),
-            ("load[7].cpu=1", "--set load[7].cpu=1: the list has 2 items, and no item 7"),
+            ("load[7].cpu=1", "--set load[7].cpu=1: the list has 2 items, but no item 7"),
             (
                 "load[0].cpu.constant=1",
-                "--set load[0].cpu.constant=1: \"constant\" cannot be within a plain value",
+                "--set load[0].cpu.constant=1: a scalar value has no field \"constant\"",
             ),
-            ("spec.x=[", "--set spec.x=[: the value is not YAML"),
+            ("spec.x=[", "--set spec.x=[: the value is not valid YAML"),
         ] {
             assert_eq!(varied(&[setting]).unwrap_err(), expected);
         }
     }
 
     #[test]
-    fn sweeps_are_combined() {
+    fn sweeps_combine_to_all_choices() {
         let sweeps: Vec<Sweep> =
             ["spec.a=1,2", "spec.b=[x, y],'p,q'"].map(|text| text.parse().unwrap()).into();
         let names: Vec<_> = choices(&sweeps)
@@ -323,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variant_is_called_by_the_end_of_its_path() {
+    fn variant_name_omits_common_path_prefixes() {
         for (setting, name) in [
             (
                 "spec.behavior.scaleDown.stabilizationWindowSeconds=60",

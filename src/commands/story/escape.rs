@@ -1,12 +1,14 @@
-//! What comes from the cluster, made harmless for where it is shown. This is the only place that does so.
+//! Escapes the cluster's text for output. All escaping happens in this module.
 //!
-//! A name or a message may hold anything: sequences that move the cursor or change the clipboard of a terminal, marks
-//! that reverse text, markup. None of it is dropped; it is shown as `\u{...}`.
+//! A name or a message can contain any text: sequences that move the cursor or change the clipboard of a
+//! terminal, marks that reverse text, and markup. The functions drop nothing and show unsafe characters as
+//! `\u{...}`.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// For a terminal: one line of text without control characters and marks that reorder or hide text.
+/// Escapes a text for a terminal. The result is one line, without control characters and without marks that
+/// reorder or hide text.
 pub fn terminal(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_unsafe) {
         return Cow::Borrowed(text);
@@ -22,7 +24,8 @@ pub fn terminal(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// For HTML, as text or within a quoted attribute: the same, and without markup.
+/// Escapes a text for HTML, as text or within a quoted attribute. Like [`terminal`], but escapes markup as
+/// well.
 pub fn html(text: &str) -> Cow<'_, str> {
     if !text.chars().any(|character| is_unsafe(character) || entity(character).is_some()) {
         return Cow::Borrowed(text);
@@ -54,8 +57,8 @@ fn entity(character: char) -> Option<&'static str> {
     })
 }
 
-/// Control characters (C0, DEL, C1), line and paragraph separators, marks of direction, characters without width or with
-/// none but their effect, and tags.
+/// Returns whether a character is a control character (C0, DEL, C1), a line or paragraph separator, a
+/// direction mark, a zero-width or invisible format character, or a tag.
 fn is_unsafe(character: char) -> bool {
     character.is_control()
         || matches!(character,
@@ -75,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_acts_on_a_terminal_is_shown_instead() {
+    fn control_characters_are_shown_for_a_terminal() {
         assert_eq!(terminal("a\x1b[2Jb"), "a\\u{1b}[2Jb");
         assert_eq!(terminal("one\ntwo\r\u{9b}"), "one\\u{a}two\\u{d}\\u{9b}");
         assert_eq!(terminal("web\u{202e}gnp"), "web\\u{202e}gnp");
@@ -84,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn markup_is_shown_instead_of_followed() {
+    fn markup_is_shown_for_html() {
         assert_eq!(
             html(r#"<img src=x onerror="a&b('c')">"#),
             "&lt;img src=x onerror=&quot;a&amp;b(&#39;c&#39;)&quot;&gt;"

@@ -1,4 +1,4 @@
-//! What stands between what the metrics ask for and the result: windows, rates, bounds.
+//! The steps between the proposal of the metrics and the result: windows, rates, bounds.
 
 use std::cmp::Ordering;
 
@@ -7,19 +7,19 @@ use autoscaling::explanation::{Held, PolicyUse, Span, StabilizationStep};
 use autoscaling::history::Direction;
 use autoscaling::spec::{PolicyKind, SelectPolicy};
 
-use super::{Line, Role, Step, Telling, counted};
+use super::{Line, Narrative, Role, Step, counted};
 
-/// So many runs of equal recommendations are told, the newest.
+/// Maximum number of runs of equal recommendations to list, newest first.
 const RUNS: usize = 8;
 
-/// Neighbouring recommendations of the same count.
+/// A run of consecutive recommendations with the same count.
 struct Run<'a> {
     first: &'a Held,
     last: &'a Held,
     number: usize,
 }
 
-impl Telling<'_> {
+impl Narrative<'_> {
     pub(super) fn stabilization(&self) -> Option<Step> {
         let stabilization = self.explanation.stabilization.as_ref()?;
         let mut step = Step::new(format!("Stabilization: {}", windows(stabilization)));
@@ -40,7 +40,7 @@ impl Telling<'_> {
         let holds = step.held_by.is_some_and(|held| {
             held.replicas == run.first.replicas && (run.first.at..=run.last.at).contains(&held.at)
         });
-        let line = Line::new("wanted");
+        let line = Line::new("proposed");
         let line = if holds { line.strong(replicas) } else { line.plain(replicas) };
         let line = if run.number == 1 {
             line.plain(format!(" at {}", self.zone.time(run.first.at, self.at)))
@@ -56,8 +56,8 @@ impl Telling<'_> {
             .into_iter()
             .filter_map(|(window, when)| Some(format!("the {window} window at {}", self.moment(when?))))
             .collect();
-        let who = if run.number == 1 { "leaves" } else { "the last leaves" };
-        line.plain(format!("; {who} {}", leaves.join(", ")))
+        let verb = if run.number == 1 { "leaves" } else { "the last leaves" };
+        line.plain(format!("; {verb} {}", leaves.join(", ")))
     }
 
     fn stabilized(&self, step: &StabilizationStep) -> Line {
@@ -66,12 +66,12 @@ impl Telling<'_> {
             _ => format!("{} → {}", step.before, step.after),
         });
         match step.after.cmp(&step.before) {
-            Ordering::Equal => line.plain(": no window stands against it"),
+            Ordering::Equal => line.plain(": no window limits it"),
             Ordering::Greater => line
-                .plain(": the highest of the scale-down window")
+                .plain(": the highest recommendation in the scale-down window")
                 .plain(self.until(step, Some(step.down_window_seconds))),
             Ordering::Less => line
-                .plain(": no more than the scale-up window has asked for throughout")
+                .plain(": the lowest recommendation in the scale-up window")
                 .plain(self.until(step, step.up_window_seconds)),
         }
     }
@@ -86,15 +86,15 @@ impl Telling<'_> {
         let limit = self.explanation.limit.as_ref()?;
         let allowed = limit.rate_allows?;
         let mut step = Step::new("Rate");
-        let bites =
+        let applies =
             matches!(limit.limit, Limit::ScaleUpRate | Limit::ScaleDownRate) && limit.before != limit.after;
         let allows = |label: &'static str| {
-            let role = if bites { Role::Warn } else { Role::Plain };
+            let role = if applies { Role::Warn } else { Role::Plain };
             Line::new(label).with(role, format!("{allowed} allowed"))
         };
         let Some(direction) = limit.direction else {
             step.push(
-                allows("").plain(": without a behavior one sync goes to twice the count at most, or to 4"),
+                allows("").plain(": without a behavior, one sync scales to at most twice the count, or to 4"),
             );
             return Some(step);
         };
@@ -117,7 +117,7 @@ impl Telling<'_> {
             _ => "the policy with the largest change (selectPolicy Max)".to_owned(),
         };
         step.push(
-            allows("result").plain(format!(" by {which} of behavior.{field}, {} wanted", limit.before)),
+            allows("result").plain(format!(" by {which} of behavior.{field}, {} requested", limit.before)),
         );
         Some(step)
     }
@@ -131,15 +131,15 @@ impl Telling<'_> {
         let period = Span::seconds(policy.period_seconds.into());
         let line = Line::new("policy").strong(format!("{amount} per {period}"));
         let used = match (policy.added, policy.removed) {
-            (0, 0) => "nothing used up".to_owned(),
-            (added, 0) => format!("{added} added in that time"),
-            (0, removed) => format!("{removed} removed in that time"),
-            (added, removed) => format!("{added} added and {removed} removed in that time"),
+            (0, 0) => "unused".to_owned(),
+            (added, 0) => format!("{added} added in that period"),
+            (0, removed) => format!("{removed} removed in that period"),
+            (added, removed) => format!("{added} added and {removed} removed in that period"),
         };
         let bound = if direction == Direction::Up { "up" } else { "down" };
         let line = match policy.unknown_rescale {
             Some(at) => line.plain(format!(
-                ": nothing more than {}, since a rescale at {} counts as all that it allows: its size is not known",
+                ": at most {}, since a rescale of unknown size at {} counts as the full allowance",
                 policy.allows,
                 self.zone.time(at, self.at)
             )),
@@ -159,22 +159,22 @@ impl Telling<'_> {
         let line = Line::new("").strong(limit.after.to_string());
         step.push(match limit.limit {
             Limit::Maximum if limit.before > limit.after => {
-                line.plain(": ").warn("maxReplicas").plain(format!(" holds back from {}", limit.before))
+                line.plain(": ").warn("maxReplicas").plain(format!(", instead of {}", limit.before))
             }
             Limit::Minimum if limit.before < limit.after => {
-                line.plain(": minReplicas").plain(format!(" holds up from {}", limit.before))
+                line.plain(": minReplicas").plain(format!(", instead of {}", limit.before))
             }
-            _ => line.plain(format!(": within {min} and {max}")),
+            _ => line.plain(format!(": between {min} and {max}")),
         });
         if let Some(min) = self.explanation.lifted_to_min {
             step.lines =
-                vec![Line::new("").strong(min.to_string()).plain(": from zero straight to minReplicas")];
+                vec![Line::new("").strong(min.to_string()).plain(": from zero directly to minReplicas")];
         }
         Some(step)
     }
 }
 
-/// What the windows are.
+/// Formats the lengths of the windows.
 fn windows(step: &StabilizationStep) -> String {
     let one = |seconds: i64| match seconds {
         ..=0 => "no window".to_owned(),

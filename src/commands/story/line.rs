@@ -1,54 +1,54 @@
-//! Text with marks of emphasis, of which terminals and pages make colours.
+//! Text with emphasis, which terminals and pages show as colors.
 
 use std::borrow::Cow;
 
-/// One step of a story.
+/// One step of a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// What it is about.
+    /// The title.
     pub title: String,
-    /// What it tells.
+    /// The content.
     pub lines: Vec<Line>,
 }
 
-/// One line: a word that says what it is about, and its text.
+/// One line: a label and its text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Line {
-    /// Such as `target`; may be empty.
+    /// The label, such as `target`. May be empty.
     pub label: Cow<'static, str>,
-    /// The text, to be read one after the other.
-    pub pieces: Vec<Piece>,
+    /// The pieces of the text, in order.
+    pub pieces: Vec<StyledSpan>,
 }
 
-/// A piece of a line.
+/// A piece of a line with one role.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Piece {
-    /// How it is meant.
+pub struct StyledSpan {
+    /// The emphasis.
     pub role: Role,
-    /// The text, as the cluster has it: not escaped.
+    /// The text, not escaped.
     pub text: String,
 }
 
-/// How a piece of text is meant.
+/// The emphasis of a piece of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Role {
-    /// As such.
+    /// No emphasis.
     #[default]
     Plain,
-    /// What the eye should find first.
+    /// The main statement.
     Strong,
-    /// As it should be.
+    /// A healthy state.
     Good,
-    /// Something to look at.
+    /// A state that needs attention.
     Warn,
-    /// Something that is broken.
+    /// An error.
     Bad,
-    /// Beside the point.
+    /// Secondary information.
     Dim,
 }
 
 impl Step {
-    /// A step that tells nothing yet.
+    /// Creates a step without lines.
     pub fn new(title: impl Into<String>) -> Self {
         Self { title: title.into(), lines: Vec::new() }
     }
@@ -60,54 +60,54 @@ impl Step {
 }
 
 impl Line {
-    /// An empty line with a label.
+    /// Creates an empty line with a label.
     pub fn new(label: impl Into<Cow<'static, str>>) -> Self {
         Self { label: label.into(), pieces: Vec::new() }
     }
 
-    /// The text alone.
+    /// Returns the text without its label.
     pub fn text(&self) -> String {
         self.pieces.iter().map(|piece| piece.text.as_str()).collect()
     }
 
-    /// With a piece more.
+    /// Appends a piece with the given role.
     #[must_use]
     pub fn with(mut self, role: Role, text: impl Into<String>) -> Self {
-        self.pieces.push(Piece { role, text: text.into() });
+        self.pieces.push(StyledSpan { role, text: text.into() });
         self
     }
 
-    /// With plain text.
+    /// Appends plain text.
     #[must_use]
     pub fn plain(self, text: impl Into<String>) -> Self {
         self.with(Role::Plain, text)
     }
 
-    /// With text that the eye should find.
+    /// Appends strong text.
     #[must_use]
     pub fn strong(self, text: impl Into<String>) -> Self {
         self.with(Role::Strong, text)
     }
 
-    /// With good news.
+    /// Appends text for a healthy state.
     #[must_use]
     pub fn good(self, text: impl Into<String>) -> Self {
         self.with(Role::Good, text)
     }
 
-    /// With something to look at.
+    /// Appends text for a state that needs attention.
     #[must_use]
     pub fn warn(self, text: impl Into<String>) -> Self {
         self.with(Role::Warn, text)
     }
 
-    /// With something broken.
+    /// Appends text for an error.
     #[must_use]
     pub fn bad(self, text: impl Into<String>) -> Self {
         self.with(Role::Bad, text)
     }
 
-    /// With something beside the point.
+    /// Appends secondary information.
     #[must_use]
     pub fn dim(self, text: impl Into<String>) -> Self {
         self.with(Role::Dim, text)

@@ -1,18 +1,18 @@
-//! One metric of a story: its value against its target, how pods were counted, what it asks for.
+//! The step of one metric: the comparison of its value with its target, the counted pods, and the proposal.
 
 use autoscaling::explanation::{
     Assumed, Corrected, FailedMetric, Measure, MetricExplanation, MetricReading, PodGroup, ProposalReason,
     amount, amount_times, milli, trimmed,
 };
 
-use super::{Line, Step, Telling, counted};
+use super::{Line, Narrative, Step, counted};
 
-impl Telling<'_> {
-    pub(super) fn metric(&self, place: usize) -> Option<Step> {
-        let metric = self.explanation.metrics.get(place)?;
+impl Narrative<'_> {
+    pub(super) fn metric(&self, index: usize) -> Option<Step> {
+        let metric = self.explanation.metrics.get(index)?;
         let number = match self.explanation.metrics.len() {
             1 => "Metric".to_owned(),
-            several => format!("Metric {} of {several}", place + 1),
+            several => format!("Metric {} of {several}", index + 1),
         };
         let subject = metric.subject();
         let mut step = Step::new(format!("{number}: {subject} ({})", subject.kind));
@@ -35,10 +35,10 @@ impl Telling<'_> {
         let line = Line::new("value");
         match (reading.total, reading.value) {
             (Some(total), _) if self.explanation.status_replicas == 0 => {
-                line.strong(milli(total, subject)).plain(" in all; no replica exists to divide it by")
+                line.strong(milli(total, subject)).plain(" in total; no replicas to divide it by")
             }
             (Some(total), value) => line.strong(amount(value, subject)).plain(format!(
-                " ({} in all, divided by {} of status.replicas)",
+                " ({} in total, divided by {} of status.replicas)",
                 milli(total, subject),
                 counted(self.explanation.status_replicas, "replica")
             )),
@@ -49,7 +49,7 @@ impl Telling<'_> {
 
     fn failure(&self, failed: &FailedMetric) -> Vec<Line> {
         let effect = if self.explanation.metrics.iter().any(|metric| metric.reading().is_some()) {
-            "asks for nothing; while it fails, the other metrics may scale up but not down"
+            "no proposal; while it fails, the other metrics can scale up but not down"
         } else {
             "while it fails, nothing is scaled"
         };
@@ -65,7 +65,7 @@ impl Telling<'_> {
     }
 }
 
-/// What it asks for, with the arithmetic.
+/// Returns the line for the proposal, with the arithmetic.
 fn proposal(reading: &MetricReading) -> Line {
     let line = Line::new("asks for").strong(reading.proposal.to_string());
     let product = |ratio: f64, pods: i64| {
@@ -77,13 +77,15 @@ fn proposal(reading: &MetricReading) -> Line {
         )
     };
     match reading.why {
-        ProposalReason::WithinTolerance => line.plain(", as now: the ratio is within tolerance"),
-        ProposalReason::CorrectedWithinTolerance => line.plain(", as now: the new ratio is within tolerance"),
+        ProposalReason::WithinTolerance => line.plain(", unchanged: the ratio is within tolerance"),
+        ProposalReason::CorrectedWithinTolerance => {
+            line.plain(", unchanged: the corrected ratio is within tolerance")
+        }
         ProposalReason::DirectionReversed => {
-            line.plain(", as now: filled in, the ratio points the other way, which is not trusted")
+            line.plain(", unchanged: the corrected ratio points the other way, so it is ignored")
         }
         ProposalReason::CountReversed => {
-            line.plain(", as now: the count would move against the ratio, which is not trusted")
+            line.plain(", unchanged: the count would move against the ratio, so it is ignored")
         }
         ProposalReason::Ratio => {
             line.plain(format!(": {}", product(reading.ratio, reading.counted().unwrap_or(0))))
@@ -94,14 +96,14 @@ fn proposal(reading: &MetricReading) -> Line {
         },
         ProposalReason::PerPod => line.plain(match reading.total {
             Some(total) => format!(
-                ": {} in all / {}, rounded up",
+                ": {} in total / {}, rounded up",
                 milli(total, &reading.subject),
                 amount(reading.target, &reading.subject)
             ),
             None => ": the value divided by the target per pod, rounded up".to_owned(),
         }),
         ProposalReason::FromZero => {
-            line.plain(": at zero replicas the ratio itself, rounded up; tolerance does not count there")
+            line.plain(": at zero replicas the ratio itself, rounded up; tolerance does not apply")
         }
     }
 }
@@ -113,7 +115,7 @@ fn target(reading: &MetricReading) -> Line {
         _ => amount(reading.target, subject),
     });
     line.plain(format!(
-        ", nothing changes from {} to {}",
+        ", no change between {} and {}",
         amount_times(reading.target, reading.lowest_tolerated, subject),
         amount_times(reading.target, reading.highest_tolerated, subject),
     ))
@@ -127,7 +129,7 @@ fn ratio(reading: &MetricReading) -> Line {
     judged(line, reading.ratio, reading)
 }
 
-/// A ratio against the tolerance.
+/// Appends the position of a ratio relative to the tolerance.
 fn judged(line: Line, ratio: f64, reading: &MetricReading) -> Line {
     let (lowest, highest) = (reading.lowest_tolerated, reading.highest_tolerated);
     let band = format!(" ({} to {})", number(lowest), number(highest));
@@ -140,23 +142,22 @@ fn judged(line: Line, ratio: f64, reading: &MetricReading) -> Line {
     }
 }
 
-/// What was assumed for pods without a value, and the ratio that this gives.
+/// Returns the line for the usage assumed for pods without a value, and for the corrected ratio.
 fn filled_in(reading: &MetricReading, corrected: Corrected) -> Line {
     let mut assumed = Vec::new();
     let missing = reading.count(|group| group == PodGroup::Missing);
     match (corrected.missing, reading.target) {
-        (Some(Assumed::Zero), _) => assumed.push(format!("{missing} missing as using nothing")),
+        (Some(Assumed::Zero), _) => assumed.push(format!("{missing} missing with zero usage")),
         (Some(Assumed::Target), Measure::Percent(percent)) => {
-            assumed.push(format!("{missing} missing as using {} % of request", percent.max(100)));
+            assumed.push(format!("{missing} missing with {} % of request", percent.max(100)));
         }
         (Some(Assumed::Target), target) => {
-            assumed
-                .push(format!("{missing} missing as using the target, {}", amount(target, &reading.subject)));
+            assumed.push(format!("{missing} missing with the target, {}", amount(target, &reading.subject)));
         }
         (None, _) => {}
     }
     if corrected.unready {
-        assumed.push(format!("{} unready as using nothing", reading.count(PodGroup::is_unready)));
+        assumed.push(format!("{} unready with zero usage", reading.count(PodGroup::is_unready)));
     }
     let line = Line::new("filled in");
     let line = if assumed.is_empty() {
@@ -168,7 +169,8 @@ fn filled_in(reading: &MetricReading, corrected: Corrected) -> Line {
     judged(line.strong(number(corrected.ratio)), corrected.ratio, reading)
 }
 
-/// A ratio, with as many places as tell it from 1 and from tolerances of a few places.
+/// Formats a ratio with two decimal places if that is exact. Otherwise formats it with four, so that rounding
+/// does not move it onto a tolerance.
 fn number(ratio: f64) -> String {
     let short = trimmed(ratio, 2);
     let exact = short.parse::<f64>().is_ok_and(|short| (short - ratio).abs() < 1e-9);

@@ -1,13 +1,15 @@
-//! How the pods of a metric were counted, and why.
+//! The lines about the pods of a metric, with the reason for each uncounted pod.
 
-use autoscaling::explanation::{Measure, MetricReading, PodGroup, PodVerdict, Strangers, milli, trimmed};
+use autoscaling::explanation::{
+    Measure, MetricReading, PodGroup, PodVerdict, UnmatchedSamples, milli, trimmed,
+};
 
 use super::{Line, counted, share_of};
 
-/// So many pods that do not count are named for each reason.
+/// Maximum number of uncounted pods to name per reason.
 const NAMED: usize = 10;
 
-/// The groups that do not count, in the order in which they are told.
+/// The uncounted groups, in the order of the output.
 const UNCOUNTED: [PodGroup; 10] = [
     PodGroup::Missing,
     PodGroup::UnreadyPending,
@@ -21,14 +23,14 @@ const UNCOUNTED: [PodGroup; 10] = [
     PodGroup::IgnoredSucceeded,
 ];
 
-/// The lines about pods.
+/// Returns the lines about pods.
 pub(super) fn lines(reading: &MetricReading) -> Vec<Line> {
     let mut lines = Vec::new();
     if let Some(ready) = reading.ready_pods {
         lines.push(
             Line::new("pods")
                 .strong(counted(ready, "pod"))
-                .plain(" running and ready: the ratio is multiplied with that"),
+                .plain(" running and ready, multiplied with the ratio"),
         );
     }
     if !reading.pods.is_empty() || !reading.unlisted.is_empty() {
@@ -41,22 +43,21 @@ pub(super) fn lines(reading: &MetricReading) -> Vec<Line> {
     lines
 }
 
-/// Samples of pods that the selector does not match, where they matter.
-fn others(reading: &MetricReading, strangers: Strangers) -> Option<Line> {
-    let line =
-        Line::new("others").warn(counted(strangers.samples, "sample")).plain(" of pods that are not known");
+/// Returns the line about samples of pods that the selector does not match, if the samples affect the result.
+fn others(reading: &MetricReading, strangers: UnmatchedSamples) -> Option<Line> {
+    let line = Line::new("others").warn(counted(strangers.samples, "sample")).plain(" of unknown pods");
     match reading.target {
-        Measure::Percent(_) => {
-            reading.corrected.map(|_| line.plain(": they have no request and count as values alone"))
-        }
+        Measure::Percent(_) => reading
+            .corrected
+            .map(|_| line.plain(": they have no request and only add to the number of values")),
         _ => Some(line.plain(format!(
-            " count in the average too, together {}",
+            " also count in the average, {} in total",
             milli(strangers.sum, &reading.subject)
         ))),
     }
 }
 
-/// The pods that count, with their average and spread.
+/// Returns the line about the counted pods, with their average and range.
 fn counted_pods(reading: &MetricReading) -> Line {
     let number = reading.count(|group| group == PodGroup::Ready);
     let line = Line::new("counted").strong(counted(u64::try_from(number).unwrap_or(u64::MAX), "pod"));
@@ -82,7 +83,7 @@ fn counted_pods(reading: &MetricReading) -> Line {
         ([(lowest, _), .., (highest, _)], _) => {
             let each = |pod: &PodVerdict| format!("{} ({})", of_one(pod, reading), pod.name);
             if of_one(lowest, reading) == of_one(highest, reading) {
-                return line.plain(", all alike");
+                return line.plain(", all equal");
             }
             line.plain(format!(", from {} to {}", each(lowest), each(highest)))
         }
@@ -90,7 +91,7 @@ fn counted_pods(reading: &MetricReading) -> Line {
     }
 }
 
-/// What a pod uses of what it requests, or just uses.
+/// Returns a pod's usage as a share of its request, or the usage itself if the pod has no request.
 fn share(pod: &PodVerdict) -> f64 {
     let sample = pod.sample.unwrap_or(0) as f64;
     match pod.request {
@@ -108,7 +109,7 @@ fn of_one(pod: &PodVerdict, reading: &MetricReading) -> String {
     }
 }
 
-/// One group that does not count: how many, why, and who.
+/// Returns the line about one uncounted group: the number of pods, the reason, and the names of the pods.
 fn uncounted(reading: &MetricReading, group: PodGroup) -> Option<Line> {
     let number = reading.count(|other| other == group);
     if number == 0 {
@@ -131,21 +132,21 @@ fn uncounted(reading: &MetricReading, group: PodGroup) -> Option<Line> {
     Some(line.dim(format!(": {}{rest}", names.join(", "))))
 }
 
-/// Why pods of a group do not count.
+/// Returns the reason why the pods of a group are not counted.
 fn reason(group: PodGroup) -> &'static str {
     match group {
         PodGroup::Ready => "counted",
-        PodGroup::Missing => "no sample in the answer of the metrics API",
+        PodGroup::Missing => "no sample in the metrics API response",
         PodGroup::IgnoredTerminating => "being deleted",
         PodGroup::IgnoredFailed => "failed",
-        PodGroup::IgnoredSucceeded => "ended",
-        PodGroup::UnreadyPending => "still pending",
+        PodGroup::IgnoredSucceeded => "succeeded",
+        PodGroup::UnreadyPending => "pending",
         PodGroup::UnreadyNoCondition => "without a Ready condition",
         PodGroup::UnreadyNotStarted => "without a start time",
         PodGroup::UnreadyInitializing => "not ready, and younger than the cpu initialization period",
         PodGroup::UnreadySampleTooOld => {
-            "ready only since its sample began, and younger than the cpu initialization period"
+            "became ready after its sample started, and younger than the cpu initialization period"
         }
-        PodGroup::UnreadyNeverReady => "not ready, and never was since it started",
+        PodGroup::UnreadyNeverReady => "not ready, and never ready since it started",
     }
 }

@@ -1,23 +1,24 @@
-//! Lines as text for a terminal, and as HTML.
+//! Renders lines as terminal text and as HTML.
 
 use super::{Line, Role, Step, escape};
 
-/// How a terminal shows things.
+/// The style of terminal output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Style {
-    /// Whether emphasis becomes colours.
+    /// Whether emphasis is shown as colors.
     pub colours: bool,
-    /// Lines longer than so many columns are broken at spaces; `None` leaves that to the terminal.
+    /// The number of columns at which longer lines are broken at spaces. `None` leaves wrapping to the
+    /// terminal.
     pub width: Option<usize>,
 }
 
-/// Labels are padded to this.
+/// The width to which labels are padded.
 const LABEL: usize = 10;
-/// Less room than this beside the indentation is not used to break lines.
+/// The minimum number of columns after the indentation. Lines with fewer columns are not broken.
 const NARROWEST: usize = 24;
 
-/// Steps for a terminal: titles at the margin, lines indented, their labels in a column. What a step tells in one line
-/// without a label stands beside its title.
+/// Renders steps for a terminal. Titles are at the margin. Lines are indented, with their labels in a column.
+/// A step with a single line without a label becomes one line with title and text.
 pub fn terminal(steps: &[Step], style: Style) -> String {
     let mut text = String::new();
     for step in steps {
@@ -39,8 +40,8 @@ pub fn terminal(steps: &[Step], style: Style) -> String {
     text
 }
 
-/// Steps as HTML: a heading and a description list each. Emphasis becomes the classes `strong`, `good`, `warn`, `bad` and
-/// `dim`.
+/// Renders steps as HTML. Each step becomes a heading and a description list. Emphasis becomes the classes
+/// `strong`, `good`, `warn`, `bad` and `dim`.
 pub fn page(steps: &[Step]) -> String {
     let mut text = String::new();
     for step in steps {
@@ -59,7 +60,7 @@ pub fn page(steps: &[Step]) -> String {
     text
 }
 
-/// The text of a line as HTML, without its label.
+/// Renders the text of a line as HTML, without its label.
 pub fn html(line: &Line) -> String {
     let mut text = String::new();
     for piece in &line.pieces {
@@ -84,7 +85,7 @@ impl Role {
         }
     }
 
-    /// The parameter of the escape sequence that selects it.
+    /// Returns the parameter of the ANSI escape sequence.
     fn code(self) -> Option<&'static str> {
         match self {
             Self::Plain => None,
@@ -98,12 +99,13 @@ impl Role {
 }
 
 impl Style {
-    /// One line, `indent` columns from the margin, without a line break at its end. Broken lines go on under the text.
+    /// Renders one line, `indent` columns from the margin, without a trailing line break. Broken lines
+    /// continue under the text.
     pub fn line(self, line: &Line, indent: usize) -> String {
         self.labelled(Role::Dim, &line.label, LABEL, line, indent)
     }
 
-    /// A line as it is, with all its spaces and no label; what is beyond the width is cut off.
+    /// Renders a line without its label, cut off at the width. All spaces are kept.
     pub fn cut(self, line: &Line) -> String {
         let pieces: Vec<(Role, String)> = line
             .pieces
@@ -168,32 +170,32 @@ impl Style {
     }
 }
 
-/// What is not broken: text without spaces, of one role or several, and the spaces before it.
+/// A unit that is never broken: text without spaces in one or several roles, and the preceding spaces.
 #[derive(Default)]
 struct Word {
     spaces: usize,
     pieces: Vec<(Role, String)>,
 }
 
-/// The words of a line, escaped. A unit belongs to its number.
+/// Splits a line into words, escaped. A number and its unit form one word.
 fn words(line: &Line) -> Vec<Word> {
     let mut words: Vec<Word> = Vec::new();
     let mut spaces = 0;
-    let mut begun = false;
+    let mut in_word = false;
     for piece in &line.pieces {
         let text = escape::terminal(&piece.text);
-        for (place, part) in text.split(' ').enumerate() {
-            if place > 0 {
+        for (index, part) in text.split(' ').enumerate() {
+            if index > 0 {
                 spaces += 1;
-                begun = false;
+                in_word = false;
             }
             if part.is_empty() {
                 continue;
             }
             let last = words.last_mut();
             match last {
-                Some(word) if begun || (spaces == 1 && word.is_number() && is_unit(part)) => {
-                    let glue = if begun { "" } else { " " };
+                Some(word) if in_word || (spaces == 1 && word.is_number() && is_unit(part)) => {
+                    let glue = if in_word { "" } else { " " };
                     word.push(piece.role, &format!("{glue}{part}"));
                 }
                 _ => {
@@ -203,7 +205,7 @@ fn words(line: &Line) -> Vec<Word> {
                 }
             }
             spaces = 0;
-            begun = true;
+            in_word = true;
         }
     }
     words

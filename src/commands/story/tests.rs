@@ -1,7 +1,7 @@
 use autoscaling::condition::Limit;
 use autoscaling::explanation::{
     Corrected, Held, LimitStep, Measure, MetricReading, PodCount, PodGroup, PodVerdict, PolicyUse,
-    ProposalReason, StabilizationStep, Strangers,
+    ProposalReason, StabilizationStep, UnmatchedSamples,
 };
 use autoscaling::history::{Direction, Recommendation};
 use autoscaling::spec::{PolicyKind, SelectPolicy};
@@ -17,7 +17,7 @@ fn ago(seconds: i64) -> Timestamp {
     now() - SignedDuration::from_secs(seconds)
 }
 
-fn told(explanation: &Explanation) -> String {
+fn text_of(explanation: &Explanation) -> String {
     terminal(&steps(explanation, now(), &Zone::utc()), Style::default())
 }
 
@@ -64,13 +64,13 @@ fn pod(name: &str, group: PodGroup, sample: i64) -> PodVerdict {
 }
 
 #[test]
-fn pods_that_do_not_count_are_named_up_to_ten() {
+fn uncounted_pods_are_named_up_to_ten() {
     let mut reading = reading(Measure::Percent(80), Measure::Percent(86), 1.075);
     reading.pods = vec![pod("web-1", PodGroup::Ready, 400), pod("web-2", PodGroup::Ready, 460)];
     reading
         .pods
         .extend((10..25).map(|number| pod(&format!("web-{number}"), PodGroup::IgnoredTerminating, 0)));
-    let text = told(&explained(reading));
+    let text = text_of(&explained(reading));
     assert!(
         text.contains("counted    2 pods: 430m of 500m on average, from 80 % (web-1) to 92 % (web-2)\n"),
         "{text}"
@@ -85,21 +85,21 @@ fn pods_that_do_not_count_are_named_up_to_ten() {
 }
 
 #[test]
-fn pods_that_a_record_only_counts_are_counted() {
+fn unlisted_pods_of_a_record_are_counted() {
     let mut reading = reading(Measure::Percent(80), Measure::Percent(86), 1.075);
     reading.pods = vec![pod("web-9", PodGroup::Missing, 0)];
     reading.unlisted =
         vec![PodCount { group: PodGroup::Ready, pods: 12 }, PodCount { group: PodGroup::Missing, pods: 3 }];
-    let text = told(&explained(reading));
+    let text = text_of(&explained(reading));
     assert!(text.contains("counted    12 pods\n"), "{text}");
     assert!(
-        text.contains("missing    4 pods, no sample in the answer of the metrics API: web-9 and 3 more\n"),
+        text.contains("missing    4 pods, no sample in the metrics API response: web-9 and 3 more\n"),
         "{text}"
     );
 }
 
 #[test]
-fn each_group_of_pods_says_why() {
+fn each_uncounted_group_states_its_reason() {
     let groups = [
         PodGroup::Missing,
         PodGroup::UnreadyPending,
@@ -115,30 +115,28 @@ fn each_group_of_pods_says_why() {
     let mut reading = reading(Measure::Percent(80), Measure::Percent(86), 1.075);
     reading.pods =
         groups.iter().enumerate().map(|(number, group)| pod(&format!("p{number}"), *group, 0)).collect();
-    let text = told(&explained(reading));
+    let text = text_of(&explained(reading));
     for number in 0..groups.len() {
         assert!(text.contains(&format!(": p{number}\n")), "p{number} in {text}");
     }
-    assert!(text.contains("unready    1 pod, ready only since its sample began"), "{text}");
+    assert!(text.contains("unready    1 pod, became ready after its sample started"), "{text}");
 }
 
 #[test]
-fn samples_of_unknown_pods_are_told_where_they_count() {
-    let strangers = Some(Strangers { samples: 3, sum: 1_500 });
+fn samples_of_unknown_pods_are_shown_where_they_count() {
+    let strangers = Some(UnmatchedSamples { samples: 3, sum: 1_500 });
     let average =
         MetricReading { strangers, ..reading(Measure::MilliPerPod(500), Measure::MilliPerPod(480), 0.96) };
-    let text = told(&explained(average));
+    let text = text_of(&explained(average));
     assert!(
-        text.contains(
-            "others     3 samples of pods that are not known count in the average too, together 1.5\n"
-        ),
+        text.contains("others     3 samples of unknown pods also count in the average, 1.5 in total\n"),
         "{text}"
     );
     let percent = MetricReading { strangers, ..reading(Measure::Percent(80), Measure::Percent(86), 1.075) };
-    assert!(!told(&explained(percent.clone())).contains("others"));
+    assert!(!text_of(&explained(percent.clone())).contains("others"));
     let corrected = Some(Corrected { ratio: 1.0, values: 7, missing: None, unready: true });
-    let text = told(&explained(MetricReading { corrected, ..percent }));
-    assert!(text.contains("others     3 samples of pods that are not known: they have no request"), "{text}");
+    let text = text_of(&explained(MetricReading { corrected, ..percent }));
+    assert!(text.contains("others     3 samples of unknown pods: they have no request"), "{text}");
 }
 
 #[test]
@@ -146,7 +144,7 @@ fn a_ratio_near_the_tolerance_is_not_rounded_onto_it() {
     let mut near = reading(Measure::MilliPerPod(500_000), Measure::MilliPerPod(550_400), 1.1008);
     (near.why, near.proposal) = (ProposalReason::Ratio, 6);
     near.pods = (0..5).map(|number| pod(&format!("p{number}"), PodGroup::Ready, 550_400)).collect();
-    let text = told(&explained(near));
+    let text = text_of(&explained(near));
     assert!(text.contains("ratio      1.1008: above the tolerance (0.9 to 1.1)\n"), "{text}");
     assert!(text.contains("asks for   6: 1.1008 × 5 pods = 5.504, rounded up\n"), "{text}");
 }
@@ -158,14 +156,14 @@ fn at_zero_replicas_there_is_no_ratio() {
         (zero.total, zero.why, zero.proposal) = (Some(100_000), ProposalReason::PerPod, 4);
         zero.subject = Subject { kind: "External".into(), name: "jobs".into(), ..Subject::default() };
         let explanation = Explanation { current: 0, status_replicas: 0, ..explained(zero) };
-        let text = told(&explanation);
-        assert!(text.contains("value      100 in all; no replica exists to divide it by\n"), "{text}");
+        let text = text_of(&explanation);
+        assert!(text.contains("value      100 in total; no replicas to divide it by\n"), "{text}");
         assert!(text.contains("ratio      none: there is nothing to divide by\n"), "{text}");
     }
 }
 
 #[test]
-fn equal_recommendations_are_folded_and_old_ones_only_counted() {
+fn equal_recommendations_are_folded_and_old_ones_counted() {
     let held = |seconds: i64, replicas| Held {
         at: ago(seconds),
         replicas,
@@ -181,14 +179,14 @@ fn equal_recommendations_are_folded_and_old_ones_only_counted() {
         held_by: Some(Recommendation { at: ago(100), replicas: 5 }),
         recommendations: vec![held(290, 4), held(100, 5), held(85, 5), held(70, 5), held(10, 3)],
     });
-    let text = told(&explanation);
+    let text = text_of(&explanation);
     assert!(
         text.contains("Stabilization: a window of 5 min for scaling down, no window for scaling up\n"),
         "{text}"
     );
     assert!(
         text.contains(
-            "  wanted     5 from 11:58:20Z to 11:58:50Z (3 times); the last leaves the scale-down window at 12:03:50Z (in 3 min \
+            "  proposed   5 from 11:58:20Z to 11:58:50Z (3 times); the last leaves the scale-down window at 12:03:50Z (in 3 min \
              50 s)\n"
         ),
         "{text}"
@@ -196,25 +194,25 @@ fn equal_recommendations_are_folded_and_old_ones_only_counted() {
     let step = explanation.stabilization.as_mut().unwrap();
     step.recommendations =
         (0..20).map(|number| held(290 - number * 10, 4 + i32::try_from(number % 2).unwrap())).collect();
-    let text = told(&explanation);
+    let text = text_of(&explanation);
     assert!(text.contains("  earlier    12 earlier runs of recommendations\n"), "{text}");
-    assert_eq!(text.matches("  wanted ").count(), 8);
+    assert_eq!(text.matches("  proposed ").count(), 8);
 }
 
 #[test]
-fn the_replicas_that_exist_are_told_where_they_differ() {
+fn status_replicas_are_shown() {
     let mut explanation = explained(reading(Measure::Percent(80), Measure::Percent(86), 1.075));
-    assert!(told(&explanation).contains("replicas   5 in spec.replicas of the target, as many exist\n"));
-    explanation.status_replicas = 7;
-    let text = told(&explanation);
     assert!(
-        text.contains("replicas   5 in spec.replicas of the target, 7 exist (status.replicas)\n"),
-        "{text}"
+        text_of(&explanation)
+            .contains("replicas   5 in spec.replicas of the target, the same in status.replicas\n")
     );
+    explanation.status_replicas = 7;
+    let text = text_of(&explanation);
+    assert!(text.contains("replicas   5 in spec.replicas of the target, 7 in status.replicas\n"), "{text}");
 }
 
 #[test]
-fn from_zero_straight_to_the_minimum() {
+fn scaling_from_zero_goes_directly_to_the_minimum() {
     let mut explanation = explained(reading(Measure::Milli(100), Measure::Milli(30), 0.3));
     (explanation.current, explanation.lifted_to_min, explanation.desired) = (0, Some(2), Some(2));
     explanation.limit = Some(LimitStep {
@@ -226,15 +224,15 @@ fn from_zero_straight_to_the_minimum() {
         policies: Vec::new(),
         rate_allows: None,
     });
-    let text = told(&explanation);
+    let text = text_of(&explanation);
     assert!(
-        text.contains("Bounds       2: from zero straight to minReplicas\nResult       0 → 2\n"),
+        text.contains("Bounds       2: from zero directly to minReplicas\nResult       0 → 2\n"),
         "{text}"
     );
 }
 
 #[test]
-fn a_policy_tells_of_a_rescale_whose_size_is_not_known() {
+fn policy_shows_a_rescale_of_unknown_size() {
     let mut explanation = explained(reading(Measure::Percent(80), Measure::Percent(160), 2.0));
     explanation.limit = Some(LimitStep {
         before: 10,
@@ -255,13 +253,13 @@ fn a_policy_tells_of_a_rescale_whose_size_is_not_known() {
         }],
         rate_allows: Some(5),
     });
-    let text = told(&explanation);
-    assert!(text.contains("4 pods per 1 min: nothing more than 5, since a rescale at "), "{text}");
-    assert!(text.contains(" counts as all that it allows: its size is not known; more from "), "{text}");
+    let text = text_of(&explanation);
+    assert!(text.contains("4 pods per 1 min: at most 5, since a rescale of unknown size at "), "{text}");
+    assert!(text.contains(" counts as the full allowance; more from "), "{text}");
 }
 
 #[test]
-fn a_page_has_the_same_text_with_markup_that_nothing_can_break() {
+fn page_has_the_same_text_with_escaped_markup() {
     let mut reading = reading(Measure::Percent(80), Measure::Percent(86), 1.075);
     reading.subject.container = Some("<script>alert(1)</script>".into());
     let text = page(&steps(&explained(reading), now(), &Zone::utc()));
@@ -281,7 +279,7 @@ fn a_page_has_the_same_text_with_markup_that_nothing_can_break() {
 }
 
 #[test]
-fn lines_are_broken_under_their_text_and_units_stay_with_their_numbers() {
+fn lines_break_under_their_text_and_keep_units_with_numbers() {
     let line =
         Line::new("target").plain("nothing changes from ").strong("72 %").plain(" to 88 %, as it should");
     let style = Style { colours: false, width: Some(40) };

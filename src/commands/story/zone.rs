@@ -1,30 +1,30 @@
-//! Times of day as people read them.
+//! Times of day in readable form.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-/// The time zone in which times are told, always with their offset.
+/// The time zone of printed times. Every printed time includes its offset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Zone(TimeZone);
 
 impl Zone {
-    /// UTC: `14:03:20Z`.
+    /// Creates the zone UTC: `14:03:20Z`.
     pub fn utc() -> Self {
         Self(TimeZone::UTC)
     }
 
-    /// Another: `14:03:20+02:00`.
+    /// Creates another zone: `14:03:20+02:00`.
     pub fn new(zone: TimeZone) -> Self {
         Self(zone)
     }
 
-    /// The time of day, with the date unless it is that of `near`.
+    /// Formats the time of day, with the date unless `near` is on the same day.
     pub fn time(&self, at: Timestamp, near: Timestamp) -> String {
         let same_day = at.to_zoned(self.0.clone()).date() == near.to_zoned(self.0.clone()).date();
         self.format(at, if same_day { "%H:%M:%S" } else { "%Y-%m-%d %H:%M:%S" })
     }
 
-    /// Date and time of day.
+    /// Formats date and time of day.
     pub fn full(&self, at: Timestamp) -> String {
         self.format(at, "%Y-%m-%d %H:%M:%S")
     }

@@ -1,12 +1,14 @@
-//! What would have to change for another result: found by deciding again with other values, with the same pure core.
+//! Finds the changes that would give another result. The pure core decides again with other values.
 //!
-//! So it is exact: rounding, pods that are missing or not ready, windows, rates, bounds and the other metrics all have
-//! their say. Values are searched by halving, as a higher value never asks for fewer pods.
+//! The result is exact: it includes rounding, missing and unready pods, windows, rates, bounds and the other
+//! metrics. Values are found by bisection, because a higher value never gives a lower proposal.
 
 mod text;
 mod trial;
 
-use autoscaling::explanation::{Course, Explanation, LimitingStep, Measure, MetricExplanation, Subject};
+use autoscaling::explanation::{
+    DecisionPath, Explanation, LimitingStep, Measure, MetricExplanation, Subject,
+};
 use autoscaling::history::Direction;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -14,103 +16,104 @@ use serde::Serialize;
 use self::trial::{Past, Trial};
 use super::Situation;
 
-/// What would have to change, and what holds against any change of the metrics.
+/// The changes that would give another result, and the limits that no metric value can overcome.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Counterfactual {
-    /// Each alone gives another result.
+    /// The changes, each of which gives another result.
     pub changes: Vec<Change>,
-    /// In a direction named here, no value of any metric gives another result.
+    /// The directions in which no metric value gives another result.
     pub holds: Vec<Hold>,
 }
 
-/// One change that gives another result.
+/// A change that gives another result.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "type")]
 pub enum Change {
-    /// Metrics beyond these values, all of them at once.
+    /// All metrics cross their thresholds at the same time.
     Metrics {
-        /// Above or below.
+        /// Up for values above the thresholds, down for values below them.
         direction: Direction,
-        /// The values.
+        /// The thresholds of the metrics.
         thresholds: Vec<Threshold>,
-        /// For how long, in seconds; 0 if the next sync is enough.
+        /// The required duration in seconds. 0 if the next sync is enough.
         for_seconds: i64,
-        /// The count that follows; not the last that follows, if values move further.
+        /// The next count, which may change further if the values do.
         to: i32,
     },
-    /// Metrics at these values or beyond them, all of them at once, would keep the count, which now changes.
+    /// All metrics at or beyond their thresholds at the same time would keep the count, which the current
+    /// values change.
     Keep {
-        /// At most, or at least.
+        /// Up for values at or above the thresholds, down for values at or below them.
         direction: Direction,
-        /// The values.
+        /// The thresholds of the metrics.
         thresholds: Vec<Threshold>,
-        /// The count that would stay.
+        /// The kept count.
         to: i32,
     },
-    /// Time alone, if the metrics stay as they are.
+    /// Time passes, and the metrics stay unchanged.
     Wait {
-        /// Until then.
+        /// The end of the wait.
         until: Timestamp,
-        /// What gives way.
+        /// The step that expires at the end of the wait.
         step: LimitingStep,
-        /// The count that follows.
+        /// The next count.
         to: i32,
     },
-    /// Another value of a field of the HPA.
+    /// A field of the HPA has another value.
     Field {
-        /// The field.
+        /// The path of the field.
         path: &'static str,
-        /// Its value now.
+        /// The current value.
         now: String,
-        /// What it must be.
+        /// The required value.
         must_be: String,
-        /// The count that follows.
+        /// The next count.
         to: i32,
     },
-    /// Something must be put right first.
+    /// The correction of a fault, which must come before any other change.
     Repair {
-        /// What must be.
+        /// The required state.
         what: String,
     },
 }
 
-/// A value that a metric must pass.
+/// A threshold that a metric must cross.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Threshold {
-    /// Which metric.
+    /// The metric.
     pub subject: Subject,
-    /// Its value now.
+    /// The current value.
     pub now: Measure,
-    /// The last value that gives the same result as now.
+    /// The last value with the current result.
     pub last: Measure,
-    /// The first value that gives another result.
+    /// The first value with another result.
     pub first: Measure,
-    /// Of a value that is divided by the replicas: now, last and first undivided, in milli-units.
+    /// The undivided `now`, `last` and `first` in milli-units, for a value that is divided by the replicas.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub totals: Option<[i64; 3]>,
-    /// For a target in percent: what the counted pods request on average, in milli-units.
+    /// The average request of the counted pods in milli-units, for a target in percent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<i64>,
 }
 
-/// What no value of a metric overcomes.
+/// A limit that no metric value can overcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Hold {
-    /// More pods, or fewer.
+    /// Up for more pods, down for fewer pods.
     pub direction: Direction,
-    /// What holds.
+    /// The limiting step.
     pub by: LimitingStep,
 }
 
-/// What would have to change for another result than that of this situation. `None` if what it was decided from is not
-/// at hand: a controller's record has the steps alone.
+/// Finds the changes that would give another result in a situation. Returns `None` if the inputs of the
+/// decision are missing, as in a controller's record, which contains only the steps.
 pub fn counterfactual(situation: &Situation) -> Option<Counterfactual> {
     let explanation = &situation.explanation;
     let mut found = Counterfactual::default();
-    if explanation.course != Course::Metrics {
+    if explanation.course != DecisionPath::Metrics {
         found.changes.extend(without_metrics(explanation));
         return Some(found);
     }
@@ -133,7 +136,7 @@ pub fn counterfactual(situation: &Situation) -> Option<Counterfactual> {
         }
     }
     if let Some(field) = trial.field() {
-        // What a field opens needs no word on why metrics cannot.
+        // The change of a field in a direction makes the hold in that direction redundant.
         found.holds.retain(|hold| match (&field, hold.direction) {
             (Change::Field { to, .. }, Direction::Up) => *to <= current,
             (Change::Field { to, .. }, Direction::Down) => *to >= current,
@@ -144,7 +147,7 @@ pub fn counterfactual(situation: &Situation) -> Option<Counterfactual> {
     Some(found)
 }
 
-/// Where metrics were not asked.
+/// Finds the change for a decision without metrics.
 fn without_metrics(explanation: &Explanation) -> Option<Change> {
     let (current, min, max) = (explanation.current, explanation.min, explanation.max);
     let field = |path, now: i32, or: &str| {
@@ -153,28 +156,28 @@ fn without_metrics(explanation: &Explanation) -> Option<Change> {
     };
     let repair = |what: &str| Some(Change::Repair { what: what.to_owned() });
     match explanation.course {
-        Course::AboveMax => field("spec.maxReplicas", max, "more"),
-        Course::BelowMin => field("spec.minReplicas", min, "less"),
-        Course::Disabled => {
-            repair("somebody must set the target to 1 replica or more; then autoscaling goes on")
+        DecisionPath::AboveMax => field("spec.maxReplicas", max, "more"),
+        DecisionPath::BelowMin => field("spec.minReplicas", min, "less"),
+        DecisionPath::Disabled => {
+            repair("the target must be set to 1 replica or more, which resumes autoscaling")
         }
-        Course::NoScale => repair("the target must exist, and its scale be readable"),
-        Course::NoSelector => repair(
+        DecisionPath::NoScale => repair("the target must exist, and its scale must be readable"),
+        DecisionPath::NoSelector => repair(
             "the scale of the target must have a selector (of a custom resource: labelSelectorPath in its definition)",
         ),
-        Course::Ambiguous => repair("no other HPA may select the same pods"),
-        Course::Deleted | Course::Metrics => None,
+        DecisionPath::Ambiguous => repair("no other HPA may select the same pods"),
+        DecisionPath::Deleted | DecisionPath::Metrics => None,
     }
 }
 
 impl Trial<'_> {
-    /// The values of metrics at which the count would be kept, of a decision that changes it.
+    /// Finds the metric values that would have kept the count, for a decision that changes the count.
     fn kept(&self, direction: Direction) -> Option<Change> {
         let current = self.explanation.current;
         let found = match direction {
-            // Every metric that asks for more would have to ask for less.
+            // Every metric with a higher proposal must propose less.
             Direction::Down => self.together(Past::Known, |desired| desired <= current),
-            // One metric that asks for as many is enough.
+            // One metric that proposes the current count is enough.
             Direction::Up => {
                 let winner = self.explanation.winner?;
                 self.alone(winner, Past::Known, |desired| desired >= current).into_iter().collect()
@@ -184,7 +187,7 @@ impl Trial<'_> {
         (!thresholds.is_empty()).then_some(Change::Keep { direction, thresholds, to: current })
     }
 
-    /// What gives more pods, where the count stays: any metric.
+    /// Finds the values that give more pods, for a decision that keeps the count. One metric is enough.
     fn more(&self, found: &mut Counterfactual) {
         let direction = Direction::Up;
         let current = self.explanation.current;
@@ -194,7 +197,8 @@ impl Trial<'_> {
         for place in self.readings() {
             let tried =
                 [(Past::Known, 0), (Past::Settled, window)].into_iter().find_map(|(past, for_seconds)| {
-                    // Where it would grow as things are, time is what is missing.
+                    // If the count grows with the current values and without a window, the HPA waits for time
+                    // and not for a value.
                     let grows = |desired| desired > current;
                     if self.desired(&[], past).is_some_and(grows) {
                         return None;
@@ -212,7 +216,8 @@ impl Trial<'_> {
         }
     }
 
-    /// What gives fewer pods, where the count stays: all metrics that still ask for as many.
+    /// Finds the values that give fewer pods, for a decision that keeps the count. All metrics that propose
+    /// the current count are needed.
     fn fewer(&self, found: &mut Counterfactual) {
         let direction = Direction::Down;
         let current = self.explanation.current;

@@ -1,6 +1,6 @@
-//! What is worth knowing about an HPA beside its decision: each finding with what to do about it.
+//! Findings about an HPA in addition to its decision, each with advice.
 //!
-//! A finding says what was seen; its advice does not pretend to know a cause that was not seen.
+//! A finding states an observation. Its advice does not claim a cause that was not observed.
 
 mod access;
 mod limits;
@@ -17,34 +17,34 @@ use serde::Serialize;
 
 use super::Situation;
 
-/// Something worth knowing.
+/// An observation about an HPA.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// What it is, in kebab-case; does not change between versions.
+    /// The code in kebab-case, stable across versions.
     pub code: &'static str,
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// What was seen, in one sentence.
+    /// The observation, in one sentence.
     pub message: String,
-    /// What to do, in one or two sentences.
+    /// The recommended action, in one or two sentences.
     pub advice: String,
 }
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Severity {
-    /// Nothing is scaled, or not in every direction.
+    /// The HPA does not scale, or does not scale in every direction.
     Error,
-    /// It is scaled, but perhaps not as meant.
+    /// The HPA scales, but possibly not as the user intends.
     Warning,
-    /// Good to know.
+    /// The finding is for information only.
     Info,
 }
 
 impl Severity {
-    /// One word.
+    /// Returns the severity's name in output.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Error => "error",
@@ -74,7 +74,7 @@ impl Finding {
     }
 }
 
-/// All findings, the worst first.
+/// Returns all findings, the most severe first.
 pub fn findings(situation: &Situation) -> Vec<Finding> {
     let mut found = Vec::new();
     found.extend(target::scale(situation));
@@ -99,7 +99,7 @@ pub fn findings(situation: &Situation) -> Vec<Finding> {
     found
 }
 
-/// `Deployment/web`, or `the target` where it is not known.
+/// Returns the target, such as `Deployment/web`, or `the target` if the target is unknown.
 fn target_name(situation: &Situation) -> String {
     situation
         .target
@@ -107,12 +107,12 @@ fn target_name(situation: &Situation) -> String {
         .map_or_else(|| "the target".to_owned(), |target| format!("{}/{}", target.kind, target.name))
 }
 
-/// `1 pod`, `2 pods`.
+/// Formats a count with its noun: `1 pod`, `2 pods`.
 fn counted(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
-/// `a, b, c and 4 more`.
+/// Formats a list: `a, b, c and 4 more`.
 fn listed(names: &[&str], most: usize) -> String {
     let first = names.get(..most).unwrap_or(names);
     match names.len() - first.len() {

@@ -1,4 +1,5 @@
-//! The flags of the controller whose decision is explained: given, concluded, or assumed.
+//! The flags of the explained controller. Each flag is given, read from the controller's record, derived from
+//! the server, or assumed.
 
 use std::time::Duration;
 
@@ -6,23 +7,23 @@ use autoscaling::settings::{Settings, Version};
 
 use super::situation::{FlagOrigin, FlagUse};
 use crate::cli::Config;
-use crate::cli::decision::{
+use crate::cli::flags::FlagError;
+use crate::commands::options::decision::{
     CPU_INITIALIZATION_PERIOD, DOWNSCALE_STABILIZATION, DecisionFlags, EMULATED_VERSION, FEATURE_GATES,
     INITIAL_READINESS_DELAY, SYNC_PERIOD, TOLERANCE,
 };
-use crate::cli::flags::FlagError;
-use crate::duration::GoDuration;
-use crate::record::wire::ControllerInfo;
+use autoscaling::duration::GoDuration;
+use controller::record::wire::ControllerInfo;
 
-/// What a decision is made with.
+/// The configuration of a decision.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Resolved {
     pub(super) config: Config,
     pub(super) uses: Vec<FlagUse>,
 }
 
-/// The configuration of a decision. Where no version is given it is that of the API server, if that can be emulated: the
-/// built-in controller comes from the same release.
+/// Resolves the configuration of a decision. Without a given version, the decision emulates the API server's
+/// version if possible, because the built-in controller comes from the same release.
 pub(super) fn resolve(flags: &DecisionFlags, server_minor: Option<u32>) -> Result<Resolved, FlagError> {
     let by_server = match server_minor {
         _ if flags.has(EMULATED_VERSION) => None,
@@ -30,7 +31,7 @@ pub(super) fn resolve(flags: &DecisionFlags, server_minor: Option<u32>) -> Resul
         Some(37) => Some("1.37"),
         _ => None,
     };
-    // Gates that the server's version does not have mean that the controller is of another one.
+    // Given gates that the server's version does not have show that the controller has another version.
     let by_server = by_server.filter(|version| flags.config(Some(version)).is_ok());
     let config = flags.config(by_server)?;
     let uses = uses(&config.settings, |name| match by_server {
@@ -41,8 +42,8 @@ pub(super) fn resolve(flags: &DecisionFlags, server_minor: Option<u32>) -> Resul
     Ok(Resolved { config, uses })
 }
 
-/// The configuration of a decision as the controller's record tells it. What is given holds all the same: it asks what
-/// would be with another flag.
+/// Resolves the configuration of a decision from the controller's record. Given flags override the record, to
+/// show their effect.
 pub(super) fn recorded(flags: &DecisionFlags, controller: ControllerInfo) -> Result<Resolved, FlagError> {
     let mut settings = Settings::from(controller.settings);
     let version = Some(version(settings.version)).filter(|version| flags.config(Some(version)).is_ok());
@@ -60,7 +61,7 @@ pub(super) fn recorded(flags: &DecisionFlags, controller: ControllerInfo) -> Res
     if flags.has(INITIAL_READINESS_DELAY) {
         settings.initial_readiness_delay = given.initial_readiness_delay;
     }
-    // A version brings its gates.
+    // A version determines its gates.
     let gates = flags.has(EMULATED_VERSION) || flags.has(FEATURE_GATES);
     if gates {
         settings.version = given.version;
@@ -84,7 +85,7 @@ fn version(version: Version) -> &'static str {
     }
 }
 
-/// The settings flag by flag.
+/// Returns the settings as flags.
 pub(super) fn uses(settings: &Settings, origin: impl Fn(&'static str) -> FlagOrigin) -> Vec<FlagUse> {
     let duration =
         |duration: Duration| GoDuration(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)).to_string();
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_says_is_assumed_and_the_version_is_the_servers() {
+    fn flags_are_assumed_and_the_version_is_the_servers_by_default() {
         let by_server = resolved(&[], Some(36));
         assert_eq!(origin(&by_server, TOLERANCE), ("0.1".to_owned(), FlagOrigin::Assumed));
         assert_eq!(origin(&by_server, DOWNSCALE_STABILIZATION), ("5m0s".to_owned(), FlagOrigin::Assumed));
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_holds() {
+    fn given_flags_override_the_defaults() {
         let given = [(TOLERANCE, "0.05"), (EMULATED_VERSION, "1.36"), (FEATURE_GATES, "HPAScaleToZero=true")];
         let resolved = resolved(&given, Some(37));
         assert_eq!(origin(&resolved, TOLERANCE), ("0.05".to_owned(), FlagOrigin::Given));
@@ -141,34 +142,34 @@ mod tests {
     }
 
     #[test]
-    fn gates_that_the_servers_version_lacks_keep_the_default_version() {
+    fn gates_missing_at_the_servers_version_keep_the_default_version() {
         let resolved = resolved(&[(FEATURE_GATES, "HPAGeneration=true")], Some(36));
         assert_eq!(origin(&resolved, EMULATED_VERSION), ("1.37".to_owned(), FlagOrigin::Assumed));
     }
 
     #[test]
-    fn a_record_tells_the_flags_unless_others_are_given() {
+    fn record_supplies_flags_that_are_not_given() {
         let settings = Settings { tolerance: 0.3, scale_to_zero: false, ..Settings::of(Version::V1_36) };
         let info = || ControllerInfo {
             version: "0".to_owned(),
             sync_period: Duration::from_secs(5),
             settings: (&settings).into(),
         };
-        let of = |given: &[(&'static str, &str)]| {
+        let with = |given: &[(&'static str, &str)]| {
             let given = given.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
             recorded(&DecisionFlags::new(given).unwrap(), info()).unwrap()
         };
-        let plain = of(&[]);
+        let plain = with(&[]);
         assert_eq!((&plain.config.settings, plain.config.sync_period), (&settings, Duration::from_secs(5)));
         assert_eq!(origin(&plain, TOLERANCE), ("0.3".to_owned(), FlagOrigin::Record));
         assert_eq!(origin(&plain, EMULATED_VERSION), ("1.36".to_owned(), FlagOrigin::Record));
 
-        let other = of(&[(TOLERANCE, "0.2"), (SYNC_PERIOD, "7s")]);
+        let other = with(&[(TOLERANCE, "0.2"), (SYNC_PERIOD, "7s")]);
         assert_eq!(origin(&other, TOLERANCE), ("0.2".to_owned(), FlagOrigin::Given));
         assert_eq!(other.config.sync_period, Duration::from_secs(7));
         assert!(!other.config.settings.scale_to_zero);
 
-        let newer = of(&[(EMULATED_VERSION, "1.37")]);
+        let newer = with(&[(EMULATED_VERSION, "1.37")]);
         assert_eq!(newer.config.settings, Settings { tolerance: 0.3, ..Settings::of(Version::V1_37) });
         assert_eq!(origin(&newer, FEATURE_GATES).1, FlagOrigin::Given);
     }

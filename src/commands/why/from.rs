@@ -1,5 +1,5 @@
-//! The story of a Concertina controller's own last decision, from the record that it serves: its flags, its history, and
-//! no access to the cluster.
+//! Explains the last decision of a Concertina controller without access to the cluster. The record that the
+//! controller serves contains the decision, the flags and the history.
 
 use std::path::Path;
 
@@ -12,30 +12,30 @@ use kube::config::{AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig};
 use kube::config::{NamedAuthInfo, NamedCluster, NamedContext};
 
 use super::flags;
-use super::situation::{FlagOrigin, Memory, Origin, Past, Remembered, Situation, Source, Told};
+use super::situation::{EventContent, FlagOrigin, Memory, Origin, Past, Remembered, Situation, Source};
 use super::{Scope, WhyError};
-use crate::api::call::Call;
-use crate::api::client::{Client, ClientOptions, Clients};
-use crate::api::error::ApiError;
-use crate::api::gate::{Gate, Refusal};
-use crate::cli::why::From as Address;
-use crate::clock::SharedClock;
-use crate::record::wire::{ActionTaken, DecisionEntry, DecisionList, DecisionSummaryList, Outcome};
-use crate::store::Key;
+use crate::commands::options::why::RecordSource as Address;
+use clock::SharedClock;
+use cluster::call::Call;
+use cluster::client::{Client, ClientOptions, Clients};
+use cluster::error::ApiError;
+use cluster::gate::{Gate, Refusal};
+use controller::record::wire::{ActionTaken, DecisionEntry, DecisionList, DecisionSummaryList, Outcome};
+use controller::store::Key;
 
-/// How many records are read at once.
+/// Maximum number of records to read concurrently.
 const AT_ONCE: usize = 8;
-/// The largest record that is read, in bytes: many decisions of an HPA with many metrics.
+/// Maximum size of a record, in bytes. The limit admits many decisions of an HPA with many metrics.
 const LARGEST: usize = 32 << 20;
 
-/// Why a record cannot be had.
+/// The reason why a record cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// The address is none.
-    #[error("--from: {0:?} is not an address: give one such as http://127.0.0.1:10257")]
+    /// `--from` is not a URL.
+    #[error("--from: {0:?} is not a URL: pass one such as http://127.0.0.1:10257")]
     Address(String),
-    /// The token would be sent in the clear.
-    #[error("--token-file: a token is sent over https:// only, and {0} is not")]
+    /// The token would be sent unencrypted.
+    #[error("--token-file: a token is only sent over https://, but --from is {0}")]
     Clear(String),
     /// A file cannot be read.
     #[error("cannot read {path} ({flag}): {error}")]
@@ -44,33 +44,33 @@ pub enum RecordError {
         flag: &'static str,
         /// The file.
         path: String,
-        /// Why.
+        /// The cause.
         error: String,
     },
-    /// The way to the controller cannot be used.
+    /// The client for the controller cannot be created.
     #[error("--from: {0}")]
-    Way(String),
-    /// The controller does not answer, or not with a record.
-    #[error("{url} gives no record of {what}: {error}")]
+    Connection(String),
+    /// The controller does not respond with a record.
+    #[error("failed to read the record of {what} from {url}: {error}")]
     Unreadable {
-        /// Where.
+        /// The URL of the controller.
         url: String,
-        /// Of what.
+        /// The HPA of the record, or `any HPA` for the list of records.
         what: String,
-        /// What it said.
+        /// The error of the controller or the connection.
         error: Box<ApiError>,
     },
-    /// The controller knows the HPA and has not decided yet.
-    #[error("{url} has no decision for {key} yet: it is made within one sync period")]
+    /// The controller has not made a decision for the HPA yet.
+    #[error("{url} has no decision for {key} yet: the controller decides within one sync period")]
     Undecided {
-        /// Where.
+        /// The URL of the controller.
         url: String,
-        /// Which HPA.
+        /// The HPA.
         key: Key,
     },
 }
 
-/// Reads records.
+/// Reads the records of a controller.
 #[derive(Debug)]
 pub(super) struct Records {
     client: Client,
@@ -80,18 +80,18 @@ pub(super) struct Records {
 }
 
 impl Records {
-    /// The way to the controller at an address.
+    /// Connects to the controller at an address.
     pub(super) async fn at(address: &Address, scope: Scope, clock: SharedClock) -> Result<Self, RecordError> {
         let (clients, url) = way(address).await?;
         Ok(Self::over(&clients, url, scope, clock))
     }
 
-    /// The same over clients that exist already.
+    /// Creates the reader with existing clients.
     pub(super) fn over(clients: &Clients, url: String, scope: Scope, clock: SharedClock) -> Self {
         Self { client: clients.watch.clone(), url, scope, clock }
     }
 
-    /// The last decision of every HPA that is asked for, by namespace and name.
+    /// Returns the last decision for every requested HPA, in order of namespace and name.
     pub(super) async fn round(&self) -> Result<Vec<Situation>, WhyError> {
         let keys = match (&self.scope.namespace, &self.scope.name) {
             (Some(namespace), Some(name)) => vec![Key::new(namespace.as_str(), name.as_str())],
@@ -101,7 +101,7 @@ impl Records {
         Ok(situations.try_collect().await?)
     }
 
-    /// The HPAs that the controller has decided for, in the namespace that is asked for.
+    /// Returns the HPAs with a decision, in the requested namespace.
     async fn keys(&self) -> Result<Vec<Key>, RecordError> {
         let (mut keys, mut next) = (Vec::new(), String::new());
         loop {
@@ -136,8 +136,8 @@ impl Records {
     }
 }
 
-/// The way to the controller at an address, and the address as answers call it. No credentials are sent but a token that
-/// was given for it.
+/// Creates clients for the controller at an address. Also returns the URL of the controller for answers. The
+/// clients send no credentials except the given token.
 pub(in crate::commands) async fn way(address: &Address) -> Result<(Clients, String), RecordError> {
     let url = address.url.trim_end_matches('/').to_owned();
     if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
@@ -186,13 +186,14 @@ pub(in crate::commands) async fn way(address: &Address) -> Result<(Clients, Stri
         ..Kubeconfig::default()
     };
     let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await;
-    let config = config.map_err(|error| RecordError::Way(error.to_string()))?;
+    let config = config.map_err(|error| RecordError::Connection(error.to_string()))?;
     let options = ClientOptions { gate: Gate::refusing(Refusal::DryRun), ..ClientOptions::default() };
-    let clients = Clients::new(&config, &options).map_err(|error| RecordError::Way(error.to_string()))?;
+    let clients =
+        Clients::new(&config, &options).map_err(|error| RecordError::Connection(error.to_string()))?;
     Ok((clients, url))
 }
 
-/// What a record tells of an HPA.
+/// Returns the situation of an HPA according to its record.
 fn situation(
     key: Key,
     record: DecisionList,
@@ -222,7 +223,7 @@ fn situation(
             Outcome::Failed => WriteOutcome::Failed(last.error.clone().unwrap_or_default()),
             Outcome::Withheld => WriteOutcome::Withheld,
         },
-        events: last.events.iter().map(|reason| told(reason)).collect(),
+        events: last.events.iter().map(|reason| event(reason)).collect(),
         conditions: Vec::new(),
         metrics: Vec::new(),
         pods: Vec::new(),
@@ -242,13 +243,13 @@ fn situation(
     })
 }
 
-/// A record keeps no more of an event than its reason.
-fn told(reason: &str) -> Told {
+/// Creates an event from its reason. A record contains no messages.
+fn event(reason: &str) -> EventContent {
     let kind = if reason == "SuccessfulRescale" { EventKind::Normal } else { EventKind::Warning };
-    Told { kind, reason: reason.to_owned(), message: String::new() }
+    EventContent { kind, reason: reason.to_owned(), message: String::new() }
 }
 
-/// The controller's history, and the rescales among its decisions.
+/// Returns the controller's history, and the rescales among its decisions.
 pub(super) fn past(record: &DecisionList) -> Past {
     let history = autoscaling::history::History::from(record.history.clone());
     let remembered = |at, what| Remembered { at, earliest: None, what, origin: Origin::Record };

@@ -1,9 +1,9 @@
-//! What a controller remembers of an HPA, rebuilt from what the cluster shows of it: the status, and the events of
-//! rescales.
+//! Rebuilds a controller's history of an HPA from the status and from the events of rescales.
 //!
-//! A controller publishes none of its recommendations. Three traces are left. A rescale shows the count that stood. The
-//! condition AbleToScale shows whether the last sync, at most one period ago, was held by a stabilization window. And
-//! ScalingLimited shows whether a policy held it back, which means that every recommendation was lower than the count.
+//! A controller publishes none of its recommendations, but they leave three traces. A rescale shows the
+//! resulting count. The condition AbleToScale shows whether a stabilization window limited the last sync, at
+//! most one period ago. The condition ScalingLimited shows whether a policy limited the last sync. A limit by
+//! a policy implies that every recommendation was lower than the count.
 
 use std::time::Duration;
 
@@ -14,23 +14,24 @@ use autoscaling::spec::{Behavior, PolicyKind};
 use jiff::{SignedDuration, Timestamp};
 
 use super::situation::{Memory, Origin, Past, RecentEvent, Remembered};
-use crate::store::HpaRecord;
+use controller::store::HpaRecord;
 
-/// `lastScaleTime` and the event of the same rescale differ by less.
+/// Upper bound of the difference between `lastScaleTime` and the event of the same rescale.
 const SAME: SignedDuration = SignedDuration::from_secs(3);
 const MOMENT: SignedDuration = SignedDuration::from_secs(1);
 
-/// What the past is rebuilt from.
+/// The sources of a rebuilt history.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Evidence<'a> {
     pub(super) record: &'a HpaRecord,
-    /// Oldest first.
+    /// The events about the HPA, oldest first.
     pub(super) events: &'a [RecentEvent],
     pub(super) settings: &'a Settings,
-    /// The period between two syncs of the controller.
+    /// The controller's sync period.
     pub(super) period: Duration,
     pub(super) now: Timestamp,
-    /// Recommendations that this command keeps since it watches; with them, no other trace of any is needed.
+    /// The recommendations that this command has kept with `--watch`. If not empty, they replace all other
+    /// traces.
     pub(super) kept: &'a [Remembered],
 }
 
@@ -47,14 +48,15 @@ struct Rescale {
     at: Timestamp,
     from: Option<i32>,
     to: i32,
-    told: bool,
-    /// Which way it went, as its event tells.
+    /// Whether an event shows the rescale. Otherwise, `status.lastScaleTime` shows it.
+    by_event: bool,
+    /// The direction, if the rescale's event shows it.
     direction: Option<Direction>,
-    /// A bound was put right; no metric was asked.
+    /// Whether a bound caused the rescale, without metrics.
     forced: bool,
 }
 
-/// Rebuilds the past of an HPA.
+/// Rebuilds the history of an HPA.
 pub(super) fn rebuild(evidence: &Evidence<'_>) -> Past {
     let windows = Windows::of(evidence.record, evidence.settings);
     let rescales = rescales(evidence);
@@ -71,14 +73,14 @@ pub(super) fn rebuild(evidence: &Evidence<'_>) -> Past {
         at: rescale.at,
         earliest: None,
         what: Memory::Rescale { from: rescale.from, to: rescale.to },
-        origin: if rescale.told { Origin::Event } else { Origin::LastScaleTime },
+        origin: if rescale.by_event { Origin::Event } else { Origin::LastScaleTime },
     });
     let mut entries: Vec<_> = rescales.chain(recommendations).collect();
     entries.sort_by_key(|entry| entry.at);
     Past { history, entries, complete: false }
 }
 
-/// How far back a recommendation can count.
+/// Returns the longest window, which bounds the age of recommendations that count.
 pub(super) fn longest_window(record: &HpaRecord, settings: &Settings) -> SignedDuration {
     let Windows { up, down } = Windows::of(record, settings);
     up.max(down)
@@ -100,38 +102,38 @@ impl Windows {
     }
 }
 
-/// The rescales that events and `status.lastScaleTime` show, oldest first, each with the count before where the one
-/// before it is known.
+/// Returns the rescales that events and `status.lastScaleTime` show, oldest first. `from` is known if the
+/// previous rescale is known.
 fn rescales(evidence: &Evidence<'_>) -> Vec<Rescale> {
     let mut points = Vec::new();
     for event in evidence.events {
         let Some((to, combined)) = event.new_size() else { continue };
         let forced = event.told.message.contains("Current number of replicas");
-        let way = direction(&event.told.message);
+        let direction = direction(&event.told.message);
         if event.count > 1 && !combined {
-            points.push((event.first, to, forced, way));
+            points.push((event.first, to, forced, direction));
         }
-        points.push((event.last, to, forced, way));
+        points.push((event.last, to, forced, direction));
     }
     points.sort_by_key(|(at, to, ..)| (*at, *to));
     points.dedup();
     let mut found: Vec<Rescale> = Vec::new();
     for (at, to, forced, direction) in points {
-        let from = found.last().map(|before| before.to).filter(|from| *from != to);
-        found.push(Rescale { at, from, to, told: true, direction, forced });
+        let from = found.last().map(|previous| previous.to).filter(|from| *from != to);
+        found.push(Rescale { at, from, to, by_event: true, direction, forced });
     }
     let status = &evidence.record.status;
     if let Some(at) = status.last_scale_time
         && found.last().is_none_or(|last| at.duration_since(last.at) > SAME)
     {
-        let from = found.last().map(|before| before.to).filter(|from| *from != status.desired_replicas);
+        let from = found.last().map(|previous| previous.to).filter(|from| *from != status.desired_replicas);
         let to = status.desired_replicas;
-        found.push(Rescale { at, from, to, told: false, direction: None, forced: false });
+        found.push(Rescale { at, from, to, by_event: false, direction: None, forced: false });
     }
     found
 }
 
-/// Which way a rescale went, by the reason that its event gives.
+/// Returns the direction of a rescale, from the reason in the rescale's event.
 fn direction(message: &str) -> Option<Direction> {
     let is_up = message.ends_with(" above target") || message.ends_with("below Spec.MinReplicas");
     let is_down =
@@ -143,8 +145,9 @@ fn direction(message: &str) -> Option<Direction> {
     }
 }
 
-/// What the rescales show of recommendations. Who scaled up to a count was recommended at least that much then. Who
-/// scaled down to it was recommended so at some time within the window before.
+/// Returns the recommendations that rescales show. A scale-up shows that the recommendation at the time was
+/// at least the new count. A scale-down shows that the new count was recommended at some time within the
+/// preceding window.
 fn recommended(rescales: &[Rescale], windows: Windows) -> Vec<Remembered> {
     let shown = rescales.iter().map(|rescale| {
         let down = rescale.from.is_some_and(|from| from > rescale.to);
@@ -152,14 +155,14 @@ fn recommended(rescales: &[Rescale], windows: Windows) -> Vec<Remembered> {
             at: rescale.at,
             earliest: down.then(|| before(rescale.at, windows.down)),
             what: Memory::Recommendation { replicas: rescale.to },
-            origin: if rescale.told { Origin::Event } else { Origin::LastScaleTime },
+            origin: if rescale.by_event { Origin::Event } else { Origin::LastScaleTime },
         }
     });
     shown.collect()
 }
 
-/// Drops what a later rescale shows to be wrong: the target is scaled down to a count only if no recommendation in the
-/// window is higher, and up to one only if none is lower.
+/// Drops recommendations that a later rescale refutes. The target scales down to a count only if no
+/// recommendation in the window is higher, and up to a count only if none is lower.
 fn refute(rescales: &[Rescale], windows: Windows, found: &mut Vec<Remembered>) {
     found.retain(|entry| {
         let Memory::Recommendation { replicas } = entry.what else { return true };
@@ -174,7 +177,8 @@ fn refute(rescales: &[Rescale], windows: Windows, found: &mut Vec<Remembered>) {
     });
 }
 
-/// What the conditions show of the recommendations up to the last sync.
+/// Adds the recommendations that the conditions of the last sync show, and drops the recommendations that the
+/// conditions refute.
 fn last_sync(evidence: &Evidence<'_>, windows: Windows, found: &mut Vec<Remembered>) {
     let status = &evidence.record.status;
     let reason = |kind: &str| {
@@ -185,16 +189,16 @@ fn last_sync(evidence: &Evidence<'_>, windows: Windows, found: &mut Vec<Remember
     if reason(SCALING_ACTIVE).is_none() {
         return;
     }
-    let (now, stands) = (evidence.now, status.desired_replicas);
+    let (now, desired) = (evidence.now, status.desired_replicas);
     let period = SignedDuration::try_from(evidence.period).unwrap_or(SignedDuration::MAX);
     let remembered = |reason: &str, at, earliest| Remembered {
         at,
         earliest,
-        what: Memory::Recommendation { replicas: stands },
+        what: Memory::Recommendation { replicas: desired },
         origin: Origin::Condition(reason.to_owned()),
     };
     if reason(SCALING_LIMITED) == Some("ScaleDownLimit") {
-        // The policy would not have mattered had the window held the count.
+        // A window that held the count would have left no effect for the policy.
         found.retain(|entry| entry.at <= before(now, windows.down));
         let at = before(now, windows.down.saturating_add(MOMENT));
         found.push(remembered("ScaleDownLimit", at, None));
@@ -202,27 +206,27 @@ fn last_sync(evidence: &Evidence<'_>, windows: Windows, found: &mut Vec<Remember
     }
     let able = reason(ABLE_TO_SCALE);
     if able == Some("ReadyForNewScale") {
-        // Whatever is higher would have held the last sync.
+        // A higher recommendation would have held the last sync.
         found.retain(|entry| {
-            let higher = matches!(entry.what, Memory::Recommendation { replicas } if replicas > stands);
+            let higher = matches!(entry.what, Memory::Recommendation { replicas } if replicas > desired);
             !higher || entry.at <= before(now, windows.down)
         });
     }
     let holds = |window, enough: fn(i32, i32) -> bool| {
         found.iter().any(|entry| {
             let Memory::Recommendation { replicas } = entry.what else { return false };
-            entry.at > before(now, window) && enough(replicas, stands)
+            entry.at > before(now, window) && enough(replicas, desired)
         })
     };
     match able {
         Some(reason @ "ReadyForNewScale") => {
             found.push(remembered(reason, now, Some(before(now, period))));
         }
-        Some(reason @ "ScaleDownStabilized") if !holds(windows.down, |held, stands| held >= stands) => {
+        Some(reason @ "ScaleDownStabilized") if !holds(windows.down, |held, desired| held >= desired) => {
             let earliest = before(now, windows.down.saturating_add(period));
             found.push(remembered(reason, now, Some(earliest)));
         }
-        Some(reason @ "ScaleUpStabilized") if !holds(windows.up, |held, stands| held <= stands) => {
+        Some(reason @ "ScaleUpStabilized") if !holds(windows.up, |held, desired| held <= desired) => {
             let earliest = before(now, windows.up.saturating_add(period));
             found.push(remembered(reason, now, Some(earliest)));
         }
@@ -238,13 +242,13 @@ fn history(record: &HpaRecord, rescales: &[Rescale], recommendations: &[Remember
         }
     }
     history.recommendations.sort_by_key(|recommendation| recommendation.at);
-    // Without behavior, no rescale is remembered: the policies need none.
+    // Without behavior, no policies apply, so rescales do not count.
     let Some(behavior) = &record.spec.behavior else { return history };
     for rescale in rescales {
         let (direction, change) = match (rescale.from, rescale.direction) {
             (Some(from), _) if from < rescale.to => (Direction::Up, rescale.to.saturating_sub(from)),
             (Some(from), _) => (Direction::Down, from.saturating_sub(rescale.to)),
-            // By how much is not known: as much as the policies allow, so that none of them is exceeded.
+            // The size is unknown. The full allowance is assumed, so that no policy is exceeded.
             (None, Some(direction)) => (direction, allowance(behavior, direction, rescale.to)),
             (None, None) => continue,
         };
@@ -259,7 +263,7 @@ fn history(record: &HpaRecord, rescales: &[Rescale], recommendations: &[Remember
     history
 }
 
-/// The largest change to a count that the policies of a direction allow at once.
+/// Returns the largest change to the count `to` that the policies of a direction allow at once.
 fn allowance(behavior: &Behavior, direction: Direction, to: i32) -> i32 {
     let rules = match direction {
         Direction::Up => &behavior.scale_up,
@@ -285,10 +289,10 @@ mod tests {
     use autoscaling::event::EventKind;
     use serde_json::json;
 
-    use super::super::situation::Told;
+    use super::super::situation::EventContent;
     use super::*;
-    use crate::api::decode;
-    use crate::store::Key;
+    use cluster::decode;
+    use controller::store::Key;
 
     fn at(text: &str) -> Timestamp {
         format!("2030-01-01T{text}Z").parse().unwrap()
@@ -326,7 +330,7 @@ mod tests {
 
     fn rescaled(to: i32, first: &str, last: &str, count: u32) -> RecentEvent {
         RecentEvent {
-            told: Told {
+            told: EventContent {
                 kind: EventKind::Normal,
                 reason: "SuccessfulRescale".to_owned(),
                 message: format!("New size: {to}; reason: All metrics below target"),
@@ -354,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_unknown_size_counts_as_all_that_its_policies_allow() {
+    fn rescale_of_unknown_size_counts_as_the_full_allowance() {
         let mut record = record(true, 5, None, STEADY);
         let behavior = json!({"scaleTargetRef": {"kind": "Deployment", "name": "web"}, "maxReplicas": 10, "behavior": {
             "scaleUp": {"policies": [{"type": "Pods", "value": 3, "periodSeconds": 60}]},
@@ -364,10 +368,10 @@ mod tests {
         let mut up = rescaled(5, "10:00:00", "10:00:00", 1);
         up.told.message =
             "New size: 5; reason: cpu resource utilization (percentage of request) above target".to_owned();
-        let seen = past(&record, &[up], "10:00:30");
-        assert_eq!(seen.history.scale_ups, [ScaleEvent::new(at("10:00:00"), 3)]);
-        let seen = past(&record, &[rescaled(5, "10:00:00", "10:00:00", 1)], "10:00:30");
-        assert_eq!(seen.history.scale_downs, [ScaleEvent::new(at("10:00:00"), 5)]);
+        let rebuilt = past(&record, &[up], "10:00:30");
+        assert_eq!(rebuilt.history.scale_ups, [ScaleEvent::new(at("10:00:00"), 3)]);
+        let rebuilt = past(&record, &[rescaled(5, "10:00:00", "10:00:00", 1)], "10:00:30");
+        assert_eq!(rebuilt.history.scale_downs, [ScaleEvent::new(at("10:00:00"), 5)]);
     }
 
     const STEADY: &[(&str, &str)] =
@@ -376,7 +380,7 @@ mod tests {
         &[("AbleToScale", "ScaleDownStabilized"), ("ScalingActive", "ValidMetricFound")];
 
     #[test]
-    fn amounts_are_known_where_one_rescale_follows_another() {
+    fn size_is_known_if_the_previous_rescale_is() {
         let events = [
             rescaled(4, "10:00:00", "10:00:00", 1),
             rescaled(8, "10:01:00", "10:01:00", 1),
@@ -399,14 +403,14 @@ mod tests {
     }
 
     #[test]
-    fn the_last_rescale_is_known_without_its_event() {
+    fn last_rescale_is_found_without_its_event() {
         let past = past(&record(false, 6, Some("10:00:00"), &[]), &[], "10:03:00");
         assert_eq!(recommendations(&past), [(6, at("10:00:00"))]);
         assert!(past.entries.iter().all(|entry| entry.origin == Origin::LastScaleTime));
     }
 
     #[test]
-    fn a_rescale_refutes_what_would_have_held_it() {
+    fn rescale_refutes_recommendations_that_would_have_held_it() {
         let events = [
             rescaled(8, "10:00:00", "10:00:00", 1),
             rescaled(6, "10:04:00", "10:04:00", 1),
@@ -417,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_last_sync_that_was_not_held_recommended_what_stands() {
+    fn free_last_sync_recommended_the_desired_count() {
         let past = past(&record(false, 6, Some("08:00:00"), STEADY), &[], "10:00:00");
         assert_eq!(recommendations(&past), [(6, at("08:00:00")), (6, at("10:00:00"))]);
         let last = past.entries.last().unwrap();
@@ -426,16 +430,16 @@ mod tests {
     }
 
     #[test]
-    fn a_last_sync_that_was_held_shows_a_recommendation_of_an_unknown_time() {
+    fn stabilized_last_sync_shows_a_recommendation_of_unknown_time() {
         let past = past(&record(false, 6, Some("08:00:00"), HELD), &[], "10:00:00");
         assert_eq!(past.entries.last().unwrap().earliest, Some(at("09:54:45")));
-        // A recommendation that is known and holds explains it.
+        // A known recommendation that holds the count explains the condition.
         let known = super::tests::past(&record(false, 6, Some("09:58:00"), HELD), &[], "10:00:00");
         assert_eq!(recommendations(&known), [(6, at("09:58:00"))]);
     }
 
     #[test]
-    fn a_last_sync_that_a_policy_held_back_had_no_recommendation_as_high_as_the_count() {
+    fn rate_limited_last_sync_had_only_lower_recommendations() {
         let limited = &[
             ("AbleToScale", "ReadyForNewScale"),
             ("ScalingActive", "ValidMetricFound"),
@@ -446,13 +450,13 @@ mod tests {
     }
 
     #[test]
-    fn without_valid_metrics_the_last_sync_recommended_nothing() {
+    fn last_sync_without_valid_metrics_recommended_nothing() {
         let failing = &[("AbleToScale", "ReadyForNewScale")];
         assert_eq!(past(&record(false, 6, None, failing), &[], "10:00:00"), Past::default());
     }
 
     #[test]
-    fn counted_and_combined_events_tell_what_they_can() {
+    fn repeated_and_combined_events_are_read() {
         let mut combined = rescaled(7, "10:05:00", "10:20:00", 5);
         combined.told.message =
             "(combined from similar events): New size: 7; reason: cpu above target".to_owned();
@@ -460,14 +464,14 @@ mod tests {
         let past = past(&record(false, 7, None, &[]), &events, "10:30:00");
         assert_eq!(recommendations(&past), [(4, at("10:00:00")), (4, at("10:10:00")), (7, at("10:20:00"))]);
         let odd = RecentEvent {
-            told: Told { message: "New size: many".to_owned(), ..events[0].told.clone() },
+            told: EventContent { message: "New size: many".to_owned(), ..events[0].told.clone() },
             ..events[0].clone()
         };
         assert_eq!(super::tests::past(&record(false, 7, None, &[]), &[odd], "10:30:00"), Past::default());
     }
 
     #[test]
-    fn what_is_kept_takes_the_place_of_every_other_trace() {
+    fn kept_recommendations_replace_every_other_trace() {
         let record = record(false, 6, Some("09:59:00"), STEADY);
         let kept = [Remembered {
             at: at("09:59:30"),

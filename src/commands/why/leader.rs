@@ -1,41 +1,41 @@
-//! The record of the controller that leads, asked for at its pod: its flags, its memory, its own last decisions.
+//! Reads the leader's record from its pod. The record contains flags, history and the last decisions.
 
 use std::collections::BTreeMap;
 
 use tokio::time::Instant;
 
 use super::situation::{LastDecision, Recorded, Recorder};
-use crate::api::call::Call;
-use crate::api::client::Clients;
-use crate::api::forward::{Connection, ForwardError, WITHIN, Which};
-use crate::cli::why::Leader as Lease;
-use crate::record::wire::{API_VERSION, ControllerInfo, DecisionList};
-use crate::store::Key;
+use crate::commands::forward::{Connection, ForwardError, WITHIN, Which};
+use crate::commands::options::why::Leader as Lease;
+use cluster::call::Call;
+use cluster::client::Clients;
+use controller::record::wire::{API_VERSION, ControllerInfo, DecisionList};
+use controller::store::Key;
 
-/// The controller that leads.
+/// The connection to the leader.
 #[derive(Debug)]
 pub(super) struct Leader {
     clients: Clients,
     which: Which,
-    /// Who is asked if nobody leads: a dry run.
+    /// The pod of the dry run, which is read if no Lease of a leader exists.
     shadow: Which,
-    /// Kept from one round to the next.
+    /// The open connection, which is kept across rounds.
     connection: Option<Connection>,
 }
 
-/// What a controller told of some HPAs.
+/// The records of some HPAs.
 #[derive(Debug, Default)]
-pub(super) struct Told {
-    /// Where it runs; none if nobody was asked or answered.
+pub(super) struct LeaderRecords {
+    /// The pod of the controller. Empty if no controller responded.
     from: String,
-    /// By HPA: its record, or why there is none.
+    /// The record of each HPA, or the reason why it is missing.
     records: BTreeMap<Key, Result<Box<DecisionList>, String>>,
-    /// Why there is none of any other.
+    /// The reason why the records of all other HPAs are missing.
     otherwise: Option<Recorded>,
 }
 
 impl Leader {
-    /// None if these clients have no user as whom a controller could be asked.
+    /// Creates the reader. Returns `None` if the clients have no credentials that a controller accepts.
     pub(super) fn new(clients: &Clients, Lease { namespace, lease }: Lease) -> Option<Self> {
         let selector = "app.kubernetes.io/name=concertina,app.kubernetes.io/instance=concertina-shadow";
         let shadow = Which::Labelled { namespace: namespace.clone(), selector: selector.to_owned() };
@@ -48,37 +48,43 @@ impl Leader {
         })
     }
 
-    /// Asks about these HPAs, in this order, as far as the time of one question goes.
-    pub(super) async fn ask(&mut self, keys: &[Key]) -> Told {
+    /// Reads the records of `keys`, in the given order, until the time limit of one request.
+    pub(super) async fn ask(&mut self, keys: &[Key]) -> LeaderRecords {
         let deadline = Instant::now() + WITHIN;
-        let mut told = Told::default();
-        // A kept connection may lead to a pod that has ended, or leads no more: then the next is asked.
+        let mut records = LeaderRecords::default();
+        // A kept connection may belong to a pod that has stopped or has lost the Lease. In that case, a new
+        // one is opened.
         let kept = self.connection.take().filter(Connection::is_open);
-        let asked = match kept {
-            Some(connection) => match self.all(connection, keys, deadline, &mut told).await {
-                Err(ForwardError::Http(_)) => self.anew(keys, deadline, &mut told).await,
-                asked => asked,
+        let result = match kept {
+            Some(connection) => match self.all(connection, keys, deadline, &mut records).await {
+                Err(ForwardError::Http(_)) => self.reconnect(keys, deadline, &mut records).await,
+                result => result,
             },
-            None => self.anew(keys, deadline, &mut told).await,
+            None => self.reconnect(keys, deadline, &mut records).await,
         };
-        if let Err(error) = asked {
-            told.otherwise = Some(match error {
+        if let Err(error) = result {
+            records.otherwise = Some(match error {
                 ForwardError::NoLease { .. } => Recorded::NobodyLeads(error.to_string()),
                 error => Recorded::Missing(error.to_string()),
             });
         }
-        told
+        records
     }
 
-    async fn anew(&mut self, keys: &[Key], deadline: Instant, told: &mut Told) -> Result<(), ForwardError> {
+    async fn reconnect(
+        &mut self,
+        keys: &[Key],
+        deadline: Instant,
+        records: &mut LeaderRecords,
+    ) -> Result<(), ForwardError> {
         let connection = match Connection::open(&self.clients, &self.which, deadline).await {
-            // Nobody leads, but a dry run may be beside the controller that acts.
-            Err(nobody @ ForwardError::NoLease { .. }) => {
-                Connection::open(&self.clients, &self.shadow, deadline).await.map_err(|_| nobody)?
+            // No leader exists, but a dry run may run alongside the active controller.
+            Err(no_leader @ ForwardError::NoLease { .. }) => {
+                Connection::open(&self.clients, &self.shadow, deadline).await.map_err(|_| no_leader)?
             }
             opened => opened?,
         };
-        self.all(connection, keys, deadline, told).await
+        self.all(connection, keys, deadline, records).await
     }
 
     async fn all(
@@ -86,9 +92,9 @@ impl Leader {
         mut connection: Connection,
         keys: &[Key],
         deadline: Instant,
-        told: &mut Told,
+        records: &mut LeaderRecords,
     ) -> Result<(), ForwardError> {
-        told.from = connection.peer.to_string();
+        records.from = connection.peer.to_string();
         for key in keys {
             let call = Call::get(["decisions", &key.namespace, &key.name]);
             let record = match connection.get(call.path(), deadline).await {
@@ -96,7 +102,7 @@ impl Leader {
                 Err(error @ ForwardError::Status { .. }) => Err(error.to_string()),
                 Err(error) => return Err(error),
             };
-            told.records.insert(key.clone(), record);
+            records.records.insert(key.clone(), record);
         }
         self.connection = Some(connection);
         Ok(())
@@ -105,36 +111,37 @@ impl Leader {
 
 fn read(body: &[u8]) -> Result<Box<DecisionList>, String> {
     let record: DecisionList = serde_json::from_slice(body).map_err(|error| {
-        format!("the controller's record cannot be read, it may be of another version: {error}")
+        format!("failed to parse the controller's record, which may have another version: {error}")
     })?;
     if record.api_version != API_VERSION {
         return Err(format!(
-            "the controller's record is of version {}, not {API_VERSION}",
+            "the controller's record has version {}, expected {API_VERSION}",
             record.api_version
         ));
     }
     Ok(Box::new(record))
 }
 
-impl Told {
-    /// The record of an HPA: of this very object, not of an earlier one of its name.
+impl LeaderRecords {
+    /// Returns the record of an HPA, if the record has the UID `uid` and is not for an earlier HPA with the
+    /// same name.
     pub(super) fn record(&self, key: &Key, uid: &str) -> Option<&DecisionList> {
         let record = self.records.get(key)?.as_deref().ok()?;
         (record.metadata.uid == uid).then_some(record)
     }
 
-    /// What the controller is, from whichever record there is.
+    /// Returns the controller's version, period and settings, from any record.
     pub(super) fn controller(&self) -> Option<&ControllerInfo> {
         self.records.values().find_map(|record| record.as_ref().ok()).map(|record| &record.controller)
     }
 
-    /// What the record had to do with the decision for an HPA.
+    /// Returns whether the decision for an HPA uses the record, or the reason why it does not.
     pub(super) fn about(&self, key: &Key, uid: &str) -> Recorded {
         match self.records.get(key) {
             Some(Ok(record)) if record.metadata.uid == uid => Recorded::Read(self.recorder(record)),
-            Some(Ok(_)) => {
-                Recorded::Missing("the controller's record is of an earlier HPA of that name".to_owned())
-            }
+            Some(Ok(_)) => Recorded::Missing(
+                "the controller's record belongs to an earlier HPA with this name".to_owned(),
+            ),
             Some(Err(reason)) => Recorded::Missing(reason.clone()),
             None => self.otherwise.clone().unwrap_or(Recorded::NotAsked),
         }

@@ -1,5 +1,6 @@
-//! What is read of the cluster by lists: HPAs, pods, events. It goes into the stores of a controller by the same way as
-//! what a controller watches, and what a controller has no use for is kept beside.
+//! Lists the HPAs, pods and events of the cluster. HPAs and pods fill the stores of a controller through its
+//! intakes, like objects from a watch. [`ExtraMetadata`] contains the metadata that a controller does not
+//! store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,20 +8,20 @@ use std::sync::Arc;
 use super::situation::{Owner, RecentEvent};
 use super::wire::{self, Meta};
 use super::{Scope, WhyError};
-use crate::api::call::Call;
-use crate::api::client::Clients;
-use crate::api::decode::{self, DecodeError, HpaObject};
-use crate::api::error::ApiError;
-use crate::api::list::{self, Collection};
-use crate::api::watch::Sink;
-use crate::controller::{Controller, HpaIntake, PodIntake};
-use crate::store::Key;
+use cluster::call::Call;
+use cluster::client::Clients;
+use cluster::decode::{self, DecodeError, HpaObject};
+use cluster::error::ApiError;
+use cluster::list::{self, Collection};
+use cluster::watch::Sink;
+use controller::reconcile::{Controller, HpaIntake, PodIntake};
+use controller::store::Key;
 
 const GROUP: &str = "autoscaling";
 const VERSION: &str = "v2";
 const RESOURCE: &str = "horizontalpodautoscalers";
 
-/// Fills the stores of a controller, which has no watches.
+/// Fills the stores of a controller without watches.
 #[derive(Debug)]
 pub(super) struct Lists {
     clients: Clients,
@@ -28,14 +29,15 @@ pub(super) struct Lists {
     pods: PodIntake,
 }
 
-/// What was read beside.
+/// Metadata that a controller does not store.
 #[derive(Debug, Default)]
-pub(super) struct Beside {
-    /// `metadata` of the HPAs.
+pub(super) struct ExtraMetadata {
+    /// The `metadata` of the HPAs.
     pub(super) hpas: BTreeMap<Key, Meta>,
-    /// The managing controllers of the pods that have one.
+    /// The managing controllers of pods.
     pub(super) pod_owners: BTreeMap<Key, Owner>,
-    /// Events, each about the HPA of this UID, or of this key where it names no UID; oldest first.
+    /// The events about each HPA, oldest first, each with the UID of the HPA. An empty UID matches every HPA
+    /// of that name.
     events: BTreeMap<Key, Vec<(String, RecentEvent)>>,
 }
 
@@ -48,23 +50,23 @@ impl Lists {
         }
     }
 
-    /// Reads everything anew. Pods and events that may not be read are as good as absent: the refusals know of them.
-    pub(super) async fn read(&mut self, scope: &Scope) -> Result<Beside, WhyError> {
+    /// Reads everything again. Forbidden pods and events count as absent, and the refusals record them.
+    pub(super) async fn read(&mut self, scope: &Scope) -> Result<ExtraMetadata, WhyError> {
         let Self { clients, hpas, pods } = self;
         let (hpas, pod_owners, events) = futures::join!(
             read_hpas(clients, hpas, scope),
             read_pods(clients, pods, scope),
             read_events(clients, scope)
         );
-        Ok(Beside { hpas: hpas?, pod_owners: pod_owners?, events })
+        Ok(ExtraMetadata { hpas: hpas?, pod_owners: pod_owners?, events })
     }
 }
 
-impl Beside {
-    /// The events about an HPA.
+impl ExtraMetadata {
+    /// Returns the events about an HPA.
     pub(super) fn events(&self, key: &Key, uid: &str) -> Vec<RecentEvent> {
         let about = self.events.get(key).into_iter().flatten();
-        let about = about.filter(|(of, _)| of.is_empty() || of == uid);
+        let about = about.filter(|(hpa, _)| hpa.is_empty() || hpa == uid);
         about.map(|(_, event)| event.clone()).collect()
     }
 }
@@ -81,24 +83,24 @@ async fn read_hpas(
         resource: RESOURCE,
         fields: "",
     };
-    let mut beside = BTreeMap::new();
+    let mut extras = BTreeMap::new();
     intake.start();
     let mut take = |object: &[u8]| -> Result<(), DecodeError> {
         let meta = wire::meta(object)?;
         let key = Key::new(meta.namespace.as_str(), meta.name.as_str());
         match decode::hpa(object) {
             Ok(object) => Sink::<HpaObject>::apply(intake, object),
-            // One that nobody asked for takes nothing from the others.
+            // An invalid HPA that was not requested does not affect the others.
             Err(error) if scope.name.as_deref() == Some(&*key.name) => return Err(error),
-            Err(error) => tracing::warn!(hpa = %key, %error, "an HPA cannot be decoded and is skipped"),
+            Err(error) => tracing::warn!(hpa = %key, %error, "failed to decode an HPA, skipping it"),
         }
-        beside.insert(key, meta);
+        extras.insert(key, meta);
         Ok(())
     };
     let listed = list::each(&clients.core, collection, &mut take).await;
     match (listed, &scope.namespace, &scope.name) {
         (Err(error), Some(namespace), Some(name)) if error.is_forbidden() => {
-            // One may be readable where not all are.
+            // A single HPA may be readable although the list is forbidden.
             let call = Call::get(["apis", GROUP, VERSION, "namespaces", namespace, RESOURCE, name])
                 .about(format!("{RESOURCE}.{GROUP}"), name);
             match clients.core.bytes(&call).await {
@@ -111,10 +113,10 @@ async fn read_hpas(
     }
     .map_err(|error| WhyError::Unreadable { what: "HPAs", error: Box::new(error) })?;
     intake.done();
-    Ok(beside)
+    Ok(extras)
 }
 
-/// Reads the pods, and who owns them.
+/// Reads the pods and their owners.
 async fn read_pods(
     clients: &Clients,
     intake: &mut PodIntake,
@@ -137,7 +139,7 @@ async fn read_pods(
                 }
                 intake.apply(pod);
             }
-            Err(error) => tracing::warn!(%error, "a pod cannot be decoded and is skipped"),
+            Err(error) => tracing::warn!(%error, "failed to decode a pod, skipping it"),
         }
         Ok(())
     });
@@ -151,7 +153,7 @@ async fn read_pods(
     }
 }
 
-/// Reads the events about HPAs. They only add to the story: what goes wrong is logged.
+/// Reads the events about HPAs. Events are optional, so errors are only logged.
 async fn read_events(clients: &Clients, scope: &Scope) -> BTreeMap<Key, Vec<(String, RecentEvent)>> {
     let mut fields = "involvedObject.kind=HorizontalPodAutoscaler".to_owned();
     if let Some(name) = &scope.name {
@@ -173,12 +175,12 @@ async fn read_events(clients: &Clients, scope: &Scope) -> BTreeMap<Key, Vec<(Str
                 events.entry(key).or_default().push((about.uid, about.event));
             }
             Ok(None) => {}
-            Err(error) => tracing::warn!(%error, "an event cannot be decoded and is skipped"),
+            Err(error) => tracing::warn!(%error, "failed to decode an event, skipping it"),
         }
         Ok(())
     });
     if let Err(error) = listed.await {
-        tracing::debug!(%error, "events cannot be listed");
+        tracing::debug!(%error, "failed to list events");
     }
     for events in events.values_mut() {
         events.sort_by_key(|(_, event)| (event.last, event.first));

@@ -1,4 +1,4 @@
-//! What is read of single objects: the target itself, and the owners of its pods up to it.
+//! Reads single objects: the target, and the owners of its pods up to the target.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,17 +7,18 @@ use autoscaling::pod::Pod;
 use autoscaling::status::CrossVersionObjectReference;
 use autoscaling::target_group;
 
-use super::lists::Beside;
+use super::lists::ExtraMetadata;
 use super::situation::{Owner, Target, TargetObject};
 use super::wire::{self, Meta};
-use crate::api::call::Call;
-use crate::api::client::Client;
-use crate::api::mapper::Mapper;
-use crate::store::Key;
+use cluster::call::Call;
+use cluster::client::Client;
+use cluster::mapper::Mapper;
+use controller::store::Key;
 
-/// Pod, ReplicaSet, Deployment, and one more for targets that make Deployments.
+/// Maximum length of an owner chain. The chain consists of a ReplicaSet, a Deployment, and two more owners
+/// for targets that create Deployments.
 const DEEPEST: usize = 4;
-/// How many owners are looked up for one HPA; a target's pods have one or two.
+/// Maximum number of owners to read per HPA. The pods of a target have one or two owners.
 const LOOKUPS: usize = 24;
 
 /// Reads single objects.
@@ -28,7 +29,7 @@ pub(super) struct Objects<'a> {
 }
 
 impl Objects<'_> {
-    /// `metadata` of an object; none if it is not there or may not be read.
+    /// Reads the `metadata` of an object. Returns `None` if the object does not exist or cannot be read.
     async fn meta(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<Meta> {
         let reference = CrossVersionObjectReference {
             kind: kind.to_owned(),
@@ -41,13 +42,13 @@ impl Objects<'_> {
         match self.client.bytes(&call).await {
             Ok(object) => wire::meta(&object).ok(),
             Err(error) => {
-                tracing::debug!(kind, namespace, name, %error, "an object cannot be read");
+                tracing::debug!(kind, namespace, name, %error, "failed to read an object");
                 None
             }
         }
     }
 
-    /// What an HPA scales.
+    /// Reads the target of an HPA.
     pub(super) async fn target(&self, namespace: &str, reference: &CrossVersionObjectReference) -> Target {
         let CrossVersionObjectReference { api_version, kind, name } = reference;
         let meta = self.meta(api_version, kind, namespace, name).await;
@@ -63,12 +64,13 @@ impl Objects<'_> {
         }
     }
 
-    /// The owners of pods, the nearest first, up to the target or to where there is none.
+    /// Reads the owner chains of pods. Each chain starts with the nearest owner and ends with the target or
+    /// the last owner.
     pub(super) async fn owners(
         &self,
         namespace: &Arc<str>,
         pods: &[Arc<Pod>],
-        beside: &Beside,
+        extras: &ExtraMetadata,
         target: &Target,
     ) -> BTreeMap<Arc<str>, Vec<Owner>> {
         let target = target.object.as_ref().map(|object| object.uid.as_str());
@@ -76,7 +78,7 @@ impl Objects<'_> {
         let mut found = BTreeMap::new();
         for pod in pods {
             let key = Key::new(Arc::clone(namespace), Arc::clone(&pod.name));
-            let mut next = beside.pod_owners.get(&key).cloned();
+            let mut next = extras.pod_owners.get(&key).cloned();
             let mut chain = Vec::new();
             while let Some(owner) = next.take() {
                 let ends = target == Some(owner.uid.as_str()) || chain.len() + 1 == DEEPEST;
@@ -91,11 +93,12 @@ impl Objects<'_> {
     }
 }
 
-/// The owners that were looked up so far.
+/// The owners that have been read.
 struct Walk {
-    /// The controller of each owner, by its UID.
+    /// The controller of each owner, by the owner's UID.
     above: BTreeMap<String, Option<Owner>>,
-    /// Kinds of which one could not be read: the others cannot either, most likely.
+    /// The kinds with an object that could not be read. Further objects of such a kind most likely cannot be
+    /// read either.
     closed: BTreeSet<(String, String)>,
     lookups: usize,
 }
@@ -114,7 +117,7 @@ impl Walk {
         if meta.is_none() {
             self.closed.insert(kind);
         }
-        // One that was made again under the same name is another one.
+        // An object that was recreated under the same name is a different owner.
         let above = meta.filter(|meta| meta.uid == owner.uid).and_then(|meta| meta.controller());
         self.above.insert(owner.uid.clone(), above.clone());
         above

@@ -1,4 +1,4 @@
-//! The answer as documents for programs: a stable form, described in `docs/why.md`.
+//! The answer as JSON or YAML documents in a stable format. `docs/reference/why.md` describes the format.
 
 use autoscaling::WriteOutcome;
 use autoscaling::explanation::Explanation;
@@ -10,7 +10,7 @@ use super::counterfactual::{Counterfactual, counterfactual};
 use super::findings::Finding;
 use super::situation::{FlagOrigin, LastDecision, Memory, Origin, Recorded, Recorder, Situation, Source};
 use super::unknown::unknowns;
-use crate::record::wire::Comparison;
+use controller::record::wire::Comparison;
 
 const API_VERSION: &str = "concertina/v1";
 
@@ -21,11 +21,11 @@ pub(super) struct Document<'a> {
     api_version: &'static str,
     kind: &'static str,
     metadata: Metadata<'a>,
-    /// When it was decided.
+    /// The time of the decision.
     at: Timestamp,
-    /// The verdict.
+    /// The decision in one sentence.
     sentence: String,
-    /// Whether everything that the decision needs could be read.
+    /// Whether every read that the decision needs succeeded.
     sound: bool,
     current: i32,
     desired: Option<i32>,
@@ -37,7 +37,7 @@ pub(super) struct Document<'a> {
     events: Vec<EventDocument<'a>>,
     conditions: &'a [Condition],
     findings: &'a [Finding],
-    /// What would have to change for another result; absent where the record has the steps alone.
+    /// The changes that would give another result. Absent for a record, which contains only the steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     would_change: Option<Counterfactual>,
     unknowns: Vec<UnknownDocument>,
@@ -51,7 +51,7 @@ pub(super) struct Document<'a> {
     status_writer: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     server_version: Option<&'a str>,
-    /// The server's clock minus the local one.
+    /// The server's clock minus the local clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     clock_skew_seconds: Option<i64>,
     refused: Vec<RefusedDocument<'a>>,
@@ -80,10 +80,10 @@ enum SourceDocument<'a> {
     Cluster {
         #[serde(skip_serializing_if = "Option::is_none")]
         watching_since: Option<Timestamp>,
-        /// The record of the controller that leads, which gave flags and history.
+        /// The leader's record, from which flags and history were taken.
         #[serde(skip_serializing_if = "Option::is_none")]
         record: Option<RecorderDocument<'a>>,
-        /// Why there is none.
+        /// The reason why no record is available.
         #[serde(skip_serializing_if = "Option::is_none")]
         no_record: Option<&'a str>,
     },
@@ -100,10 +100,10 @@ enum SourceDocument<'a> {
 struct RecorderDocument<'a> {
     from: &'a str,
     version: &'a str,
-    /// What the controller decided last itself.
+    /// The controller's last decision.
     #[serde(skip_serializing_if = "Option::is_none")]
     last: Option<LastDocument<'a>>,
-    /// Of a dry run: what came of comparing it with the controller beside it.
+    /// The comparison of a dry run with the active controller. Absent for other controllers.
     #[serde(skip_serializing_if = "Option::is_none")]
     comparison: Option<&'a Comparison>,
 }
@@ -181,12 +181,12 @@ struct RefusedDocument<'a> {
     decides: bool,
 }
 
-/// The answer about one HPA, or about all that were asked for.
+/// Creates the answer about one HPA, or the list of all answers.
 pub(super) fn document<'a>(
-    told: impl Iterator<Item = (&'a Situation, &'a [Finding])>,
+    answers: impl Iterator<Item = (&'a Situation, &'a [Finding])>,
     one: bool,
 ) -> Result<serde_json::Value, serde_json::Error> {
-    let mut items: Vec<_> = told.map(|(situation, findings)| Document::new(situation, findings)).collect();
+    let mut items: Vec<_> = answers.map(|(situation, findings)| Document::new(situation, findings)).collect();
     match items.pop() {
         Some(only) if one => serde_json::to_value(only),
         last => {

@@ -1,5 +1,5 @@
-//! Reads a cluster and decides for its HPAs, with the controller's own code: a real [`Controller`] without watches,
-//! whose stores are filled by lists, whose memory is rebuilt, and whose every write is refused at the gate.
+//! Reads a cluster and decides for its HPAs with the controller's code. A real [`Controller`] runs without
+//! watches: lists fill its stores, its history is rebuilt, and the gate refuses every write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,32 +18,33 @@ use super::flags::{self, Resolved};
 use super::from;
 use super::history::{self, Evidence};
 use super::leader::{self, Leader};
-use super::lists::{Beside, Lists};
+use super::lists::{ExtraMetadata, Lists};
 use super::objects::Objects;
 use super::refusals::Refusals;
-use super::situation::{FlagUse, Memory, Origin, Past, Remembered, SKEW, Situation, Source, Told};
+use super::situation::{EventContent, FlagUse, Memory, Origin, Past, Remembered, SKEW, Situation, Source};
 use super::{Scope, WhyError};
-use crate::api::call::Call;
-use crate::api::client::{ClientOptions, Clients};
-use crate::api::gate::{Gate, Refusal};
-use crate::api::server::{self, Server};
-use crate::app::{Parts, Phase};
 use crate::cli::Config;
-use crate::cli::decision::DecisionFlags;
-use crate::cli::why::Leader as Lease;
-use crate::clock::{SharedClock, ShiftedClock};
-use crate::controller::{Concluded, Controller, Observer, WorkerPermit};
-use crate::record::wire::ControllerInfo;
-use crate::store::{HpaRecord, Key};
-use crate::telemetry::metrics::Metrics as Telemetry;
+use crate::commands::options::decision::DecisionFlags;
+use crate::commands::options::why::Leader as Lease;
+use clock::{SharedClock, ShiftedClock};
+use cluster::call::Call;
+use cluster::client::{ClientOptions, Clients};
+use cluster::gate::{Gate, Refusal};
+use cluster::server::{self, Server};
+use controller::assembly::{Parts, Phase};
+use controller::options::Options;
+use controller::reconcile::{Concluded, Controller, Observer, WorkerPermit};
+use controller::record::wire::ControllerInfo;
+use controller::store::{HpaRecord, Key};
+use controller::telemetry::metrics::Metrics as Telemetry;
 
-/// How many HPAs are read for at once.
+/// Maximum number of concurrent decisions.
 const AT_ONCE: usize = 8;
-/// kubectl's rate of requests.
+/// kubectl's request rate, per second.
 const QPS: f32 = 50.0;
 const BURST: u32 = 300;
 
-/// How requests are made: reads alone, at kubectl's rate.
+/// Returns client options for reads only, at kubectl's rate.
 pub fn client_options(refusals: &Arc<Refusals>) -> ClientOptions {
     ClientOptions {
         qps: QPS,
@@ -54,7 +55,7 @@ pub fn client_options(refusals: &Arc<Refusals>) -> ClientOptions {
     }
 }
 
-/// Reads and decides, once or again and again.
+/// Reads and decides, once or repeatedly.
 #[derive(Debug)]
 pub struct Reader {
     clients: Clients,
@@ -63,50 +64,52 @@ pub struct Reader {
     lists: Lists,
     captured: Arc<Captured>,
     server: Server,
-    /// The flags that were given.
+    /// The given flags.
     given: DecisionFlags,
-    /// All that decide.
+    /// All flags that affect decisions.
     flags: Vec<FlagUse>,
     clock: SharedClock,
     scope: Scope,
-    /// The controller whose record is asked for.
+    /// The leader, which serves the record.
     leader: Option<Leader>,
-    /// With `--watch`: what is remembered of each HPA, by UID, and since when.
+    /// The kept recommendations, with `--watch`.
     memory: Option<Memories>,
 }
 
+/// The recommendations that this command has kept.
 #[derive(Debug)]
 struct Memories {
+    /// The time of the first round.
     since: Timestamp,
     by_uid: BTreeMap<Arc<str>, Vec<Remembered>>,
 }
 
-/// What is asked of one cluster.
+/// A question to one cluster.
 #[derive(Debug)]
 pub struct Question<'a> {
-    /// Made with [`client_options`] of these refusals.
+    /// The clients, created with [`client_options`] of `refusals`.
     pub clients: &'a Clients,
-    /// What may not be read.
+    /// The collection of reads that the server refuses.
     pub refusals: Arc<Refusals>,
-    /// Which HPAs.
+    /// The HPAs to explain.
     pub scope: Scope,
-    /// The flags of the controller.
+    /// The given flags of the controller.
     pub flags: &'a DecisionFlags,
-    /// Whether it is asked again and again.
+    /// Whether the question is asked repeatedly.
     pub watch: bool,
-    /// Whose record is asked for; none: nobody's.
+    /// The Lease of the controller that serves the record. `None` reads no record.
     pub leader: Option<Lease>,
     /// The local time of day.
     pub clock: SharedClock,
 }
 
 impl Reader {
-    /// Meets the server, by whose version and time of day the decisions are made.
+    /// Connects to the server. The server's version and clock determine the decisions.
     pub async fn connect(question: Question<'_>) -> Result<Self, WhyError> {
         let Question { clients, refusals, scope, flags: given, watch, leader, clock } = question;
         let server = match server::ask(&clients.discovery, &*clock).await {
             Ok(server) => server,
-            // Whoever answers with an error is there.
+            // An error response shows that the server is reachable.
             Err(error) if error.code().is_some() => Server::default(),
             Err(error) => {
                 return Err(WhyError::Unreadable {
@@ -144,8 +147,8 @@ impl Reader {
         })
     }
 
-    /// Takes over the flags of the controller that leads. Whether it decides with others than before.
-    fn take_over(&mut self, info: ControllerInfo) -> Result<bool, WhyError> {
+    /// Adopts the leader's flags. Returns whether they differ from the previous ones.
+    fn adopt_flags(&mut self, info: ControllerInfo) -> Result<bool, WhyError> {
         let Resolved { config, uses } =
             flags::recorded(&self.given, info).map_err(|error| WhyError::Flags(error.to_string()))?;
         self.flags = uses;
@@ -158,42 +161,43 @@ impl Reader {
         Ok(!same)
     }
 
-    /// Reads everything anew and decides for every HPA that is asked for, by namespace and name.
+    /// Reads everything again, and decides for every requested HPA, in order of namespace and name.
     pub async fn round(&mut self) -> Result<Vec<Situation>, WhyError> {
         self.refusals.clear();
-        let mut beside = self.lists.read(&self.scope).await?;
-        let known = self.controller.hpas.keys();
-        let wanted: Vec<Key> = match (&self.scope.namespace, &self.scope.name) {
+        let mut extras = self.lists.read(&self.scope).await?;
+        let all = self.controller.hpas.keys();
+        let requested: Vec<Key> = match (&self.scope.namespace, &self.scope.name) {
             (Some(namespace), Some(name)) => {
                 let key = Key::new(namespace.as_str(), name.as_str());
-                if !known.contains(&key) {
-                    let there = known.iter().map(|key| key.name.to_string()).collect();
+                if !all.contains(&key) {
+                    let there = all.iter().map(|key| key.name.to_string()).collect();
                     return Err(WhyError::NotFound { key, there });
                 }
                 vec![key]
             }
-            _ => known.clone(),
+            _ => all.clone(),
         };
-        let told = match &mut self.leader {
-            Some(leader) => leader.ask(&wanted).await,
-            None => leader::Told::default(),
+        let records = match &mut self.leader {
+            Some(leader) => leader.ask(&requested).await,
+            None => leader::LeaderRecords::default(),
         };
-        if let Some(info) = told.controller()
-            && self.take_over(info.clone())?
+        if let Some(info) = records.controller()
+            && self.adopt_flags(info.clone())?
         {
-            // Other flags are those of another controller, whose stores are empty.
-            beside = self.lists.read(&self.scope).await?;
+            // Other flags required a new controller, with empty stores.
+            extras = self.lists.read(&self.scope).await?;
         }
-        let pasts = self.remember(&wanted, &beside, &told);
-        // Whoever else controls the same pods must have said so before. One alone says it in its own sync.
+        let pasts = self.remember(&requested, &extras, &records);
+        // Every other HPA must claim its pods before the syncs. A single requested HPA claims its pods in its
+        // sync.
         let controller = &self.controller;
-        let others = known.iter().filter(|key| wanted != [Key::clone(key)]);
+        let others = all.iter().filter(|key| requested != [Key::clone(key)]);
         stream::iter(others).for_each_concurrent(AT_ONCE, |key| controller.claim(key)).await;
         let apis = OnceCell::new();
         let reader = &*self;
-        let (beside, told, apis) = (&beside, &told, &apis);
-        let decided = stream::iter(wanted.into_iter().zip(pasts))
-            .map(|(key, past)| reader.decide(key, past, beside, told, apis))
+        let (extras, records, apis) = (&extras, &records, &apis);
+        let decided = stream::iter(requested.into_iter().zip(pasts))
+            .map(|(key, past)| reader.decide(key, past, extras, records, apis))
             .buffered(AT_ONCE);
         let decided: Vec<_> = decided.filter_map(std::future::ready).collect().await;
         let mut situations = Vec::with_capacity(decided.len());
@@ -204,13 +208,19 @@ impl Reader {
         Ok(situations)
     }
 
-    /// What the controller remembers of each HPA, or what one would, rebuilt.
-    fn remember(&self, wanted: &[Key], beside: &Beside, told: &leader::Told) -> Vec<Past> {
+    /// Returns the history of each HPA, from the controller's record if available, else rebuilt. Also seeds
+    /// the controller with the histories.
+    fn remember(
+        &self,
+        requested: &[Key],
+        extras: &ExtraMetadata,
+        records: &leader::LeaderRecords,
+    ) -> Vec<Past> {
         let controller = &self.controller;
         let now = controller.clock.now();
-        let pasts = wanted.iter().map(|key| {
+        let pasts = requested.iter().map(|key| {
             let Some(record) = controller.hpas.get(key) else { return Past::default() };
-            if let Some(own) = told.record(key, &record.uid) {
+            if let Some(own) = records.record(key, &record.uid) {
                 let past = from::past(own);
                 controller.histories.seed(&record.uid, past.history.clone());
                 return past;
@@ -219,7 +229,7 @@ impl Reader {
             let kept = memory.and_then(|memory| memory.by_uid.get(&record.uid));
             let mut past = history::rebuild(&Evidence {
                 record: &record,
-                events: &beside.events(key, &record.uid),
+                events: &extras.events(key, &record.uid),
                 settings: &controller.settings,
                 period: controller.period,
                 now,
@@ -233,13 +243,14 @@ impl Reader {
         pasts.collect()
     }
 
-    /// Keeps what one round recommended for the next.
+    /// Keeps the recommendations of one round for the next round.
     fn keep(&mut self, situation: &Situation, changes: &Changes) {
         let (Some(memory), Some(record)) = (&mut self.memory, &situation.hpa) else { return };
         let window = history::longest_window(record, &self.controller.settings);
         let since = situation.at.checked_sub(window).unwrap_or(Timestamp::MIN);
         let recommendation = changes.recommendation.map(|added| added.entry);
-        // The first one of an HPA without history is the current count, made up in the same moment.
+        // An HPA without history has the current count as its initial recommendation, created in the same
+        // sync.
         let initial = changes.initial.filter(|initial| Some(*initial) != recommendation);
         let own = [initial, recommendation];
         let own = own.into_iter().flatten().map(|recommendation| Remembered {
@@ -256,13 +267,14 @@ impl Reader {
         memory.by_uid.insert(Arc::clone(&record.uid), before.cloned().chain(own).collect());
     }
 
-    /// Decides for one HPA and reads what else there is to know of it. None if it is gone meanwhile.
+    /// Decides for one HPA and reads the related objects. Returns `None` if the HPA has been deleted in the
+    /// meantime.
     async fn decide(
         &self,
         key: Key,
         past: Past,
-        beside: &Beside,
-        told: &leader::Told,
+        extras: &ExtraMetadata,
+        records: &leader::LeaderRecords,
         apis: &OnceCell<BTreeSet<String>>,
     ) -> Option<(Situation, Changes)> {
         let controller = &self.controller;
@@ -272,12 +284,12 @@ impl Reader {
         let Decided { record, at, outcome, conclusion, metrics, pods } = self.captured.take(&key)?;
         let objects = Objects { client: &self.clients.core, mapper: &controller.mapper };
         let target = objects.target(&key.namespace, &record.spec.target).await;
-        let owners = objects.owners(&key.namespace, &pods, beside, &target).await;
+        let owners = objects.owners(&key.namespace, &pods, extras, &target).await;
         let missing_apis = self.missing_apis(&record, &metrics, apis).await;
         let mut sharing = controller.overlap.sharing(&key, &controller.pods);
         sharing.retain(|other| *other != key);
         let Conclusion { status, events, last_event, changes, explanation, .. } = conclusion;
-        let events = events.into_iter().chain(last_event).map(|event| Told {
+        let events = events.into_iter().chain(last_event).map(|event| EventContent {
             kind: event.kind,
             reason: event.reason.to_owned(),
             message: event.message,
@@ -286,10 +298,10 @@ impl Reader {
         let situation = Situation {
             source: Source::Cluster {
                 watching_since: self.memory.as_ref().map(|memory| memory.since),
-                record: told.about(&key, &record.uid),
+                record: records.about(&key, &record.uid),
             },
             at,
-            status_writer: beside.hpas.get(&key).and_then(super::wire::Meta::status_writer),
+            status_writer: extras.hpas.get(&key).and_then(super::wire::Meta::status_writer),
             explanation,
             outcome,
             events: events.collect(),
@@ -299,7 +311,7 @@ impl Reader {
             owners,
             target: Some(target),
             sharing,
-            recent_events: beside.events(&key, &record.uid),
+            recent_events: extras.events(&key, &record.uid),
             past,
             settings: controller.settings.clone(),
             flags: self.flags.clone(),
@@ -314,7 +326,7 @@ impl Reader {
         Some((situation, changes))
     }
 
-    /// The metrics APIs that failed an HPA because the cluster does not have them.
+    /// Returns the metrics APIs that failed for an HPA because the cluster does not serve them.
     async fn missing_apis(
         &self,
         record: &HpaRecord,
@@ -330,7 +342,7 @@ impl Reader {
             return failed;
         }
         let groups = apis.get_or_init(|| self.groups()).await;
-        // Without any group, they could not be read: every cluster has some.
+        // An empty set means that the groups could not be read, because every cluster serves some groups.
         failed.retain(|api| !groups.is_empty() && !groups.contains(group(*api)));
         failed
     }
@@ -349,7 +361,7 @@ impl Reader {
     }
 }
 
-/// A controller without watches.
+/// Creates a controller without watches.
 fn controller(
     clients: &Clients,
     config: &Config,
@@ -358,7 +370,7 @@ fn controller(
 ) -> Arc<Controller> {
     let parts = Parts {
         clients,
-        config: &Config { concurrent_syncs: AT_ONCE, ..config.clone() },
+        options: &Options { concurrent_syncs: AT_ONCE, ..config.controller_options() },
         clock: Arc::clone(clock),
         telemetry: Telemetry::new(),
         observers: vec![Arc::clone(captured) as _],
@@ -368,7 +380,7 @@ fn controller(
     parts.controller()
 }
 
-/// The API that a metric is read from.
+/// Returns the API that serves a metric.
 fn api(metric: &MetricSource) -> Option<Api> {
     match metric {
         MetricSource::Resource { .. } | MetricSource::ContainerResource { .. } => Some(Api::Resource),
@@ -386,13 +398,13 @@ fn group(api: Api) -> &'static str {
     }
 }
 
-/// Takes hold of what each sync concluded.
+/// Captures the conclusion of each sync.
 #[derive(Debug, Default)]
 struct Captured {
     by_key: Mutex<BTreeMap<Key, Decided>>,
 }
 
-/// What one sync concluded.
+/// The conclusion of one sync.
 #[derive(Debug)]
 struct Decided {
     record: Arc<HpaRecord>,

@@ -1,4 +1,5 @@
-//! What the user may not read, taken from the server's own answers: nothing is asked for permission beforehand.
+//! The reads that the server refuses, taken from the server's responses. Permissions are not checked
+//! beforehand.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,16 +7,16 @@ use autoscaling::spec::MetricSource;
 use percent_encoding::percent_decode_str;
 
 use super::situation::Refused;
-use crate::api::call::Call;
-use crate::api::client::RequestObserver;
-use crate::api::error::ApiError;
-use crate::store::{HpaRecord, Key};
+use cluster::call::Call;
+use cluster::client::RequestObserver;
+use cluster::error::ApiError;
+use controller::store::{HpaRecord, Key};
 
 pub(super) const RESOURCE_METRICS: &str = "metrics.k8s.io";
 pub(super) const CUSTOM_METRICS: &str = "custom.metrics.k8s.io";
 pub(super) const EXTERNAL_METRICS: &str = "external.metrics.k8s.io";
 
-/// Collects the reads that end with 403.
+/// Collects the reads that fail with 403.
 #[derive(Debug, Default)]
 pub struct Refusals {
     refused: Mutex<Vec<Refused>>,
@@ -35,24 +36,24 @@ impl RequestObserver for Refusals {
 }
 
 impl Refusals {
-    /// None yet.
+    /// Creates an empty collection.
     pub fn new() -> Arc<Self> {
         Arc::new(Self::default())
     }
 
-    /// Forgets all so far: a permission may have been granted since.
+    /// Clears the collection, because permissions may have been granted in the meantime.
     pub(super) fn clear(&self) {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Those that concern one HPA, in the order in which they came.
+    /// Returns the refusals that concern one HPA, in order of occurrence.
     pub(super) fn about(&self, record: &HpaRecord) -> Vec<Refused> {
         let all = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         all.iter().filter(|refused| concerns(refused, record)).cloned().collect()
     }
 }
 
-/// What a path asks for, as RBAC names it.
+/// Returns the verb and resource of a path, as RBAC names them.
 fn refused(path: &str, text: String) -> Refused {
     let path = path.split('?').next().unwrap_or_default();
     let segments = path.split('/').skip(1);
@@ -81,25 +82,25 @@ fn refused(path: &str, text: String) -> Refused {
     Refused { verb, group, resource, namespace, name, text, decides }
 }
 
-/// Whether a read was made for this HPA, or for all of its namespace.
+/// Returns whether a read is for the HPA itself or for the HPA's whole namespace.
 fn concerns(refused: &Refused, record: &HpaRecord) -> bool {
     let Refused { group, resource, namespace, name, .. } = refused;
-    let Key { namespace: of, .. } = &record.key;
-    if namespace.as_deref().is_some_and(|namespace| namespace != &**of) {
+    let Key { namespace: own, .. } = &record.key;
+    if namespace.as_deref().is_some_and(|namespace| namespace != &**own) {
         return false;
     }
-    let wants = |wanted: fn(&MetricSource) -> bool| record.spec.metrics.iter().any(wanted);
+    let has_metric = |is_kind: fn(&MetricSource) -> bool| record.spec.metrics.iter().any(is_kind);
     match group.as_str() {
-        RESOURCE_METRICS => wants(|metric| {
+        RESOURCE_METRICS => has_metric(|metric| {
             matches!(metric, MetricSource::Resource { .. } | MetricSource::ContainerResource { .. })
         }),
         CUSTOM_METRICS => {
-            wants(|metric| matches!(metric, MetricSource::Pods { .. } | MetricSource::Object { .. }))
+            has_metric(|metric| matches!(metric, MetricSource::Pods { .. } | MetricSource::Object { .. }))
         }
         EXTERNAL_METRICS => record.spec.metrics.iter().any(
             |metric| matches!(metric, MetricSource::External { metric, .. } if metric.name == *resource),
         ),
-        // The Scale of another HPA's target only decides whether that one shares pods.
+        // The Scale of another HPA's target only determines whether the other HPA shares pods.
         _ if resource.ends_with("/scale") => name.as_deref() == Some(&*record.spec.target.name),
         _ => true,
     }
@@ -109,33 +110,33 @@ fn concerns(refused: &Refused, record: &HpaRecord) -> bool {
 mod tests {
     use super::*;
 
-    fn of(path: &str) -> (&'static str, String, String, Option<String>, Option<String>, bool) {
+    fn parsed(path: &str) -> (&'static str, String, String, Option<String>, Option<String>, bool) {
         let Refused { verb, group, resource, namespace, name, decides, .. } = refused(path, String::new());
         (verb, group, resource, namespace, name, decides)
     }
 
     #[test]
-    fn a_path_is_told_as_rbac_names_it() {
+    fn path_is_parsed_into_rbac_terms() {
         let text = |text: &str| text.to_owned();
         let shop = || Some(text("shop"));
         assert_eq!(
-            of("/api/v1/namespaces/shop/pods?limit=500"),
+            parsed("/api/v1/namespaces/shop/pods?limit=500"),
             ("list", text(""), text("pods"), shop(), None, true)
         );
         assert_eq!(
-            of("/apis/apps/v1/namespaces/shop/deployments/web/scale"),
+            parsed("/apis/apps/v1/namespaces/shop/deployments/web/scale"),
             ("get", text("apps"), text("deployments/scale"), shop(), Some(text("web")), true)
         );
         assert_eq!(
-            of("/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/pods/*/queue%2Fdepth"),
+            parsed("/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/pods/*/queue%2Fdepth"),
             ("get", text("custom.metrics.k8s.io"), text("pods/queue/depth"), shop(), Some(text("*")), true)
         );
         assert_eq!(
-            of("/apis/autoscaling/v2/horizontalpodautoscalers"),
+            parsed("/apis/autoscaling/v2/horizontalpodautoscalers"),
             ("list", text("autoscaling"), text("horizontalpodautoscalers"), None, None, false)
         );
         assert_eq!(
-            of("/api/v1/namespaces/shop/events"),
+            parsed("/api/v1/namespaces/shop/events"),
             ("list", text(""), text("events"), shop(), None, false)
         );
     }

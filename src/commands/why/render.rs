@@ -1,6 +1,6 @@
-//! The answer as text for a terminal: the whole story of one HPA, or one line for each of many.
+//! The answer as terminal text: all steps of one HPA, or one line per HPA.
 //!
-//! Whatever comes from the cluster passes [`story::escape`] on its way through [`Style`].
+//! [`Style`] escapes all text of the cluster with [`story::escape`].
 
 use autoscaling::explanation::Span;
 
@@ -10,12 +10,13 @@ use super::findings::{Finding, Severity};
 use super::situation::{FlagOrigin, LastDecision, Memory, Origin, Recorded, Recorder, Remembered, Source};
 use super::unknown::unknowns;
 use crate::commands::story::{self, Line, Role, Step, Style, Zone};
-use crate::record::wire::Comparison;
+use controller::record::wire::Comparison;
 
-/// So many things of the past are listed, the newest.
+/// Maximum number of history entries to list, newest last.
 const PAST: usize = 6;
 
-/// The whole story: verdict, steps, what would have to change, findings, and what is not known.
+/// Renders the full explanation: the decision, its steps, the changes that would give another result,
+/// findings, and unknown facts.
 pub fn whole(situation: &Situation, findings: &[Finding], style: Style, zone: &Zone) -> String {
     let mut text = String::new();
     for line in [verdict(situation), context(situation, zone)] {
@@ -34,11 +35,11 @@ pub fn whole(situation: &Situation, findings: &[Finding], style: Style, zone: &Z
     text
 }
 
-/// `shop/web stays at 5: ...`
+/// Renders the verdict: `shop/web stays at 5: ...`.
 fn verdict(situation: &Situation) -> Line {
     let mut line = Line::new("").strong(situation.key.to_string()).plain(" ");
     if situation.blind().next().is_some() {
-        line = line.warn("as far as it can be seen ");
+        line = line.warn("(incomplete data) ");
     }
     let sentence = situation.sentence();
     match sentence.split_once(": ") {
@@ -47,7 +48,7 @@ fn verdict(situation: &Situation) -> Line {
     }
 }
 
-/// When this was decided, from what, for whom.
+/// Renders the target, and the time and source of the decision.
 fn context(situation: &Situation, zone: &Zone) -> Line {
     let mut parts = Vec::new();
     if let Some(target) = &situation.target {
@@ -56,13 +57,13 @@ fn context(situation: &Situation, zone: &Zone) -> Line {
     let at = zone.full(situation.at);
     match &situation.source {
         Source::Cluster { record: Recorded::Read(_), .. } => {
-            parts.push(format!("decided here at {at} with the flags and the memory of the controller"));
+            parts.push(format!("decided here at {at} with the flags and the history of the controller"));
         }
         Source::Cluster { .. } => parts.push(format!("decided here at {at} as a controller would")),
         Source::Record { url, since, syncs, version, .. } => {
             parts.push(format!("decided by Concertina {version} at {at}"));
             if *syncs > 1 {
-                parts.push(format!("the same for {syncs} syncs since {}", zone.time(*since, situation.at)));
+                parts.push(format!("unchanged for {syncs} syncs since {}", zone.time(*since, situation.at)));
             }
             parts.push(format!("record of {url}"));
         }
@@ -100,31 +101,31 @@ fn role(severity: Severity) -> Role {
     }
 }
 
-/// What the controller that leads told of itself.
+/// Renders the content of the leader's record.
 fn own_record(situation: &Situation, zone: &Zone) -> Option<Step> {
     let Recorder { from, version, last, comparison } = situation.recorder()?;
     let mut step = Step::new(match comparison {
         None => "The controller's own record",
-        Some(_) => "The record of the dry run beside it",
+        Some(_) => "The dry run's own record",
     });
     step.push(Line::new("read from").plain(format!("{from}, Concertina {version}")));
     step.push(match last {
         Some(LastDecision { sentence, at, syncs, since }) => {
             let time = |at| zone.time(at, situation.at);
             let same = if *syncs > 1 {
-                format!(", the same for {syncs} syncs since {}", time(*since))
+                format!(", unchanged for {syncs} syncs since {}", time(*since))
             } else {
                 String::new()
             };
             Line::new("decided").plain(format!("at {}: {sentence}{same}", time(*at)))
         }
-        None => Line::new("decided").plain("nothing yet: it does within one sync period"),
+        None => Line::new("decided").plain("nothing yet; the first decision follows within one sync period"),
     });
     if let Some(comparison) = comparison {
         step.lines.extend(compared(comparison, situation, zone));
     }
-    let told = situation.flags.iter().filter(|flag| flag.origin == FlagOrigin::Record);
-    let flags: Vec<String> = told.map(|flag| format!("--{}={}", flag.name, flag.value)).collect();
+    let recorded = situation.flags.iter().filter(|flag| flag.origin == FlagOrigin::Record);
+    let flags: Vec<String> = recorded.map(|flag| format!("--{}={}", flag.name, flag.value)).collect();
     if !flags.is_empty() {
         step.push(Line::new("flags").dim(flags.join(" ")));
     }
@@ -132,7 +133,7 @@ fn own_record(situation: &Situation, zone: &Zone) -> Option<Step> {
     Some(step)
 }
 
-/// What a dry run found when it compared itself with the controller beside it.
+/// Renders the comparison of a dry run with the active controller.
 fn compared(comparison: &Comparison, situation: &Situation, zone: &Zone) -> impl Iterator<Item = Line> {
     let Comparison { since, same, different, unknown, last_difference } = comparison;
     let time = |at| zone.time(at, situation.at);
@@ -146,20 +147,20 @@ fn compared(comparison: &Comparison, situation: &Situation, zone: &Zone) -> impl
     [line].into_iter().chain(difference)
 }
 
-/// The newest of what is remembered.
+/// Renders the newest entries of the history.
 fn past(situation: &Situation, zone: &Zone) -> impl Iterator<Item = Line> {
     let entries = &situation.past.entries;
     let newest = entries.get(entries.len().saturating_sub(PAST)..).unwrap_or(entries);
     newest.iter().map(|entry| Line::new("remembered").dim(remembered(entry, situation, zone)))
 }
 
-/// What nobody outside of the controller knows, and what was assumed instead.
+/// Renders the facts that are not visible outside the controller, and the assumptions that replace them.
 fn not_known(situation: &Situation, zone: &Zone) -> Option<Step> {
     let unknown = unknowns(situation);
     if unknown.is_empty() {
         return None;
     }
-    let mut step = Step::new("What cannot be known from outside of the controller");
+    let mut step = Step::new("What cannot be known from outside the controller");
     if let Source::Cluster { record: Recorded::NobodyLeads(reason) | Recorded::Missing(reason), .. } =
         &situation.source
     {
@@ -183,10 +184,10 @@ fn not_known(situation: &Situation, zone: &Zone) -> Option<Step> {
 
 fn remembered(entry: &Remembered, situation: &Situation, zone: &Zone) -> String {
     let what = match entry.what {
-        Memory::Recommendation { replicas } => format!("{replicas} wanted"),
+        Memory::Recommendation { replicas } => format!("{replicas} recommended"),
         Memory::Rescale { from: Some(from), to } => format!("{from} → {to}"),
         Memory::Rescale { from: None, to } => format!("scaled to {to}"),
-        Memory::UnknownRescale => "scaled, how far is not known".to_owned(),
+        Memory::UnknownRescale => "scaled by an unknown amount".to_owned(),
     };
     let at = zone.time(entry.at, situation.at);
     let when = match entry.earliest {
@@ -194,21 +195,21 @@ fn remembered(entry: &Remembered, situation: &Situation, zone: &Zone) -> String 
         None => format!("at {at}"),
     };
     let origin = match &entry.origin {
-        Origin::LastScaleTime => "by status.lastScaleTime".to_owned(),
-        Origin::Event => "by an event".to_owned(),
-        Origin::Condition(reason) => format!("by the condition {reason}"),
-        Origin::Record => "by the controller's record".to_owned(),
+        Origin::LastScaleTime => "from status.lastScaleTime".to_owned(),
+        Origin::Event => "from an event".to_owned(),
+        Origin::Condition(reason) => format!("from the condition {reason}"),
+        Origin::Record => "from the controller's record".to_owned(),
         Origin::Here => "decided here".to_owned(),
     };
     format!("{what} {when}, {origin}")
 }
 
-/// One line per HPA, those that need attention first.
-pub fn table<'a>(told: impl Iterator<Item = (&'a Situation, &'a [Finding])>, style: Style) -> String {
+/// Renders one line per HPA. HPAs that need attention come first.
+pub fn table<'a>(answers: impl Iterator<Item = (&'a Situation, &'a [Finding])>, style: Style) -> String {
     let mut rows: Vec<(Option<Severity>, &Situation, &[Finding])> =
-        told.map(|(situation, findings)| (attention(findings), situation, findings)).collect();
+        answers.map(|(situation, findings)| (attention(findings), situation, findings)).collect();
     rows.sort_by(|(a, one, _), (b, other, _)| {
-        // None needs the least.
+        // HPAs without findings come last.
         (a.is_none(), a, &one.key).cmp(&(b.is_none(), b, &other.key))
     });
     let namespace = column("NAMESPACE", rows.iter().map(|(_, situation, _)| &*situation.key.namespace));
@@ -256,7 +257,7 @@ pub fn table<'a>(told: impl Iterator<Item = (&'a Situation, &'a [Finding])>, sty
             more => format!(" (and of {more} more)"),
         };
         let line = Line::new("").dim(format!(
-            "Without the controller's own record{more}: {reason}. Flags and past are assumed as far as they can be told."
+            "Without the controller's own record{more}: {reason}. Flags and history are assumptions."
         ));
         text.push_str(&style.line(&line, 0));
         text.push('\n');
@@ -264,12 +265,12 @@ pub fn table<'a>(told: impl Iterator<Item = (&'a Situation, &'a [Finding])>, sty
     text
 }
 
-/// The worst that needs attention.
+/// Returns the worst severity that needs attention.
 fn attention(findings: &[Finding]) -> Option<Severity> {
     findings.iter().map(|finding| finding.severity).filter(|severity| *severity < Severity::Info).min()
 }
 
-/// `5`, or `5 → 8`.
+/// Formats the counts: `5`, or `5 → 8`.
 fn counts(situation: &Situation) -> String {
     let current = situation.explanation.current;
     match situation.explanation.desired {
@@ -278,13 +279,13 @@ fn counts(situation: &Situation) -> String {
     }
 }
 
-/// How wide a column is: as its widest cell, escaped.
+/// Returns the width of a column, which is the width of its widest escaped cell.
 fn column<'a>(head: &str, cells: impl Iterator<Item = &'a str>) -> usize {
     let widest = cells.map(|cell| story::escape::terminal(cell).chars().count()).max().unwrap_or(0);
     widest.max(head.len())
 }
 
-/// A cell, padded to what it takes when it is escaped.
+/// Pads a cell by its escaped width.
 fn padded(cell: &str, width: usize) -> String {
     let taken = story::escape::terminal(cell).chars().count();
     format!("{cell}{}", " ".repeat(width.saturating_sub(taken)))

@@ -1,4 +1,4 @@
-//! Situations for tests: an HPA, its pods and what the metrics APIs say, decided by the core.
+//! Situations for tests: an HPA, its pods and the responses of the metrics APIs, decided by the core.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,33 +17,34 @@ use serde_json::{Value, json};
 
 use super::Situation;
 use super::situation::{Owner, Past, Recorded, Source, Target, TargetObject};
-use crate::store::{HpaRecord, Key};
+use controller::store::{HpaRecord, Key};
 
-/// The instant of every scene: 14:01:10 in Berlin.
+/// Returns the time of every scene, 14:01:10 in Berlin.
 pub(crate) fn now() -> Timestamp {
     "2026-07-01T12:01:10Z".parse().unwrap()
 }
 
-/// So many seconds before [`now`].
+/// Returns the time `seconds` before [`now`].
 pub(crate) fn ago(seconds: i64) -> Timestamp {
     now() - jiff::SignedDuration::from_secs(seconds)
 }
 
-/// A scene to be decided.
+/// The input of a decision.
 pub(crate) struct Scene {
     pub(crate) spec: Value,
     pub(crate) status: Value,
     pub(crate) scale: Result<(i32, i32), String>,
     pub(crate) overlap: Overlap,
     pub(crate) pods: Vec<Pod>,
-    /// By the metric's place in the spec.
+    /// The response for each metric, by the metric's index in the spec.
     pub(crate) answers: Vec<Option<Result<Answer, QueryError>>>,
     pub(crate) history: History,
     pub(crate) settings: Settings,
 }
 
 impl Scene {
-    /// `shop/web`: cpu at 80 % of 500m, 2 to 10 replicas, each pod ready for long and using the same.
+    /// Creates `shop/web`, with a cpu target of 80 % of 500m and 2 to 10 replicas. Each pod has been ready
+    /// for an hour and uses `milli`.
     pub(crate) fn cpu(replicas: usize, milli: i64) -> Self {
         let pods: Vec<Pod> =
             (1..=replicas).map(|number| pod(&format!("web-{number}"), Some("500m"))).collect();
@@ -65,7 +66,7 @@ impl Scene {
         }
     }
 
-    /// `shop/web` with an External metric `jobs` that has one value, 2 to 10 replicas.
+    /// Creates `shop/web`, with 2 to 10 replicas and an External metric `jobs` with one value.
     pub(crate) fn jobs(replicas: i32, target: &Value, value: &str) -> Self {
         let mut scene = Self::cpu(usize::try_from(replicas).unwrap(), 100);
         scene.spec["metrics"] = json!([external_metric("jobs", target)]);
@@ -73,20 +74,20 @@ impl Scene {
         scene
     }
 
-    /// With another metric.
+    /// Adds a metric.
     pub(crate) fn and(mut self, metric: Value, answer: Result<Answer, &str>) -> Self {
         self.spec["metrics"].as_array_mut().unwrap().push(metric);
         self.answers.push(Some(answer.map_err(|message| QueryError { message: message.into() })));
         self
     }
 
-    /// With `behavior`.
+    /// Sets `behavior`.
     pub(crate) fn behavior(mut self, behavior: Value) -> Self {
         self.spec["behavior"] = behavior;
         self
     }
 
-    /// With recommendations: seconds ago, and how many.
+    /// Sets recommendations, each as an age in seconds and a count.
     pub(crate) fn recommended(mut self, recommendations: &[(i64, i32)]) -> Self {
         self.history.recommendations = recommendations
             .iter()
@@ -95,14 +96,14 @@ impl Scene {
         self
     }
 
-    /// With pods added: seconds ago, and how many.
+    /// Sets scale-ups, each as an age in seconds and a number of added pods.
     pub(crate) fn added(mut self, events: &[(i64, i32)]) -> Self {
         self.history.scale_ups =
             events.iter().map(|&(seconds, change)| ScaleEvent::new(ago(seconds), change)).collect();
         self
     }
 
-    /// Decides, and tells what there is to know.
+    /// Decides and returns the situation.
     pub(crate) fn situation(self) -> Situation {
         let key = Key::new("shop", "web");
         let raw = serde_json::value::RawValue::from_string(self.spec.to_string()).unwrap();
@@ -175,7 +176,7 @@ impl Scene {
     }
 }
 
-/// The same count recommended throughout the last window.
+/// Creates a history with the same recommendation throughout the last window.
 fn steady(count: i32) -> History {
     let recommendations = (1..=20).rev().map(|sync| Recommendation { at: ago(sync * 15), replicas: count });
     History { recommendations: recommendations.collect(), ..History::default() }
@@ -195,7 +196,7 @@ pub(crate) fn pods_metric(name: &str, average: &str) -> Value {
         "pods": {"metric": {"name": name}, "target": {"type": "AverageValue", "averageValue": average}}})
 }
 
-/// A pod with one container `app`, ready for an hour.
+/// Creates a pod with one container `app`. The pod has been ready for an hour.
 pub(crate) fn pod(name: &str, cpu: Option<&str>) -> Pod {
     let requests = ResourceList::new(cpu.map(|cpu| ("cpu".into(), cpu.parse::<Quantity>().unwrap())));
     let container = ContainerRequests { name: "app".into(), restartable: false, requests };
@@ -210,7 +211,7 @@ pub(crate) fn pod(name: &str, cpu: Option<&str>) -> Pod {
     }
 }
 
-/// A pod that started lately and is not ready.
+/// Creates a pod that started 20 s ago and is not ready.
 pub(crate) fn starting(name: &str) -> Pod {
     Pod {
         ready: Some(ReadyCondition { status: ConditionStatus::False, since: Some(ago(20)) }),
@@ -219,7 +220,7 @@ pub(crate) fn starting(name: &str) -> Pod {
     }
 }
 
-/// The usage of one pod's container `app`, taken lately.
+/// Creates the usage of one pod's container `app`, sampled 12 s ago.
 pub(crate) fn usage(name: &str, milli: i64) -> PodUsage {
     let cpu = Quantity::from_milli(milli, autoscaling::quantity::Format::DecimalSi);
     PodUsage {
@@ -241,7 +242,7 @@ pub(crate) fn external(value: &str) -> Answer {
     Answer::External([ExternalValue { timestamp: Some(ago(20)), value: value.parse().unwrap() }].into())
 }
 
-/// The owners of a pod of a Deployment.
+/// Returns the owner chain of a Deployment's pod.
 pub(crate) fn chain(deployment: &str) -> Vec<Owner> {
     let owner = |kind: &str, name: String| Owner {
         api_version: "apps/v1".to_owned(),

@@ -1,5 +1,5 @@
-//! Everything that is known of one HPA at one moment, as plain data: what was read, what was decided from it, and what
-//! could not be known. Findings and texts are made of it alone.
+//! The state of one HPA at one time, as plain data: the objects that were read, the decision, and unknown
+//! facts. Findings and texts are computed from this state alone.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,151 +15,152 @@ use autoscaling::settings::Settings;
 use autoscaling::status::Condition;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::record::wire::Comparison;
-use crate::store::{HpaRecord, Key};
+use controller::record::wire::Comparison;
+use controller::store::{HpaRecord, Key};
 
-/// From this difference on, the server's clock decides and the difference is told.
+/// Clock difference above which decisions use the server's clock. The difference is then reported.
 pub const SKEW: SignedDuration = SignedDuration::from_secs(5);
 
-/// One HPA at one moment.
+/// The state of one HPA at one time.
 #[derive(Debug, Clone)]
 pub struct Situation {
     /// Namespace and name.
     pub key: Key,
-    /// Where all this comes from.
+    /// The source of the data.
     pub source: Source,
-    /// When it was decided: by the server's clock where the local one is off by more than [`SKEW`], else by the local.
+    /// The time of the decision, by the server's clock if the local clock is off by more than [`SKEW`], else
+    /// by the local clock.
     pub at: Timestamp,
-    /// The HPA as it was read; none if the source is a controller's record.
+    /// The HPA as read. `None` if the source is a controller's record.
     pub hpa: Option<Arc<HpaRecord>>,
-    /// Who wrote the HPA's status last: `kube-controller-manager`, `concertina`, ...
+    /// The field manager of the last write to the HPA's status: `kube-controller-manager`, `concertina`, ...
     pub status_writer: Option<FieldManager>,
-    /// How the decision came about.
+    /// The steps of the decision.
     pub explanation: Explanation,
-    /// What became of the write. From a cluster it is never [`WriteOutcome::Done`]: nothing is written.
+    /// The outcome of the write. Never [`WriteOutcome::Done`] for a cluster, because nothing is written.
     pub outcome: WriteOutcome,
     /// The events that a controller would send, in order.
-    pub events: Vec<Told>,
-    /// The conditions that would stand then.
+    pub events: Vec<EventContent>,
+    /// The conditions after the decision.
     pub conditions: Vec<Condition>,
-    /// What each metric's API answered, in the order of the spec; `None` where it was not asked. Samples carry their
-    /// times and windows. Empty if no metric was read, and in a record.
+    /// The response of each metric's API, in the order of the spec. `None` for a metric that was not queried.
+    /// Samples include their times and windows. Empty if no metric was read, and in a record.
     pub metrics: Vec<Option<Result<Answer, QueryError>>>,
     /// The pods that the target's selector matches, by name. Empty if no metric was read, and in a record.
     pub pods: Vec<Arc<Pod>>,
-    /// The controlling owners of those pods by the pod's name, the nearest first: `ReplicaSet/web-7d9`,
-    /// `Deployment/web`. A pod without a controller has an empty list; one whose chain could not be read to its end
-    /// ends early (see [`Self::refused`]).
+    /// The controlling owners by pod name, the nearest first, such as `ReplicaSet/web-7d9`, `Deployment/web`.
+    /// The list of a pod without a controller is empty. A chain that could not be read completely ends early
+    /// (see [`Self::refused`]).
     pub owners: BTreeMap<Arc<str>, Vec<Owner>>,
-    /// What is scaled.
+    /// The scale target.
     pub target: Option<Target>,
-    /// The other HPAs of the namespace whose pods are among these, by name.
+    /// The other HPAs of the namespace that select some of the same pods, by name.
     pub sharing: Vec<Key>,
-    /// The events about this HPA that the cluster still has, oldest first.
+    /// The events about this HPA in the cluster, oldest first.
     pub recent_events: Vec<RecentEvent>,
-    /// What the decision was told of the past.
+    /// The history that the decision used.
     pub past: Past,
-    /// Flags and gates that the decision was made with.
+    /// The settings of the decision: flags and gates.
     pub settings: Settings,
-    /// The same one by one, with where each comes from.
+    /// The settings as flags, each with its origin.
     pub flags: Vec<FlagUse>,
-    /// The period between two syncs that is assumed.
+    /// The assumed sync period.
     pub period: Duration,
-    /// The server's clock minus the local one; none if the server sends no time.
+    /// The server's clock minus the local clock. `None` if the server sends no time.
     pub skew: Option<SignedDuration>,
-    /// What the user may not read, in the order in which it was tried.
+    /// The reads that the server refused, in order.
     pub refused: Vec<Refused>,
-    /// Metrics APIs that this HPA needs and the cluster does not have.
+    /// The metrics APIs that the HPA needs and the cluster does not serve.
     pub missing_apis: Vec<Api>,
-    /// The version of the API server, `v1.37.1`, if it told.
+    /// The version of the API server, such as `v1.37.1`, if known.
     pub server_version: Option<String>,
 }
 
-/// Where a situation comes from.
+/// The source of a situation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// Read from the cluster and decided here.
+    /// Objects of the cluster, from which this command decides.
     Cluster {
-        /// With `--watch`: since when this command keeps every recommendation itself.
+        /// The time since which this command has kept every recommendation, with `--watch`.
         watching_since: Option<Timestamp>,
-        /// What the record of the controller that leads had to do with it.
+        /// Whether the leader's record was used.
         record: Recorded,
     },
-    /// The record of a Concertina controller (`--from`): its own decision, flags and history.
+    /// The record of a Concertina controller (`--from`): its decision, flags and history.
     Record {
-        /// Where it was read.
+        /// The URL of the controller.
         url: String,
-        /// When it was read. [`Situation::at`] is when the controller decided.
+        /// The time of the read. [`Situation::at`] is the time of the controller's decision.
         read_at: Timestamp,
-        /// Since when the controller has come to the same decision.
+        /// The time of the first consecutive sync with the same decision.
         since: Timestamp,
-        /// In how many syncs.
+        /// The number of consecutive syncs with the same decision.
         syncs: u32,
         /// The controller's version.
         version: String,
     },
 }
 
-/// What the record of the controller that leads had to do with a decision that was made here.
+/// Whether a decision of this command uses the leader's record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Recorded {
-    /// It was not asked for.
+    /// The record was not requested.
     NotAsked,
-    /// There is none to ask for: no Concertina controller leads here.
+    /// No Concertina controller is the leader, so no record exists.
     NobodyLeads(String),
-    /// It could not be had.
+    /// The record could not be read. The text is the reason.
     Missing(String),
-    /// It gave the flags and the past.
+    /// The record is the source of flags and history.
     Read(Recorder),
 }
 
-/// The controller that gave its record.
+/// The controller that serves the record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recorder {
-    /// Where it runs: `pod kube-system/concertina-7d9c5`.
+    /// The pod of the controller, such as `pod kube-system/concertina-7d9c5`.
     pub from: String,
-    /// Its version.
+    /// The controller's version.
     pub version: String,
-    /// What it decided last itself; none if it has not decided yet.
+    /// The controller's last decision. `None` if it has not decided yet.
     pub last: Option<LastDecision>,
-    /// If it is a dry run: what it found when it compared itself with the controller beside it.
+    /// The comparison of a dry run with the active controller. `None` for other controllers.
     pub comparison: Option<Comparison>,
 }
 
-/// A controller's own last decision.
+/// A controller's last decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LastDecision {
     /// The decision in one sentence, without a full stop.
     pub sentence: String,
-    /// When it was made.
+    /// The time of the decision.
     pub at: Timestamp,
-    /// In how many syncs in a row.
+    /// The number of consecutive syncs with the same decision.
     pub syncs: u32,
-    /// Since when.
+    /// The time of the first consecutive sync with the same decision.
     pub since: Timestamp,
 }
 
-/// What is scaled.
+/// A scale target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// `apiVersion`, as the HPA has it.
+    /// The `apiVersion`, as in the HPA.
     pub api_version: String,
-    /// Kind.
+    /// The kind of the target.
     pub kind: String,
-    /// Name.
+    /// The name of the target.
     pub name: String,
-    /// What the object itself says; none if it could not be read. Its Scale may be readable all the same.
+    /// The target's object. `None` if it could not be read. The target's Scale may still be readable.
     pub object: Option<TargetObject>,
 }
 
-/// The scaled object itself.
+/// The scaled object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetObject {
     /// `metadata.uid`.
     pub uid: String,
     /// All `metadata.ownerReferences`.
     pub owners: Vec<Owner>,
-    /// Who owns the field `spec.replicas`, by managedFields.
+    /// The field managers of `spec.replicas`.
     pub replicas_owners: Vec<FieldManager>,
 }
 
@@ -174,7 +175,7 @@ pub struct Owner {
     pub name: String,
     /// `uid`.
     pub uid: String,
-    /// Whether it is the managing controller.
+    /// Whether the owner is the managing controller.
     pub controller: bool,
 }
 
@@ -191,131 +192,133 @@ pub struct FieldManager {
     pub time: Option<Timestamp>,
 }
 
-/// An event that a controller would send or has sent.
+/// The content of an event that a controller would send or has sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct EventContent {
     /// Normal or Warning.
     pub kind: EventKind,
     /// `SuccessfulRescale`, `FailedGetScale`, ...
     pub reason: String,
-    /// A sentence for people.
+    /// The message of the event.
     pub message: String,
 }
 
-/// An event that the cluster has, by the fields of core/v1 or of events.k8s.io.
+/// An event in the cluster, read from the fields of core/v1 or of events.k8s.io.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecentEvent {
-    /// What it tells.
-    pub told: Told,
-    /// How often it was seen, at least 1.
+    /// The content of the event.
+    pub told: EventContent,
+    /// The number of occurrences, at least 1.
     pub count: u32,
-    /// When it was first seen.
+    /// The time of the first occurrence.
     pub first: Timestamp,
-    /// When it was last seen.
+    /// The time of the last occurrence.
     pub last: Timestamp,
-    /// Which component sent it.
+    /// The component that sent the event.
     pub reporter: String,
 }
 
 impl RecentEvent {
-    /// Of a rescale, the size in `New size: 8; reason: ...`, and whether the event is a combined one: that tells of several
-    /// rescales, and only the last one's size.
+    /// Returns the size in `New size: 8; reason: ...`, and whether the event is a combined one. Returns
+    /// `None` if the event is not about a rescale. A combined event covers several rescales and contains only
+    /// the size of the last one.
     pub(super) fn new_size(&self) -> Option<(i32, bool)> {
         let message = Some(&*self.told.message).filter(|_| self.told.reason == "SuccessfulRescale")?;
-        let single = message.strip_prefix("(combined from similar events): ");
-        let text = single.unwrap_or(message).strip_prefix("New size: ")?;
+        let combined = message.strip_prefix("(combined from similar events): ");
+        let text = combined.unwrap_or(message).strip_prefix("New size: ")?;
         let size = text.split(';').next()?.trim().parse().ok()?;
-        Some((size, single.is_some()))
+        Some((size, combined.is_some()))
     }
 }
 
-/// What is known of the past, and what is not.
+/// The known history of an HPA.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Past {
-    /// What the decision was made with.
+    /// The history that the decision used.
     pub history: History,
-    /// What is remembered and where it comes from, oldest first: everything in [`Self::history`], and rescales of which
-    /// not all is known.
+    /// The entries with their origin, oldest first. Includes everything in [`Self::history`], and rescales
+    /// that are only partly known.
     pub entries: Vec<Remembered>,
-    /// Whether it is all that there is: it comes from the controller itself, or this command has decided every sync of
-    /// the longest window. Else recommendations between the entries are unknown.
+    /// Whether the history is complete. The controller's history is complete. A rebuilt history is complete
+    /// once this command has decided every sync of the longest window. Otherwise, recommendations between the
+    /// entries are unknown.
     pub complete: bool,
 }
 
-/// One thing that is remembered.
+/// One entry of the history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remembered {
-    /// When it was; where that is not known exactly, the latest that it can have been.
+    /// The time of the entry, or the latest possible time if the exact time is unknown.
     pub at: Timestamp,
-    /// The earliest that it can have been, if its time is not known exactly.
+    /// The earliest possible time, if the exact time is unknown.
     pub earliest: Option<Timestamp>,
-    /// What it was.
+    /// The recommendation or rescale.
     pub what: Memory,
-    /// How it is known.
+    /// The source of the entry.
     pub origin: Origin,
 }
 
 impl Remembered {
-    /// Whether it is a rescale by an unknown number of pods.
+    /// Returns whether the entry is a rescale of unknown size.
     pub fn lacks_amount(&self) -> bool {
         matches!(self.what, Memory::Rescale { from: None, .. })
     }
 }
 
-/// What can be remembered.
+/// The content of an entry of the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Memory {
-    /// This count was recommended, before stabilization.
+    /// A recommendation, before stabilization.
     Recommendation {
-        /// How many replicas.
+        /// The recommended count.
         replicas: i32,
     },
-    /// The target was scaled.
+    /// A rescale of the target.
     Rescale {
-        /// From how many replicas, if known.
+        /// The previous count, if known.
         from: Option<i32>,
-        /// To how many.
+        /// The new count.
         to: i32,
     },
-    /// The target was scaled, which way and how far the controller does not know: it counts as all that the policies of
-    /// both directions allow.
+    /// A rescale with a direction and size that the controller does not know. Such a rescale counts as the
+    /// full allowance of the policies of both directions.
     UnknownRescale,
 }
 
-/// How something of the past is known.
+/// The source of an entry of the history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// `status.lastScaleTime`.
     LastScaleTime,
     /// A SuccessfulRescale event.
     Event,
-    /// The conditions that the last sync left: this reason of AbleToScale.
+    /// The conditions of the last sync. The text is the reason of AbleToScale.
     Condition(String),
     /// The controller's record.
     Record,
-    /// This command decided it itself (`--watch`).
+    /// A decision of this command (`--watch`).
     Here,
 }
 
-/// One flag that changes decisions.
+/// A flag that affects decisions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlagUse {
-    /// Without dashes: `horizontal-pod-autoscaler-tolerance`.
+    /// The name without dashes, such as `horizontal-pod-autoscaler-tolerance`.
     pub name: &'static str,
-    /// As it would be written.
+    /// The value as on a command line.
     pub value: String,
-    /// Where the value comes from.
+    /// The source of the value.
     pub origin: FlagOrigin,
 }
 
-/// Where the value of a flag comes from.
+/// The source of the value of a flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlagOrigin {
     /// The command line of this command.
     Given,
-    /// Nobody told: the default is assumed.
+    /// The value is unknown, and the default is assumed.
     Assumed,
-    /// Concluded from the version of the API server.
+    /// Derived from the version of the API server.
     Server,
     /// The controller's record.
     Record,
@@ -326,27 +329,28 @@ pub enum FlagOrigin {
 pub struct Refused {
     /// `get` or `list`.
     pub verb: &'static str,
-    /// The API group; empty for the core group.
+    /// The API group. Empty for the core group.
     pub group: String,
-    /// As RBAC names it: `pods`, `deployments/scale`.
+    /// The resource as RBAC names it, such as `pods` or `deployments/scale`.
     pub resource: String,
-    /// The namespace; none if the read was of the whole cluster.
+    /// The namespace. `None` if the read was for the whole cluster.
     pub namespace: Option<String>,
-    /// The object's name, of a `get`.
+    /// The object's name, for a `get`.
     pub name: Option<String>,
-    /// What the server said.
+    /// The server's error.
     pub text: String,
-    /// Whether the decision needed it. If so, what is explained is not what the controller decides.
+    /// Whether the decision needed the read. If so, the explained decision is not the controller's.
     pub decides: bool,
 }
 
 impl Situation {
-    /// What was refused that the decision needed: what is explained is then not what the controller decides.
+    /// Returns the refused reads that the decision needed. With any such read, the explained decision is not
+    /// the controller's.
     pub fn blind(&self) -> impl Iterator<Item = &Refused> {
         self.refused.iter().filter(|refused| refused.decides)
     }
 
-    /// The record of the controller that leads, if the decision was made with it.
+    /// Returns the leader's record, if the decision used it.
     pub fn recorder(&self) -> Option<&Recorder> {
         match &self.source {
             Source::Cluster { record: Recorded::Read(recorder), .. } => Some(recorder),
@@ -354,20 +358,21 @@ impl Situation {
         }
     }
 
-    /// How exactly it is known until when a stabilization window holds the count, if one does.
+    /// Returns the certainty of the time until which a stabilization window holds the count. Returns `None`
+    /// if no window holds the count.
     pub fn hold(&self) -> Option<Certainty> {
         let held = self.explanation.stabilization.as_ref()?.held_by?;
         let what = Memory::Recommendation { replicas: held.replicas };
         let entry = self.past.entries.iter().find(|entry| entry.at == held.at && entry.what == what)?;
         Some(match entry.origin {
             _ if entry.earliest.is_some() => Certainty::AtMost,
-            // Later ones left no trace.
+            // Later recommendations left no trace.
             Origin::Event | Origin::LastScaleTime => Certainty::AtLeast,
             Origin::Condition(_) | Origin::Record | Origin::Here => Certainty::Exact,
         })
     }
 
-    /// The verdict in one sentence, without a full stop.
+    /// Returns the decision in one sentence, without a full stop.
     pub fn sentence(&self) -> String {
         let sentence = self.explanation.sentence(self.at);
         let roughly = match self.hold() {
@@ -379,13 +384,13 @@ impl Situation {
     }
 }
 
-/// How exactly a time is known.
+/// The certainty of a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Certainty {
-    /// It may come later.
+    /// The actual time may be later.
     AtLeast,
-    /// It is then.
+    /// The time is exact.
     Exact,
-    /// It may come earlier.
+    /// The actual time may be earlier.
     AtMost,
 }

@@ -1,4 +1,4 @@
-//! Asks and answers: once, or again and again for whoever watches.
+//! Decides and prints the answer: once, or repeatedly with `--watch`.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -13,23 +13,23 @@ use super::from::Records;
 use super::read::Reader;
 use super::situation::Situation;
 use super::{WhyError, output, render};
-use crate::cli::WhyOptions;
-use crate::cli::answer::Color;
-use crate::cli::why::{Interval, Output};
+use crate::commands::options::WhyOptions;
+use crate::commands::options::answer::Color;
+use crate::commands::options::why::{Interval, Output};
 use crate::commands::story::{Style, Zone};
-use crate::store::Key;
+use controller::store::Key;
 
-/// What an answer says of the HPAs that were asked about.
+/// Whether the explained HPAs have findings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
-    /// All is well.
+    /// No finding is a warning or an error.
     Healthy,
-    /// There is a finding that is at least a warning.
+    /// At least one finding is a warning or an error.
     Findings,
 }
 
 impl Found {
-    /// The exit code: 0 or 3.
+    /// Returns the exit code, 0 or 3.
     pub fn exit_code(self) -> u8 {
         match self {
             Self::Healthy => 0,
@@ -38,7 +38,7 @@ impl Found {
     }
 }
 
-/// Who is asked.
+/// The source of the answer.
 #[derive(Debug)]
 pub(super) enum Asked {
     Cluster(Box<Reader>),
@@ -48,18 +48,19 @@ pub(super) enum Asked {
 impl Asked {
     async fn round(&mut self) -> Result<Vec<Situation>, WhyError> {
         match self {
-            // Boxed: all that one decision needs is large.
+            // Boxed, because the future of one decision is large.
             Self::Cluster(reader) => Box::pin(reader.round()).await,
             Self::Record(records) => records.round().await,
         }
     }
 }
 
-/// How answers are shown.
+/// The format of printed answers.
 #[derive(Debug, Clone)]
 pub(super) struct View {
     output: Output,
-    /// One HPA was named: its whole story is told. Otherwise each has one line.
+    /// Whether a single HPA was requested by name, so that all its steps are printed. Otherwise, each HPA has
+    /// one line.
     one: bool,
     watch: Option<Interval>,
     colours: bool,
@@ -68,7 +69,7 @@ pub(super) struct View {
 
 impl View {
     pub(super) fn new(options: &WhyOptions, terminal: bool) -> Self {
-        let wanted = || terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let auto = || terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         Self {
             output: options.output,
             one: options.name.is_some(),
@@ -76,7 +77,7 @@ impl View {
             colours: match options.color {
                 Color::Always => true,
                 Color::Never => false,
-                Color::Auto => wanted(),
+                Color::Auto => auto(),
             },
             utc: options.utc,
         }
@@ -86,36 +87,38 @@ impl View {
         if self.utc { Zone::utc() } else { Zone::new(TimeZone::system()) }
     }
 
-    /// Lines are left to the terminal to break: what reads a pipe wants them whole.
+    /// Returns the style of the output. The width is not set, because a terminal wraps lines, and a program
+    /// that reads a pipe needs whole lines.
     fn style(&self) -> Style {
         Style { colours: self.colours, width: None }
     }
 }
 
-/// An HPA with what was found.
+/// A situation with its findings.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct Explained {
     pub(super) situation: Situation,
     pub(super) findings: Vec<Finding>,
 }
 
-impl Told {
+impl Explained {
     fn new(situation: Situation) -> Self {
         let findings = findings(&situation);
         Self { situation, findings }
     }
 
-    /// The worst finding's severity.
+    /// Returns the severity of the worst finding.
     pub(super) fn worst(&self) -> Option<Severity> {
         self.findings.iter().map(|finding| finding.severity).min()
     }
 
-    /// What must differ for a watch to tell it again: not what only passes, such as times and small moves of a metric.
+    /// Returns the parts of an answer that must differ for a watch to print the answer again. Times and small
+    /// changes of a metric are not among them.
     fn essence(&self) -> String {
         let explanation = &self.situation.explanation;
         let metrics =
             explanation.metrics.iter().map(|metric| metric.reading().map(|reading| reading.proposal));
-        // What is only good to know may come and go with every sample.
+        // Findings of severity info may change with every sample.
         let grave = self.findings.iter().filter(|finding| finding.severity <= Severity::Warning);
         let codes = grave.map(|finding| finding.code);
         format!(
@@ -132,8 +135,8 @@ impl Told {
     }
 }
 
-/// Asks and answers.
-pub(super) async fn tell(
+/// Decides and prints the answer.
+pub(super) async fn answer(
     mut asked: Asked,
     view: &View,
     out: &mut dyn Write,
@@ -142,50 +145,48 @@ pub(super) async fn tell(
     let Some(first) = stop.run_until_cancelled(asked.round()).await else {
         return Err(WhyError::Interrupted);
     };
-    let mut told: Vec<Told> = first?.into_iter().map(Told::new).collect();
-    let mut seen = Seen::default();
-    let changed = seen.changes(&told);
-    write(&told, &changed, false, view, out)?;
-    let Some(every) = view.watch else { return Ok(found(&told)) };
+    let mut answers: Vec<Explained> = first?.into_iter().map(Explained::new).collect();
+    let mut printed = Printed::default();
+    let changed = printed.changes(&answers);
+    write(&answers, &changed, false, view, out)?;
+    let Some(every) = view.watch else { return Ok(found(&answers)) };
     let every = match every {
         Interval::Of(every) => every,
-        Interval::Period => told.first().map_or(DEFAULT_PERIOD, |told| told.situation.period),
+        Interval::Period => answers.first().map_or(DEFAULT_PERIOD, |answer| answer.situation.period),
     };
     if view.output == Output::Text {
         let kept = match asked {
-            Asked::Cluster(_) => {
-                ": what it recommends is remembered here, beside what is known of the time before"
-            }
+            Asked::Cluster(_) => "; recommendations are kept from now on, in addition to the known history",
             Asked::Record(_) => "",
         };
-        writeln!(out, "\nFollowed from now on, every {every:?}{kept}.")?;
+        writeln!(out, "\nFollowing changes, every {every:?}{kept}.")?;
         out.flush()?;
     }
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks.tick().await;
-    let mut trouble = None;
+    let mut last_error = None;
     loop {
         let round = async {
             ticks.tick().await;
             asked.round().await
         };
         match stop.run_until_cancelled(round).await {
-            None => return Ok(found(&told)),
+            None => return Ok(found(&answers)),
             Some(Ok(situations)) => {
-                trouble = None;
-                told = situations.into_iter().map(Told::new).collect();
-                let changed = seen.changes(&told);
-                write(&told, &changed, true, view, out)?;
+                last_error = None;
+                answers = situations.into_iter().map(Explained::new).collect();
+                let changed = printed.changes(&answers);
+                write(&answers, &changed, true, view, out)?;
             }
             Some(Err(error @ (WhyError::NotFound { .. } | WhyError::Write(_)))) => return Err(error),
             Some(Err(error)) => {
-                // An API server that is away for a while comes back: told once.
+                // The API server may be unavailable for a while, so a repeated error is printed once.
                 let text = error.to_string();
-                if trouble.as_ref() != Some(&text) {
-                    eprintln!("{text}; trying again every {every:?}");
+                if last_error.as_ref() != Some(&text) {
+                    eprintln!("{text}; retrying every {every:?}");
                 }
-                trouble = Some(text);
+                last_error = Some(text);
             }
         }
     }
@@ -193,33 +194,33 @@ pub(super) async fn tell(
 
 const DEFAULT_PERIOD: Duration = Duration::from_secs(15);
 
-fn found(told: &[Told]) -> Found {
-    let bad = told.iter().filter_map(Told::worst).any(|severity| severity <= Severity::Warning);
+fn found(answers: &[Explained]) -> Found {
+    let bad = answers.iter().filter_map(Explained::worst).any(|severity| severity <= Severity::Warning);
     if bad { Found::Findings } else { Found::Healthy }
 }
 
-/// What was told last of each HPA.
+/// The essence of the last printed answer of each HPA.
 #[derive(Debug, Default)]
-struct Seen(BTreeMap<Key, String>);
+struct Printed(BTreeMap<Key, String>);
 
-impl Seen {
-    /// Which of the HPAs have changed since they were told, by their places.
-    fn changes(&mut self, told: &[Told]) -> Vec<usize> {
+impl Printed {
+    /// Returns the indices of the answers that have changed since they were printed.
+    fn changes(&mut self, answers: &[Explained]) -> Vec<usize> {
         let mut changed = Vec::new();
-        for (place, told) in told.iter().enumerate() {
-            let essence = told.essence();
-            if self.0.get(&told.situation.key) != Some(&essence) {
-                self.0.insert(told.situation.key.clone(), essence);
-                changed.push(place);
+        for (index, answer) in answers.iter().enumerate() {
+            let essence = answer.essence();
+            if self.0.get(&answer.situation.key) != Some(&essence) {
+                self.0.insert(answer.situation.key.clone(), essence);
+                changed.push(index);
             }
         }
         changed
     }
 }
 
-/// Writes an answer; a block of text that follows another begins with an empty line.
+/// Writes the answers. A block of text that follows another one starts with an empty line.
 fn write(
-    told: &[Told],
+    answers: &[Explained],
     changed: &[usize],
     follows: bool,
     view: &View,
@@ -227,13 +228,13 @@ fn write(
 ) -> Result<(), WhyError> {
     match view.output {
         Output::Text => {
-            let changed: Vec<&Told> = changed.iter().filter_map(|place| told.get(*place)).collect();
+            let changed: Vec<&Explained> = changed.iter().filter_map(|index| answers.get(*index)).collect();
             let text = match changed[..] {
-                [] if told.is_empty() && !follows => "no HPAs\n".to_owned(),
+                [] if answers.is_empty() && !follows => "no HPAs\n".to_owned(),
                 [] => return Ok(()),
                 [one] if view.one => story(one, view),
                 [first, ..] => {
-                    let rows = changed.iter().map(|told| (&told.situation, told.findings.as_slice()));
+                    let rows = changed.iter().map(|answer| (&answer.situation, answer.findings.as_slice()));
                     let table = render::table(rows, view.style());
                     let at = view.zone().full(first.situation.at);
                     if follows { format!("{at}\n{table}") } else { table }
@@ -243,7 +244,7 @@ fn write(
             write!(out, "{gap}{text}")?;
         }
         Output::Json => {
-            let document = document(told, view)?;
+            let document = document(answers, view)?;
             let wrong = |error: serde_json::Error| WhyError::Form { form: "JSON", error: error.to_string() };
             let text = if view.watch.is_some() {
                 serde_json::to_string(&document).map_err(wrong)?
@@ -253,7 +254,7 @@ fn write(
             writeln!(out, "{text}")?;
         }
         Output::Yaml => {
-            let text = serde_saphyr::to_string(&document(told, view)?)
+            let text = serde_saphyr::to_string(&document(answers, view)?)
                 .map_err(|error| WhyError::Form { form: "YAML", error: error.to_string() })?;
             let divider = if view.watch.is_some() { "---\n" } else { "" };
             writeln!(out, "{divider}{}", text.trim_end())?;
@@ -263,13 +264,13 @@ fn write(
     Ok(())
 }
 
-/// The whole story of one HPA.
-fn story(told: &Told, view: &View) -> String {
-    render::whole(&told.situation, &told.findings, view.style(), &view.zone())
+/// Renders all steps of one HPA.
+fn story(answer: &Explained, view: &View) -> String {
+    render::whole(&answer.situation, &answer.findings, view.style(), &view.zone())
 }
 
-fn document(told: &[Told], view: &View) -> Result<serde_json::Value, WhyError> {
-    let all = told.iter().map(|told| (&told.situation, told.findings.as_slice()));
+fn document(answers: &[Explained], view: &View) -> Result<serde_json::Value, WhyError> {
+    let all = answers.iter().map(|answer| (&answer.situation, answer.findings.as_slice()));
     let wrong = |error: serde_json::Error| WhyError::Form { form: "JSON", error: error.to_string() };
     output::document(all, view.one).map_err(wrong)
 }

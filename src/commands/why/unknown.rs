@@ -1,27 +1,27 @@
-//! What cannot be known from outside of the controller, said plainly.
+//! Facts that affect a decision and are not visible outside the controller.
 
 use std::fmt;
 
 use super::situation::{FlagOrigin, Situation, Source};
-use crate::cli::decision::EMULATED_VERSION;
+use crate::commands::options::decision::EMULATED_VERSION;
 
-/// Something that the decision depends on and that was not known.
+/// An unknown fact on which the decision depends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unknown {
-    /// What was recommended at the syncs that left no trace.
+    /// The recommendations of syncs without a trace.
     Recommendations,
-    /// By how many pods the target was scaled, of at least one rescale that counts for a policy.
+    /// The size of at least one rescale that counts for a policy.
     Amounts,
     /// The flags of the controller.
     Flags,
     /// The version of the controller.
     Version,
-    /// What the user may not read.
+    /// Objects that the user may not read.
     Reads,
 }
 
 impl Unknown {
-    /// In kebab-case; does not change between versions.
+    /// Returns the code in kebab-case, stable across versions.
     pub fn code(self) -> &'static str {
         match self {
             Self::Recommendations => "recommendations",
@@ -37,18 +37,18 @@ impl fmt::Display for Unknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Recommendations => {
-                "what the controller recommended between the entries of the history: a stabilization window may hold \
-                 other counts, or let go at another time"
+                "the controller's recommendations between the entries of the history: a stabilization window may hold \
+                 other counts, or expire at another time"
             }
-            Self::Amounts => "by how many pods some rescales changed the count: each counts as all that its policies allow",
-            Self::Flags => "the flags of the running controller: the defaults are assumed where none is given",
+            Self::Amounts => "the size of some rescales: each counts as the full allowance of its policies",
+            Self::Flags => "the flags of the running controller: defaults are assumed for flags that are not given",
             Self::Version => "the version of the running controller",
-            Self::Reads => "what you may not read: the controller may well decide otherwise",
+            Self::Reads => "the objects that you may not read: the controller may decide otherwise",
         })
     }
 }
 
-/// What was not known for a decision, the gravest first.
+/// Returns the unknown facts of a decision, the most severe first.
 pub fn unknowns(situation: &Situation) -> Vec<Unknown> {
     let mut found = Vec::new();
     if situation.blind().next().is_some() {

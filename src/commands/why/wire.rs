@@ -1,12 +1,12 @@
-//! The parts of objects that a controller does not need and an explanation does: owners, field managers, events.
+//! Parts of objects that an explanation needs and a controller does not need: owners, field managers, events.
 
 use autoscaling::event::EventKind;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::situation::{FieldManager, Owner, RecentEvent, Told};
-use crate::api::decode::DecodeError;
+use super::situation::{EventContent, FieldManager, Owner, RecentEvent};
+use cluster::decode::DecodeError;
 
 /// `metadata` of any object.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -39,7 +39,7 @@ struct ManagedFields {
     fields_v1: Option<Box<RawValue>>,
 }
 
-/// The field that two writers may quarrel about.
+/// The managed field `spec.replicas`.
 #[derive(Deserialize)]
 struct Fields {
     #[serde(rename = "f:spec")]
@@ -52,7 +52,7 @@ struct SpecFields {
     replicas: Option<serde::de::IgnoredAny>,
 }
 
-/// Reads `metadata` and nothing else.
+/// Decodes only `metadata`.
 pub(super) fn meta(object: &[u8]) -> Result<Meta, DecodeError> {
     #[derive(Deserialize)]
     struct Object {
@@ -62,7 +62,7 @@ pub(super) fn meta(object: &[u8]) -> Result<Meta, DecodeError> {
 }
 
 impl Meta {
-    /// All owners.
+    /// Returns all owners.
     pub(super) fn owners(&self) -> Vec<Owner> {
         let references = self.owner_references.iter().flatten();
         let owners = references.map(|owner| Owner {
@@ -75,12 +75,12 @@ impl Meta {
         owners.collect()
     }
 
-    /// The managing controller, if there is one.
+    /// Returns the managing controller.
     pub(super) fn controller(&self) -> Option<Owner> {
         self.owners().into_iter().find(|owner| owner.controller)
     }
 
-    /// Who owns `spec.replicas`.
+    /// Returns the field managers of `spec.replicas`.
     pub(super) fn replicas_owners(&self) -> Vec<FieldManager> {
         let owns = |fields: &&ManagedFields| {
             let fields =
@@ -90,7 +90,7 @@ impl Meta {
         self.managed_fields.iter().flatten().filter(owns).map(ManagedFields::manager).collect()
     }
 
-    /// Who wrote the status last.
+    /// Returns the field manager of the last status write.
     pub(super) fn status_writer(&self) -> Option<FieldManager> {
         let writers = self.managed_fields.iter().flatten().filter(|fields| fields.subresource == "status");
         writers.max_by_key(|fields| fields.time).map(ManagedFields::manager)
@@ -171,8 +171,8 @@ struct EventMeta {
     creation_timestamp: Option<Timestamp>,
 }
 
-/// Reads an event of core/v1, also where it was written through events.k8s.io. None if it is about something else than
-/// an HPA, or tells no time.
+/// Decodes an event of core/v1, including one written through events.k8s.io. Returns `None` if the event is
+/// not about an HPA or has no time.
 pub(super) fn event(object: &[u8]) -> Result<Option<AboutHpa>, DecodeError> {
     let event: Event = serde_json::from_slice(object)?;
     if event.involved_object.kind != "HorizontalPodAutoscaler" {
@@ -189,7 +189,7 @@ pub(super) fn event(object: &[u8]) -> Result<Option<AboutHpa>, DecodeError> {
     };
     let Involved { namespace, name, uid, .. } = event.involved_object;
     let event = RecentEvent {
-        told: Told {
+        told: EventContent {
             kind: if event.kind == "Normal" { EventKind::Normal } else { EventKind::Warning },
             reason: event.reason,
             message: event.message,
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn owners_and_managers_are_read() {
+    fn owners_and_field_managers_are_decoded() {
         let meta = meta(
             br#"{"metadata":{"name":"web","uid":"u","ownerReferences":[
                 {"apiVersion":"v1","kind":"ConfigMap","name":"c","uid":"1"},
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn events_of_both_apis_tell_when_and_how_often() {
+    fn events_of_both_apis_have_times_and_counts() {
         let old = event(
             br#"{"involvedObject":{"kind":"HorizontalPodAutoscaler","namespace":"shop","name":"web","uid":"u"},
             "reason":"SuccessfulRescale","message":"New size: 3","type":"Normal","count":2,"source":{"component":"hpa"},

@@ -1,15 +1,15 @@
-//! Against the embedded cluster, where a fault rule is what a role is elsewhere.
+//! Runs against the embedded cluster, with a fault rule in place of a role.
 
 #![cfg(feature = "tools")]
 
 use std::sync::Arc;
 
 use super::*;
-use crate::api::client::ClientOptions;
 use crate::cli::Config;
-use crate::clock::VirtualClock;
-use crate::embedded::{Cluster, FaultAction, FaultRule, Status as Failure};
 use crate::permissions::needed;
+use clock::VirtualClock;
+use cluster::client::ClientOptions;
+use fake_cluster::{Cluster, FaultAction, FaultRule, Status as Failure};
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
@@ -29,7 +29,7 @@ fn texts(missing: &[Missing]) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_verb_is_asked_for_and_what_is_allowed_is_not_missing() {
+async fn check_reviews_each_verb_and_finds_granted_ones_not_missing() {
     let (cluster, clients) = cluster();
     let needed = needed(&Config::default());
     let checked = check(&clients, &needed, &[]).await;
@@ -39,7 +39,7 @@ async fn each_verb_is_asked_for_and_what_is_allowed_is_not_missing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_allowed_is_named_with_verb_resource_and_place() {
+async fn missing_permission_names_verbs_resource_and_namespace() {
     let (cluster, clients) = cluster();
     cluster.faults().add(denied());
     let config = Config { watch_namespaces: Some(["shop".to_owned()].into()), ..Config::default() };
@@ -57,7 +57,7 @@ async fn what_is_not_allowed_is_named_with_verb_resource_and_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_review_that_fails_is_no_missing_permission_and_changes_none() {
+async fn check_keeps_previous_state_when_a_review_fails() {
     let (cluster, clients) = cluster();
     let needed = needed(&Config::default());
     cluster.faults().add(denied());
@@ -71,7 +71,7 @@ async fn a_review_that_fails_is_no_missing_permission_and_changes_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_ready_as_soon_as_what_is_essential_is_granted() {
+async fn process_is_ready_once_essential_permissions_are_granted() {
     let (cluster, clients) = cluster();
     cluster.faults().add(denied());
     let findings = Findings::default();
@@ -87,7 +87,7 @@ async fn it_is_ready_as_soon_as_what_is_essential_is_granted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_metrics_api_that_may_not_be_read_leaves_it_ready() {
+async fn process_is_ready_without_access_to_metrics_apis() {
     let (cluster, clients) = cluster();
     cluster.faults().add(denied());
     let all = needed(&Config::default());
@@ -99,7 +99,7 @@ async fn a_metrics_api_that_may_not_be_read_leaves_it_ready() {
     assert_eq!(findings.ready(), Ok(()));
     cluster.faults().clear();
     tokio::time::sleep(AGAIN).await;
-    assert_eq!(findings.missing().len(), 3, "it does without them, so it asks seldom");
+    assert_eq!(findings.missing().len(), 3, "optional permissions are rechecked at the longer interval");
     tokio::time::sleep(SELDOM).await;
     assert_eq!(findings.missing(), []);
     checking.await.unwrap();

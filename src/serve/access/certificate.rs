@@ -1,4 +1,4 @@
-//! Certificates of clients: who signed them, and whom they name.
+//! Client certificates: their authorities and their subjects.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,21 +10,21 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 
-/// Authorities whose certificates are believed.
+/// The trusted certificate authorities of clients.
 #[derive(Debug, Clone)]
 pub(super) struct Authorities(Arc<dyn ClientCertVerifier>);
 
-/// Whom a certificate names.
+/// The subject of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(in crate::serve) struct Subject {
-    /// CN; the last one if there are several, as Go reads it.
+    /// The common name (CN). If a subject has several, the last one, as in Go.
     pub(in crate::serve) common_name: Option<String>,
-    /// Every O.
+    /// The values of all O attributes.
     pub(in crate::serve) organizations: Vec<String>,
 }
 
 impl Authorities {
-    /// Of a bundle in PEM.
+    /// Parses a bundle of certificates in PEM.
     pub(super) fn of_pem(pem: &[u8], provider: &Arc<CryptoProvider>) -> Result<Self, String> {
         let certificates: Vec<_> = CertificateDer::pem_slice_iter(pem)
             .collect::<Result<_, _>>()
@@ -32,10 +32,10 @@ impl Authorities {
         let mut roots = RootCertStore::empty();
         let (added, refused) = roots.add_parsable_certificates(certificates);
         if added == 0 {
-            return Err("there is no usable certificate in it".to_owned());
+            return Err("no usable certificate found".to_owned());
         }
         if refused > 0 {
-            tracing::warn!(refused, "certificates of authorities that cannot be read are left out");
+            tracing::warn!(refused, "ignoring CA certificates that cannot be parsed");
         }
         WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
             .build()
@@ -43,13 +43,13 @@ impl Authorities {
             .map_err(|error| error.to_string())
     }
 
-    /// Whom a chain names, its first certificate being the client's; `None` if it is not signed by one of these, or
-    /// not valid now, or not meant for clients.
+    /// Returns the subject of the chain's first certificate, which is the client's. Returns `None` if the
+    /// chain is not signed by one of these authorities, is not valid at `now`, or is not meant for clients.
     pub(super) fn subject(&self, chain: &[CertificateDer<'_>], now: Duration) -> Option<Subject> {
         let (first, between) = chain.split_first()?;
         let now = UnixTime::since_unix_epoch(now);
         if let Err(error) = self.0.verify_client_cert(first, between, now) {
-            tracing::debug!(%error, "the certificate of a client is not believed");
+            tracing::debug!(%error, "rejected a client certificate");
             return None;
         }
         let parsed = webpki::EndEntityCert::try_from(first).ok()?;
@@ -57,7 +57,7 @@ impl Authorities {
     }
 }
 
-/// The OIDs 2.5.4.3 and 2.5.4.10 in DER.
+/// The OIDs 2.5.4.3 (common name) and 2.5.4.10 (organization) in DER.
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
 
@@ -69,8 +69,8 @@ const PRINTABLE_STRING: u8 = 0x13;
 const IA5_STRING: u8 = 0x16;
 
 impl Subject {
-    /// Reads a subject (RFC 5280, 4.1.2.4) in DER, without its outer SEQUENCE. What cannot be read is as if it were
-    /// not there; it has been signed, so this is a matter of form.
+    /// Parses a subject (RFC 5280, 4.1.2.4) in DER, without its outer SEQUENCE. Malformed attributes are
+    /// skipped. They are no security risk, because an authority has signed the name.
     pub(in crate::serve) fn of(name: &[u8]) -> Self {
         let mut subject = Self::default();
         let mut sets = name;
@@ -95,7 +95,7 @@ fn text(value: &[u8]) -> Option<String> {
     std::str::from_utf8(bytes).ok().map(str::to_owned)
 }
 
-/// The first element: its tag, its content, and what follows it.
+/// Splits off the first element. Returns its tag, its content, and the rest.
 fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&[tag, length], rest) = der.split_first_chunk()?;
     let (length, rest) = match length {
@@ -104,7 +104,7 @@ fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
         0x82 => {
             rest.split_first_chunk().map(|(length, rest)| (usize::from(u16::from_be_bytes(*length)), rest))?
         }
-        // No name is longer than a handshake message could be.
+        // An element with a longer length would not fit into a handshake message.
         _ => return None,
     };
     let (content, rest) = rest.split_at_checked(length)?;
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_common_name_is_the_user_and_organizations_are_groups() {
+    fn common_name_is_the_user_and_organizations_are_groups() {
         let long = "x".repeat(200);
         let read = subject(&[
             (DnType::OrganizationName, "system:masters"),
@@ -142,8 +142,8 @@ mod tests {
     }
 
     #[test]
-    fn several_organizations_are_several_groups() {
-        // Two sets {O=a} {O=b}, then {CN=c}: a form that rcgen does not write.
+    fn subject_has_one_group_per_organization() {
+        // The name consists of the sets {O=a}, {O=b} and {CN=c}. rcgen does not write this form.
         let name = [
             &[0x31, 10, 0x30, 8, 6, 3, 0x55, 4, 10, 0x0c, 1, b'a'][..],
             &[0x31, 10, 0x30, 8, 6, 3, 0x55, 4, 10, 0x13, 1, b'b'],
@@ -158,7 +158,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_are_too_strange(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+        fn subject_parser_accepts_any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
             let _ = Subject::of(&bytes);
         }
     }

@@ -1,7 +1,8 @@
-//! Who asks, and whether that one may: decided by the API server, as for every component of Kubernetes.
+//! Authenticates clients of the secure port, and authorizes their requests through the API server, as every
+//! component of Kubernetes does.
 //!
-//! Somebody is known by a client certificate, by what a front proxy says, or by a bearer token; in that order, the first
-//! that fits. What cannot be found out is not allowed.
+//! A client certificate, the headers of a front proxy, or a bearer token identifies a client. The first match
+//! in this order wins. A request that cannot be reviewed is refused.
 
 pub(in crate::serve) mod certificate;
 mod reviews;
@@ -20,45 +21,44 @@ use tokio::time::Instant;
 use self::reviews::{Reviewed, Reviews};
 use self::trust::Trust;
 use super::error::ServeError;
-use crate::api::client::{Client, ClientOptions, Clients};
-use crate::api::error::ApiError;
-use crate::api::kubeconfig;
-use crate::api::reviews::{self as api, Action, ResourceAction, User, Verdict};
-use crate::cli::Config;
-use crate::cli::config::{Authorization, OpenPaths};
-use crate::clock::SharedClock;
+use crate::serve::options::{Authorization, OpenPaths, Serving};
+use clock::SharedClock;
+use cluster::client::{Client, ClientOptions, Clients};
+use cluster::error::ApiError;
+use cluster::kubeconfig;
+use cluster::reviews::{self as api, Action, ResourceAction, User, Verdict};
 
-/// Whoever is in it may do everything, also without an API server.
+/// Kubernetes' group for unrestricted access. Members may make every request without a review.
 const MASTERS: &str = "system:masters";
-/// Everybody who is known is in it.
+/// The group of all identified users.
 const AUTHENTICATED: &str = "system:authenticated";
-/// Whoever is not: a front proxy may pass on a request of somebody unknown.
+/// The group of unidentified users. A front proxy may pass on requests of such users.
 const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// The name of all who are not known.
+/// The name of unidentified users.
 const ANONYMOUS: &str = "system:anonymous";
-/// How often it is told that reviews fail: strangers could make it happen all the time.
+/// Minimum interval between logs of failed reviews, which unauthenticated clients could cause at any rate.
 const REMINDER: Duration = Duration::from_mins(1);
 
-/// Decides about requests. Clones are the same.
+/// Authenticates and authorizes requests. Clones share one state.
 #[derive(Debug, Clone)]
 pub struct Access(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     trust: Trust,
-    /// Reviews bearer tokens.
+    /// The client for TokenReviews.
     authentication: Client,
     token_ttl: Duration,
     tokens: Reviews<Option<User>>,
-    /// Reviews what somebody may see.
+    /// The client for SubjectAccessReviews.
     authorization: Client,
     options: Authorization,
     verdicts: Reviews<Verdict>,
     clock: SharedClock,
-    told: Mutex<Option<Instant>>,
+    last_warning: Mutex<Option<Instant>>,
 }
 
-/// Why a request is not answered.
+/// The refusal of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Denial {
     pub(super) status: StatusCode,
@@ -66,17 +66,19 @@ pub(super) struct Denial {
 }
 
 impl Access {
-    /// With the rights of the kubeconfigs that the flags name, or else with those of the controller.
+    /// Creates the access control, which makes reviews with the kubeconfigs that `serving` names, by default
+    /// with the controller's own client. Returns an error if a kubeconfig or a CA file cannot be read.
     pub fn new(
-        config: &Config,
+        serving: &Serving,
+        own: Option<&Path>,
         clients: &Clients,
         options: &ClientOptions,
         clock: SharedClock,
     ) -> Result<Self, ServeError> {
-        let serving = &config.serving;
+        let is_own = |path: &Path| own == Some(path);
         let client = |flag: &'static str, path: Option<&Path>| match path {
-            // Without a port nobody will ask.
-            Some(path) if serving.port != 0 && !config.reviews_itself(Some(path)) => {
+            // Without a secure port, no request needs a review.
+            Some(path) if serving.port != 0 && !is_own(path) => {
                 let cluster = kubeconfig::load(Some(path), None)
                     .map_err(|source| ServeError::Kubeconfig { flag, source: Box::new(source) })?;
                 let own = Clients::new(&cluster, options)
@@ -103,38 +105,38 @@ impl Access {
             options: serving.authorization.clone(),
             verdicts: Reviews::new(),
             clock,
-            told: Mutex::default(),
+            last_warning: Mutex::default(),
         })))
     }
 
-    /// Keeps the authorities of client certificates up to date. Never ends.
+    /// Keeps the authorities of client certificates up to date. Never returns.
     pub(super) async fn keep_current(&self) {
         self.0.trust.keep_current().await;
     }
 
-    /// Paths that are answered to everybody.
+    /// Returns the paths that need no authorization.
     pub(super) fn open_paths(&self) -> &OpenPaths {
         &self.0.options.open_paths
     }
 
-    /// Who asks.
+    /// Identifies the user of a request.
     pub(super) async fn user(
         &self,
         certificates: &[CertificateDer<'static>],
         headers: &HeaderMap,
     ) -> Result<User, Denial> {
-        let known = match self.by_certificate(certificates, headers) {
+        let identified = match self.by_certificate(certificates, headers) {
             Some(user) => Some(user),
             None => match bearer_token(headers) {
                 Some(token) => self.by_token(token).await?,
                 None => None,
             },
         };
-        let unknown = || Denial { status: StatusCode::UNAUTHORIZED, message: "Unauthorized".to_owned() };
-        known.map(among_authenticated).ok_or_else(unknown)
+        let unauthorized = || Denial { status: StatusCode::UNAUTHORIZED, message: "Unauthorized".to_owned() };
+        identified.map(among_authenticated).ok_or_else(unauthorized)
     }
 
-    /// Whether this one may do this.
+    /// Checks that the user may perform `action`.
     pub(super) async fn allow(&self, user: &User, action: &Action) -> Result<(), Denial> {
         if user.groups.iter().any(|group| group == MASTERS) {
             return Ok(());
@@ -146,7 +148,11 @@ impl Access {
         let review = async || {
             let verdict = api::access(&inner.authorization, user, action).await?;
             if !verdict.evaluation_error.is_empty() {
-                tracing::debug!(error = verdict.evaluation_error, user = user.name, "in a review of access");
+                tracing::debug!(
+                    error = verdict.evaluation_error,
+                    user = user.name,
+                    "access review had an error"
+                );
             }
             let good = verdict.allowed;
             let ttl = if good { inner.options.allowed_ttl } else { inner.options.denied_ttl };
@@ -155,7 +161,7 @@ impl Access {
         match inner.verdicts.get(&question, review).await {
             Ok(verdict) if verdict.allowed => Ok(()),
             Ok(verdict) => Err(forbidden(user, action, &verdict.reason)),
-            Err(error) => Err(self.unavailable("what the user may see", "SubjectAccessReviews", &error)),
+            Err(error) => Err(self.unavailable("access review", "SubjectAccessReviews", &error)),
         }
     }
 
@@ -184,39 +190,37 @@ impl Access {
         };
         match inner.tokens.get(token.as_bytes(), review).await {
             Ok(user) => Ok(user),
-            Err(error) => Err(self.unavailable("whose token this is", "TokenReviews", &error)),
+            Err(error) => Err(self.unavailable("token review", "TokenReviews", &error)),
         }
     }
 
-    /// What went wrong is for the log: a stranger could learn of the cluster from it.
-    fn unavailable(&self, what: &str, reviews: &str, error: &ApiError) -> Denial {
-        let mut told = self.0.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.is_none_or(|at| at.elapsed() >= REMINDER) {
-            *told = Some(Instant::now());
-            tracing::warn!(%error, "{reviews} cannot be made: requests to the secure port are turned away");
+    /// Logs the cause of a failed review. The refusal omits the cause, which could reveal details of the
+    /// cluster to an unauthenticated client.
+    fn unavailable(&self, review: &str, reviews: &str, error: &ApiError) -> Denial {
+        let mut last_warning = self.0.last_warning.lock().unwrap_or_else(PoisonError::into_inner);
+        if last_warning.is_none_or(|at| at.elapsed() >= REMINDER) {
+            *last_warning = Some(Instant::now());
+            tracing::warn!(%error, "failed to make {reviews}; refusing requests to the secure port");
         }
         let hint = if error.is_forbidden() {
-            "the controller may not ask: ClusterRole system:auth-delegator lets it"
+            "the controller may not make reviews; bind it to ClusterRole system:auth-delegator"
         } else {
-            "the API server does not answer"
+            "the API server is unavailable"
         };
-        Denial {
-            status: StatusCode::SERVICE_UNAVAILABLE,
-            message: format!("it cannot be found out {what}: {hint}"),
-        }
+        Denial { status: StatusCode::SERVICE_UNAVAILABLE, message: format!("{review} failed: {hint}") }
     }
 }
 
-/// Adds the group of everybody who is known, to whom it belongs.
+/// Adds `system:authenticated` to identified users.
 fn among_authenticated(mut user: User) -> User {
-    let is_told = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
-    if user.name != ANONYMOUS && !user.groups.iter().any(is_told) {
+    let is_assigned = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
+    if user.name != ANONYMOUS && !user.groups.iter().any(is_assigned) {
         user.groups.push(AUTHENTICATED.to_owned());
     }
     user
 }
 
-/// `Authorization: Bearer …`, read as the API server reads it.
+/// Returns the token of `Authorization: Bearer …`, parsed as in the API server.
 fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     let mut words = headers.get(AUTHORIZATION)?.to_str().ok()?.trim().splitn(3, ' ');
     let scheme = words.next()?;
@@ -224,7 +228,7 @@ fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-/// In the words of the API server.
+/// Creates the refusal, in the API server's words.
 fn forbidden(user: &User, action: &Action, reason: &str) -> Denial {
     let name = &user.name;
     let mut message = match action {
@@ -264,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bearer_token_is_the_second_word() {
+    fn bearer_token_is_the_second_word() {
         assert_eq!(token("Bearer abc").as_deref(), Some("abc"));
         assert_eq!(token("bearer abc x").as_deref(), Some("abc"));
         for header in ["Bearer", "Bearer ", "Basic abc", "abc", "Bearer  abc"] {
@@ -273,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_known_is_authenticated_and_whom_a_front_proxy_does_not_know_is_not() {
+    fn user_is_authenticated_unless_a_front_proxy_calls_it_anonymous() {
         let groups = |name: &str, groups: &[&str]| {
             let groups = groups.iter().map(|&group| group.to_owned()).collect();
             among_authenticated(User { name: name.to_owned(), groups, ..User::default() }).groups
@@ -281,7 +285,7 @@ mod tests {
         assert_eq!(groups("jane", &["dev"]), ["dev", AUTHENTICATED]);
         assert_eq!(groups("jane", &[AUTHENTICATED]), [AUTHENTICATED]);
         assert_eq!(groups(ANONYMOUS, &[UNAUTHENTICATED]), [UNAUTHENTICATED]);
-        assert_eq!(groups("nobody", &[UNAUTHENTICATED]), [UNAUTHENTICATED]);
+        assert_eq!(groups("unidentified", &[UNAUTHENTICATED]), [UNAUTHENTICATED]);
         assert!(groups(ANONYMOUS, &[]).is_empty());
     }
 

@@ -1,4 +1,4 @@
-//! Answers of the API server that hold for a while: equal questions are asked once, and not more than a few at a time.
+//! A cache of reviews. Equal questions are reviewed once, and at most [`AT_ONCE`] reviews run at a time.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,39 +8,39 @@ use ring::digest::{SHA256, digest};
 use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::Instant;
 
-use crate::api::error::ApiError;
+use cluster::error::ApiError;
 
-/// Questions under way at once. Whoever makes up tokens does not flood the API server.
+/// Maximum number of concurrent reviews, so that invented tokens do not flood the API server.
 const AT_ONCE: usize = 16;
-/// Answers that are kept.
-const KEPT: usize = 1024;
+/// Maximum number of cached answers.
+const MAX_CACHED: usize = 1024;
 
-/// What a question is known by: what was asked is not kept, as it may be a token.
+/// The SHA-256 digest of a question. The question itself is not kept, because it may contain a token.
 type Key = [u8; 32];
 
-/// The answers.
+/// The cached answers.
 #[derive(Debug)]
 pub(super) struct Reviews<T> {
     entries: Mutex<BTreeMap<Key, Entry<T>>>,
-    places: Semaphore,
+    permits: Semaphore,
 }
 
 #[derive(Debug, Clone)]
 struct Entry<T> {
-    /// Filled by the first who asks; the others wait for it.
-    answer: Arc<OnceCell<Held<T>>>,
+    /// The answer, filled by the first caller while concurrent callers wait.
+    answer: Arc<OnceCell<CachedAnswer<T>>>,
     since: Instant,
 }
 
 #[derive(Debug, Clone)]
-struct Held<T> {
+struct CachedAnswer<T> {
     answer: T,
     until: Instant,
-    /// Whether it lets somebody in. The others go first when there is no room.
+    /// Whether the answer grants access. The cache evicts other answers first.
     good: bool,
 }
 
-/// An answer with how long it holds.
+/// An answer and its time to live.
 #[derive(Debug)]
 pub(super) struct Reviewed<T> {
     pub(super) answer: T,
@@ -50,10 +50,10 @@ pub(super) struct Reviewed<T> {
 
 impl<T: Clone> Reviews<T> {
     pub(super) fn new() -> Self {
-        Self { entries: Mutex::default(), places: Semaphore::new(AT_ONCE) }
+        Self { entries: Mutex::default(), permits: Semaphore::new(AT_ONCE) }
     }
 
-    /// The answer that still holds, or a new one. Failures are not kept.
+    /// Returns the cached answer, or makes a review. Failures are not cached.
     pub(super) async fn get(
         &self,
         question: &[u8],
@@ -63,13 +63,13 @@ impl<T: Clone> Reviews<T> {
         let cell = self.entry(key);
         let asked = cell
             .get_or_try_init(async || {
-                // Never closed.
-                let _place = self.places.acquire().await.ok();
+                // The semaphore is never closed.
+                let _permit = self.permits.acquire().await.ok();
                 let Reviewed { answer, good, ttl } = ask().await?;
                 let now = Instant::now();
-                // A flag may hold more than a clock can.
+                // The time to live comes from a flag, and a large value may overflow the clock.
                 let until = now.checked_add(ttl).unwrap_or(now + Duration::from_hours(24));
-                Ok::<_, ApiError>(Held { answer, until, good })
+                Ok::<_, ApiError>(CachedAnswer { answer, until, good })
             })
             .await;
         match asked {
@@ -81,7 +81,7 @@ impl<T: Clone> Reviews<T> {
         }
     }
 
-    fn entry(&self, key: Key) -> Arc<OnceCell<Held<T>>> {
+    fn entry(&self, key: Key) -> Arc<OnceCell<CachedAnswer<T>>> {
         let now = Instant::now();
         let mut entries = self.lock();
         if let Some(entry) = entries.get(&key)
@@ -90,10 +90,10 @@ impl<T: Clone> Reviews<T> {
             return Arc::clone(&entry.answer);
         }
         entries.remove(&key);
-        if entries.len() >= KEPT {
+        if entries.len() >= MAX_CACHED {
             entries.retain(|_, entry| entry.answer.get().is_none_or(|held| now < held.until));
         }
-        if entries.len() >= KEPT {
+        if entries.len() >= MAX_CACHED {
             let worst = entries
                 .iter()
                 .min_by_key(|(_, entry)| (entry.answer.get().is_some_and(|held| held.good), entry.since))
@@ -106,9 +106,9 @@ impl<T: Clone> Reviews<T> {
         answer
     }
 
-    fn forget(&self, key: Key, cell: &Arc<OnceCell<Held<T>>>) {
+    fn forget(&self, key: Key, cell: &Arc<OnceCell<CachedAnswer<T>>>) {
         let mut entries = self.lock();
-        // Another could have been answered meanwhile.
+        // Another caller may have filled the cell in the meantime.
         if entries.get(&key).is_some_and(|entry| Arc::ptr_eq(&entry.answer, cell) && cell.get().is_none()) {
             entries.remove(&key);
         }
@@ -121,7 +121,7 @@ impl<T: Clone> Reviews<T> {
 
 fn key(question: &[u8]) -> Key {
     let mut key = Key::default();
-    // A digest of SHA-256 has these 32 bytes.
+    // A SHA-256 digest has as many bytes as the key, 32.
     key.iter_mut().zip(digest(&SHA256, question).as_ref()).for_each(|(to, from)| *to = *from);
     key
 }
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_holds_for_its_time() {
+    async fn answer_is_cached_until_its_ttl_ends() {
         let (reviews, asked) = (Reviews::new(), AtomicUsize::new(0));
         let ask = async || Ok(reviewed(asked.fetch_add(1, Ordering::Relaxed), true));
         assert_eq!(reviews.get(b"a", ask).await.unwrap(), 0);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn equal_questions_at_once_are_asked_once() {
+    async fn concurrent_equal_questions_are_reviewed_once() {
         let (reviews, asked) = (Reviews::new(), AtomicUsize::new(0));
         let ask = async || {
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_failure_is_not_kept() {
+    async fn failed_review_is_not_cached() {
         let reviews = Reviews::new();
         let failed = reviews.get(b"a", async || Err(ApiError::Request("down".into()))).await;
         assert!(failed.is_err());
@@ -170,14 +170,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn made_up_tokens_do_not_push_out_good_ones() {
+    async fn invented_tokens_do_not_evict_granted_answers() {
         let reviews = Reviews::new();
         reviews.get(b"good", async || Ok(reviewed(1, true))).await.unwrap();
-        for number in 0..2 * KEPT {
+        for number in 0..2 * MAX_CACHED {
             reviews.get(format!("{number}").as_bytes(), async || Ok(reviewed(0, false))).await.unwrap();
         }
-        assert_eq!(reviews.lock().len(), KEPT);
+        assert_eq!(reviews.lock().len(), MAX_CACHED);
         let again = reviews.get(b"good", async || Ok(reviewed(2, true))).await.unwrap();
-        assert_eq!(again, 1, "it is still known");
+        assert_eq!(again, 1, "the answer is still cached");
     }
 }

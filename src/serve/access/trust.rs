@@ -1,5 +1,5 @@
-//! Which authorities of client certificates are believed, and which front proxies. From files, or as the cluster says in
-//! ConfigMap kube-system/extension-apiserver-authentication; both are read again every minute.
+//! The trusted authorities of client certificates, and the trusted front proxies. Both come from files or
+//! from ConfigMap kube-system/extension-apiserver-authentication, and are reread every minute.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,30 +12,30 @@ use rustls::crypto::CryptoProvider;
 use serde::Deserialize;
 
 use super::certificate::{Authorities, Subject};
-use crate::api::call::Call;
-use crate::api::client::Client;
-use crate::api::reviews::User;
-use crate::cli::config::{Authentication, FrontProxyHeaders};
 use crate::serve::error::ServeError;
+use crate::serve::options::{Authentication, FrontProxyHeaders};
+use cluster::call::Call;
+use cluster::client::Client;
+use cluster::reviews::User;
 
-/// How long what was read is believed without a look.
+/// The interval between reads of the sources.
 const REREAD: Duration = Duration::from_mins(1);
-/// The same as long as nothing could be read.
+/// The interval between reads of the sources before the first success.
 const RETRY: Duration = Duration::from_secs(5);
-/// Where a cluster publishes its authorities.
+/// The namespace and name of the ConfigMap in which a cluster publishes its authorities.
 const NAMESPACE: &str = "kube-system";
 const CONFIG_MAP: &str = "extension-apiserver-authentication";
 
-/// What is believed now.
+/// The current trust settings.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Trusted {
-    /// Who signs certificates of clients.
+    /// The authorities that sign client certificates.
     pub(super) clients: Option<Authorities>,
-    /// Proxies that say who asks.
+    /// The front proxies that may name the user of a request.
     pub(super) proxies: Option<Proxies>,
 }
 
-/// Front proxies: who signs their certificates, and how they tell who asks.
+/// Front proxies: the authorities of their certificates, and the headers that name the user.
 #[derive(Debug, Clone)]
 pub(super) struct Proxies {
     pub(super) authorities: Authorities,
@@ -51,7 +51,7 @@ pub(super) struct Trust {
     now: RwLock<Trusted>,
 }
 
-/// The texts of which [`Trusted`] is made.
+/// The raw inputs of [`Trusted`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Sources {
     clients: Option<Vec<u8>>,
@@ -69,7 +69,7 @@ impl Trust {
         Self { options, client, provider, now: RwLock::default() }
     }
 
-    /// Whether the files that flags name can be used: a mistake is told at the start.
+    /// Checks the files that flags name, so that a mistake fails at startup.
     pub(super) fn check_files(&self) -> Result<(), ServeError> {
         let named = [
             ("--client-ca-file", self.options.client_ca.as_ref()),
@@ -95,30 +95,31 @@ impl Trust {
         self.now.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reads everything at once, and again every minute. A failure keeps what was read before, and is told once.
+    /// Reads all sources immediately and then every minute. A failure keeps the previous settings. Each cause
+    /// is logged once. Never returns.
     pub(super) async fn keep_current(&self) {
-        let (mut known, mut told) = (None, None);
+        let (mut current, mut logged) = (None, None);
         loop {
             match self.read().await.and_then(|sources| {
-                if known.as_ref() != Some(&sources) {
+                if current.as_ref() != Some(&sources) {
                     let trusted = self.make(&sources)?;
                     *self.now.write().unwrap_or_else(PoisonError::into_inner) = trusted;
-                    known = Some(sources);
+                    current = Some(sources);
                 }
                 Ok(())
             }) {
-                Ok(()) => told = None,
-                Err(reason) if told.as_ref() == Some(&reason) => {}
+                Ok(()) => logged = None,
+                Err(reason) if logged.as_ref() == Some(&reason) => {}
                 Err(reason) => {
                     if self.options.tolerate_lookup_failure {
-                        tracing::debug!(%reason, "client certificates are not believed");
+                        tracing::debug!(%reason, "failed to load client CAs");
                     } else {
-                        tracing::warn!(%reason, "client certificates are believed as far as known before");
+                        tracing::warn!(%reason, "failed to reload client CAs; keeping the previous ones");
                     }
-                    told = Some(reason);
+                    logged = Some(reason);
                 }
             }
-            tokio::time::sleep(if known.is_some() { REREAD } else { RETRY }).await;
+            tokio::time::sleep(if current.is_some() { REREAD } else { RETRY }).await;
         }
     }
 
@@ -150,7 +151,7 @@ impl Trust {
         Ok(sources)
     }
 
-    /// The cluster's own words; none if it has none.
+    /// Reads the ConfigMap of the cluster. The result is empty if the ConfigMap does not exist.
     async fn look_up(&self) -> Result<BTreeMap<String, String>, String> {
         let call = Call::get(["api", "v1", "namespaces", NAMESPACE, "configmaps", CONFIG_MAP])
             .about("configmaps", CONFIG_MAP);
@@ -158,8 +159,8 @@ impl Trust {
             Ok(map) => Ok(map.data),
             Err(error) if error.is_not_found() => Ok(BTreeMap::new()),
             Err(error) => Err(format!(
-                "ConfigMap {NAMESPACE}/{CONFIG_MAP} cannot be read: {error}; RoleBinding to the Role \
-                 extension-apiserver-authentication-reader lets it be read"
+                "cannot read ConfigMap {NAMESPACE}/{CONFIG_MAP}: {error}; to allow it, add a RoleBinding to the Role \
+                 extension-apiserver-authentication-reader"
             )),
         }
     }
@@ -180,7 +181,7 @@ impl Trust {
     }
 }
 
-/// Names of proxies and headers as the API server publishes them: lists in JSON.
+/// Parses names of proxies and headers in the API server's format, JSON lists of strings.
 fn headers(data: &BTreeMap<String, String>) -> Result<FrontProxyHeaders, String> {
     let list = |key: &str| match data.get(key).map(String::as_str) {
         None | Some("") => Ok(Vec::new()),
@@ -201,7 +202,7 @@ fn headers(data: &BTreeMap<String, String>) -> Result<FrontProxyHeaders, String>
 }
 
 impl Proxies {
-    /// Whom a proxy speaks for: `None` if this is none of them, or if it names nobody.
+    /// Returns the user that a proxy names, or `None` if the proxy is not allowed or names no user.
     pub(super) fn user(&self, subject: &Subject, headers: &HeaderMap) -> Option<User> {
         let names = &self.headers;
         let allowed = names.allowed_names.is_empty()
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_front_proxy_is_believed_if_its_name_is_allowed() {
+    fn front_proxy_is_trusted_if_its_name_is_allowed() {
         let data = BTreeMap::from([
             ("requestheader-allowed-names".to_owned(), r#"["front-proxy-client"]"#.to_owned()),
             ("requestheader-username-headers".to_owned(), r#"["X-Remote-User"]"#.to_owned()),
@@ -272,7 +273,7 @@ mod tests {
         let user = proxies.user(&named("front-proxy-client"), &sent).unwrap();
         assert_eq!((user.name.as_str(), user.groups), ("jane", vec!["dev".to_owned(), "ops".to_owned()]));
         assert_eq!(user.extra, BTreeMap::from([("scopes".to_owned(), vec!["openid".to_owned()])]));
-        assert_eq!(proxies.user(&named("somebody"), &sent), None);
+        assert_eq!(proxies.user(&named("other-client"), &sent), None);
         assert_eq!(proxies.user(&named("front-proxy-client"), &HeaderMap::new()), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The certificates that the server shows, and which one to whom. Files are read again every minute.
+//! The server's certificates, and the choice of a certificate for each client. Files are reread every minute.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,45 +13,47 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-use crate::cli::config::{CERTIFICATE_NAME, CertificateFiles, Serving};
-use crate::history::replica::link::Fingerprint;
-use crate::platform;
 use crate::serve::access::certificate::Subject;
 use crate::serve::error::ServeError;
+use crate::serve::options::{CERTIFICATE_NAME, CertificateFiles, Serving};
+use cluster::fingerprint::Fingerprint;
+use cluster::platform;
 
-/// kube-controller-manager notices changed files by then too.
+/// The interval between reads of the files. kube-controller-manager notices changed files within the same
+/// time.
 const REREAD: Duration = Duration::from_mins(1);
 
-/// The certificates, which can be exchanged while connections are accepted.
+/// The certificates, which can be replaced while connections are accepted.
 #[derive(Debug)]
 pub(in crate::serve) struct Certificates {
     provider: Arc<CryptoProvider>,
-    /// What was asked for: files with their names, the default one without a name last.
+    /// The configured pairs of files. Pairs with names come first, the default pair comes last.
     sources: Vec<Source>,
-    /// Shown if no other fits; of our own making unless it has a source.
+    /// The generated certificate, if no default is configured. Served if no other certificate matches.
     own: Option<Arc<CertifiedKey>>,
     shown: RwLock<Arc<Shown>>,
 }
 
-/// A pair of files.
+/// A certificate file and its key file.
 #[derive(Debug)]
 struct Source {
     flag: &'static str,
     files: CertificateFiles,
-    /// `None`: it is shown if no other fits. Empty: to clients that ask for a name in it.
+    /// The names of the certificate. `None` marks the default, which is served if no other certificate
+    /// matches. If empty, the names in the certificate apply.
     names: Option<Vec<String>>,
 }
 
-/// What is shown now.
+/// The certificates in use.
 #[derive(Debug, Default)]
 struct Shown {
     default: Option<Arc<CertifiedKey>>,
     by_name: BTreeMap<String, Arc<CertifiedKey>>,
-    /// What was read of each source.
+    /// The contents of each source, in the order of the sources.
     read: Vec<Read>,
 }
 
-/// A pair of files as it was read, to notice a change.
+/// The contents of a pair of files, kept to notice a change.
 #[derive(Debug, Clone)]
 struct Read {
     pem: (Vec<u8>, Vec<u8>),
@@ -59,7 +61,7 @@ struct Read {
 }
 
 impl Certificates {
-    /// Reads all files, and makes a certificate if none is named.
+    /// Reads all files, and generates a certificate if no default is configured.
     pub(super) fn load(serving: &Serving, provider: Arc<CryptoProvider>) -> Result<Self, ServeError> {
         let mut sources: Vec<Source> = serving
             .sni
@@ -84,12 +86,13 @@ impl Certificates {
         Ok(certificates)
     }
 
-    /// The fingerprint of what a client is shown that names no host.
+    /// Returns the fingerprint of the default certificate, for clients that send no server name.
     pub(in crate::serve) fn fingerprint(&self) -> Option<Fingerprint> {
         self.shown().default.as_ref()?.cert.first().map(|certificate| Fingerprint::of(certificate))
     }
 
-    /// Reads the files again and again. What is broken is warned of once per change, and what was read before is kept.
+    /// Rereads the files every minute. A broken pair is logged once per change, and the previous pair stays
+    /// in use.
     pub(in crate::serve) async fn keep_current(&self) {
         let mut warned = BTreeMap::new();
         loop {
@@ -98,7 +101,7 @@ impl Certificates {
         }
     }
 
-    /// Reads the files once more.
+    /// Rereads the files once.
     fn reload(&self, warned: &mut BTreeMap<usize, String>) {
         let shown = self.shown();
         let mut read = shown.read.clone();
@@ -109,7 +112,7 @@ impl Certificates {
                     warned.remove(&number);
                 }
                 Ok(Some(new)) => {
-                    tracing::info!(file = %source.files.certificate.display(), "the certificate has changed");
+                    tracing::info!(file = %source.files.certificate.display(), "reloaded changed certificate");
                     warned.remove(&number);
                     *known = new;
                     changed = true;
@@ -117,7 +120,7 @@ impl Certificates {
                 Err(error) => {
                     let text = error.to_string();
                     if warned.get(&number) != Some(&text) {
-                        tracing::warn!(%error, "the certificate that was read before stays in use");
+                        tracing::warn!(%error, "failed to reload certificate; keeping the previous one");
                         warned.insert(number, text);
                     }
                 }
@@ -128,7 +131,7 @@ impl Certificates {
         }
     }
 
-    /// The pair, if it is another than before.
+    /// Returns the contents of the pair, if they differ from `known`.
     fn changed(&self, source: &Source, known: &Read) -> Result<Option<Read>, ServeError> {
         let pem = source.pem()?;
         if pem == known.pem { Ok(None) } else { self.parse(source, pem).map(Some) }
@@ -149,7 +152,7 @@ impl Certificates {
             .collect::<Result<_, _>>()
             .map_err(|error| unusable(certificate, error.to_string()))?;
         if chain.is_empty() {
-            return Err(unusable(certificate, "there is no certificate in it".to_owned()));
+            return Err(unusable(certificate, "no certificate found".to_owned()));
         }
         let private =
             PrivateKeyDer::from_pem_slice(&pem.1).map_err(|error| unusable(key, error.to_string()))?;
@@ -166,7 +169,7 @@ impl Certificates {
                 Some(names) => {
                     let inside = if names.is_empty() { names_in(&read.key) } else { Vec::new() };
                     for name in names.iter().cloned().chain(inside) {
-                        // The first one that was given for a name wins.
+                        // The first certificate for a name wins.
                         shown.by_name.entry(name).or_insert_with(|| Arc::clone(&read.key));
                     }
                 }
@@ -206,7 +209,7 @@ impl ResolvesServerCert for Certificates {
     }
 }
 
-/// The names that a certificate is for: its DNS names, and the common name if it has none.
+/// Returns the names of a certificate: its DNS names, or its common name if it has no DNS names.
 fn names_in(key: &CertifiedKey) -> Vec<String> {
     let Some(certificate) = key.cert.first() else { return Vec::new() };
     let Ok(parsed) = webpki::EndEntityCert::try_from(certificate) else { return Vec::new() };
@@ -221,7 +224,7 @@ fn names_in(key: &CertifiedKey) -> Vec<String> {
     names
 }
 
-/// The pair in `--cert-dir`, if it is there.
+/// Returns the pair in `--cert-dir`, if both files exist.
 fn in_folder(folder: &Path) -> Option<CertificateFiles> {
     let files = CertificateFiles {
         certificate: folder.join(CERTIFICATE_NAME).with_extension("crt"),
@@ -229,20 +232,21 @@ fn in_folder(folder: &Path) -> Option<CertificateFiles> {
     };
     let there = files.certificate.is_file() && files.key.is_file();
     if !there {
-        tracing::info!(folder = %folder.display(), "no certificate in --cert-dir: one of our own making is used");
+        tracing::info!(folder = %folder.display(), "no certificate in --cert-dir; using a self-signed one");
     }
     there.then_some(files)
 }
 
-/// A certificate that nobody can check, as kube-controller-manager makes one; it is never written anywhere.
+/// Generates a self-signed certificate, as kube-controller-manager does. The certificate is never written to
+/// a file.
 fn self_signed(address: IpAddr, provider: &CryptoProvider) -> Result<Arc<CertifiedKey>, ServeError> {
     let unmade =
-        |error: &dyn std::fmt::Display| ServeError::Tls(format!("no certificate can be made: {error}"));
+        |error: &dyn std::fmt::Display| ServeError::Tls(format!("failed to generate a certificate: {error}"));
     let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
     if !address.is_unspecified() {
         names.push(address.to_string());
     }
-    // A host name may be no DNS name.
+    // A hostname may be an invalid DNS name.
     let host = platform::host_name().filter(|host| host.is_ascii());
     let mut params = host
         .and_then(|host| CertificateParams::new(names.iter().cloned().chain([host]).collect::<Vec<_>>()).ok())

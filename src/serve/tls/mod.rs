@@ -1,7 +1,8 @@
 //! TLS 1.2 and 1.3, with HTTP/1.1 inside.
 //!
-//! A client may show a certificate. The handshake only proves that it has the key to it: who signed it, and whether it
-//! is still valid, is asked at each request (`access`), because authorities change while connections stay.
+//! A client may present a certificate. The handshake only proves that the client has the certificate's key.
+//! `access` checks the issuer and the validity at each request, because authorities change while connections
+//! stay open.
 
 mod certificates;
 pub mod options;
@@ -16,9 +17,10 @@ use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureSc
 
 pub(super) use self::certificates::Certificates;
 use super::error::ServeError;
-use crate::cli::config::Serving;
+use crate::serve::options::Serving;
 
-/// What connections are accepted with, and the certificates that it shows, to be kept up to date.
+/// Returns the configuration for accepting connections, and the certificates. The caller must keep the
+/// certificates up to date.
 pub(super) fn server(serving: &Serving) -> Result<(Arc<ServerConfig>, Arc<Certificates>), ServeError> {
     let provider = Arc::new(serving.tls.provider());
     let certificates = Arc::new(Certificates::load(serving, Arc::clone(&provider))?);
@@ -31,7 +33,7 @@ pub(super) fn server(serving: &Serving) -> Result<(Arc<ServerConfig>, Arc<Certif
     Ok((Arc::new(config), certificates))
 }
 
-/// Takes any certificate whose key the client has, and clients without one.
+/// Accepts clients without a certificate, and any certificate if the client has its key.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 
@@ -40,7 +42,7 @@ impl ClientCertVerifier for AnyCertificate {
         false
     }
 
-    /// None: a client shows what it has.
+    /// Returns no hints, because a client may present any certificate.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

@@ -1,31 +1,32 @@
-//! Which versions, cipher suites and key exchanges are offered: Go's names, as kube-controller-manager's flags take
-//! them, and what rustls has of them.
+//! Offered versions, cipher suites and key exchanges. The module maps Go's names, which
+//! kube-controller-manager's flags accept, to rustls' names.
 
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::default_provider;
 use rustls::{CipherSuite, NamedGroup, ProtocolVersion, SupportedCipherSuite};
 
-/// What is offered to clients. Empty lists: all that rustls has.
+/// The offered TLS settings. An empty list means everything that rustls supports.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TlsOptions {
-    /// `--tls-min-version=VersionTLS13`; otherwise TLS 1.2 is offered too.
+    /// `--tls-min-version=VersionTLS13`. Otherwise, TLS 1.2 is offered too.
     pub only_tls13: bool,
-    /// `--tls-cipher-suites`, as far as rustls has them; not empty if the flag is given.
+    /// `--tls-cipher-suites`, without the suites that rustls does not support. Not empty if the flag is set.
     pub suites: Vec<CipherSuite>,
-    /// `--tls-curve-preferences`, as far as rustls has them; not empty if the flag is given.
+    /// `--tls-curve-preferences`, without the groups that rustls does not support. Not empty if the flag is
+    /// set.
     pub groups: Vec<NamedGroup>,
 }
 
-/// A list of which some is left out, because rustls does not have it.
+/// A list, split into entries that rustls supports and entries that it does not support.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Supported<T> {
-    /// What is left, in the order that was given.
+    /// The supported entries, in the given order.
     pub kept: Vec<T>,
-    /// What is not, as it was given.
+    /// The unsupported entries, as given.
     pub left_out: Vec<String>,
 }
 
-/// Cipher suites that Go knows and rustls, for good reasons, does not: CBC, 3DES, RC4, and key transport by RSA.
+/// Cipher suites of Go that rustls omits for security reasons: CBC, 3DES, RC4, and key transport by RSA.
 const ONLY_GO: &[&str] = &[
     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
@@ -47,24 +48,26 @@ const ONLY_GO: &[&str] = &[
 
 const NEWEST: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13];
 
-/// Reads `--tls-min-version`: whether only TLS 1.3 is left, and what to warn of.
+/// Parses `--tls-min-version`. Returns whether only TLS 1.3 is offered, and an optional warning.
 pub fn minimum(version: &str) -> Result<(bool, Option<String>), String> {
     match version {
         "" | "VersionTLS12" => Ok((false, None)),
         "VersionTLS13" => Ok((true, None)),
-        "VersionTLS10" | "VersionTLS11" => {
-            Ok((false, Some(format!("--tls-min-version={version}: TLS 1.2 is the oldest version there is"))))
-        }
+        "VersionTLS10" | "VersionTLS11" => Ok((
+            false,
+            Some(format!("--tls-min-version={version}: using TLS 1.2, the oldest supported version")),
+        )),
         _ => Err("must be VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13".to_owned()),
     }
 }
 
-/// Reads `--tls-cipher-suites`. The error says which name is none, or that nothing is left.
+/// Parses `--tls-cipher-suites`. The error names an unknown suite, or reports that the list has no supported
+/// suite.
 pub fn suites(names: &[String]) -> Result<Supported<CipherSuite>, String> {
     let known = default_provider().cipher_suites;
     let mut supported = Supported { kept: Vec::new(), left_out: Vec::new() };
     for name in names {
-        // Go's constants of TLS 1.3 lack a digit that rustls' have; two of its older names lack their hash.
+        // Go's constants for TLS 1.3 lack the `13` of rustls' names. Two of Go's older names lack the hash.
         let wanted = match name.as_str() {
             "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305" | "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305" => {
                 format!("{name}_SHA256")
@@ -80,7 +83,7 @@ pub fn suites(names: &[String]) -> Result<Supported<CipherSuite>, String> {
     supported.or_nothing("cipher suite")
 }
 
-/// Reads `--tls-curve-preferences`: numbers of the IANA registry, such as 29 for X25519.
+/// Parses `--tls-curve-preferences`: numbers of the IANA registry, such as 29 for X25519.
 pub fn groups(numbers: &[u16]) -> Result<Supported<NamedGroup>, String> {
     let known = default_provider().kx_groups;
     let mut supported = Supported { kept: Vec::new(), left_out: Vec::new() };
@@ -96,18 +99,18 @@ pub fn groups(numbers: &[u16]) -> Result<Supported<NamedGroup>, String> {
 impl<T> Supported<T> {
     fn or_nothing(self, what: &str) -> Result<Self, String> {
         if self.kept.is_empty() && !self.left_out.is_empty() {
-            return Err(format!("no {what} is left: rustls has none of these"));
+            return Err(format!("no {what} is left: rustls supports none of these"));
         }
         Ok(self)
     }
 }
 
 impl TlsOptions {
-    /// rustls' cryptography, cut down to what is offered.
+    /// Returns rustls' cryptography, limited to the offered settings.
     pub fn provider(&self) -> CryptoProvider {
         let mut provider = default_provider();
         if !self.suites.is_empty() {
-            // As in Go, those of TLS 1.3 are not up to the operator.
+            // As in Go, the suites of TLS 1.3 are not configurable.
             let modern = |suite: &SupportedCipherSuite| suite.version().version == ProtocolVersion::TLSv1_3;
             provider.cipher_suites.retain(|suite| modern(suite) || self.suites.contains(&suite.suite()));
         }
@@ -119,9 +122,9 @@ impl TlsOptions {
         provider
     }
 
-    /// The versions of the protocol that are offered.
+    /// Returns the offered versions of the protocol.
     pub fn versions(&self) -> &'static [&'static rustls::SupportedProtocolVersion] {
-        // A list without any suite of TLS 1.2 rules that version out.
+        // A list without any suite of TLS 1.2 excludes TLS 1.2.
         let old = default_provider().cipher_suites.iter().any(|suite| {
             suite.version().version == ProtocolVersion::TLSv1_2 && self.suites.contains(&suite.suite())
         });
@@ -161,27 +164,27 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_which_nothing_is_left_is_refused() {
+    fn list_without_a_supported_entry_is_refused() {
         assert_eq!(
             suites(&names(&["TLS_RSA_WITH_AES_128_CBC_SHA"])).unwrap_err(),
-            "no cipher suite is left: rustls has none of these"
+            "no cipher suite is left: rustls supports none of these"
         );
         assert_eq!(
             suites(&names(&["TLS_X"])).unwrap_err(),
             "Cipher suite TLS_X not supported or doesn't exist"
         );
-        assert_eq!(groups(&[25]).unwrap_err(), "no curve is left: rustls has none of these");
+        assert_eq!(groups(&[25]).unwrap_err(), "no curve is left: rustls supports none of these");
     }
 
     #[test]
-    fn suites_of_the_newest_version_alone_rule_the_older_one_out() {
+    fn suites_of_tls_1_3_only_exclude_tls_1_2() {
         let supported = suites(&names(&["TLS_AES_256_GCM_SHA384"])).unwrap();
         let options = TlsOptions { suites: supported.kept, ..TlsOptions::default() };
         assert_eq!(options.versions().len(), 1);
     }
 
     #[test]
-    fn curves_are_preferred_in_their_order() {
+    fn curves_keep_their_order_of_preference() {
         let supported = groups(&[24, 4588, 29]).unwrap();
         assert_eq!(supported.left_out, ["4588"]);
         let options = TlsOptions { groups: supported.kept, ..TlsOptions::default() };
@@ -190,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_that_are_too_old_become_the_oldest_there_is() {
+    fn versions_before_tls_1_2_become_tls_1_2() {
         assert_eq!(minimum(""), Ok((false, None)));
         assert_eq!(minimum("VersionTLS13"), Ok((true, None)));
         assert!(minimum("VersionTLS11").unwrap().1.is_some());

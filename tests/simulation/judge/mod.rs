@@ -1,4 +1,4 @@
-//! The invariants that are checked at the cluster: at each request, at each answer and each second.
+//! The invariants. They are checked on every request and response at the cluster, and every second.
 
 mod rules;
 mod standing;
@@ -15,58 +15,58 @@ use crate::ledger::Entry;
 use crate::plan::{Class, Fault, FaultKind, Plan};
 use crate::run::Violation;
 
-/// A leader that could not renew for so long writes nothing any more.
+/// Time since the last renewal after which a leader must not write.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-/// How long what a process sees may be behind, if nothing goes wrong with its watches.
+/// Maximum age of a process's view while its watches have no fault.
 const LAG: Duration = Duration::from_secs(2);
-/// How long it may be behind while something is wrong with its watches: longer than any fault lasts.
+/// Maximum age of a view while a fault affects watches: longer than any fault.
 const LONG_LAG: Duration = Duration::from_secs(150);
 const PERIOD: Duration = Duration::from_secs(15);
-/// How late a sync may be that nothing stands in the way of: the one before takes its time, a few requests each way.
-const LATE: Duration = Duration::from_secs(4);
-/// How long a fault, a start or a fail-over may keep syncs from being on time once it is over.
+/// Maximum lateness of an undisturbed sync: the duration of the previous sync and a few requests.
+const MAX_LATENESS: Duration = Duration::from_secs(4);
+/// Time after a fault, a start or a failover in which syncs may be late.
 const AFTERMATH: Duration = Duration::from_mins(1);
-/// After the end of a leader the next one has synced every HPA within so long.
-const TAKEN_OVER: Duration = AFTERMATH;
-/// How long before a write its decision may have been made while requests are slow.
-const LONG_WAY: Duration = Duration::from_secs(30);
-/// The longest period of a policy, with some room.
-const LONGEST: Duration = Duration::from_secs(400);
+/// Time after the end of a leader in which the next leader syncs every HPA.
+const HANDOVER: Duration = AFTERMATH;
+/// Maximum time between a decision and its write while requests are slow.
+const SLOW_WRITE: Duration = Duration::from_secs(30);
+/// The longest policy period plus a margin.
+const LONGEST_PERIOD: Duration = Duration::from_secs(400);
 
-/// What is wrong: the name of the invariant and what was seen.
+/// A violation: the name of the invariant and the evidence.
 pub(crate) type Finding = Option<(&'static str, String)>;
 
-/// What is known of the world, to judge by.
+/// The observed state of the cluster and its processes, for checks of the invariants.
 #[derive(Debug)]
 pub(crate) struct Judge {
     hpas: Vec<Watched>,
     processes: Vec<Standing>,
     has_election: bool,
-    /// There are ConfigMaps to be read and written.
+    /// Whether a checkpoint is read and written.
     has_checkpoint: bool,
-    /// Until when views may be old.
+    /// Time until which views may be stale.
     views_late_until: Duration,
-    /// Until when what is written may have been decided long ago, by what was seen then: requests are slow.
+    /// Time until which writes may follow from old decisions and stale views, since requests are slow.
     decisions_late_until: Duration,
-    /// Until when rates are not judged: two lead at once, or clocks are wrong.
+    /// Time until which rates are not checked: two processes lead, or clocks are wrong.
     rates_doubtful_until: Duration,
-    /// What one process wrote down is old or yet to come by the clock of the next.
+    /// Whether times that one process recorded may be wrong by the clock of another.
     clocks_differ: bool,
-    /// Until when every sync may be late.
+    /// Time until which every sync may be late.
     disturbed_until: Duration,
-    /// Until when a period may have requests that were told to come again.
+    /// Time until which a period may contain repetitions of throttled requests.
     throttled_until: Duration,
-    /// When nothing goes wrong any more.
+    /// Time after which there are no more faults.
     quiet: Duration,
-    /// Until when events come that were held back, the first of a watch among them.
+    /// Time until which delayed watch events arrive, including the first event of a watch.
     late_events_until: Duration,
-    /// When a process ended last.
+    /// Time of the last process end.
     ended: Option<Duration>,
-    /// When anything was rescaled last.
+    /// Time of the last rescale of any target.
     pub(crate) rescaled: Duration,
-    /// Who wrote the Lease last.
-    leads: Option<(usize, u32)>,
-    /// Until when two may lead at once, the Lease having been tampered with.
+    /// Process and life that wrote the Lease last.
+    lease_writer: Option<(usize, u32)>,
+    /// Time until which two processes may lead, since the Lease was tampered with.
     leaders_doubtful_until: Duration,
     pub(crate) violations: Vec<Violation>,
 }
@@ -79,7 +79,7 @@ impl Judge {
             late_events_until: Duration::ZERO,
             ended: None,
             rescaled: Duration::ZERO,
-            leads: None,
+            lease_writer: None,
             leaders_doubtful_until: Duration::ZERO,
             hpas: scene.hpas.iter().map(|_| Watched::default()).collect(),
             processes: (0..scene.processes).map(|_| Standing::new(0, scene.hpas.len())).collect(),
@@ -95,73 +95,73 @@ impl Judge {
         }
     }
 
-    // --- what is told
+    // --- observations
 
-    /// A process begins a life.
-    pub(crate) fn born(&mut self, process: usize, life: u32, now: Duration) {
+    /// Records that a process starts a life.
+    pub(crate) fn life_started(&mut self, process: usize, life: u32, now: Duration) {
         self.processes[process] = Standing::new(life, self.hpas.len());
         self.disturbed_until = self.disturbed_until.max(now + AFTERMATH);
     }
 
-    /// A process ends, in whatever way.
+    /// Records the end of a process, by a crash or in order.
     pub(crate) fn ended(&mut self, now: Duration) {
-        self.hpas.iter_mut().for_each(Watched::is_left);
+        self.hpas.iter_mut().for_each(Watched::process_ended);
         self.ended = Some(now);
         if self.clocks_differ {
-            self.rates_doubtful_until = self.rates_doubtful_until.max(now + LONGEST);
+            self.rates_doubtful_until = self.rates_doubtful_until.max(now + LONGEST_PERIOD);
         }
         self.disturbed_until = self.disturbed_until.max(now + AFTERMATH);
-        // Who scaled in between, a person or the process? Nothing in the cluster tells.
+        // Nothing in the cluster shows whether a user or the process scaled last.
         for hpa in &mut self.hpas {
-            if hpa.touched.is_some_and(|touched| touched + PERIOD * 2 > now) {
-                hpa.rates_doubtful_until = now + LONGEST;
+            if hpa.last_foreign_change.is_some_and(|at| at + PERIOD * 2 > now) {
+                hpa.rates_doubtful_until = now + LONGEST_PERIOD;
             }
         }
     }
 
-    /// Somebody else changes what an HPA scales.
-    pub(crate) fn touches(&mut self, hpa: usize, now: Duration) {
-        self.hpas[hpa].touched = Some(now);
+    /// Records that a user changes an HPA or its target.
+    pub(crate) fn foreign_change(&mut self, hpa: usize, now: Duration) {
+        self.hpas[hpa].last_foreign_change = Some(now);
     }
 
-    /// When somebody else last did.
-    pub(crate) fn touched(&self, hpa: usize) -> Option<Duration> {
-        self.hpas[hpa].touched
+    /// Time of the last foreign change.
+    pub(crate) fn last_foreign_change(&self, hpa: usize) -> Option<Duration> {
+        self.hpas[hpa].last_foreign_change
     }
 
-    /// The HPA as it is now.
-    pub(crate) fn seen(&mut self, hpa: usize, object: Option<&Value>, now: Duration) {
-        self.hpas[hpa].becomes(object.map(Rules::of), now);
+    /// Records the current state of an HPA, or `None` if the HPA does not exist.
+    pub(crate) fn hpa_changed(&mut self, hpa: usize, object: Option<&Value>, now: Duration) {
+        self.hpas[hpa].update(object.map(Rules::from_object), now);
     }
 
-    pub(crate) fn begins(&mut self, fault: &Fault, now: Duration) {
+    pub(crate) fn fault_started(&mut self, fault: &Fault, now: Duration) {
         use FaultKind as K;
         let late = |until: &mut Duration, by: Duration| *until = (*until).max(fault.until.max(now) + by);
         match fault.kind {
             K::ClockDrift => {
                 self.clocks_differ = true;
-                late(&mut self.rates_doubtful_until, LONGEST);
+                late(&mut self.rates_doubtful_until, LONGEST_PERIOD);
             }
             K::ClockJump => {
                 self.clocks_differ = true;
-                // What only a status tells is read after that as of another time.
-                if self.ended.is_some_and(|ended| now < ended + TAKEN_OVER) {
-                    late(&mut self.rates_doubtful_until, LONGEST);
+                // After a restart, times that are known only from a status are read with the wrong clock.
+                if self.ended.is_some_and(|ended| now < ended + HANDOVER) {
+                    late(&mut self.rates_doubtful_until, LONGEST_PERIOD);
                 }
             }
             K::Throttle => late(&mut self.throttled_until, PERIOD),
             K::WatchLate => late(&mut self.late_events_until, Duration::from_millis(fault.amount)),
             K::LeaseDeleted | K::LeaseStolen => {
-                late(&mut self.rates_doubtful_until, LONGEST);
+                late(&mut self.rates_doubtful_until, LONGEST_PERIOD);
                 late(&mut self.leaders_doubtful_until, RENEW_DEADLINE + PERIOD);
             }
             _ => {}
         }
-        let of_decisions = [K::MetricsSlow, K::Slow, K::Hang, K::Throttle, K::Storm, K::ResetBefore];
-        if of_decisions.contains(&fault.kind) {
+        let delay_decisions = [K::MetricsSlow, K::Slow, K::Hang, K::Throttle, K::Storm, K::ResetBefore];
+        if delay_decisions.contains(&fault.kind) {
             late(&mut self.decisions_late_until, AFTERMATH);
         }
-        let of_views = [
+        let delay_views = [
             K::Partition,
             K::Hang,
             K::Slow,
@@ -180,7 +180,7 @@ impl Judge {
             K::CrashBefore,
             K::CrashAfter,
         ];
-        let of_one_metric = [
+        let affect_one_metric = [
             K::MetricsDown,
             K::MetricsSlow,
             K::MetricsPartial,
@@ -190,18 +190,18 @@ impl Judge {
             K::MetricsEmpty,
             K::MetricsHuge,
         ];
-        if of_views.contains(&fault.kind) {
+        if delay_views.contains(&fault.kind) {
             late(&mut self.views_late_until, AFTERMATH);
         }
         match fault.hpa {
-            Some(hpa) if of_one_metric.contains(&fault.kind) => {
+            Some(hpa) if affect_one_metric.contains(&fault.kind) => {
                 late(&mut self.hpas[hpa].disturbed_until, AFTERMATH);
             }
             _ => late(&mut self.disturbed_until, AFTERMATH),
         }
     }
 
-    /// A process was shown this version of something.
+    /// Records that a process received an object with `version`.
     pub(crate) fn shown(&mut self, process: usize, life: u32, version: &str) {
         let standing = &mut self.processes[process];
         if standing.life == life {
@@ -209,7 +209,7 @@ impl Judge {
         }
     }
 
-    /// A process has synced an HPA: it has decided, and written the count if it wanted to.
+    /// Records that a process finished a sync of an HPA, including any scale write.
     pub(crate) fn synced(&mut self, process: usize, life: u32, hpa: usize, now: Duration) {
         self.hpas[hpa].synced = now;
         let standing = &mut self.processes[process];
@@ -220,13 +220,13 @@ impl Judge {
 
     pub(crate) fn sent(&mut self, entry: &Entry) -> Finding {
         let finding = self
-            .no_write_after_the_fence(entry)
-            .or_else(|| self.one_writes_at_a_time(entry))
-            .or_else(|| self.replicas_fit_a_count(entry))
+            .no_write_after_the_deadline(entry)
+            .or_else(|| self.only_the_lease_writer_writes(entry))
+            .or_else(|| self.replicas_fit_int32(entry))
             .or_else(|| self.requests_are_bounded(entry))
-            .or_else(|| self.nothing_is_done_for_what_is_gone(entry))
-            .or_else(|| self.a_status_is_written_over_what_was_seen(entry));
-        if let Some(standing) = self.standing(entry) {
+            .or_else(|| self.no_requests_for_deleted_hpas(entry))
+            .or_else(|| self.status_writes_use_a_received_version(entry));
+        if let Some(standing) = self.current_life(entry) {
             standing.sent(entry);
         }
         finding
@@ -235,86 +235,86 @@ impl Judge {
     pub(crate) fn applied(&mut self, entry: &Entry, now: Duration) -> Finding {
         let finding = self
             .replicas_are_within_bounds(entry, now)
-            .or_else(|| self.one_write_for_one_decision(entry))
-            .or_else(|| self.a_scale_is_written_over_what_was_read(entry))
-            .or_else(|| self.nothing_goes_down_while_a_metric_is_missing(entry, now))
-            .or_else(|| self.rates_hold(entry, now));
+            .or_else(|| self.one_write_per_decision(entry))
+            .or_else(|| self.scale_writes_use_the_version_read(entry))
+            .or_else(|| self.no_scale_down_while_a_metric_is_missing(entry, now))
+            .or_else(|| self.rate_policies_hold(entry, now));
         if let (Some(hpa), Class::ScalePut, true) = (entry.hpa, entry.class, entry.is_done()) {
-            let again = self.standing(entry).is_some_and(|standing| standing.scales[hpa].again);
+            let again = self.current_life(entry).is_some_and(|standing| standing.scales[hpa].again);
             self.hpas[hpa].rescaled(entry, now);
             if again {
-                // It is remembered as it was decided, from the count that somebody else changed meanwhile.
-                self.hpas[hpa].rates_doubtful_until = now + LONGEST;
+                // The history records the decision, which started from the count before the foreign change.
+                self.hpas[hpa].rates_doubtful_until = now + LONGEST_PERIOD;
             }
             self.rescaled = now;
         }
         if let (Some(hpa), Class::StatusPut, true) = (entry.hpa, entry.class, entry.is_done()) {
-            self.hpas[hpa].is_told = true;
+            self.hpas[hpa].has_status = true;
         }
         if entry.class == Class::LeaseWrite && entry.is_done() {
-            self.leads = Some((entry.process, entry.life));
+            self.lease_writer = Some((entry.process, entry.life));
         }
         finding
     }
 
-    /// An answer reached its process.
+    /// Records that a response reached its process.
     pub(crate) fn answered(&mut self, entry: &Entry) {
-        if let Some(standing) = self.standing(entry) {
+        if let Some(standing) = self.current_life(entry) {
             standing.answered(entry);
         }
     }
 
     pub(crate) fn second(&mut self, now: Duration) -> Finding {
-        self.syncs_are_on_time(now).or_else(|| self.all_is_synced_again(now))
+        self.syncs_are_on_time(now).or_else(|| self.hpas_are_synced_after_the_faults(now))
     }
 
-    /// HPAs that have been gone for so long that nothing of them may be left.
-    pub(crate) fn forgotten(&self, now: Duration) -> Vec<usize> {
-        let is_gone = |hpa: &Watched| hpa.gone_since().is_some_and(|since| self.is_over(since, now));
+    /// HPAs that were deleted so long ago that no state of them may remain.
+    pub(crate) fn gone_for_long(&self, now: Duration) -> Vec<usize> {
+        let is_gone = |hpa: &Watched| hpa.gone_since().is_some_and(|since| self.must_be_known(since, now));
         (0..self.hpas.len()).filter(|hpa| is_gone(&self.hpas[*hpa])).collect()
     }
 
-    fn standing(&mut self, entry: &Entry) -> Option<&mut Standing> {
+    fn current_life(&mut self, entry: &Entry) -> Option<&mut Standing> {
         Some(&mut self.processes[entry.process]).filter(|standing| standing.life == entry.life)
     }
 
-    /// Whether something that was so at `since` must be known everywhere by now.
-    fn is_over(&self, since: Duration, now: Duration) -> bool {
+    /// Whether every process must have observed a change from time `since`.
+    fn must_be_known(&self, since: Duration, now: Duration) -> bool {
         now > self.views_late_until && now > since + PERIOD + LAG
     }
 
-    /// How long a view may be behind now.
+    /// Current maximum age of a view.
     fn lag(&self, now: Duration) -> Duration {
         let is_late = now < self.views_late_until.max(self.decisions_late_until);
         if is_late { LONG_LAG } else { LAG }
     }
 
-    /// What an HPA asked for as long as a view may be behind.
+    /// The rules of an HPA within the maximum age of a view.
     fn recent(&self, hpa: usize, now: Duration) -> Vec<Rules> {
         self.hpas[hpa].since(now.saturating_sub(self.lag(now)))
     }
 
     // --- the invariants
 
-    /// 1. What is written lies between the bounds that the HPA has, or had as long as a view may be old, is never
-    ///    negative, and is zero only where the HPA allows it.
+    /// 1. A written count lies within bounds that the HPA has, or had within the maximum age of a view. It is
+    ///    never negative, and zero only if the HPA allows it.
     fn replicas_are_within_bounds(&self, entry: &Entry, now: Duration) -> Finding {
         let (hpa, replicas) = rescale(entry)?;
         let recent = self.recent(hpa, now);
         if recent.iter().any(|rules| rules.admits(replicas)) {
             return None;
         }
-        Some(("replicas are within bounds", format!("{entry}; allowed is {recent:?}")))
+        Some(("replicas are within bounds", format!("{entry}; the bounds are {recent:?}")))
     }
 
-    /// 3. Nothing goes down, but to a bound, unless every metric was read: with an answer of 200 since the sync before.
-    fn nothing_goes_down_while_a_metric_is_missing(&mut self, entry: &Entry, now: Duration) -> Finding {
+    /// 3. No scale-down, except to a bound, unless every metric was read with a 200 since the previous sync.
+    fn no_scale_down_while_a_metric_is_missing(&mut self, entry: &Entry, now: Duration) -> Finding {
         let (hpa, to) = rescale(entry)?;
         let from = entry.before.filter(|from| to < *from)?;
         let recent = self.recent(hpa, now);
-        let scale = &self.standing(entry)?.scales[hpa];
+        let scale = &self.current_life(entry)?.scales[hpa];
         if scale.again {
-            // It was decided from the count that somebody else changed meanwhile, and went up from there.
+            // The decision scaled up from the count before a foreign change.
             return None;
         }
         let read = scale.metrics();
@@ -323,26 +323,27 @@ impl Judge {
             return None;
         }
         Some((
-            "nothing goes down while a metric is missing",
-            format!("{entry}; {} metrics were read, {} not", read.0, read.1),
+            "no scale-down while a metric is missing",
+            format!("{entry}; {} metrics were read, {} failed", read.0, read.1),
         ))
     }
 
-    /// 4. Rate policies hold over any period, whoever decides: by the rescales that the cluster has seen.
-    fn rates_hold(&mut self, entry: &Entry, now: Duration) -> Finding {
+    /// 4. Rate policies hold over any period for all writers together, by the rescales that the cluster
+    ///    applied.
+    fn rate_policies_hold(&mut self, entry: &Entry, now: Duration) -> Finding {
         let (hpa, to) = rescale(entry)?;
         let from = entry.before?;
         if now < self.rates_doubtful_until.max(self.hpas[hpa].rates_doubtful_until)
-            || self.standing(entry)?.scales[hpa].again
-            // It may be another one's of its name.
-            || (self.hpas[hpa].began > Duration::ZERO && entry.sent < self.hpas[hpa].began + self.lag(now))
+            || self.current_life(entry)?.scales[hpa].again
+            // The write may concern a deleted HPA of the same name.
+            || (self.hpas[hpa].created > Duration::ZERO && entry.sent < self.hpas[hpa].created + self.lag(now))
         {
             return None;
         }
         let rescales = self.hpas[hpa].counted().to_vec();
         let recent = self.recent(hpa, now);
         let is_late = now < self.decisions_late_until;
-        let decided = entry.sent.saturating_sub(if is_late { LONG_WAY } else { Duration::ZERO });
+        let decided = entry.sent.saturating_sub(if is_late { SLOW_WRITE } else { Duration::ZERO });
         let allowed = |rules: &Rules| {
             let limit = rules.limit(from, to, &rescales, decided..now);
             rules.restores(from, to)
@@ -354,11 +355,11 @@ impl Judge {
         }
         let limits: Vec<_> =
             recent.iter().map(|rules| rules.limit(from, to, &rescales, decided..now)).collect();
-        Some(("rates hold", format!("{entry}; the policies allow {limits:?} after {rescales:?}")))
+        Some(("rate policies hold", format!("{entry}; the policies allow {limits:?} after {rescales:?}")))
     }
 
-    /// 5. Nothing is written by a process whose last renewal was sent longer ago than the renew deadline.
-    fn no_write_after_the_fence(&self, entry: &Entry) -> Finding {
+    /// 5. A process writes nothing if it sent its last renewal longer ago than the renew deadline.
+    fn no_write_after_the_deadline(&self, entry: &Entry) -> Finding {
         if !entry.writes() || !self.has_election {
             return None;
         }
@@ -366,106 +367,119 @@ impl Judge {
         let renewed = standing.renewed.filter(|_| standing.life == entry.life);
         match renewed {
             Some(renewed) if entry.sent <= renewed + RENEW_DEADLINE => None,
-            Some(renewed) => {
-                Some(("no write after the fence", format!("{entry}; the Lease was renewed at {renewed:?}")))
-            }
-            None => Some(("no write after the fence", format!("{entry}; this process does not lead"))),
+            Some(renewed) => Some((
+                "no write after the renew deadline",
+                format!("{entry}; the Lease was renewed at {renewed:?}"),
+            )),
+            None => Some((
+                "no write after the renew deadline",
+                format!("{entry}; this process is not the leader"),
+            )),
         }
     }
 
-    /// 5. Only the one writes who wrote the Lease last.
-    fn one_writes_at_a_time(&self, entry: &Entry) -> Finding {
-        let leads = self.leads.filter(|leads| *leads != (entry.process, entry.life))?;
+    /// 5. Only the process that wrote the Lease last writes.
+    fn only_the_lease_writer_writes(&self, entry: &Entry) -> Finding {
+        let writer = self.lease_writer.filter(|writer| *writer != (entry.process, entry.life))?;
         let is_doubtful = !entry.writes() || entry.sent < self.leaders_doubtful_until;
         (!is_doubtful)
-            .then(|| ("one writes at a time", format!("{entry}; the Lease was written by {leads:?} last")))
+            .then(|| ("only the Lease writer writes", format!("{entry}; {writer:?} wrote the Lease last")))
     }
 
-    /// 1. A count that no server takes is not even sent, but where an HPA has it as a bound that no server takes either.
-    fn replicas_fit_a_count(&self, entry: &Entry) -> Finding {
+    /// 1. A count outside of int32 is not even sent, unless the HPA has it as a bound, which no API server
+    ///    accepts either.
+    fn replicas_fit_int32(&self, entry: &Entry) -> Finding {
         let replicas = entry.replicas.filter(|_| entry.class == Class::ScalePut)?;
         let is_bound = |rules: &Rules| replicas == rules.min || replicas == rules.max;
-        let asked_for = || self.recent(entry.hpa.unwrap_or(0), entry.sent).iter().any(is_bound);
-        let fits = (0..=i64::from(i32::MAX)).contains(&replicas) || asked_for();
+        let is_a_bound = || self.recent(entry.hpa.unwrap_or(0), entry.sent).iter().any(is_bound);
+        let fits = (0..=i64::from(i32::MAX)).contains(&replicas) || is_a_bound();
         (!fits).then(|| ("replicas are within bounds", entry.to_string()))
     }
 
-    /// 5. One decision leads to one successful write of a Scale at most: before another the Scale is read again.
-    fn one_write_for_one_decision(&mut self, entry: &Entry) -> Finding {
+    /// Rule 5: one decision leads to at most one successful write of a Scale. The Scale is read again before the
+    /// next write.
+    fn one_write_per_decision(&mut self, entry: &Entry) -> Finding {
         let (hpa, _) = rescale(entry)?;
-        let read = &mut self.standing(entry)?.scales[hpa];
+        let read = &mut self.current_life(entry)?.scales[hpa];
         read.written += 1;
-        (read.written > 1)
-            .then(|| ("one write for one decision", format!("{entry}; after another since it was read")))
+        (read.written > 1).then(|| {
+            ("one write for one decision", format!("{entry}; it is not the first since the Scale was read"))
+        })
     }
 
-    /// 5. A Scale is written with the version that was read: what somebody else did meanwhile is not undone unseen.
-    fn a_scale_is_written_over_what_was_read(&mut self, entry: &Entry) -> Finding {
+    /// 5. A Scale is written with the version that was read, so that no foreign write is overwritten.
+    fn scale_writes_use_the_version_read(&mut self, entry: &Entry) -> Finding {
         let (hpa, _) = rescale(entry)?;
-        let read = &self.standing(entry)?.scales[hpa].version;
+        let read = &self.current_life(entry)?.scales[hpa].version;
         (entry.version.is_empty() || entry.version != *read).then(|| {
             (
-                "a Scale is written over what was read",
-                format!("{entry}; with version {:?}, read was {read:?}", entry.version),
+                "a Scale write uses the version read",
+                format!("{entry}; its version is {:?}, the version read is {read:?}", entry.version),
             )
         })
     }
 
-    /// 5. A status is written with a version that the process has seen.
-    fn a_status_is_written_over_what_was_seen(&mut self, entry: &Entry) -> Finding {
+    /// 5. A status is written with a version that the process received.
+    fn status_writes_use_a_received_version(&mut self, entry: &Entry) -> Finding {
         if entry.class != Class::StatusPut {
             return None;
         }
-        let is_seen = self.standing(entry)?.versions.contains(&entry.version);
+        let is_seen = self.current_life(entry)?.versions.contains(&entry.version);
         (!is_seen).then(|| {
-            ("a status is written over what was seen", format!("{entry}; with version {:?}", entry.version))
+            ("a status write uses a received version", format!("{entry}; its version is {:?}", entry.version))
         })
     }
 
-    /// 7. Whatever is wrong with one HPA, every other one is synced on time.
+    /// 7. A fault of one HPA does not delay the syncs of the others.
     fn syncs_are_on_time(&self, now: Duration) -> Finding {
         if now < self.disturbed_until || now < self.views_late_until {
             return None;
         }
         let is_late =
-            |hpa: &Watched| now > hpa.disturbed_until.max(hpa.synced) + PERIOD + LATE && hpa.is_due();
+            |hpa: &Watched| now > hpa.disturbed_until.max(hpa.synced) + PERIOD + MAX_LATENESS && hpa.is_due();
         let late = self.hpas.iter().position(is_late)?;
-        Some(("syncs are on time", format!("h{late} was synced at {:?} last", self.hpas[late].synced)))
+        Some(("syncs are on time", format!("h{late} was last synced at {:?}", self.hpas[late].synced)))
     }
 
-    /// 6. Two periods after the last fault every HPA was synced again.
-    fn all_is_synced_again(&self, now: Duration) -> Finding {
+    /// 6. Two periods after the last fault, every HPA has been synced again.
+    fn hpas_are_synced_after_the_faults(&self, now: Duration) -> Finding {
         let quiet = self.quiet.max(self.late_events_until);
-        if now < quiet + PERIOD * 2 + LATE || now > quiet + PERIOD * 3 {
+        if now < quiet + PERIOD * 2 + MAX_LATENESS || now > quiet + PERIOD * 3 {
             return None;
         }
         let late = self.hpas.iter().position(|hpa| hpa.is_due() && hpa.synced < quiet)?;
-        Some(("all is synced again", format!("h{late} was synced at {:?} last", self.hpas[late].synced)))
+        Some((
+            "HPAs are synced after the faults",
+            format!("h{late} was last synced at {:?}", self.hpas[late].synced),
+        ))
     }
 
-    /// 8. No process sends more requests in a period than its HPAs need, and a bounded number of repetitions.
+    /// 8. The requests of a process per period are bounded by the needs of its HPAs and a number of
+    ///    repetitions.
     fn requests_are_bounded(&mut self, entry: &Entry) -> Finding {
         let since = entry.sent.saturating_sub(PERIOD);
         let needed: usize = self.hpas.iter().map(|hpa| hpa.requests(since)).sum();
-        let standing = self.standing(entry)?;
+        let standing = self.current_life(entry)?;
         let made = standing.in_a_period(entry.sent, PERIOD);
-        // With a checkpoint, two for each of its parts and once more after a failure.
+        // A checkpoint adds two requests per part, and one more after a failure.
         let most = 60 + 2 * needed + if self.has_checkpoint { 40 } else { 0 };
-        // Told to come again at once, each comes ten times more at most, as client-go has it.
+        // Each throttled request is retried at most ten times, as in client-go.
         let most = if entry.sent < self.throttled_until { 11 * most } else { most };
-        (made > most)
-            .then(|| ("requests are bounded", format!("{made} requests in a period, the last one {entry}")))
+        (made > most).then(|| {
+            ("requests are bounded", format!("{made} requests in a period, the last one is {entry}"))
+        })
     }
 
-    /// 9. Nothing is done any more for an HPA that is gone.
-    fn nothing_is_done_for_what_is_gone(&self, entry: &Entry) -> Finding {
-        let gone = self.hpas[entry.hpa?].gone_since()?;
-        let is_over = self.is_over(gone, entry.sent);
-        is_over.then(|| ("nothing is done for what is gone", format!("{entry}; it is gone since {gone:?}")))
+    /// 9. No requests are sent for an HPA that was deleted.
+    fn no_requests_for_deleted_hpas(&self, entry: &Entry) -> Finding {
+        let deleted = self.hpas[entry.hpa?].gone_since()?;
+        let must_be_known = self.must_be_known(deleted, entry.sent);
+        must_be_known
+            .then(|| ("no requests for deleted HPAs", format!("{entry}; it was deleted at {deleted:?}")))
     }
 }
 
-/// The HPA and the count of a rescale that took place.
+/// The HPA and the count of a rescale that the cluster applied.
 fn rescale(entry: &Entry) -> Option<(usize, i64)> {
     let replicas = entry.replicas.filter(|_| entry.class == Class::ScalePut && entry.is_done())?;
     Some((entry.hpa?, replicas))

@@ -1,4 +1,4 @@
-//! What an HPA allows, read from the object as it is stored, and the rate policies by their definition.
+//! The limits of an HPA, read from the stored object, and the rate policies by their definition.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// What an HPA allows.
+/// The limits of an HPA.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Rules {
     pub(crate) min: i64,
     pub(crate) max: i64,
-    /// Up and down; none without `behavior`.
+    /// Scale-up and scale-down rules, or `None` without `behavior`.
     pub(crate) behavior: Option<[Pace; 2]>,
-    /// How many different questions its metrics are.
+    /// Number of distinct queries for its metrics.
     pub(crate) queries: usize,
-    /// How many metrics it has, each of which may be told of in an event.
+    /// Number of metrics. Each may be the subject of an event.
     pub(crate) metrics: usize,
-    /// Whether its target can be looked for at all.
+    /// Whether the target reference can be resolved.
     pub(crate) has_target: bool,
 }
 
-/// How fast one direction may go.
+/// The rate policies of one direction.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Pace {
     policies: Vec<Policy>,
@@ -35,20 +35,20 @@ struct Policy {
     period: Duration,
 }
 
-/// A rescale that the cluster has seen.
+/// A rescale that the cluster applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rescale {
     pub(crate) at: Duration,
     pub(crate) change: i64,
-    /// It came before what the policies of the next one reached back to.
+    /// Whether the rescale was older than all policy periods at a later rescale, which may have dropped it.
     pub(crate) may_be_forgotten: bool,
 }
 
-/// What a rescale may have been remembered late by.
-const LATE: Duration = Duration::from_secs(3);
+/// Maximum delay between a rescale and its entry in the history.
+const RECORD_DELAY: Duration = Duration::from_secs(3);
 
 impl Rules {
-    pub(crate) fn of(object: &Value) -> Self {
+    pub(crate) fn from_object(object: &Value) -> Self {
         let spec = &object["spec"];
         let metrics = spec["metrics"].as_array().map(Vec::as_slice).unwrap_or_default();
         let queries: BTreeSet<String> = metrics
@@ -60,7 +60,7 @@ impl Rules {
             .collect();
         let behavior = spec["behavior"].as_object().map(|behavior| {
             ["scaleUp", "scaleDown"]
-                .map(|direction| Pace::of(behavior.get(direction).unwrap_or(&Value::Null)))
+                .map(|direction| Pace::from_rules(behavior.get(direction).unwrap_or(&Value::Null)))
         });
         Self {
             min: spec["minReplicas"].as_i64().unwrap_or(1),
@@ -72,28 +72,29 @@ impl Rules {
         }
     }
 
-    /// Whether a count lies within the bounds, never negative.
+    /// Whether a count lies within the bounds and is not negative.
     pub(crate) fn admits(&self, replicas: i64) -> bool {
         (self.min.min(self.max).max(0)..=self.min.max(self.max)).contains(&replicas)
     }
 
-    /// Whether a rescale only restores a bound, which no policy slows down.
+    /// Whether a rescale only restores a bound, which no policy limits.
     pub(crate) fn restores(&self, from: i64, to: i64) -> bool {
         (from > self.max && to == self.max) || (from < self.min && to == self.min)
     }
 
-    /// The longest period of a policy in a direction.
+    /// The longest policy period of a direction.
     fn longest(&self, up: bool) -> Duration {
         let paces = self.behavior.as_ref().map(|behavior| &behavior[usize::from(!up)]);
         let policies = paces.into_iter().flat_map(|pace| &pace.policies);
         policies.map(|policy| policy.period).max().unwrap_or_default()
     }
 
-    /// How far a count may go from `from` in the direction of `to`, after these rescales, if that is decided and done `when`.
+    /// The furthest count that the policies allow from `from` in the direction of `to`, after `rescales`.
+    /// `when` spans the decision and the write.
     pub(crate) fn limit(&self, from: i64, to: i64, rescales: &[Rescale], when: Range<Duration>) -> i64 {
         let up = to > from;
         let Some(behavior) = &self.behavior else {
-            // Without `behavior` a count doubles at most, and goes down freely.
+            // Without `behavior` a count at most doubles, and scale-down is unlimited.
             return if up { (from * 2).max(4) } else { i64::MIN };
         };
         let pace = &behavior[usize::from(!up)];
@@ -106,8 +107,8 @@ impl Rules {
         if up { limit.max(from) } else { limit.min(from) }
     }
 
-    /// With a rescale, those of the same direction that no policy reaches back to may be forgotten: policies that are
-    /// longer later do not find them again.
+    /// Marks older rescales of the direction that a new rescale may drop, because no policy reaches back to
+    /// them. A longer policy that is set later does not restore them.
     pub(crate) fn forget(&self, rescales: &mut [Rescale], up: bool, now: Duration) {
         let longest = self.longest(up);
         for rescale in rescales.iter_mut().filter(|rescale| (rescale.change > 0) == up) {
@@ -117,7 +118,7 @@ impl Rules {
 }
 
 impl Pace {
-    fn of(rules: &Value) -> Self {
+    fn from_rules(rules: &Value) -> Self {
         let policies = rules["policies"].as_array().into_iter().flatten().map(|policy| Policy {
             percent: policy["type"] == "Percent",
             value: policy["value"].as_f64().unwrap_or(0.0),
@@ -131,26 +132,30 @@ impl Pace {
 }
 
 impl Policy {
-    /// By the policy's definition: counted from the replicas at the beginning of its period. Where it is not certain whether
-    /// a rescale still counted when the decision was made, it counts as is kinder. That is not always the count furthest in
-    /// the policy's direction: 200 % down from fewer than no replicas go up.
+    /// The limit by the policy's definition, counted from the replicas at the start of its period. If it is
+    /// uncertain whether a rescale still counted at the decision, the more permissive reading applies. This
+    /// is not always the count furthest in the policy's direction: 200 % down from a negative start goes up.
     fn limit(&self, up: bool, from: i64, rescales: &[Rescale], when: &Range<Duration>) -> i64 {
         let counts = |rescale: &&Rescale, is_sure: bool| {
             let ends = rescale.at + self.period;
-            if is_sure { ends > when.end && !rescale.may_be_forgotten } else { ends + LATE > when.start }
+            if is_sure {
+                ends > when.end && !rescale.may_be_forgotten
+            } else {
+                ends + RECORD_DELAY > when.start
+            }
         };
         let changes = |up: bool, is_sure: bool| -> i64 {
             let counted = rescales.iter().filter(|rescale| counts(rescale, is_sure));
             counted.filter(|rescale| (rescale.change > 0) == up).map(|rescale| rescale.change).sum()
         };
-        // The most pods there may have been, and the fewest.
+        // The maximum and the minimum of the possible start.
         let most = from - changes(true, true) - changes(false, false);
         let fewest = from - changes(true, false) - changes(false, true);
         let ends = [most, fewest].map(|start| self.limit_from(up, start));
         if up { ends[0].max(ends[1]) } else { ends[0].min(ends[1]) }
     }
 
-    /// How far a count may go that had so many replicas at the beginning of the period.
+    /// The limit for a count of `start` at the start of the period.
     fn limit_from(&self, up: bool, start: i64) -> i64 {
         match (self.percent, up) {
             (false, true) => start + self.value as i64,
@@ -169,7 +174,7 @@ mod tests {
 
     fn rules(policies: &Value) -> Rules {
         let direction = json!({"policies": policies, "selectPolicy": "Max"});
-        Rules::of(&json!({"spec": {
+        Rules::from_object(&json!({"spec": {
             "minReplicas": 2, "maxReplicas": 20, "behavior": {"scaleUp": direction, "scaleDown": direction},
         }}))
     }
@@ -179,23 +184,23 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_counts_from_the_replicas_at_the_beginning_of_its_period() {
+    fn policy_counts_from_the_replicas_at_the_start_of_its_period() {
         let rules = rules(&json!([{"type": "Pods", "value": 4, "periodSeconds": 60}]));
         let at = Duration::from_secs(100);
         assert_eq!(rules.limit(8, 20, &[], at..at), 12);
         assert_eq!(rules.limit(8, 20, &[rescale(50, 3)], at..at), 9);
         assert_eq!(rules.limit(8, 20, &[rescale(40, 3)], at..at), 12);
         assert_eq!(rules.limit(8, 2, &[rescale(50, -3)], at..at), 7);
-        // Where it went both ways within a moment, the kinder reading counts.
+        // For a rescale near the end of the period, the more permissive reading applies.
         assert_eq!(rules.limit(8, 20, &[rescale(38, -3)], at..at), 15);
     }
 
     #[test]
-    fn what_may_be_forgotten_counts_or_not_whichever_is_kinder() {
+    fn dropped_rescale_counts_only_if_it_permits_more() {
         let rules = rules(&json!([{"type": "Percent", "value": 200, "periodSeconds": 60}]));
         let at = Duration::from_secs(100);
         let forgotten = Rescale { may_be_forgotten: true, ..rescale(50, 6) };
-        // From 3 − 6 pods the policy goes up; from 3 it goes to −3.
+        // With a start of 3 − 6 pods the policy goes up. With a start of 3 it goes to −3.
         assert_eq!(
             (rules.limit(3, 2, &[rescale(50, 6)], at..at), rules.limit(3, 2, &[forgotten], at..at)),
             (3, -3)
@@ -203,8 +208,8 @@ mod tests {
     }
 
     #[test]
-    fn without_behavior_a_count_doubles_at_most() {
-        let rules = Rules::of(&json!({"spec": {"maxReplicas": 20}}));
+    fn count_at_most_doubles_without_behavior() {
+        let rules = Rules::from_object(&json!({"spec": {"maxReplicas": 20}}));
         assert_eq!(
             (
                 rules.limit(5, 20, &[], Duration::ZERO..Duration::ZERO),

@@ -1,4 +1,4 @@
-//! A process in one of its lives, as the judge knows it.
+//! The judge's view of one life of a process.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -6,44 +6,44 @@ use std::time::Duration;
 use crate::ledger::Entry;
 use crate::plan::Class;
 
-/// `--metric-snapshot-age`: how long an answer may serve other syncs.
+/// `--metric-snapshot-age`: time for which other syncs may reuse a response.
 const SHARED: Duration = Duration::from_secs(5);
 
-/// A process in its present life.
+/// The current life of a process.
 #[derive(Debug)]
 pub(super) struct Standing {
     pub(super) life: u32,
-    /// When the last renewal was sent of which it knows that it succeeded.
+    /// Time at which the process sent its last successful renewal of the Lease.
     pub(super) renewed: Option<Duration>,
-    /// The versions of objects that it was shown.
+    /// Object versions that the process received.
     pub(super) versions: BTreeSet<String>,
-    /// By HPA: what it knows of its Scale.
-    pub(super) scales: Vec<Read>,
-    /// When it sent its last requests.
+    /// Last read of each HPA's Scale, by HPA.
+    pub(super) scales: Vec<ScaleRead>,
+    /// Times of the process's recent requests.
     recent: VecDeque<Duration>,
 }
 
-/// What a process knows since it read a Scale.
+/// Observations since a process read a Scale.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Read {
+pub(super) struct ScaleRead {
     pub(super) version: String,
-    /// Writes that were applied since.
+    /// Writes that were applied since the read.
     pub(super) written: u32,
-    /// Whether a write was refused just now.
+    /// Whether the last write was refused with a conflict.
     conflicted: bool,
-    /// Whether it was read again because a write was refused.
+    /// Whether the Scale was read again after a conflict.
     pub(super) again: bool,
-    /// By question since the last sync: when it was asked last, and whether it was answered.
+    /// Time of the last request since the last sync, and whether the request was answered, by query.
     metrics: BTreeMap<String, (Duration, bool)>,
 }
 
-impl Read {
-    /// What was asked for the sync that has ended does not count for the next, but an answer that may be shared still.
+impl ScaleRead {
+    /// Drops the queries of the finished sync. Responses that may be shared still count for the next sync.
     pub(super) fn synced(&mut self, now: Duration) {
-        self.metrics.retain(|_, (asked, answered)| *answered && *asked + SHARED > now);
+        self.metrics.retain(|_, (sent, answered)| *answered && *sent + SHARED > now);
     }
 
-    /// How many questions were answered, and how many were not.
+    /// Numbers of answered and of failed queries.
     pub(super) fn metrics(&self) -> (usize, usize) {
         let answered = self.metrics.values().filter(|(_, answered)| *answered).count();
         (answered, self.metrics.len() - answered)
@@ -56,7 +56,7 @@ impl Standing {
             life,
             renewed: None,
             versions: BTreeSet::new(),
-            scales: vec![Read::default(); hpas],
+            scales: vec![ScaleRead::default(); hpas],
             recent: VecDeque::new(),
         }
     }
@@ -92,7 +92,8 @@ impl Standing {
             (Class::Metrics, Some(hpa)) => {
                 self.scales[hpa].metrics.insert(entry.path.clone(), (entry.sent, is_whole));
             }
-            // For all HPAs that ask for pods, and no harm to any other. Without it each may still ask for itself.
+            // A shared list serves all HPAs with pod metrics. If it fails, each HPA may still fetch its
+            // metrics.
             (Class::Metrics, None) if is_whole => {
                 for read in &mut self.scales {
                     read.metrics.insert(entry.path.clone(), (entry.sent, true));

@@ -1,49 +1,50 @@
-//! An HPA and its target, as the judge knows them.
+//! The judge's view of an HPA and its target.
 
 use std::time::Duration;
 
 use super::{LONG_LAG, PERIOD, Rescale, Rules};
 use crate::ledger::Entry;
 
-/// The most events that are told of one object at once.
+/// Maximum number of events for one object at once.
 const EVENTS: usize = 30;
 
 /// An HPA and its target.
 #[derive(Debug, Default)]
 pub(super) struct Watched {
-    /// What it allows, since when; none while it is not there.
+    /// Limits of the HPA with the time of each change, or `None` while the HPA does not exist.
     versions: Vec<(Duration, Option<Rules>)>,
     rescales: Vec<Rescale>,
-    /// Since when it is there, or was.
-    pub(super) began: Duration,
+    /// Time of the last creation.
+    pub(super) created: Duration,
     /// Whether a controller has written its status.
-    pub(super) is_told: bool,
-    /// When it was synced last.
+    pub(super) has_status: bool,
+    /// Time of the last sync.
     pub(super) synced: Duration,
-    /// When somebody else gave its target a count.
-    pub(super) touched: Option<Duration>,
-    /// Until when its rates are not judged.
+    /// Time of the last foreign change.
+    pub(super) last_foreign_change: Option<Duration>,
+    /// Time until which its rates are not checked.
     pub(super) rates_doubtful_until: Duration,
-    /// Until when its own syncs may be late.
+    /// Time until which its syncs may be late.
     pub(super) disturbed_until: Duration,
 }
 
 impl Watched {
-    pub(super) fn becomes(&mut self, rules: Option<Rules>, now: Duration) {
+    pub(super) fn update(&mut self, rules: Option<Rules>, now: Duration) {
         if self.versions.last().is_none_or(|(_, last)| *last != rules) {
             self.disturbed_until = self.disturbed_until.max(now + PERIOD);
             if rules.is_none() {
-                self.is_told = false;
+                self.has_status = false;
             } else if self.now().is_none() {
-                // Another of its name had no past; what the last one asked for may still be on its way.
+                // A new HPA of the same name has no history. Writes for the previous HPA may still be in
+                // flight.
                 self.rescales.clear();
-                self.began = now;
+                self.created = now;
             }
             self.versions.push((now, rules));
         }
     }
 
-    /// All that it allowed since then.
+    /// All limits that were valid at or after `since`.
     pub(super) fn since(&self, since: Duration) -> Vec<Rules> {
         self.rules(since).cloned().collect()
     }
@@ -66,36 +67,37 @@ impl Watched {
         self.versions.last().filter(|(_, rules)| rules.is_none()).map(|(since, _)| *since)
     }
 
-    /// The most requests that one period of it takes, without repetitions, by what it asked for since then.
+    /// Maximum number of requests per period without repetitions, by the limits since `since`.
     pub(super) fn requests(&self, since: Duration) -> usize {
         let most = |rules: &Rules| 5 + rules.queries + rules.metrics.min(EVENTS);
         self.rules(since).map(most).max().unwrap_or(0)
     }
 
-    /// A process has ended. Where it had written no status yet, it looks to the next one as if nobody had ever scaled it.
-    pub(super) fn is_left(&mut self) {
-        if !self.is_told {
+    /// Handles the end of a process. Without a written status, the next process has no trace of earlier
+    /// rescales.
+    pub(super) fn process_ended(&mut self) {
+        if !self.has_status {
             self.rescales.iter_mut().for_each(|rescale| rescale.may_be_forgotten = true);
         }
     }
 
-    /// A rescale took place. Decided by what was seen of the HPA before it had a `behavior`, it is not remembered.
+    /// Records a rescale. If the process decided on a view without `behavior`, the history lacks the rescale.
     pub(super) fn rescaled(&mut self, entry: &Entry, now: Duration) {
         let (Some(from), Some(to)) = (entry.before, entry.replicas) else { return };
         let Some(rules) = self.now() else { return };
         let has_behavior = rules.behavior.is_some();
-        // What the process saw of the HPA may be old.
-        let seen = self.since(now.saturating_sub(LONG_LAG));
-        for rules in &seen {
+        // The process's view of the HPA may be stale.
+        let views = self.since(now.saturating_sub(LONG_LAG));
+        for rules in &views {
             rules.forget(&mut self.rescales, to > from, now);
         }
         if has_behavior {
-            let may_be_forgotten = seen.iter().any(|rules| rules.behavior.is_none());
+            let may_be_forgotten = views.iter().any(|rules| rules.behavior.is_none());
             self.rescales.push(Rescale { at: now, change: to - from, may_be_forgotten });
         }
     }
 
-    /// The rescales that have to be counted, whoever made them.
+    /// The rescales of all writers that count against the policies.
     pub(super) fn counted(&self) -> &[Rescale] {
         &self.rescales
     }

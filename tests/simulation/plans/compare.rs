@@ -1,16 +1,18 @@
-//! The differential oracle: what must be equal between a run with a fault and the run without.
+//! The differential oracle compares a run with a fault to the run without a fault.
 //!
-//! Equal must be: the count of every target; of every HPA its status, with conditions and metrics; the counts that were
-//! written, in their order ([`Counts::All`]); and which events there are, by object, type, reason and message.
+//! The following parts must be equal: the count of every target, the status of every HPA with conditions and
+//! metrics, the written counts in order ([`Counts::All`]), and the events by object, type, reason and
+//! message.
 //!
-//! Left out, since time or a death decides it by right:
-//! - times: `lastTransitionTime`, `lastScaleTime`, those of events, and how often an event was counted;
-//! - events and `lastScaleTime` of the sync in which the process died: what it had not sent yet nobody knows any more;
-//! - the condition `ScaledToZero`, if that sync rescaled: as in the reference only a rescale writes it, so it stays as it was;
-//! - `FailedUpdateStatus` for a conflict: it tells that a change of the HPA met a sync;
-//! - the reason in the text of `SuccessfulRescale` if an event came late: of what is seen late another metric may decide, or
-//!   an older recommendation, for the same count;
-//! - the texts of `SuccessfulRescale` where only the last count is compared.
+//! The following parts are not compared, since time or a crash legitimately changes them:
+//! - times: `lastTransitionTime`, `lastScaleTime`, times of events, and counts of repeated events
+//! - events and `lastScaleTime` of the sync in which the process died, because unsent data is lost
+//! - the condition `ScaledToZero` if that sync rescaled. As in the reference, only a rescale writes the
+//!   condition, so it keeps its previous value
+//! - `FailedUpdateStatus` for a conflict, which reports that a change of the HPA coincided with a sync
+//! - the reason in the text of `SuccessfulRescale` if an event came late. With a late view, another metric or
+//!   an older recommendation may decide on the same count
+//! - the texts of `SuccessfulRescale` where only the last count is compared
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,24 +23,24 @@ use super::scenario::{Counts, Scenario};
 use super::way::{Fault, Write};
 use super::world::{HPAS, World};
 
-/// What a process that dies had in hand: how long before and after its death things may have been under way.
-const IN_HAND: Duration = Duration::from_secs(1);
+/// Time before and after a crash in which requests of the process may have been in flight.
+const IN_FLIGHT: Duration = Duration::from_secs(1);
 
 /// An event: object, type, reason, message.
-type Told = [String; 4];
+type EventText = [String; 4];
 
-/// The world at the end of a run.
+/// The final state of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Outcome {
     counts: BTreeMap<String, i64>,
-    /// By namespace and name; without times, but whether there was ever a rescale.
+    /// Statuses without times by namespace and name, and whether there was ever a rescale.
     statuses: BTreeMap<String, (Value, bool)>,
-    /// With when each was told first, in seconds of the day.
-    events: BTreeMap<Told, String>,
+    /// First time of each event.
+    events: BTreeMap<EventText, String>,
 }
 
 impl Outcome {
-    pub(crate) fn of(world: &World) -> Self {
+    pub(crate) fn from_world(world: &World) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let statuses = world.cluster.list(HPAS, None).into_iter().map(|mut hpa| {
             let key = format!("{}/{}", text(&hpa["metadata"]["namespace"]), text(&hpa["metadata"]["name"]));
@@ -53,8 +55,8 @@ impl Outcome {
         let events = world.cluster.list("events", None).into_iter().map(|event| {
             let about = &event["involvedObject"];
             let object = format!("{}/{}", text(&about["namespace"]), text(&about["name"]));
-            let told = [object, text(&event["type"]), text(&event["reason"]), text(&event["message"])];
-            (told, text(&event["firstTimestamp"]))
+            let event_text = [object, text(&event["type"]), text(&event["reason"]), text(&event["message"])];
+            (event_text, text(&event["firstTimestamp"]))
         });
         Self { counts: world.counts(), statuses: statuses.collect(), events: events.collect() }
     }
@@ -67,23 +69,24 @@ pub(crate) struct Run<'a> {
     pub(crate) writes: &'a [Write],
 }
 
-/// Where a run differs from the one without a fault; `struck` is when the fault of that plan happens, since the start.
+/// Returns the differences between a run and the run without a fault. `fault_time` is the time of the fault
+/// since the start.
 pub(crate) fn differences(
     scenario: &Scenario,
     expected: &Run<'_>,
     got: &Run<'_>,
     fault: Fault,
-    struck: Duration,
+    fault_time: Duration,
 ) -> Vec<String> {
     let mut found = Vec::new();
-    let mut note = |what: &str, expected: String, got: String| {
+    let mut note = |part: &str, expected: String, got: String| {
         if expected != got {
-            found.push(format!("{what}\n      without the fault {expected}\n      with it           {got}"));
+            found.push(format!("{part}\n      without the fault {expected}\n      with it           {got}"));
         }
     };
     let dies = matches!(fault, Fault::DiesBefore(_) | Fault::DiesAfter(_));
-    let in_hand = |at: Duration| dies && at.abs_diff(struck) <= IN_HAND;
-    let rescaled_then = expected.writes.iter().any(|write| in_hand(write.at));
+    let in_flight = |at: Duration| dies && at.abs_diff(fault_time) <= IN_FLIGHT;
+    let rescaled_then = expected.writes.iter().any(|write| in_flight(write.at));
     let (one, other) = (expected.outcome, got.outcome);
     note("counts", format!("{:?}", one.counts), format!("{:?}", other.counts));
     let keys = |outcome: &Outcome| format!("{:?}", outcome.statuses.keys().collect::<Vec<_>>());
@@ -96,47 +99,47 @@ pub(crate) fn differences(
                 note(&format!("status of {key}: {path}"), one, other);
             }
             if !rescaled_then {
-                let what = format!("whether {key} has a lastScaleTime");
-                note(&what, scaled.to_string(), got_scaled.to_string());
+                let part = format!("whether {key} has a lastScaleTime");
+                note(&part, scaled.to_string(), got_scaled.to_string());
             }
         }
     }
     if scenario.counts == Counts::All {
         note("counts written", steps(expected.writes), steps(got.writes));
     }
-    let loose = |[_, _, reason, message]: &Told| match reason.as_str() {
+    let loose = |[_, _, reason, message]: &EventText| match reason.as_str() {
         "SuccessfulRescale" => scenario.counts == Counts::Last,
         "FailedUpdateStatus" => message.contains("the object has been modified"),
         _ => false,
     };
     let late = matches!(fault, Fault::Late(..));
-    let (known, other) = (comparable(&one.events, late), comparable(&other.events, late));
-    for (told, at) in &known {
-        if !other.contains_key(told) && !loose(told) && !in_hand(since_start(at)) {
-            note("event", format!("{told:?}"), "none".to_owned());
+    let (base, other) = (comparable(&one.events, late), comparable(&other.events, late));
+    for (event_text, at) in &base {
+        if !other.contains_key(event_text) && !loose(event_text) && !in_flight(since_start(at)) {
+            note("event", format!("{event_text:?}"), "none".to_owned());
         }
     }
-    for told in other.keys() {
-        if !known.contains_key(told) && !loose(told) {
-            note("event", "none".to_owned(), format!("{told:?}"));
+    for event_text in other.keys() {
+        if !base.contains_key(event_text) && !loose(event_text) {
+            note("event", "none".to_owned(), format!("{event_text:?}"));
         }
     }
     found
 }
 
-/// Events without what a late view changes by right.
-fn comparable(events: &BTreeMap<Told, String>, late: bool) -> BTreeMap<Told, String> {
-    let comparable = |([object, kind, reason, message], at): (&Told, &String)| {
-        let told = match message.split_once("; reason: ") {
+/// Events without the parts that a late view legitimately changes.
+fn comparable(events: &BTreeMap<EventText, String>, late: bool) -> BTreeMap<EventText, String> {
+    let comparable = |([object, kind, reason, message], at): (&EventText, &String)| {
+        let event_text = match message.split_once("; reason: ") {
             Some((size, _)) if late => size,
             _ => message.as_str(),
         };
-        ([object.clone(), kind.clone(), reason.clone(), told.to_owned()], at.clone())
+        ([object.clone(), kind.clone(), reason.clone(), event_text.to_owned()], at.clone())
     };
     events.iter().map(comparable).collect()
 }
 
-/// A status without what only a rescale tells.
+/// A status without the condition that only a rescale writes.
 fn settled(status: &Value) -> Value {
     let mut status = status.clone();
     if let Some(conditions) = status["conditions"].as_array_mut() {
@@ -145,7 +148,7 @@ fn settled(status: &Value) -> Value {
     status
 }
 
-/// Where two values part: path and both texts.
+/// Paths at which two values differ, with both texts.
 fn parts(path: &str, one: &Value, other: &Value) -> Vec<(String, String, String)> {
     match (one, other) {
         (Value::Object(fields), Value::Object(others)) => {
@@ -163,17 +166,17 @@ fn parts(path: &str, one: &Value, other: &Value) -> Vec<(String, String, String)
     }
 }
 
-/// Whether a target that was scaled to 0 when the process died is still there, and its HPA takes it for paused.
-pub(crate) fn stays_paused(expected: &Run<'_>, got: &Run<'_>, fault: Fault, struck: Duration) -> bool {
+/// Whether a target that was scaled to 0 when the process died stays at 0, since its HPA takes it for paused.
+pub(crate) fn stays_paused(expected: &Run<'_>, got: &Run<'_>, fault: Fault, fault_time: Duration) -> bool {
     let dies = matches!(fault, Fault::DiesBefore(_) | Fault::DiesAfter(_));
-    let in_hand = |write: &&Write| write.to == 0 && write.at.abs_diff(struck) <= IN_HAND;
-    dies && expected.writes.iter().filter(in_hand).any(|write| {
+    let in_flight = |write: &&Write| write.to == 0 && write.at.abs_diff(fault_time) <= IN_FLIGHT;
+    dies && expected.writes.iter().filter(in_flight).any(|write| {
         let stays = got.outcome.counts.get(&write.path) == Some(&0);
         stays && expected.outcome.counts.get(&write.path) != Some(&0)
     })
 }
 
-/// The counts that were written, by target, in order.
+/// The written counts in order, by target.
 fn steps(writes: &[Write]) -> String {
     let mut steps: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
     for write in writes {
@@ -182,7 +185,7 @@ fn steps(writes: &[Write]) -> String {
     format!("{steps:?}")
 }
 
-/// Every run begins at the same full day.
+/// Time since [`super::world::EPOCH`], the start time of every run.
 fn since_start(at: &str) -> Duration {
     let epoch: jiff::Timestamp = super::world::EPOCH.parse().unwrap();
     let at: jiff::Timestamp = at.parse().unwrap();

@@ -1,9 +1,10 @@
-//! Exhaustive fault plans, after Sieve (OSDI '22): every scenario is played once without a fault, which tells every call of
-//! the controller and every event that it is sent. Then it is played once for each of these places and each thing that can
-//! go wrong there, and the end is compared.
+//! Exhaustive fault plans, after Sieve (OSDI '22). Every scenario runs once without a fault, which records
+//! every call of the controller and every event that it receives. Then it runs once for each call and each
+//! event with each fault that can occur there, and the final states are compared.
 //!
-//! `CONCERTINA_PLANS=NAME` plays the plans of the scenarios whose name begins so, `CONCERTINA_PLANS=every/N` every Nth plan,
-//! counted over all. A build without optimization tries every 50th unless told otherwise.
+//! `CONCERTINA_PLANS=NAME` runs the plans of the scenarios with names that start with `NAME`,
+//! `CONCERTINA_PLANS=every/N` every Nth plan, counted over all. By default, a build without optimization runs
+//! every 50th plan.
 
 mod catalog;
 mod compare;
@@ -24,25 +25,25 @@ use self::play::{Played, play};
 use self::scenario::Scenario;
 use self::way::Fault;
 
-/// How long after its end a scenario must still be the same.
+/// Time after the end of a scenario in which nothing may change.
 const SETTLED: Duration = Duration::from_secs(65);
-/// Late, but before the next sync.
+/// Delay of an event that arrives late, but before the next sync.
 const LATE: Duration = Duration::from_secs(1);
-/// Later than the next sync.
+/// Delay of an event that arrives after the next sync.
 const VERY_LATE: Duration = Duration::from_secs(20);
-/// Of so many plans one is tried unless told otherwise.
+/// Default distance between two selected plans: one plan of `EVERY` runs.
 const EVERY: usize = if cfg!(debug_assertions) { 50 } else { 1 };
-/// How many divergences are printed in full; of the others only where they are.
-const SHOWN: usize = 12;
+/// Number of divergences that are printed in full. Only the first line of each other divergence is printed.
+const FULL_REPORTS: usize = 12;
 
-/// A scenario as it goes without a fault, and what can go wrong in it.
+/// A scenario with its run without a fault.
 struct Base {
     scenario: Scenario,
     played: Played,
 }
 
 impl Base {
-    fn of(scenario: Scenario) -> Self {
+    fn new(scenario: Scenario) -> Self {
         let played = play(&scenario, None, None, Duration::ZERO);
         Self { scenario, played }
     }
@@ -64,8 +65,8 @@ impl Base {
         deaths.chain(events).collect()
     }
 
-    /// The place of a fault: when it was reached, and what it is.
-    fn place(&self, fault: Fault) -> (&'static str, &way::Call) {
+    /// The description of a fault, with the call or event that it concerns.
+    fn location(&self, fault: Fault) -> (&'static str, &way::Call) {
         let log = &self.played.log;
         match fault {
             Fault::DiesBefore(call) => ("dies before", &log.calls[call]),
@@ -76,67 +77,67 @@ impl Base {
         }
     }
 
-    /// Plays a plan.
+    /// Runs a plan and compares its final state.
     fn check(&self, fault: Fault, plant: Option<Plant>) -> Verdict {
         let got = play(&self.scenario, Some(fault), plant, Duration::ZERO);
-        let (_, place) = self.place(fault);
-        let place_again = match fault {
+        let (_, location) = self.location(fault);
+        let repeated = match fault {
             Fault::DiesBefore(call) | Fault::DiesAfter(call) => got.log.calls.get(call),
             Fault::Lost(event) | Fault::Late(event, _) => got.log.events.get(event),
         };
-        if place_again != Some(place) {
-            return Verdict::Differs(vec![format!("not the same run: {place_again:?}")]);
+        if repeated != Some(location) {
+            return Verdict::Differs(vec![format!("the run diverged before the fault: {repeated:?}")]);
         }
         let expected = Run { outcome: &self.played.outcome, writes: &self.played.log.writes };
         let run = Run { outcome: &got.outcome, writes: &got.log.writes };
-        if stays_paused(&expected, &run, fault, place.at) {
+        if stays_paused(&expected, &run, fault, location.at) {
             return Verdict::StaysPaused;
         }
-        let mut found = differences(&self.scenario, &expected, &run, fault, place.at);
+        let mut found = differences(&self.scenario, &expected, &run, fault, location.at);
         found.extend(rates::broken(&got.log.writes));
         if found.is_empty() { Verdict::Same } else { Verdict::Differs(found) }
     }
 }
 
-/// How a plan ended.
+/// The outcome of a plan.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Same,
-    /// The process died between the write of 0 replicas and the status that says that this controller did it. As in the
-    /// reference, whoever comes next takes the target for one that somebody has paused, and leaves it.
+    /// The process died between the write of 0 replicas and the status that attributes it to this controller.
+    /// As in the reference, the next process takes the target for paused by a user and leaves it at 0.
     StaysPaused,
     Differs(Vec<String>),
 }
 
-fn bases(wanted: &str) -> Vec<Base> {
-    let scenarios = catalog::all().into_iter().filter(|scenario| scenario.name.starts_with(wanted));
-    scenarios.map(Base::of).collect()
+fn bases(prefix: &str) -> Vec<Base> {
+    let scenarios = catalog::all().into_iter().filter(|scenario| scenario.name.starts_with(prefix));
+    scenarios.map(Base::new).collect()
 }
 
 #[test]
-fn every_scenario_comes_to_rest_and_breaks_no_rule() {
+fn every_scenario_settles_and_breaks_no_rule() {
     let bases = bases("");
     assert!(bases.len() >= 20, "{}", bases.len());
     for Base { scenario, played } in &bases {
         let longer = play(scenario, None, None, SETTLED);
-        assert_eq!(played.outcome, longer.outcome, "{} is not at rest at its end", scenario.name);
+        assert_eq!(played.outcome, longer.outcome, "{} still changes at its end", scenario.name);
         assert_eq!(rates::broken(&played.log.writes), [""; 0], "{}", scenario.name);
         assert!(!played.log.writes.is_empty(), "{} writes no count", scenario.name);
     }
 }
 
 #[test]
-fn no_death_and_no_event_lost_or_late_changes_where_a_scenario_ends() {
-    let asked = std::env::var("CONCERTINA_PLANS").unwrap_or_default();
-    let (wanted, every) = match asked.strip_prefix("every/") {
+fn scenario_ends_the_same_after_a_crash_or_a_lost_or_late_event() {
+    let selection = std::env::var("CONCERTINA_PLANS").unwrap_or_default();
+    let (prefix, every) = match selection.strip_prefix("every/") {
         Some(every) => ("", every.parse().unwrap()),
-        None if asked.is_empty() => ("", EVERY),
-        None => (asked.as_str(), 1),
+        None if selection.is_empty() => ("", EVERY),
+        None => (selection.as_str(), 1),
     };
-    #[expect(clippy::disallowed_methods, reason = "how long the plans take is told in real time")]
-    let began = std::time::Instant::now();
-    let bases = bases(wanted);
-    assert!(!bases.is_empty(), "no scenario begins with {wanted:?}");
+    #[expect(clippy::disallowed_methods, reason = "the duration of the plans is measured in real time")]
+    let started = std::time::Instant::now();
+    let bases = bases(prefix);
+    assert!(!bases.is_empty(), "CONCERTINA_PLANS: the name of no scenario starts with {prefix:?}");
     let mut number = 0_usize;
     let mut tried: BTreeMap<&str, usize> = BTreeMap::new();
     let (mut found, mut paused) = (Vec::new(), 0);
@@ -150,44 +151,44 @@ fn no_death_and_no_event_lost_or_late_changes_where_a_scenario_ends() {
             let verdict = base.check(fault, None);
             paused += usize::from(verdict == Verdict::StaysPaused);
             if let Verdict::Differs(differences) = verdict {
-                let (what, place) = base.place(fault);
-                let at = place.at.as_secs_f64();
+                let (effect, location) = base.location(fault);
+                let at = location.at.as_secs_f64();
                 found.push(format!(
-                    "{} ({}) {what} {:?} ({fault:?}) at {at:.3} s\n    {}",
+                    "{} ({}) {effect} {:?} ({fault:?}) at {at:.3} s\n    {}",
                     base.scenario.name,
                     base.scenario.about,
-                    place.text,
+                    location.text,
                     differences.join("\n    "),
                 ));
             }
         }
     }
     for (number, divergence) in found.iter().enumerate() {
-        let length = if number < SHOWN { usize::MAX } else { 1 };
+        let length = if number < FULL_REPORTS { usize::MAX } else { 1 };
         println!("{}\n", divergence.lines().take(length).collect::<Vec<_>>().join("\n"));
     }
     let kinds: Vec<String> = tried.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
-    // Past the test runner, which would keep it to itself when all is well.
+    // Written directly, since the test runner hides the output of passing tests.
     let summary = format!(
         "plans: {} scenarios, {} of {number} plans ({}), {} divergences, {paused} of the reference (stays paused), {:.1} s\n",
         bases.len(),
         tried.values().sum::<usize>(),
         kinds.join(", "),
         found.len(),
-        began.elapsed().as_secs_f64(),
+        started.elapsed().as_secs_f64(),
     );
     std::io::stdout().write_all(summary.as_bytes()).unwrap();
-    assert!(found.is_empty(), "{} divergences, told above", found.len());
+    assert!(found.is_empty(), "{} divergences, printed above", found.len());
 }
 
 #[test]
-fn planted_bugs_are_found() {
+fn plans_find_the_planted_bugs() {
     for (plant, name) in
         [(Plant::RepeatsWrites, "external"), (Plant::SkipsEvents, "bounds"), (Plant::DropsStatuses, "bounds")]
     {
-        let base = Base::of(catalog::all().into_iter().find(|scenario| scenario.name == name).unwrap());
+        let base = Base::new(catalog::all().into_iter().find(|scenario| scenario.name == name).unwrap());
         let unharmed = play(&base.scenario, None, Some(plant), Duration::ZERO);
-        assert_eq!(unharmed.outcome, base.played.outcome, "{plant:?} shows without a fault");
+        assert_eq!(unharmed.outcome, base.played.outcome, "{plant:?} has an effect without a fault");
         let found =
             base.plans().into_iter().find(|(_, fault)| base.check(*fault, Some(plant)) != Verdict::Same);
         assert!(found.is_some(), "no plan finds {plant:?}");
@@ -195,8 +196,8 @@ fn planted_bugs_are_found() {
 }
 
 #[test]
-fn a_target_at_zero_stays_there_if_the_status_that_tells_why_was_lost_as_in_the_reference() {
-    let base = Base::of(catalog::all().into_iter().find(|scenario| scenario.name == "to-zero").unwrap());
+fn target_stays_at_zero_as_upstream_when_the_status_is_lost() {
+    let base = Base::new(catalog::all().into_iter().find(|scenario| scenario.name == "to-zero").unwrap());
     let plans = base.plans();
     let (mut written, mut paused) = (None, Vec::new());
     for (number, call) in base.played.log.calls.iter().enumerate() {

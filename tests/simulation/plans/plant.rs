@@ -1,10 +1,10 @@
-//! Bugs that are planted on the way between a process and the cluster, to show that the plans find such. None of them
-//! shows in a run without a fault.
+//! Bugs that are injected between a process and the cluster. They show that the plans find bugs. None of them
+//! has an effect in a run without a fault.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use concertina::embedded::{Answer, Exchange, Server};
+use fake_cluster::{Answer, Exchange, Server};
 use serde_json::Value;
 
 use super::way::Way;
@@ -12,19 +12,20 @@ use super::way::Way;
 /// A planted bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Plant {
-    /// A count whose answer was lost is written again 20 s later, whatever has happened since.
+    /// A count without a response is written again 20 s later, over any newer state.
     RepeatsWrites,
-    /// A watch that is opened again goes on from now, not from where the last one broke.
+    /// A reopened watch continues from the current version and not from the version at which the previous one
+    /// broke.
     SkipsEvents,
-    /// The statuses of a process that follows another are answered and dropped.
+    /// Status writes of a successor process are confirmed and dropped.
     DropsStatuses,
 }
 
-/// Answers in the server's place, or alters what it is asked.
-pub(crate) fn instead(way: &Way, exchange: &mut Exchange) -> Option<Answer> {
-    match way.ground.plant? {
-        Plant::SkipsEvents if exchange.verb == "watch" && way.ground.log().struck.is_some() => {
-            let newest = way.ground.world.cluster.resource_version();
+/// Acts as the planted bug: returns a response in place of the server, or alters the request.
+pub(crate) fn intercept(link: &Way, exchange: &mut Exchange) -> Option<Answer> {
+    match link.ground.plant? {
+        Plant::SkipsEvents if exchange.verb == "watch" && link.ground.log().fault_time.is_some() => {
+            let newest = link.ground.world.cluster.resource_version();
             let fields = exchange.query.split('&').map(|field| match field.split_once('=') {
                 Some(("resourceVersion", _)) => format!("resourceVersion={newest}"),
                 _ => field.to_owned(),
@@ -33,7 +34,7 @@ pub(crate) fn instead(way: &Way, exchange: &mut Exchange) -> Option<Answer> {
             None
         }
         Plant::DropsStatuses
-            if !way.is_first && exchange.verb == "update" && exchange.path.ends_with("/status") =>
+            if !link.is_first && exchange.verb == "update" && exchange.path.ends_with("/status") =>
         {
             Some(Answer::json(200, exchange.body.clone()))
         }
@@ -41,18 +42,18 @@ pub(crate) fn instead(way: &Way, exchange: &mut Exchange) -> Option<Answer> {
     }
 }
 
-/// Goes on after the process is dead.
-pub(crate) fn afterwards(way: &Arc<Way>, mut exchange: Exchange, server: Server) {
+/// Acts as the planted bug after the process has died.
+pub(crate) fn continue_after_death(link: &Arc<Way>, mut exchange: Exchange, server: Server) {
     let writes = exchange.verb == "update" && exchange.path.ends_with("/scale");
-    if way.ground.plant != Some(Plant::RepeatsWrites) || !writes {
+    if link.ground.plant != Some(Plant::RepeatsWrites) || !writes {
         return;
     }
-    let way = Arc::clone(way);
+    let link = Arc::clone(link);
     tokio::spawn(async move {
         tokio::time::sleep(Duration::from_secs(20)).await;
         let mut body: Value = serde_json::from_slice(&exchange.body).unwrap();
         body["metadata"]["resourceVersion"] = "".into();
         exchange.body = body.to_string().into();
-        way.ask(exchange, &server).await;
+        link.forward(exchange, &server).await;
     });
 }

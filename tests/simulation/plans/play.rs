@@ -1,14 +1,17 @@
-//! Plays a scenario with whole processes in virtual time, without a fault or with one.
+//! Runs a scenario with whole processes in virtual time, with or without a fault.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use concertina::api::client::{ClientOptions, Clients};
-use concertina::app::{Phase, Surroundings, client_options, run_with};
+use clock::{SharedClock, VirtualClock};
+use cluster::client::{ClientOptions, Clients};
+use concertina::app::{RunContext, client_options, run_with};
 use concertina::cli::Config;
-use concertina::cli::config::{Election, HistoryCheckpoint, Serving, TakeOver};
-use concertina::clock::{SharedClock, VirtualClock};
-use concertina::telemetry::metrics::Metrics;
+use concertina::cli::config::{Election, TakeOver};
+use concertina::serve::options::Serving;
+use controller::assembly::Phase;
+use controller::history::checkpoint::CheckpointPlace;
+use controller::telemetry::metrics::Metrics;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::time::{sleep, sleep_until};
@@ -20,21 +23,21 @@ use super::scenario::{Change, Scenario};
 use super::way::{Fault, Ground, Log, Way};
 use super::world::{EPOCH, World};
 
-/// So much later than their round seconds steps come: between the syncs, which are at round seconds.
-const ASIDE: Duration = Duration::from_millis(2500);
-/// How long a new process takes to be there.
+/// Offset of steps from round seconds, so that they fall between syncs, which run at round seconds.
+const STEP_OFFSET: Duration = Duration::from_millis(2500);
+/// Time until a new process runs.
 const RESTART: Duration = Duration::from_secs(2);
-/// Until another replica leads: the Lease runs out, and is tried for again.
-const TAKE_OVER: Duration = Duration::from_secs(17);
+/// Time until another replica leads: the Lease expires, and the next attempt acquires it.
+const FAILOVER: Duration = Duration::from_secs(17);
 
-/// A run, and how the world was at its end.
+/// The log of a run and the final state of the cluster.
 #[derive(Debug)]
 pub(crate) struct Played {
     pub(crate) log: Log,
     pub(crate) outcome: Outcome,
 }
 
-/// Plays a scenario. `longer`: how much longer than it is meant to take.
+/// Runs a scenario. `longer` extends its planned duration.
 pub(crate) fn play(
     scenario: &Scenario,
     fault: Option<Fault>,
@@ -54,88 +57,89 @@ async fn perform(
 ) -> Played {
     let clock: SharedClock = Arc::new(VirtualClock::starting_at(EPOCH.parse().unwrap()));
     let ground = Arc::new(Ground::new(World::new(Arc::clone(&clock)), fault, plant));
-    for change in &scenario.begin {
+    for change in &scenario.initial {
         ground.world.apply(change);
     }
     let config = config(scenario);
     let replicas: Vec<Replica> = (0..scenario.replicas)
         .map(|number| Replica::start(&ground, &clock, &config, format!("replica-{number}")))
         .collect();
-    let healing = Healing { ground: &ground, takes: healing(scenario, fault), done: false };
-    direct(scenario, &ground, &replicas, healing, longer).await;
-    let outcome = Outcome::of(&ground.world);
+    let recovery = Recovery { ground: &ground, duration: recovery(scenario, fault), done: false };
+    perform_steps(scenario, &ground, &replicas, recovery, longer).await;
+    let outcome = Outcome::from_world(&ground.world);
     let log = std::mem::take(&mut *ground.log());
     Played { log, outcome }
 }
 
-/// Lets happen what the scenario says.
-async fn direct(
+/// Performs the steps of the scenario.
+async fn perform_steps(
     scenario: &Scenario,
     ground: &Ground,
     replicas: &[Replica],
-    mut healing: Healing<'_>,
+    mut recovery: Recovery<'_>,
     longer: Duration,
 ) {
-    sleep(ASIDE).await;
+    sleep(STEP_OFFSET).await;
     for step in &scenario.steps {
         sleep(Duration::from_secs(step.after)).await;
         if !step.abrupt {
-            healing.wait().await;
+            recovery.wait().await;
         }
         for change in &step.changes {
             ground.world.apply(change);
             if let Change::End(replica) = change {
-                replicas[*replica].end();
+                replicas[*replica].shut_down();
             }
         }
     }
     sleep(Duration::from_secs(scenario.rest) + longer).await;
-    healing.wait().await;
+    recovery.wait().await;
 }
 
-/// Gives the controller the time that it needs after a fault, before the next step.
-struct Healing<'a> {
+/// Waits before the next step until the controller has recovered from a fault.
+struct Recovery<'a> {
     ground: &'a Ground,
-    takes: Duration,
+    duration: Duration,
     done: bool,
 }
 
-impl Healing<'_> {
+impl Recovery<'_> {
     async fn wait(&mut self) {
-        let struck = self.ground.log().struck;
-        if let Some(struck) = struck.filter(|_| !self.done) {
+        let fault_time = self.ground.log().fault_time;
+        if let Some(fault_time) = fault_time.filter(|_| !self.done) {
             self.done = true;
-            sleep_until(struck + self.takes).await;
+            sleep_until(fault_time + self.duration).await;
         }
     }
 }
 
-/// How long a fault's effects may last: until there is a process again, or the event has come; the longest window or
-/// policy period of the scenario, which may begin anew in a new process, and up to a period until a sync finds it over; and
-/// the two periods within which all must be as without the fault.
-fn healing(scenario: &Scenario, fault: Option<Fault>) -> Duration {
-    let gone = match fault {
+/// Maximum duration of a fault's effects. It is the sum of the time until a process runs again or the event
+/// arrives, the longest window or policy period of the scenario, which may restart in a new process, up to
+/// one period until the next sync, and two periods within which the state must equal the run without the
+/// fault.
+fn recovery(scenario: &Scenario, fault: Option<Fault>) -> Duration {
+    let outage = match fault {
         None => return Duration::ZERO,
-        Some(Fault::DiesBefore(_) | Fault::DiesAfter(_)) if scenario.replicas > 1 => TAKE_OVER,
+        Some(Fault::DiesBefore(_) | Fault::DiesAfter(_)) if scenario.replicas > 1 => FAILOVER,
         Some(Fault::DiesBefore(_) | Fault::DiesAfter(_)) => RESTART,
         Some(Fault::Lost(_)) => Duration::from_secs(2),
         Some(Fault::Late(_, delay)) => delay,
     };
     let period = Config::default().sync_period;
-    // A new process that looks for another controller first writes later: what has not changed since it began proves only
-    // after twenty periods that nobody else cares.
-    let looks = if scenario.takeover == TakeOver::Wait { 22 * period } else { Duration::ZERO };
-    gone + looks + 3 * period + Duration::from_secs(longest(scenario))
+    // A new process that first checks for another controller writes later. An object that has not changed
+    // since the start proves only after twenty periods that no other controller is active.
+    let takeover_wait = if scenario.takeover == TakeOver::Wait { 22 * period } else { Duration::ZERO };
+    outage + takeover_wait + 3 * period + Duration::from_secs(longest(scenario))
 }
 
 /// The longest window or policy period, in seconds.
 fn longest(scenario: &Scenario) -> u64 {
-    let changes = scenario.begin.iter().chain(scenario.steps.iter().flat_map(|step| &step.changes));
-    let asked = changes.filter_map(|change| match change {
+    let changes = scenario.initial.iter().chain(scenario.steps.iter().flat_map(|step| &step.changes));
+    let behaviors = changes.filter_map(|change| match change {
         Change::Hpa(hpa) | Change::Edit(_, hpa) | Change::Force(_, hpa) => Some(&hpa["spec"]["behavior"]),
         _ => None,
     });
-    asked.map(longest_of).max().unwrap_or(0).max(scenario.window)
+    behaviors.map(longest_of).max().unwrap_or(0).max(scenario.window)
 }
 
 fn longest_of(value: &Value) -> u64 {
@@ -157,14 +161,14 @@ fn config(scenario: &Scenario) -> Config {
         serving: Serving { port: 0, ..Serving::default() },
         election: (scenario.replicas > 1).then(Election::default),
         takeover: scenario.takeover,
-        history_checkpoint: scenario.checkpoint.then(HistoryCheckpoint::default),
+        history_checkpoint: scenario.checkpoint.then(CheckpointPlace::default),
         ..Config::default()
     };
     config.settings.downscale_stabilization = Duration::from_secs(scenario.window);
     config
 }
 
-/// One replica of the controller: a process, and another when that has ended.
+/// One replica of the controller, with a new process after the end of each process.
 struct Replica {
     stop: Arc<std::sync::Mutex<CancellationToken>>,
 }
@@ -178,36 +182,36 @@ impl Replica {
             for generation in 0.. {
                 let token = CancellationToken::new();
                 *current.lock().unwrap() = token.clone();
-                let way = Arc::new(Way {
+                let link = Arc::new(Way {
                     ground: Arc::clone(&ground),
                     process: format!("{name}-{generation}"),
                     is_first: generation == 0,
                     dead: CancellationToken::new(),
                 });
-                live(way, &clock, config.clone(), token).await;
+                run_process(link, &clock, config.clone(), token).await;
                 sleep(RESTART).await;
             }
         });
         Self { stop }
     }
 
-    /// Asks the process to end.
-    fn end(&self) {
+    /// Requests an orderly shutdown of the process.
+    fn shut_down(&self) {
         self.stop.lock().unwrap().cancel();
     }
 }
 
-/// A process until it ends or dies. What is left of a dead one reaches nobody, and ends soon.
-async fn live(way: Arc<Way>, clock: &SharedClock, config: Config, stop: CancellationToken) {
+/// Runs a process until it ends or dies. The remaining tasks of a dead process have no effect and end soon.
+async fn run_process(link: Arc<Way>, clock: &SharedClock, config: Config, stop: CancellationToken) {
     let telemetry = Metrics::new();
-    let clients = clients(&way, &client_options(&config, &telemetry));
-    let surroundings = Surroundings {
+    let clients = clients(&link, &client_options(&config, &telemetry));
+    let surroundings = RunContext {
         server: "http://embedded/".to_owned(),
         clock: Arc::clone(clock),
-        identity: way.process.clone(),
+        identity: link.process.clone(),
         observers: Vec::new(),
         phase: Phase::FirstSync,
-        link: Some(way.ground.network.join(&way.dead)),
+        link: Some(link.ground.network.join(&link.dead)),
     };
     let stopped = stop.clone();
     let running =
@@ -216,20 +220,20 @@ async fn live(way: Arc<Way>, clock: &SharedClock, config: Config, stop: Cancella
         );
     tokio::select! {
         biased;
-        () = way.dead.cancelled() => stop.cancel(),
-        // How it ended does not matter: like any other end it is followed by a new process.
+        () = link.dead.cancelled() => stop.cancel(),
+        // A new process follows every end, regardless of its cause.
         _ = running => {}
     }
 }
 
-/// Clients of a process: once it is dead no connection can be made.
-fn clients(way: &Arc<Way>, options: &ClientOptions) -> Clients {
-    let way = Arc::clone(way);
+/// Clients of a process. A dead process cannot connect.
+fn clients(link: &Arc<Way>, options: &ClientOptions) -> Clients {
+    let link = Arc::clone(link);
     let connector = tower::service_fn(move |_: http::Uri| {
-        let answer = if way.dead.is_cancelled() {
+        let answer = if link.dead.is_cancelled() {
             Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused))
         } else {
-            Ok(TokioIo::new(way.ground.world.cluster.dial_through(Arc::clone(&way) as _)))
+            Ok(TokioIo::new(link.ground.world.cluster.dial_through(Arc::clone(&link) as _)))
         };
         std::future::ready(answer)
     });

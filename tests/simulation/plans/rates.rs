@@ -1,5 +1,6 @@
-//! What must hold of the counts that were written, whatever went wrong: no policy is exceeded over any of its periods,
-//! none is written twice. Told from the server's side, by rules of its own: the controller's memory plays no part.
+//! Rules for the written counts under every fault: no policy is exceeded over any of its periods, and no
+//! count is written twice. Separate code checks them on the API server's side, independent of the
+//! controller's history.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use serde_json::Value;
 
 use super::way::Write;
 
-/// Which writes break a rule.
+/// Returns the violations of the rules.
 pub(crate) fn broken(writes: &[Write]) -> Vec<String> {
     let mut found = Vec::new();
     for (number, write) in writes.iter().enumerate() {
@@ -17,7 +18,7 @@ pub(crate) fn broken(writes: &[Write]) -> Vec<String> {
             hpa["spec"]["maxReplicas"].as_i64().unwrap_or(0),
         );
         if from == to {
-            found.push(format!("{path} was set to {to} at {at:?}, which it was already"));
+            found.push(format!("{path} was set to {to} at {at:?}, which is the current count"));
         } else if hpa.is_object() && !(min..=max).contains(to) {
             found.push(format!("{path} was set to {to} at {at:?}, which is not in {min}..={max}"));
         } else if let Some(limit) = limit(write, &writes[..number], min, max) {
@@ -32,8 +33,8 @@ pub(crate) fn broken(writes: &[Write]) -> Vec<String> {
     found
 }
 
-/// The count that the policies of a direction allow at most, or at least; none if there are no policies. A count out of
-/// bounds may be put back into them at once.
+/// The maximum or minimum count that the policies of a direction allow, or `None` without policies. A count
+/// out of bounds may return to them at once.
 fn limit(write: &Write, before: &[Write], min: i64, max: i64) -> Option<i64> {
     let Write { at, path, from, to, hpa } = write;
     let up = to > from;
@@ -60,7 +61,7 @@ fn limit(write: &Write, before: &[Write], min: i64, max: i64) -> Option<i64> {
     }
 }
 
-/// What one policy makes of the count at the beginning of its period.
+/// The limit of one policy for the count at the start of its period.
 fn after(start: i64, policy: &Value, up: bool) -> i64 {
     let value = policy["value"].as_i64().unwrap_or(0);
     match (policy["type"].as_str(), up) {
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn two_pods_a_minute_are_two_in_any_minute() {
+    fn policy_of_two_pods_a_minute_holds_in_any_minute() {
         assert_eq!(broken(&[write(0, 2, 4), write(60, 4, 6), write(200, 6, 4)]), [""; 0]);
         let found = broken(&[write(0, 2, 4), write(59, 4, 5)]);
         assert_eq!(found, ["web was set from 4 to 5 at 59s; its policies allow 4"]);
@@ -96,10 +97,10 @@ mod tests {
     }
 
     #[test]
-    fn a_count_is_not_written_twice_and_stays_within_its_bounds() {
+    fn count_is_not_written_twice_and_stays_within_its_bounds() {
         assert_eq!(broken(&[write(0, 4, 4)]).len(), 1);
         assert_eq!(broken(&[write(0, 10, 12)]).len(), 1);
-        // Back into the bounds at once, whatever the policies say.
+        // A return to the bounds is not limited by policies.
         assert_eq!(broken(&[write(0, 15, 10)]), [""; 0]);
     }
 }

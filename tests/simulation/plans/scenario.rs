@@ -1,84 +1,85 @@
-//! What a scenario is made of: a small world, what happens to it and when. Plain data.
+//! The parts of a scenario, as data: a small cluster and its changes over time.
 
 use concertina::cli::config::TakeOver;
 use serde_json::Value;
 
-/// A small world, and what happens in it.
+/// A small cluster and its changes over time.
 #[derive(Debug, Clone)]
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
-    /// What it is about, in a few words.
+    /// A short description.
     pub(crate) about: &'static str,
-    /// Replicas of the controller; more than one elect a leader.
+    /// Replicas of the controller. With more than one, they elect a leader.
     pub(crate) replicas: usize,
     /// `--horizontal-pod-autoscaler-downscale-stabilization`, in seconds.
     pub(crate) window: u64,
     pub(crate) takeover: TakeOver,
     /// `--history-checkpoint`.
     pub(crate) checkpoint: bool,
-    /// What there is before the controller starts.
-    pub(crate) begin: Vec<Change>,
+    /// Changes before the controller starts.
+    pub(crate) initial: Vec<Change>,
     pub(crate) steps: Vec<Step>,
     /// Seconds after the last step.
     pub(crate) rest: u64,
     pub(crate) counts: Counts,
 }
 
-/// Which counts of a target are compared with the run without a fault.
+/// The counts of a target that are compared with the run without a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Counts {
-    /// Every count that was ever written, in order.
+    /// All written counts, in order.
     All,
-    /// The last one: a step meets a window or a period that a fault moves, or the order of the first syncs decides.
+    /// The last count only. A step falls into a window or a period that a fault moves, or the order of the
+    /// first syncs decides.
     Last,
 }
 
 /// Changes at one time.
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
-    /// Seconds after the step before.
+    /// Seconds after the previous step.
     pub(crate) after: u64,
-    /// Whether it is meant to meet the world unsettled: it does not wait until a fault is healed.
+    /// Whether the step does not wait until a fault has healed.
     pub(crate) abrupt: bool,
     pub(crate) changes: Vec<Change>,
 }
 
-/// Something happens to the world. Objects are named `name` in the namespace `shop`, or `namespace/name`.
+/// A change of the cluster. Objects are named `name` in the namespace `shop`, or `namespace/name`.
 #[derive(Debug, Clone)]
 pub(crate) enum Change {
-    /// A target comes, or is another from now on.
+    /// A target is created or replaced.
     Target(Target),
-    /// A target goes, with its pods.
+    /// A target is deleted with its pods.
     Gone(&'static str),
-    /// Somebody else sets the count of a target.
+    /// A user sets the count of a target.
     Count(&'static str, i64),
-    /// Somebody else sets the selector of a target.
+    /// A user sets the selector of a target.
     Selector(&'static str, &'static str),
     /// An HPA is created.
     Hpa(Value),
     /// A merge patch of an HPA.
     Edit(&'static str, Value),
-    /// The same around validation, as an older server would have let it through.
+    /// A merge patch past validation, as an older API server might have accepted it.
     Force(&'static str, Value),
     /// An HPA is deleted.
     Delete(&'static str),
-    /// What the containers `app` of a target's pods use together, in millicores.
+    /// Total usage of the containers `app` of a target's pods, in millicores.
     Cpu(&'static str, u64),
-    /// The same of the containers `side`.
+    /// Total usage of the containers `side`, in millicores.
     Side(&'static str, u64),
-    /// A metric of a target's pods, all of them together.
+    /// Total of a metric over a target's pods.
     Pods(&'static str, &'static str, u64),
-    /// A metric of the Service of this name.
+    /// A metric of the Service with the given name.
     Object(&'static str, u64),
     /// An external metric.
     External(&'static str, u64),
     /// A metrics API fails from now on.
     Down(Api),
-    /// It is back.
+    /// A metrics API recovers.
     Up(Api),
-    /// So many pods of a target are without metrics.
+    /// The given number of pods of a target has no metrics.
     Unmeasured(&'static str, usize),
-    /// A replica of the controller is asked to end, and comes back as a new one.
+    /// A replica of the controller is shut down and restarted.
     End(usize),
 }
 
@@ -90,7 +91,7 @@ pub(crate) enum Api {
     External,
 }
 
-/// A scale target whose pods follow at once.
+/// A scale target with pods that follow at once.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) name: &'static str,
@@ -98,16 +99,16 @@ pub(crate) struct Target {
     pub(crate) resource: [&'static str; 3],
     pub(crate) replicas: i64,
     pub(crate) selector: &'static str,
-    /// Labels of its pods besides `app={name}`.
+    /// Labels of its pods in addition to `app={name}`.
     pub(crate) labels: &'static [(&'static str, &'static str)],
 }
 
-/// Splits `namespace/name`; the namespace is `shop` if there is none.
+/// Splits `namespace/name`. The default namespace is `shop`.
 pub(crate) fn split(name: &str) -> (&str, &str) {
     name.split_once('/').unwrap_or(("shop", name))
 }
 
-/// RFC 7386.
+/// Applies a merge patch (RFC 7386).
 pub(crate) fn merge(object: &mut Value, patch: &Value) {
     let Value::Object(fields) = patch else {
         *object = patch.clone();

@@ -1,12 +1,12 @@
-//! The way between the processes of a run and the cluster: it counts every call and every watched event, and lets the
-//! one fault of a plan happen.
+//! The connection between the processes of a run and the cluster. It counts every call and every watch event,
+//! and injects the one fault of a plan.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
-use concertina::embedded::{Answer, Exchange, Link, Pieces, Server};
+use fake_cluster::{Answer, Exchange, Link, Pieces, Server};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream;
@@ -18,16 +18,16 @@ use super::plant::{self, Plant};
 use super::world::{HPAS, World};
 use crate::network::Network;
 
-/// What goes wrong in a plan: one thing, at one place. Places are counted over all processes of a run.
+/// The fault of a plan. Calls and events are numbered over all processes of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The process dies just before this call of it reaches the server.
+    /// The process dies just before the given call reaches the server.
     DiesBefore(usize),
-    /// The process dies when the server has applied this call, before the answer is there.
+    /// The process dies after the server has applied the given call and before the response arrives.
     DiesAfter(usize),
-    /// The stream breaks in front of this event.
+    /// The stream breaks before the given event.
     Lost(usize),
-    /// This event, and what follows it in its stream, comes so much later.
+    /// The given event and the later events of its stream are delayed by the given duration.
     Late(usize, Duration),
 }
 
@@ -39,37 +39,37 @@ pub(crate) struct Call {
     pub(crate) text: String,
 }
 
-/// A count that a process wrote and the server took.
+/// A count that a process wrote and the server accepted.
 #[derive(Debug, Clone)]
 pub(crate) struct Write {
     pub(crate) at: Duration,
     pub(crate) path: String,
     pub(crate) from: i64,
     pub(crate) to: i64,
-    /// The HPA of the target, as it was then.
+    /// The HPA of the target at the time of the write.
     pub(crate) hpa: Value,
 }
 
-/// What happened in a run.
+/// The log of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     pub(crate) calls: Vec<Call>,
     /// Every line of every watch.
     pub(crate) events: Vec<Call>,
     pub(crate) writes: Vec<Write>,
-    /// When the fault happened.
-    pub(crate) struck: Option<Instant>,
+    /// Time of the fault.
+    pub(crate) fault_time: Option<Instant>,
 }
 
-/// What all processes of a run share.
+/// The shared state of all processes of a run.
 #[derive(Debug)]
 pub(crate) struct Ground {
     pub(crate) world: World,
     pub(crate) plant: Option<Plant>,
-    /// Between the replicas.
+    /// The network between the replicas.
     pub(crate) network: Network,
     fault: Option<Fault>,
-    began: Instant,
+    started: Instant,
     log: Mutex<Log>,
 }
 
@@ -80,7 +80,7 @@ impl Ground {
             plant,
             network: Network::default(),
             fault,
-            began: Instant::now(),
+            started: Instant::now(),
             log: Mutex::default(),
         }
     }
@@ -90,34 +90,34 @@ impl Ground {
     }
 
     fn now(&self) -> Duration {
-        self.began.elapsed()
+        self.started.elapsed()
     }
 
     fn strike(&self) {
-        self.log().struck.get_or_insert_with(Instant::now);
+        self.log().fault_time.get_or_insert_with(Instant::now);
     }
 
-    /// Counts a call; its number.
-    fn called(&self, by: &str, exchange: &Exchange) -> usize {
+    /// Records a call and returns its number.
+    fn called(&self, process: &str, exchange: &Exchange) -> usize {
         let Exchange { verb, path, query, .. } = exchange;
-        let text = format!("{by} {verb} {path}?{query}");
+        let text = format!("{process} {verb} {path}?{query}");
         let mut log = self.log();
         log.calls.push(Call { at: self.now(), text });
         log.calls.len() - 1
     }
 
-    /// Counts an event; its number.
-    fn delivered(&self, by: &str, path: &str, line: &[u8]) -> usize {
+    /// Records an event and returns its number.
+    fn delivered(&self, process: &str, path: &str, line: &[u8]) -> usize {
         let event: Value = serde_json::from_slice(line).unwrap_or_default();
         let meta = |field: &str| event["object"]["metadata"][field].as_str().unwrap_or_default().to_owned();
         let kind = event["type"].as_str().unwrap_or_default();
-        let text = format!("{by} {path} {kind} {} at {}", meta("name"), meta("resourceVersion"));
+        let text = format!("{process} {path} {kind} {} at {}", meta("name"), meta("resourceVersion"));
         let mut log = self.log();
         log.events.push(Call { at: self.now(), text });
         log.events.len() - 1
     }
 
-    /// Lets the world follow a count that was written, and remembers it.
+    /// Records a written count and lets pods and metrics follow it.
     fn written(&self, exchange: &Exchange, before: Option<i64>) {
         let body: Value = serde_json::from_slice(&exchange.body).unwrap_or_default();
         let to = body["spec"]["replicas"].as_i64().unwrap_or(0);
@@ -132,12 +132,12 @@ impl Ground {
     }
 }
 
-/// The way of one process.
+/// The connection of one process.
 #[derive(Debug)]
 pub(crate) struct Way {
     pub(crate) ground: Arc<Ground>,
     pub(crate) process: String,
-    /// Whether it is the first of its replica.
+    /// Whether this is the first process of its replica.
     pub(crate) is_first: bool,
     pub(crate) dead: CancellationToken,
 }
@@ -148,8 +148,8 @@ impl Way {
         self.dead.cancel();
     }
 
-    /// Asks the server, and lets the world follow.
-    pub(crate) async fn ask(&self, exchange: Exchange, server: &Server) -> Answer {
+    /// Forwards a request to the server and lets pods and metrics follow.
+    pub(crate) async fn forward(&self, exchange: Exchange, server: &Server) -> Answer {
         let scales = exchange.verb == "update" && exchange.path.ends_with("/scale");
         let before = if scales { self.ground.world.counts().get(&exchange.path).copied() } else { None };
         let answer = server.answer(exchange.clone()).await;
@@ -159,7 +159,7 @@ impl Way {
         answer
     }
 
-    /// A watch, line by line.
+    /// Splits a watch into lines and injects the fault into the lines.
     fn pieces(self: Arc<Self>, path: &str, pieces: Pieces) -> Pieces {
         let path = path.to_owned();
         let lines = pieces.flat_map(|piece| {
@@ -173,32 +173,32 @@ impl Way {
             stream::iter(lines)
         });
         let state = (self, path, Box::pin(lines), false);
-        Box::pin(stream::unfold(state, |(way, path, mut lines, broken)| async move {
+        Box::pin(stream::unfold(state, |(link, path, mut lines, broken)| async move {
             if broken {
                 return None;
             }
             let line: Option<io::Result<Bytes>> = tokio::select! {
                 biased;
-                () = way.dead.cancelled() => Some(Err(io::ErrorKind::ConnectionReset.into())),
+                () = link.dead.cancelled() => Some(Err(io::ErrorKind::ConnectionReset.into())),
                 line = lines.next() => line,
             };
             let mut line = line?;
             if let Ok(bytes) = &line {
-                let number = way.ground.delivered(&way.process, &path, bytes);
-                match way.ground.fault {
+                let number = link.ground.delivered(&link.process, &path, bytes);
+                match link.ground.fault {
                     Some(Fault::Lost(lost)) if lost == number => {
-                        way.ground.strike();
+                        link.ground.strike();
                         line = Err(io::ErrorKind::ConnectionReset.into());
                     }
                     Some(Fault::Late(late, delay)) if late == number => {
-                        way.ground.strike();
+                        link.ground.strike();
                         tokio::time::sleep(delay).await;
                     }
                     _ => {}
                 }
             }
             let broken = line.is_err();
-            Some((line, (way, path, lines, broken)))
+            Some((line, (link, path, lines, broken)))
         }))
     }
 }
@@ -215,13 +215,13 @@ impl Link for Way {
                 return Answer::Broken;
             }
             let path = exchange.path.clone();
-            let answer = match plant::instead(&self, &mut exchange) {
+            let answer = match plant::intercept(&self, &mut exchange) {
                 Some(answer) => answer,
-                None => self.ask(exchange.clone(), &server).await,
+                None => self.forward(exchange.clone(), &server).await,
             };
             if self.ground.fault == Some(Fault::DiesAfter(number)) {
                 self.dies();
-                plant::afterwards(&self, exchange, server);
+                plant::continue_after_death(&self, exchange, server);
                 return Answer::Broken;
             }
             match answer {

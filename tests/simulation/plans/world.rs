@@ -1,21 +1,21 @@
-//! The world of a scenario: targets whose pods follow at once, and metrics that depend on nothing but the step and the
-//! pods. So what a controller should come to does not depend on when exactly it looks.
+//! The cluster of a scenario. Pods follow their target at once, and metrics depend only on the step and the
+//! pods. The result of a controller is therefore independent of the exact time of a sync.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use concertina::clock::SharedClock;
-use concertina::embedded::metrics::StaticMetrics;
-use concertina::embedded::{BareScale, Cluster, ScalePath};
+use clock::SharedClock;
+use fake_cluster::metrics::StaticMetrics;
+use fake_cluster::{BareScale, Cluster, ScalePath};
 use serde_json::{Value, json};
 
 use super::scenario::{Api, Change, Target, merge, split};
 
 pub(crate) const HPAS: &str = "autoscaling/horizontalpodautoscalers";
-/// When every run begins.
+/// Start time of every run.
 pub(crate) const EPOCH: &str = "2030-01-01T00:00:00Z";
 
-/// A cluster with what a scenario puts into it.
+/// A cluster with the objects and metrics of a scenario.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) cluster: Cluster,
@@ -25,11 +25,11 @@ pub(crate) struct World {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By `namespace/name`.
+    /// Targets by `namespace/name`.
     targets: BTreeMap<String, Placed>,
     cpu: BTreeMap<String, u64>,
     side: BTreeMap<String, u64>,
-    /// By target and metric.
+    /// Totals of pod metrics by target and metric.
     pods: BTreeMap<(String, &'static str), u64>,
     objects: BTreeMap<&'static str, u64>,
     external: BTreeMap<&'static str, u64>,
@@ -57,7 +57,7 @@ impl World {
         Self { cluster, metrics, state: Mutex::default() }
     }
 
-    /// Changes the world. What concerns the controller's processes is not its business.
+    /// Applies a change to the cluster. Changes of the controller's processes are ignored.
     pub(crate) fn apply(&self, change: &Change) {
         let mut state = self.state.lock().unwrap();
         let full = |name: &str| {
@@ -116,14 +116,14 @@ impl World {
         self.follow();
     }
 
-    /// Lets pods and metrics follow the counts.
+    /// Makes pods and metrics follow the counts.
     pub(crate) fn follow(&self) {
         let mut state = self.state.lock().unwrap();
         for placed in state.targets.values_mut() {
             let scale = self.cluster.scale(&placed.path).unwrap();
-            let wanted = usize::try_from(scale.spec_replicas).unwrap();
-            self.fit(&placed.target, placed.pods, wanted);
-            placed.pods = wanted;
+            let desired = usize::try_from(scale.spec_replicas).unwrap();
+            self.fit(&placed.target, placed.pods, desired);
+            placed.pods = desired;
             if scale.status_replicas != scale.spec_replicas {
                 let scale = BareScale { status_replicas: scale.spec_replicas, ..scale };
                 self.cluster.put_scale(&placed.path, scale);
@@ -153,13 +153,13 @@ impl World {
         self.cluster.put_scale(&placed.path, scale);
     }
 
-    /// Makes or removes pods of a target, the newest first.
-    fn fit(&self, target: &Target, has: usize, wanted: usize) {
+    /// Creates or deletes pods of a target, the newest first.
+    fn fit(&self, target: &Target, has: usize, desired: usize) {
         let (namespace, app) = split(target.name);
-        for index in has..wanted {
+        for index in has..desired {
             self.cluster.put_raw(pod(target, namespace, app, index));
         }
-        for index in wanted..has {
+        for index in desired..has {
             self.cluster.delete_now("pods", namespace, &pod_name(app, index)).unwrap();
         }
     }
@@ -187,7 +187,7 @@ impl World {
                     ],
                 }));
             }
-            for ((_, metric), all) in state.pods.iter().filter(|((of, _), _)| of == full) {
+            for ((_, metric), all) in state.pods.iter().filter(|((target, _), _)| target == full) {
                 for index in unmeasured..placed.pods {
                     let described = json!({
                         "kind": "Pod", "apiVersion": "v1", "namespace": namespace, "name": pod_name(app, index),
@@ -205,17 +205,17 @@ impl World {
             "code": 503, "reason": "ServiceUnavailable",
             "message": "the server is currently unable to handle the request",
         }});
-        let said =
+        let response =
             |api: Api, metrics: Value| if state.down.contains(&api) { broken.clone() } else { metrics };
-        self.metrics.set_resource(Some(said(Api::Resource, json!({ "items": usage }))));
+        self.metrics.set_resource(Some(response(Api::Resource, json!({ "items": usage }))));
         let custom =
-            custom.into_iter().map(|(name, items)| (name, said(Api::Custom, json!({ "items": items }))));
+            custom.into_iter().map(|(name, items)| (name, response(Api::Custom, json!({ "items": items }))));
         self.metrics.set_custom(json!(custom.collect::<BTreeMap<_, _>>()));
         let external = state.external.iter().map(|(name, value)| {
             let item = json!({
                 "metricName": name, "metricLabels": {}, "timestamp": EPOCH, "value": value.to_string(),
             });
-            (*name, said(Api::External, json!({ "items": [item] })))
+            (*name, response(Api::External, json!({ "items": [item] })))
         });
         self.metrics.set_external(json!(external.collect::<BTreeMap<_, _>>()));
     }
@@ -238,7 +238,7 @@ fn series(described: &Value, metric: &str, value: u64) -> Value {
     })
 }
 
-/// A pod that has been ready for long.
+/// A pod that has been ready for a day.
 fn pod(target: &Target, namespace: &str, app: &str, index: usize) -> Value {
     let mut labels = json!({ "app": app });
     for (key, value) in target.labels {

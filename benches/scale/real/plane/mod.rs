@@ -1,11 +1,11 @@
-//! The control plane of the end-to-end tests: etcd and kube-apiserver on loopback, and how to talk to them.
+//! The control plane of the end-to-end tests: etcd and kube-apiserver on loopback, with a client.
 
-#![allow(dead_code, reason = "shared with tests/e2e.rs, which uses all of it")]
+#![allow(dead_code, reason = "tests/e2e.rs shares these modules and uses all of them")]
 #![allow(
     clippy::indexing_slicing,
-    reason = "only JSON is indexed, where a missing field is null and no panic"
+    reason = "tests index JSON only, where a missing field is null instead of a panic"
 )]
-#![allow(missing_debug_implementations, reason = "tests need none")]
+#![allow(missing_debug_implementations, reason = "tests do not need Debug")]
 
 #[path = "../../../../tests/e2e/aggregation.rs"]
 pub(super) mod aggregation;
@@ -26,7 +26,7 @@ pub(super) use self::controlplane::{ADMIN_TOKEN, ControlPlane};
 pub(super) use self::outcome::Outcome;
 pub(super) use self::rest::{Rest, collection};
 
-/// As the failures of this program.
+/// Converts a result of the tests' functions to a failure of this program.
 pub(super) fn told<T>(outcome: Outcome<T>) -> Result<T, crate::Failure> {
     outcome.map_err(|outcome::Failure(reason)| reason.into())
 }

@@ -1,9 +1,9 @@
-//! Every step of a decision as data: what went in, what came out, what limited it. Commands print it, the log quotes
-//! it, a controller's record keeps it.
+//! The steps of a decision as data: inputs, results and limits. Commands print the steps, the log quotes
+//! them, and the controller's record stores them.
 //!
-//! The steps are complete: whoever has them can compute the result again, knowing nothing else of the HPA or its pods
-//! (a test does so for every recorded decision). In JSON, fields and variants are in camelCase, amounts in milli-units or
-//! percent as their unit says, times in RFC 3339.
+//! The steps are complete. They suffice to compute the result again, without any other data of the HPA or its
+//! pods. A test does so for every recorded decision. In JSON, the names of fields and variants are in
+//! camelCase, and times are in RFC 3339. Amounts are in milli-units or percent, according to their unit.
 
 mod reading;
 mod sentence;
@@ -17,155 +17,160 @@ use serde::{Deserialize, Serialize};
 
 pub use self::reading::{
     Assumed, Corrected, FailedMetric, Measure, MetricExplanation, MetricReading, PodCount, PodGroup,
-    PodVerdict, ProposalReason, Strangers, Subject,
+    PodVerdict, ProposalReason, Subject, UnmatchedSamples,
 };
 pub use self::sentence::{LimitingStep, Span, amount, amount_times, milli, trimmed};
 use crate::condition::Limit;
 use crate::history::{Direction, Recommendation};
 use crate::spec::{PolicyKind, SelectPolicy};
 
-/// How one decision came about, step by step in the order in which they were taken.
+/// The steps of one decision, in the order of their computation.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
-    /// Which way the sync took.
-    pub course: Course,
+    /// The path that the sync took.
+    pub course: DecisionPath,
     /// `spec.replicas` of the Scale.
     pub current: i32,
     /// `status.replicas` of the Scale.
     pub status_replicas: i32,
-    /// Lower bound in force.
+    /// The effective lower bound.
     pub min: i32,
-    /// Upper bound.
+    /// The upper bound.
     pub max: i32,
     /// Each metric, in the order of the spec. Empty if no metric was read.
     pub metrics: Vec<MetricExplanation>,
-    /// Which of them won.
+    /// The index of the metric with the best proposal.
     pub winner: Option<usize>,
-    /// What the winner asks for.
+    /// The best proposal.
     pub proposal: Option<i32>,
-    /// Stabilization.
+    /// The stabilization step.
     pub stabilization: Option<StabilizationStep>,
-    /// Rate and bounds.
+    /// The step that applies rate limits and bounds.
     pub limit: Option<LimitStep>,
-    /// Set if a workload that was at zero is lifted to a minimum above zero.
+    /// The minimum, if a workload with zero replicas is lifted to a minimum above zero.
     pub lifted_to_min: Option<i32>,
-    /// The result: the count that should stand. `None` if none could be computed.
+    /// The resulting count; `None` if no count could be computed.
     pub desired: Option<i32>,
-    /// Why none could be computed.
+    /// The reason why no count could be computed.
     pub failure: Option<Arc<str>>,
 }
 
-/// Which way a sync took.
+/// The path that a sync took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Course {
-    /// Metrics decided, or should have.
+pub enum DecisionPath {
+    /// Metrics determined the count, or failed.
     #[default]
     Metrics,
-    /// The target's Scale could not be had.
+    /// The target's Scale was unavailable.
     NoScale,
-    /// The target stands at zero, and not by this HPA: autoscaling is off.
+    /// The target has zero replicas, which this HPA did not set. Autoscaling is disabled.
     Disabled,
-    /// More replicas than maxReplicas: put right at once.
+    /// The target has more replicas than maxReplicas, which is corrected at once.
     AboveMax,
-    /// Fewer replicas than minReplicas: put right at once.
+    /// The target has fewer replicas than minReplicas, which is corrected at once.
     BelowMin,
     /// The Scale has no selector.
     NoSelector,
     /// Other HPAs control the same pods.
     Ambiguous,
-    /// The HPA was deleted while the sync ran.
+    /// The HPA was deleted during the sync.
     Deleted,
 }
 
-/// Stabilization: the proposal against what was recommended lately.
+/// The stabilization of the proposal by recent recommendations.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StabilizationStep {
     /// The proposal.
     pub before: i32,
-    /// What the windows make of it.
+    /// The proposal after the stabilization windows.
     pub after: i32,
-    /// Only with `behavior`: the window for growing, in seconds.
+    /// The scale-up window in seconds, only with `behavior`.
     pub up_window_seconds: Option<i64>,
-    /// The window for shrinking, in seconds.
+    /// The scale-down window in seconds.
     pub down_window_seconds: i64,
-    /// The newest recommendation that keeps the count from going where the proposal points: the last to let go.
+    /// The newest recommendation that holds the count above or below the proposal. This recommendation
+    /// expires last.
     pub held_by: Option<Recommendation>,
-    /// The earlier recommendations that count, oldest first. A record kept over time leaves them out.
+    /// The earlier recommendations within a window, oldest first. A long-term record omits them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recommendations: Vec<Held>,
 }
 
-/// An earlier recommendation that lies within a stabilization window.
+/// An earlier recommendation within a stabilization window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Held {
-    /// When it was made.
+    /// Time of the recommendation.
     pub at: Timestamp,
-    /// How many replicas.
+    /// The recommended count.
     pub replicas: i32,
-    /// When it leaves the window for growing, if it is in it.
+    /// Time at which the recommendation leaves the scale-up window; `None` if outside of that window.
     pub leaves_up: Option<Timestamp>,
-    /// When it leaves the window for shrinking, if it is in it.
+    /// Time at which the recommendation leaves the scale-down window; `None` if outside of that window.
     pub leaves_down: Option<Timestamp>,
 }
 
-/// Rate limits and bounds.
+/// The step that applies rate limits and bounds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LimitStep {
     /// The stabilized count.
     pub before: i32,
-    /// The count that is allowed.
+    /// The allowed count.
     pub after: i32,
-    /// What held it back.
+    /// The cause of the limit.
     pub limit: Limit,
-    /// Which way the stabilized count points; `None` if it is the current one, and without `behavior`.
+    /// The direction of the stabilized count; `None` without `behavior`, or if the stabilized count equals
+    /// the current count.
     pub direction: Option<Direction>,
-    /// Which of the policies counts.
+    /// `selectPolicy` of that direction.
     pub select: Option<SelectPolicy>,
-    /// Each policy of that direction, in order. Without `behavior`, empty.
+    /// Each policy of that direction, in order. Empty without `behavior`.
     pub policies: Vec<PolicyUse>,
     /// The count that the rate allows, before bounds.
     pub rate_allows: Option<i32>,
 }
 
-/// What one rate policy allows.
+/// The allowance of one rate policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyUse {
     /// `type`: pods or percent.
     #[serde(rename = "type")]
     pub kind: PolicyKind,
-    /// `value`: how many pods, or how many percent of the count at the start of the period.
+    /// `value`: a number of pods, or a percentage of the count at the start of the period.
     pub value: i32,
-    /// The length of its period in seconds.
+    /// The length of the period in seconds.
     pub period_seconds: i32,
-    /// Pods added within the period so far.
+    /// Pods added within the period.
     pub added: i32,
-    /// Pods removed within the period so far.
+    /// Pods removed within the period.
     pub removed: i32,
     /// The count at the start of the period.
     pub start: i32,
-    /// The count that it allows.
+    /// The count that the policy allows.
     pub allows: i32,
-    /// When the oldest event that counts in the period leaves it; if a rescale of unknown size does, when that one.
+    /// Time at which the rescale of unknown size leaves the period, or the oldest event if no such rescale
+    /// exists.
     pub frees_at: Option<Timestamp>,
-    /// When a rescale was within the period of which the size is not known: it counts as all that the policy allows.
+    /// Time of a rescale of unknown size within the period. Such a rescale counts as the full allowance of
+    /// the policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown_rescale: Option<Timestamp>,
 }
 
 impl Explanation {
-    /// The metric that won.
+    /// The metric with the best proposal.
     pub fn winning_metric(&self) -> Option<&MetricExplanation> {
-        self.winner.and_then(|place| self.metrics.get(place))
+        self.winner.and_then(|index| self.metrics.get(index))
     }
 
-    /// The same with less detail, to be kept for long: of each metric's pods, those that count are only counted, and at
-    /// most `keep` of each other group are listed; earlier recommendations are left out but for the one that decided.
+    /// Returns a copy with less detail, for long-term records. For each metric, the copy counts the pods of
+    /// the group `Ready`, and lists at most `keep` pods of each other group. The copy omits earlier
+    /// recommendations, except for the decisive one.
     #[must_use]
     pub fn condensed(&self, keep: usize) -> Self {
         let mut condensed = self.clone();

@@ -1,22 +1,22 @@
-//! One metric of a decision: what was read, how each pod was counted, what it asks for.
+//! One metric of a decision: its value, the group of each pod, and its proposal.
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// One metric: what was read and what follows.
+/// The result of one metric.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum MetricExplanation {
-    /// It gave a proposal.
+    /// The metric yielded a proposal.
     Valid(MetricReading),
-    /// It failed.
+    /// The metric failed.
     Failed(FailedMetric),
 }
 
 impl MetricExplanation {
-    /// Which metric it is.
+    /// The metric.
     pub fn subject(&self) -> &Subject {
         match self {
             Self::Valid(reading) => &reading.subject,
@@ -24,7 +24,7 @@ impl MetricExplanation {
         }
     }
 
-    /// Its reading, if it gave one.
+    /// The reading, if the metric yielded a proposal.
     pub fn reading(&self) -> Option<&MetricReading> {
         match self {
             Self::Valid(reading) => Some(reading),
@@ -33,24 +33,24 @@ impl MetricExplanation {
     }
 }
 
-/// Which metric: in short, as people call it.
+/// The short name of a metric.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Subject {
     /// `type` of the metric source.
     #[serde(rename = "type")]
     pub kind: Arc<str>,
-    /// The resource or the metric.
+    /// The name of the resource or the metric.
     pub name: Arc<str>,
-    /// The container, of a ContainerResource.
+    /// The container, for ContainerResource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<Arc<str>>,
-    /// The described object as `Kind/name`, of an Object metric.
+    /// The described object as `Kind/name`, for Object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object: Option<Arc<str>>,
 }
 
-/// As in a sentence: `cpu`, `cpu of container app`, `requests of Ingress/main`.
+/// Prints the form for sentences: `cpu`, `cpu of container app`, `requests of Ingress/main`.
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)?;
@@ -64,58 +64,58 @@ impl fmt::Display for Subject {
     }
 }
 
-/// A metric that gave no proposal.
+/// A metric without a proposal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FailedMetric {
-    /// Which metric.
+    /// The metric.
     pub subject: Subject,
-    /// Reason of its event.
+    /// The reason of the event.
     pub reason: Arc<str>,
-    /// Text of its event.
+    /// The text of the event.
     pub error: Arc<str>,
 }
 
-/// A metric's reading and the way to its proposal.
+/// The value of a metric and the steps to its proposal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MetricReading {
-    /// Which metric.
+    /// The metric.
     pub subject: Subject,
-    /// As conditions name it.
+    /// The name in conditions.
     pub name: Arc<str>,
-    /// What it should be.
+    /// The target value.
     pub target: Measure,
-    /// What it is, before missing and unready pods are filled in.
+    /// The current value, before missing and unready pods are filled in.
     pub value: Measure,
-    /// For values that are divided by the number of replicas: the undivided value, in milli-units.
+    /// The undivided value in milli-units, for values that are divided by the number of replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<i64>,
-    /// `value / target`. Where it is no number (a target of 0), `null` in JSON.
+    /// `value / target`. `null` in JSON if the result is infinite or NaN (a target of 0).
     #[serde(with = "finite")]
     pub ratio: f64,
-    /// Ratios from here on are within tolerance.
+    /// The lowest ratio within tolerance.
     pub lowest_tolerated: f64,
-    /// Ratios up to here are within tolerance.
+    /// The highest ratio within tolerance.
     pub highest_tolerated: f64,
-    /// The pods and how each was counted, for metrics that are read per pod.
+    /// The pods with their groups, for metrics that are read per pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pods: Vec<PodVerdict>,
-    /// Pods that are counted here and not listed above. Empty but in a record kept over time.
+    /// Counts of pods that are not listed above. Empty except in a long-term record.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unlisted: Vec<PodCount>,
-    /// Samples of pods that the selector does not match: their sum counts where no request is needed, their number
-    /// wherever missing or unready pods are filled in.
+    /// Samples of pods that the selector does not match. The sum of these samples counts if no request is
+    /// needed. The number of these samples counts if missing or unready pods are filled in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub strangers: Option<Strangers>,
-    /// Running and ready pods, for metrics that are read once and multiplied.
+    pub strangers: Option<UnmatchedSamples>,
+    /// The number of running and ready pods, for metrics with one value that is multiplied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_pods: Option<i64>,
-    /// The ratio after missing and unready pods were filled in, and over how many values it was taken.
+    /// The ratio with missing and unready pods filled in, and the number of its values.
     pub corrected: Option<Corrected>,
-    /// Why the proposal is what it is.
+    /// The rule that determined the proposal.
     pub why: ProposalReason,
-    /// How many replicas it asks for.
+    /// The proposed count.
     pub proposal: i32,
 }
 
@@ -123,108 +123,109 @@ pub struct MetricReading {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Measure {
-    /// Percent of what the pods request.
+    /// Percent of the pods' requests.
     Percent(i32),
-    /// Milli-units, as such.
+    /// Milli-units.
     Milli(i64),
     /// Milli-units per pod.
     MilliPerPod(i64),
 }
 
-/// A second look at a metric, with assumed values for pods that have none.
+/// A second computation of a ratio, with assumed values for pods without a usable sample.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Corrected {
-    /// The new ratio.
+    /// The corrected ratio.
     #[serde(with = "finite")]
     pub ratio: f64,
-    /// How many values went into it.
+    /// The number of values in the ratio.
     pub values: i64,
-    /// What missing pods are taken to use; `None` if there are none, or if the first ratio is exactly 1.
+    /// The assumed usage of missing pods; `None` if no pods are missing, or if the first ratio is exactly 1.
     pub missing: Option<Assumed>,
-    /// Whether unready pods are taken to use nothing; else they are left out.
+    /// Whether unready pods are assumed to use nothing. Otherwise such pods are omitted.
     pub unready: bool,
 }
 
-/// What a missing pod is taken to use.
+/// The assumed usage of a missing pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Assumed {
-    /// The metric asks for fewer pods: what it should, at least its whole request for a target in percent.
+    /// The metric's target, if the metric proposes fewer pods. A target in percent counts as at least 100 %,
+    /// the whole request.
     Target,
-    /// The metric asks for more pods: nothing.
+    /// Nothing, if the metric proposes more pods.
     Zero,
 }
 
 /// Samples of pods that the selector does not match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Strangers {
-    /// How many.
+pub struct UnmatchedSamples {
+    /// The number of samples.
     pub samples: i64,
-    /// Their sum, in milli-units.
+    /// The sum of the samples in milli-units.
     pub sum: i64,
 }
 
-/// Why a metric asks for the count it asks for.
+/// The rule that determined the proposal of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ProposalReason {
-    /// The ratio is within tolerance: the current count.
+    /// The current count, because the ratio is within tolerance.
     WithinTolerance,
     /// The ratio times the ready pods, rounded up.
     Ratio,
-    /// The corrected ratio times the values it was taken over, rounded up.
+    /// The corrected ratio times the number of its values, rounded up.
     CorrectedRatio,
-    /// The corrected ratio is within tolerance: the current count.
+    /// The current count, because the corrected ratio is within tolerance.
     CorrectedWithinTolerance,
-    /// The corrected ratio points the other way: the current count.
+    /// The current count, because the corrected ratio points in the other direction.
     DirectionReversed,
-    /// The count moves against its ratio: the current count.
+    /// The current count, because the resulting count would move against its ratio.
     CountReversed,
     /// The value divided by the target per pod, rounded up.
     PerPod,
-    /// At zero replicas: the ratio itself, rounded up, without tolerance.
+    /// The ratio itself, rounded up without tolerance, at zero replicas.
     FromZero,
 }
 
-/// How one pod was counted for one metric.
+/// The group and the sample of one pod for one metric.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodVerdict {
     /// `metadata.name`.
     pub name: Arc<str>,
-    /// In which group, and why.
+    /// The group, with its reason.
     pub group: PodGroup,
-    /// Its sample in milli-units, used or not.
+    /// The sample in milli-units, used or not.
     pub sample: Option<i64>,
-    /// Its request in milli-units, for a target in percent.
+    /// The request in milli-units, for a target in percent.
     pub request: Option<i64>,
 }
 
-/// How many pods of a group are not listed.
+/// The number of pods of one group that are not listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodCount {
     /// The group.
     pub group: PodGroup,
-    /// How many.
+    /// The number of pods.
     pub pods: u32,
 }
 
-/// The four groups of pods, each with its reasons.
+/// The four groups of pods, with their reasons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum PodGroup {
-    /// Counts.
+    /// The sample counts.
     Ready,
-    /// Left out, its sample dropped: deletionTimestamp is set.
+    /// Ignored, sample dropped: deletionTimestamp is set.
     IgnoredTerminating,
-    /// Left out, its sample dropped: phase Failed.
+    /// Ignored, sample dropped: phase Failed.
     IgnoredFailed,
-    /// Left out, its sample dropped: phase Succeeded.
+    /// Ignored, sample dropped: phase Succeeded.
     IgnoredSucceeded,
-    /// Has no sample.
+    /// No sample.
     Missing,
     /// Sample dropped: phase Pending.
     UnreadyPending,
@@ -232,16 +233,17 @@ pub enum PodGroup {
     UnreadyNoCondition,
     /// Sample dropped: no start time.
     UnreadyNotStarted,
-    /// Sample dropped: not Ready while cpu initialization lasts.
+    /// Sample dropped: not Ready during the cpu initialization period.
     UnreadyInitializing,
-    /// Sample dropped: taken, at least in part, before the last change of Ready, while cpu initialization lasts.
+    /// Sample dropped: its window starts before the last change of Ready, during the cpu initialization
+    /// period.
     UnreadySampleTooOld,
-    /// Sample dropped: not Ready, and never was beyond the initial readiness delay.
+    /// Sample dropped: not Ready, and never Ready after the initial readiness delay.
     UnreadyNeverReady,
 }
 
 impl PodGroup {
-    /// Whether pods of this group are filled in with 0 when the metric asks for more.
+    /// Whether pods of this group are assumed to use 0 when the metric proposes more pods.
     pub fn is_unready(self) -> bool {
         matches!(
             self,
@@ -254,21 +256,21 @@ impl PodGroup {
         )
     }
 
-    /// Whether pods of this group are left out altogether.
+    /// Whether pods of this group are ignored altogether.
     pub fn is_ignored(self) -> bool {
         matches!(self, Self::IgnoredTerminating | Self::IgnoredFailed | Self::IgnoredSucceeded)
     }
 }
 
 impl MetricReading {
-    /// How many pods were counted in groups that `is_in` chooses, listed or not.
+    /// The number of pods in groups that `is_in` selects, listed or not.
     pub fn count(&self, is_in: impl Fn(PodGroup) -> bool) -> usize {
         let listed = self.pods.iter().filter(|pod| is_in(pod.group)).count();
         let unlisted = self.unlisted.iter().filter(|count| is_in(count.group));
         listed + unlisted.map(|count| usize::try_from(count.pods).unwrap_or(usize::MAX)).sum::<usize>()
     }
 
-    /// Lists at most `keep` pods of each group that does not count, and counts the rest.
+    /// Lists at most `keep` pods of each group other than `Ready`, and counts the rest.
     pub(super) fn condense(&mut self, keep: usize) {
         let mut listed: Vec<PodCount> = Vec::new();
         let unlisted = &mut self.unlisted;
@@ -286,7 +288,7 @@ impl MetricReading {
     }
 }
 
-/// Counts one more of a group; how many there are now.
+/// Counts one more pod of a group. Returns the new count.
 fn add(counts: &mut Vec<PodCount>, group: PodGroup) -> u32 {
     if let Some(count) = counts.iter_mut().find(|count| count.group == group) {
         count.pods = count.pods.saturating_add(1);
@@ -296,7 +298,7 @@ fn add(counts: &mut Vec<PodCount>, group: PodGroup) -> u32 {
     1
 }
 
-/// Numbers that JSON does not have are written as `null`.
+/// Serializes infinities and NaN, which JSON lacks, as `null`.
 mod finite {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

@@ -7,14 +7,14 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::{
-    Course, Explanation, FailedMetric, LimitStep, Measure, MetricExplanation, MetricReading, PodGroup,
+    DecisionPath, Explanation, FailedMetric, LimitStep, Measure, MetricExplanation, MetricReading, PodGroup,
     ProposalReason, StabilizationStep, Subject,
 };
 use crate::condition::Limit;
 use crate::history::Direction;
 use crate::spec::SelectPolicy;
 
-/// The step of a decision that kept the count from being what the metrics ask for; of several, the last.
+/// The last step of a decision that limited the count to another value than the metrics request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum LimitingStep {
@@ -22,15 +22,15 @@ pub enum LimitingStep {
     Failure,
     /// The ratio is within tolerance.
     Tolerance,
-    /// Missing or unready pods, filled in, took the change back.
+    /// Assumed values for missing or unready pods cancelled the change.
     MissingPods,
-    /// The stabilization window for growing.
+    /// The stabilization window for scaling up.
     ScaleUpWindow,
-    /// The stabilization window for shrinking.
+    /// The stabilization window for scaling down.
     ScaleDownWindow,
-    /// The policies for growing.
+    /// The policies for scaling up.
     ScaleUpPolicy,
-    /// The policies for shrinking.
+    /// The policies for scaling down.
     ScaleDownPolicy,
     /// maxReplicas.
     Maximum,
@@ -39,7 +39,7 @@ pub enum LimitingStep {
 }
 
 impl LimitingStep {
-    /// One word, for logs and JSON.
+    /// The name in logs and JSON, in camelCase.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Failure => "failure",
@@ -56,15 +56,17 @@ impl LimitingStep {
 }
 
 impl Explanation {
-    /// The last step that limited the count; `None` if it is what the metrics ask for.
+    /// The last step that limited the count; `None` if the metrics request the resulting count.
     pub fn limiting_step(&self) -> Option<LimitingStep> {
         match self.course {
-            Course::AboveMax => return Some(LimitingStep::Maximum),
-            Course::BelowMin => return Some(LimitingStep::Minimum),
-            Course::Disabled | Course::Deleted => return None,
-            Course::NoScale | Course::NoSelector | Course::Ambiguous => return Some(LimitingStep::Failure),
-            Course::Metrics if self.desired.is_none() => return Some(LimitingStep::Failure),
-            Course::Metrics => {}
+            DecisionPath::AboveMax => return Some(LimitingStep::Maximum),
+            DecisionPath::BelowMin => return Some(LimitingStep::Minimum),
+            DecisionPath::Disabled | DecisionPath::Deleted => return None,
+            DecisionPath::NoScale | DecisionPath::NoSelector | DecisionPath::Ambiguous => {
+                return Some(LimitingStep::Failure);
+            }
+            DecisionPath::Metrics if self.desired.is_none() => return Some(LimitingStep::Failure),
+            DecisionPath::Metrics => {}
         }
         if self.lifted_to_min.is_some() {
             return Some(LimitingStep::Minimum);
@@ -97,22 +99,22 @@ impl Explanation {
         }
     }
 
-    /// The verdict in one sentence, without a full stop: `stays at 5: cpu asks for 3, but the 5 min scale-down window
-    /// still holds 5, for another 2 min 10 s`. `now` is when the decision was made.
+    /// The decision in one sentence, without a full stop: `stays at 5: cpu asks for 3, but the 5 min
+    /// scale-down window still holds 5, for another 2 min 10 s`. `now` is the time of the decision.
     pub fn sentence(&self, now: Timestamp) -> String {
-        let failure = self.failure.as_deref().unwrap_or("no reason is known");
+        let failure = self.failure.as_deref().unwrap_or("the cause is unknown");
         let (current, min, max) = (self.current, self.min, self.max);
         match self.course {
-            Course::NoScale => format!("does nothing: the target's scale cannot be read: {failure}"),
-            Course::Disabled => {
-                "stays at 0: somebody set the target to 0, which switches autoscaling off".to_owned()
+            DecisionPath::NoScale => format!("does nothing: the target's scale cannot be read: {failure}"),
+            DecisionPath::Disabled => {
+                "stays at 0: the target was set to 0 replicas, which disables autoscaling".to_owned()
             }
-            Course::AboveMax => format!("goes from {current} to {max}: maxReplicas is {max}"),
-            Course::BelowMin => format!("goes from {current} to {min}: minReplicas is {min}"),
-            Course::NoSelector => format!("stays at {current}: the target's scale has no selector"),
-            Course::Ambiguous => format!("stays at {current}: {failure}"),
-            Course::Deleted => "was deleted while the sync ran".to_owned(),
-            Course::Metrics => match self.desired {
+            DecisionPath::AboveMax => format!("goes from {current} to {max}: maxReplicas is {max}"),
+            DecisionPath::BelowMin => format!("goes from {current} to {min}: minReplicas is {min}"),
+            DecisionPath::NoSelector => format!("stays at {current}: the target's scale has no selector"),
+            DecisionPath::Ambiguous => format!("stays at {current}: {failure}"),
+            DecisionPath::Deleted => "was deleted during the sync".to_owned(),
+            DecisionPath::Metrics => match self.desired {
                 None => format!("stays at {current}: {}", self.failed_metrics()),
                 Some(desired) if desired == current => format!("stays at {current}: {}", self.reasons(now)),
                 Some(desired) => format!("goes from {current} to {desired}: {}", self.reasons(now)),
@@ -143,14 +145,14 @@ impl Explanation {
         }
     }
 
-    /// What the winner asks for, then whatever stands in its way.
+    /// The proposal of the winning metric, followed by the limits on that proposal.
     fn reasons(&self, now: Timestamp) -> String {
         let mut obstacles = Vec::new();
         if let Some(step) = self.stabilization.as_ref().filter(|step| step.after != step.before) {
             obstacles.extend(match self.bound_beyond(step) {
                 None => Some(window(step, now)),
                 Some(LimitingStep::Minimum) => Some(format!("minReplicas is {}", self.min)),
-                // The next step says so.
+                // The limit step names the maximum.
                 Some(_) => None,
             });
         }
@@ -162,22 +164,22 @@ impl Explanation {
         }
         let reading = self.winning_metric().and_then(MetricExplanation::reading);
         if obstacles.is_empty() {
-            return reading.map(|reading| self.stands(reading)).unwrap_or_default();
+            return reading.map(|reading| self.unlimited(reading)).unwrap_or_default();
         }
-        let asked = reading.map(asks).unwrap_or_default();
-        format!("{asked}, but {}", obstacles.join(", and "))
+        let proposal = reading.map(asks).unwrap_or_default();
+        format!("{proposal}, but {}", obstacles.join(", and "))
     }
 
-    /// Where a metric stands that got what it asks for.
-    fn stands(&self, reading: &MetricReading) -> String {
+    /// The value of a metric against its target, if nothing limits its proposal.
+    fn unlimited(&self, reading: &MetricReading) -> String {
         let subject = &reading.subject;
         if !reading.why.gives_count() {
             return asks(reading);
         }
         let target = amount(reading.target, subject);
         let value = match reading.total {
-            // With no replicas there is nothing to divide by.
-            Some(total) if self.status_replicas == 0 => format!("{} in all", milli(total, subject)),
+            // A value per pod is undefined at zero replicas.
+            Some(total) if self.status_replicas == 0 => format!("{} in total", milli(total, subject)),
             _ => amount(reading.value, subject),
         };
         let proposal = reading.proposal;
@@ -192,19 +194,21 @@ impl Explanation {
                 format!("{subject} is at {value}, below its target of {target}")
             }
             Ordering::Equal => {
-                format!("{subject} is at {value}, which still takes {proposal} for its target of {target}")
+                format!("{subject} is at {value}, which still requires {proposal} for its target of {target}")
             }
-            // Another number of pods was counted than the target should have.
+            // Here the number of counted pods differs from the target's replicas.
             _ => match reading.counted() {
                 Some(counted) => format!(
-                    "{subject} is at {value} of its target of {target}, but over {counted} pods, which takes {proposal}"
+                    "{subject} is at {value} of its target of {target}, but over {counted} pods, which requires {proposal}"
                 ),
-                None => format!("{subject} is at {value} of its target of {target}, which takes {proposal}"),
+                None => {
+                    format!("{subject} is at {value} of its target of {target}, which requires {proposal}")
+                }
             },
         }
     }
 
-    /// The bound that would hold the count where it is if the window did not.
+    /// The bound that would give the same count without the window.
     fn bound_beyond(&self, step: &StabilizationStep) -> Option<LimitingStep> {
         if step.before < step.after && step.after <= self.min {
             Some(LimitingStep::Minimum)
@@ -239,14 +243,14 @@ impl Explanation {
         let why = unknown
             .map(|at| {
                 let ago = Span::between(at, now);
-                format!(" (a rescale {ago} ago counts as all that they allow, since its size is not known)")
+                format!(" (a rescale of unknown size {ago} ago counts as the full allowance)")
             })
             .unwrap_or_default();
         format!("the {name} policies allow {}{why}{wait}", step.after)
     }
 }
 
-/// What a metric asks for.
+/// The proposal of a metric, or its value if it proposes no change.
 fn asks(reading: &MetricReading) -> String {
     let subject = &reading.subject;
     match reading.why {
@@ -288,14 +292,14 @@ fn window(step: &StabilizationStep, now: Timestamp) -> String {
 }
 
 impl ProposalReason {
-    /// Whether the count was computed, rather than left as it is.
+    /// Whether the metric computed a count instead of keeping the current one.
     fn gives_count(self) -> bool {
         matches!(self, Self::Ratio | Self::CorrectedRatio | Self::PerPod | Self::FromZero)
     }
 }
 
 impl MetricReading {
-    /// How many pods the ratio was multiplied with, if it was.
+    /// The number of pods by which the ratio was multiplied; `None` if the proposal is not such a product.
     pub fn counted(&self) -> Option<i64> {
         match self.why {
             ProposalReason::Ratio => Some(self.ready_pods.unwrap_or_else(|| {
@@ -310,7 +314,7 @@ impl MetricReading {
 }
 
 impl FailedMetric {
-    /// The end of the error, which names the cause, without what repeats the metric and the API.
+    /// The cause at the end of the error, without the prefixes that repeat the metric and the API.
     pub fn cause(&self) -> &str {
         let error = &*self.error;
         if let Some((_, cause)) = error.split_once(" metrics API: ") {
@@ -330,12 +334,12 @@ impl FailedMetric {
     }
 }
 
-/// An amount with its unit, as people read it: `80 %`, `250m`, `12.5 per pod`, `316 Mi`.
+/// An amount with its unit, in readable form: `80 %`, `250m`, `12.5 per pod`, `316 Mi`.
 pub fn amount(measure: Measure, subject: &Subject) -> String {
     amount_times(measure, 1.0, subject)
 }
 
-/// The same of an amount times a factor: `72 %` for 0.9 times 80 %.
+/// An amount multiplied by a factor: `72 %` for 0.9 times 80 %.
 pub fn amount_times(measure: Measure, factor: f64, subject: &Subject) -> String {
     match measure {
         Measure::Percent(percent) => format!("{} %", trimmed(f64::from(percent) * factor, 2)),
@@ -344,7 +348,8 @@ pub fn amount_times(measure: Measure, factor: f64, subject: &Subject) -> String 
     }
 }
 
-/// Milli-units as people read them: cpu below one core in milli-cores, memory in binary units, anything else as a number.
+/// Milli-units in readable form: cpu below one core in milli-cores, memory in binary units, all others as a
+/// number.
 pub fn milli(amount: i64, subject: &Subject) -> String {
     number(amount as f64, subject)
 }
@@ -369,29 +374,29 @@ fn binary(bytes: f64) -> String {
     format!("{} Ti", trimmed(rest, 1))
 }
 
-/// A number with at most `places` decimal places, none of them a trailing zero.
+/// A number with at most `places` decimal places, without trailing zeros.
 pub fn trimmed(number: f64, places: usize) -> String {
     let text = format!("{number:.places$}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// A length of time as people read it, in whole seconds rounded up: `45 s`, `2 min 10 s`, `1 h 5 min`.
+/// A duration in readable form, in whole seconds rounded up: `45 s`, `2 min 10 s`, `1 h 5 min`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     seconds: u64,
 }
 
 impl Span {
-    /// Of this many seconds; none if negative.
+    /// Creates a span of `seconds`; zero if negative.
     pub fn seconds(seconds: i64) -> Self {
         Self { seconds: u64::try_from(seconds).unwrap_or(0) }
     }
 
-    /// From one instant to a later one; none if it is not later.
+    /// Creates the span from one instant to a later one; zero if `to` is not later.
     pub fn between(from: Timestamp, to: Timestamp) -> Self {
         let length = to.duration_since(from);
-        let begun = i64::from(length.subsec_nanos() > 0);
-        Self::seconds(length.as_secs().saturating_add(begun))
+        let partial = i64::from(length.subsec_nanos() > 0);
+        Self::seconds(length.as_secs().saturating_add(partial))
     }
 }
 
@@ -405,8 +410,8 @@ impl fmt::Display for Span {
         ];
         let first = units.iter().position(|(amount, _)| *amount > 0).unwrap_or(units.len() - 1);
         let mut separator = "";
-        for (place, (amount, unit)) in units.iter().enumerate().skip(first).take(2) {
-            if *amount > 0 || place == first {
+        for (index, (amount, unit)) in units.iter().enumerate().skip(first).take(2) {
+            if *amount > 0 || index == first {
                 write!(f, "{separator}{amount} {unit}")?;
                 separator = " ";
             }

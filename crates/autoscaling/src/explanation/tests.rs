@@ -28,7 +28,7 @@ fn reading(percent: i32, proposal: i32, why: ProposalReason) -> MetricExplanatio
     })
 }
 
-/// A decision on one cpu metric, without anything in its way.
+/// A decision on one cpu metric without limits.
 fn decided(current: i32, percent: i32, proposal: i32) -> Explanation {
     Explanation {
         current,
@@ -57,32 +57,32 @@ fn limited(explanation: Explanation, before: i32, after: i32, limit: Limit) -> E
 }
 
 #[test]
-fn a_free_decision_names_the_metric_and_what_it_asks_for() {
+fn unlimited_decision_names_the_metric_and_its_proposal() {
     let explanation = decided(5, 130, 9);
     assert_eq!(explanation.sentence(at(0)), "goes from 5 to 9: cpu is at 130 %, above its target of 80 %");
     assert_eq!(explanation.limiting_step(), None);
 }
 
 #[test]
-fn a_count_that_rounding_keeps_says_so() {
+fn sentence_mentions_a_count_that_rounding_keeps() {
     let sentence = decided(4, 68, 4).sentence(at(0));
-    assert_eq!(sentence, "stays at 4: cpu is at 68 %, which still takes 4 for its target of 80 %");
+    assert_eq!(sentence, "stays at 4: cpu is at 68 %, which still requires 4 for its target of 80 %");
 }
 
 #[test]
-fn growth_by_pods_that_are_not_the_targets_own_is_not_called_above_target() {
+fn growth_by_foreign_pods_is_not_called_above_target() {
     let mut explanation = decided(5, 68, 9);
     if let Some(MetricExplanation::Valid(reading)) = explanation.metrics.first_mut() {
         reading.unlisted.push(PodCount { group: PodGroup::Ready, pods: 10 });
     }
     assert_eq!(
         explanation.sentence(at(0)),
-        "goes from 5 to 9: cpu is at 68 % of its target of 80 %, but over 10 pods, which takes 9"
+        "goes from 5 to 9: cpu is at 68 % of its target of 80 %, but over 10 pods, which requires 9"
     );
 }
 
 #[test]
-fn from_zero_the_value_is_told_undivided() {
+fn value_is_shown_undivided_at_zero_replicas() {
     let mut explanation = Explanation { min: 0, status_replicas: 0, ..decided(0, 0, 1) };
     if let Some(MetricExplanation::Valid(reading)) = explanation.metrics.first_mut() {
         reading.subject = Subject { kind: "External".into(), name: "jobs".into(), ..Subject::default() };
@@ -91,12 +91,12 @@ fn from_zero_the_value_is_told_undivided() {
     }
     assert_eq!(
         explanation.sentence(at(0)),
-        "goes from 0 to 1: jobs is at 30 in all, its target is 100 per pod"
+        "goes from 0 to 1: jobs is at 30 in total, its target is 100 per pod"
     );
 }
 
 #[test]
-fn of_an_error_the_sentence_tells_the_cause() {
+fn sentence_shows_the_cause_of_an_error() {
     let cause = |error: &str| {
         let failed =
             FailedMetric { subject: cpu(), reason: "FailedGetResourceMetric".into(), error: error.into() };
@@ -114,7 +114,7 @@ fn of_an_error_the_sentence_tells_the_cause() {
 }
 
 #[test]
-fn a_window_that_holds_says_for_how_long() {
+fn limiting_window_shows_its_remaining_time() {
     let held = Recommendation { at: at(100), replicas: 5 };
     let explanation = Explanation {
         desired: Some(5),
@@ -138,7 +138,7 @@ fn a_window_that_holds_says_for_how_long() {
 }
 
 #[test]
-fn each_obstacle_is_named_in_the_order_of_the_steps() {
+fn limits_are_named_in_the_order_of_the_steps() {
     let mut explanation = limited(decided(5, 500, 30), 20, 8, Limit::ScaleUpRate);
     explanation.max = 40;
     explanation.stabilization = Some(StabilizationStep {
@@ -158,7 +158,7 @@ fn each_obstacle_is_named_in_the_order_of_the_steps() {
 }
 
 #[test]
-fn a_window_that_a_bound_makes_idle_is_not_blamed() {
+fn window_is_not_named_when_a_bound_overrides_it() {
     let held = StabilizationStep {
         before: 1,
         after: 2,
@@ -185,7 +185,7 @@ fn a_window_that_a_bound_makes_idle_is_not_blamed() {
 }
 
 #[test]
-fn a_policy_says_when_it_allows_more() {
+fn policy_shows_when_it_allows_more() {
     let mut explanation = limited(decided(5, 500, 30), 30, 8, Limit::ScaleUpRate);
     if let Some(limit) = &mut explanation.limit {
         limit.policies.push(PolicyUse {
@@ -204,7 +204,7 @@ fn a_policy_says_when_it_allows_more() {
         explanation.sentence(at(0)),
         "goes from 5 to 8: cpu asks for 30, but the scale-up policies allow 8, for another 40 s"
     );
-    assert!(explanation.sentence(at(40)).ends_with("policies allow 8"), "it allows more from now on");
+    assert!(explanation.sentence(at(40)).ends_with("policies allow 8"), "the policy allows more from now on");
     let mut disabled = limited(decided(5, 40, 3), 3, 5, Limit::ScaleDownRate);
     if let Some(limit) = &mut disabled.limit {
         (limit.select, limit.direction) = (Some(SelectPolicy::Disabled), Some(Direction::Down));
@@ -214,7 +214,7 @@ fn a_policy_says_when_it_allows_more() {
 }
 
 #[test]
-fn a_policy_says_when_it_is_held_by_a_rescale_of_unknown_size() {
+fn policy_shows_when_a_rescale_of_unknown_size_limits_it() {
     let held = PolicyUse {
         kind: PolicyKind::Pods,
         value: 4,
@@ -232,10 +232,10 @@ fn a_policy_says_when_it_is_held_by_a_rescale_of_unknown_size() {
     }
     assert_eq!(
         explanation.sentence(at(0)),
-        "stays at 5: cpu asks for 30, but the scale-up policies allow 5 (a rescale 20 s ago counts as all that they \
-         allow, since its size is not known), for another 40 s"
+        "stays at 5: cpu asks for 30, but the scale-up policies allow 5 (a rescale of unknown size 20 s ago counts as \
+         the full allowance), for another 40 s"
     );
-    // Where another policy decides, it does not matter.
+    // Another policy decides, so the rescale of unknown size does not matter.
     if let Some(limit) = &mut explanation.limit {
         (limit.after, limit.rate_allows) = (7, Some(7));
         limit.policies.push(PolicyUse { allows: 7, frees_at: None, unknown_rescale: None, ..held });
@@ -245,7 +245,7 @@ fn a_policy_says_when_it_is_held_by_a_rescale_of_unknown_size() {
 }
 
 #[test]
-fn tolerance_is_told_with_value_and_target() {
+fn tolerance_is_shown_with_value_and_target() {
     let explanation =
         Explanation { metrics: vec![reading(86, 5, ProposalReason::WithinTolerance)], ..decided(5, 86, 5) };
     assert_eq!(
@@ -256,7 +256,7 @@ fn tolerance_is_told_with_value_and_target() {
 }
 
 #[test]
-fn a_metric_that_fails_is_told_with_its_error() {
+fn failed_metric_is_shown_with_its_error() {
     let failed = MetricExplanation::Failed(FailedMetric {
         subject: Subject { kind: "External".into(), name: "queue_length".into(), ..Subject::default() },
         reason: "FailedGetExternalMetric".into(),
@@ -267,16 +267,16 @@ fn a_metric_that_fails_is_told_with_its_error() {
     let alone =
         Explanation { metrics: vec![failed.clone()], winner: None, desired: None, ..decided(5, 40, 3) };
     assert_eq!(alone.sentence(at(0)), "stays at 5: queue_length cannot be read: no such metric");
-    let beside = Explanation { metrics: vec![reading(40, 3, ProposalReason::Ratio), failed], ..alone };
+    let partial = Explanation { metrics: vec![reading(40, 3, ProposalReason::Ratio), failed], ..alone };
     assert_eq!(
-        beside.sentence(at(0)),
+        partial.sentence(at(0)),
         "stays at 5: cpu asks for 3, but nothing is scaled down while queue_length cannot be read: no such metric"
     );
-    assert_eq!(beside.limiting_step(), Some(LimitingStep::Failure));
+    assert_eq!(partial.limiting_step(), Some(LimitingStep::Failure));
 }
 
 #[test]
-fn courses_without_metrics_have_their_own_sentences() {
+fn paths_without_metrics_have_their_own_sentences() {
     let of = |course, failure: Option<&str>| Explanation {
         course,
         current: 12,
@@ -286,16 +286,16 @@ fn courses_without_metrics_have_their_own_sentences() {
         ..Explanation::default()
     };
     let sentence = |course, failure| of(course, failure).sentence(at(0));
-    assert_eq!(sentence(Course::AboveMax, None), "goes from 12 to 10: maxReplicas is 10");
+    assert_eq!(sentence(DecisionPath::AboveMax, None), "goes from 12 to 10: maxReplicas is 10");
     assert_eq!(
-        sentence(Course::NoScale, Some("not found")),
+        sentence(DecisionPath::NoScale, Some("not found")),
         "does nothing: the target's scale cannot be read: not found"
     );
-    assert_eq!(sentence(Course::NoSelector, None), "stays at 12: the target's scale has no selector");
+    assert_eq!(sentence(DecisionPath::NoSelector, None), "stays at 12: the target's scale has no selector");
 }
 
 #[test]
-fn amounts_have_the_unit_that_people_use() {
+fn amounts_have_common_units() {
     let memory = Subject { name: "memory".into(), ..cpu() };
     let custom = Subject { kind: "Pods".into(), name: "cpu".into(), ..Subject::default() };
     assert_eq!(milli(250, &cpu()), "250m");
@@ -307,16 +307,16 @@ fn amounts_have_the_unit_that_people_use() {
 }
 
 #[test]
-fn spans_have_two_units_at_most() {
+fn spans_have_at_most_two_units() {
     let span = |seconds| Span::seconds(seconds).to_string();
     assert_eq!([span(0), span(45), span(60), span(130)], ["0 s", "45 s", "1 min", "2 min 10 s"]);
     assert_eq!([span(3600), span(3_900), span(90_061)], ["1 h", "1 h 5 min", "1 d 1 h"]);
-    let begun = Timestamp::from_nanosecond(1_000_000_001).unwrap();
-    assert_eq!(Span::between(at(0), begun).to_string(), "2 s");
+    let second_start = Timestamp::from_nanosecond(1_000_000_001).unwrap();
+    assert_eq!(Span::between(at(0), second_start).to_string(), "2 s");
 }
 
 #[test]
-fn json_gives_back_what_it_was_made_of() {
+fn explanation_survives_a_json_round_trip() {
     let mut explanation = limited(decided(5, 500, 30), 30, 8, Limit::ScaleUpRate);
     explanation.metrics.push(MetricExplanation::Failed(FailedMetric {
         subject: cpu(),
@@ -329,7 +329,7 @@ fn json_gives_back_what_it_was_made_of() {
 }
 
 #[test]
-fn a_condensed_explanation_counts_pods_and_lists_few_that_stand_out() {
+fn condensed_explanation_counts_ready_pods_and_lists_few_others() {
     let pod = |number: usize, group| PodVerdict {
         name: format!("web-{number}").into(),
         group,

@@ -1,9 +1,10 @@
-//! How much is remembered of one HPA.
+//! Bounds the history of one HPA.
 //!
-//! The reference keeps whatever no later entry takes the slot of. Up to the bounds so does this; beyond them, first goes
-//! what no window or period that the API allows can reach, then what can change no decision, then neighbours are merged
-//! to the safe side: a recommendation holds for longer, a rescale counts against its direction for longer and is given
-//! back to the other for less long.
+//! Upstream keeps every entry until a later one takes its slot. Up to the bounds, this module does the same.
+//! Beyond the bounds, it first drops entries that are out of reach of any window or period that the API
+//! allows. Then it drops entries that cannot change any decision. If too many entries remain, the module
+//! merges neighbours to the safe side. A merged recommendation holds for longer. A merged rescale counts
+//! against its direction for longer, and in favour of the other direction for a shorter time.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -15,14 +16,15 @@ pub const LONGEST_WINDOW: SignedDuration = SignedDuration::from_secs(3600);
 /// The longest period of a rate policy that the API allows.
 pub const LONGEST_PERIOD: SignedDuration = SignedDuration::from_secs(1800);
 
-/// Recommendations of one HPA: twice those of the longest window at the usual 15 s between two syncs, and some more.
+/// Maximum recommendations per HPA: more than twice the number in the longest window at 15 s between syncs.
 pub const RECOMMENDATIONS: usize = 512;
 
-/// Scale events of one HPA in one direction: twice those of the longest period if every sync rescales, and some more.
+/// Maximum scale events per HPA and direction: more than twice the number in the longest period if every sync
+/// rescales.
 pub const SCALE_EVENTS: usize = 256;
 
-/// Brings recommendations back within their bound. Those older than both the API's longest window and `outdated_before`,
-/// the longest window in force, can be reached no more.
+/// Shrinks recommendations to their bound. Entries older than both the API's longest window and
+/// `outdated_before`, the longest effective window, are out of reach.
 pub(super) fn recommendations(entries: &mut Vec<Recommendation>, now: Timestamp, outdated_before: Timestamp) {
     if entries.len() <= RECOMMENDATIONS {
         return;
@@ -33,8 +35,8 @@ pub(super) fn recommendations(entries: &mut Vec<Recommendation>, now: Timestamp,
         return;
     }
     entries.sort_by_key(|entry| entry.at);
-    // A window looks at the highest or the lowest of its newest entries: whoever has a newer one at least as high and
-    // another at least as low is never looked at.
+    // A window uses only the highest or the lowest of its newest entries. An entry is never used if one newer
+    // entry is at least as high and another is at least as low.
     let mut highest = unsurpassed(entries, |entry, newer| entry > newer);
     let mut lowest = unsurpassed(entries, |entry, newer| entry < newer);
     *entries = united(&highest, &lowest);
@@ -44,7 +46,7 @@ pub(super) fn recommendations(entries: &mut Vec<Recommendation>, now: Timestamp,
     }
 }
 
-/// The entries that no newer one reaches, oldest first.
+/// The entries that no newer entry equals or exceeds in one direction, oldest first.
 fn unsurpassed(entries: &[Recommendation], beyond: impl Fn(i32, i32) -> bool) -> Vec<Recommendation> {
     let mut kept: Vec<Recommendation> = Vec::new();
     for entry in entries.iter().rev() {
@@ -56,7 +58,8 @@ fn unsurpassed(entries: &[Recommendation], beyond: impl Fn(i32, i32) -> bool) ->
     kept
 }
 
-/// Every two neighbours in one: the older one's count, which goes further, for as long as the newer one holds.
+/// Merges each pair of neighbours. The result has the count of the older entry, which goes further, and the
+/// time of the newer entry.
 fn merged(entries: &[Recommendation]) -> Vec<Recommendation> {
     let pairs = entries.chunks(2);
     pairs
@@ -64,7 +67,7 @@ fn merged(entries: &[Recommendation]) -> Vec<Recommendation> {
         .collect()
 }
 
-/// Both, in order of time, each entry once.
+/// The union in order of time, each entry once.
 fn united(highest: &[Recommendation], lowest: &[Recommendation]) -> Vec<Recommendation> {
     let mut all = [highest, lowest].concat();
     all.sort_by_key(|entry| (entry.at, entry.replicas));
@@ -72,7 +75,7 @@ fn united(highest: &[Recommendation], lowest: &[Recommendation]) -> Vec<Recommen
     all
 }
 
-/// Brings the scale events of one direction back within their bound.
+/// Shrinks the scale events of one direction to their bound.
 pub(super) fn scale_events(entries: &mut Vec<ScaleEvent>, now: Timestamp, outdated_before: Timestamp) {
     if entries.len() <= SCALE_EVENTS {
         return;
@@ -87,7 +90,7 @@ pub(super) fn scale_events(entries: &mut Vec<ScaleEvent>, now: Timestamp, outdat
     }
 }
 
-/// One or two neighbours as one event.
+/// Merges one or two neighbours into one event.
 fn summed(pair: &[ScaleEvent]) -> Option<ScaleEvent> {
     let (first, last) = (pair.first()?, pair.last()?);
     if pair.len() == 1 {

@@ -1,14 +1,15 @@
-//! A history as bytes: compact, exact to the nanosecond, and checked when it is read.
+//! Encodes a history as bytes: compact, exact to the nanosecond, and validated when it is decoded.
 //!
-//! A version, flags, then the entries in the order of their slots and the doubts. Numbers are base-128, the lowest seven
-//! bits first; signed ones are folded so that small ones of either sign are short. Syncs are a period apart and counts
-//! rarely move: of each time the change of its distance to the one before is written, of each count the difference.
+//! The format has a version, flags, the entries in the order of their slots, and the uncertain rescales.
+//! Numbers are base-128 with the lowest seven bits first. Signed numbers are zigzag-encoded, so that small
+//! numbers of either sign are short. Syncs are a period apart, so each time is encoded as the change of its
+//! distance to the previous time (delta of deltas). Counts rarely change, so they are encoded as differences.
 
 use jiff::Timestamp;
 
-use super::{History, RECOMMENDATIONS, Recommendation, SCALE_EVENTS, ScaleEvent, Unsettled};
+use super::{History, PendingWrite, RECOMMENDATIONS, Recommendation, SCALE_EVENTS, ScaleEvent};
 
-/// The version that is written, and read.
+/// The format version that this build writes and reads.
 const VERSION: u8 = 1;
 
 const UNKNOWN_UP: u8 = 1;
@@ -17,38 +18,38 @@ const UNSETTLED: u8 = 1 << 2;
 const INHERITED: u8 = 1 << 3;
 const FLAGS: u8 = UNKNOWN_UP | UNKNOWN_DOWN | UNSETTLED | INHERITED;
 
-/// Why bytes are not a history. Whoever reads them does without: a history can be rebuilt.
+/// The reason why bytes are not a valid history. The caller can ignore the bytes and rebuild the history.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HistoryError {
-    /// Written by another version of this program.
-    #[error("a history of format version {0}, where this build reads version {VERSION}")]
+    /// The format has another version.
+    #[error("history has format version {0}, but this build reads version {VERSION}")]
     Version(u8),
-    /// It has parts that this version does not know.
-    #[error("a history with unknown flags {0:#010b}")]
+    /// The bytes set flags that this version does not define.
+    #[error("history has unknown flags {0:#010b}")]
     Flags(u8),
     /// The bytes end too early.
-    #[error("a history cut off after {0} bytes")]
+    #[error("history is truncated after {0} bytes")]
     Truncated(usize),
-    /// Something follows.
-    #[error("a history with {0} bytes too many at its end")]
+    /// Bytes follow the end of the history.
+    #[error("history has {0} trailing bytes")]
     Trailing(usize),
-    /// More entries than are ever remembered.
-    #[error("a history with {count} {what}, where at most {most} are kept")]
+    /// The history has more entries than the bounds allow.
+    #[error("history has {count} {what}, but at most {most} are allowed")]
     TooMany {
-        /// Which entries.
+        /// The kind of entries.
         what: &'static str,
-        /// How many.
+        /// The number of entries.
         count: u128,
-        /// How many are kept.
+        /// The maximum number of entries.
         most: usize,
     },
-    /// A number outside its range.
-    #[error("a history with a {0} out of range")]
+    /// A number is out of range.
+    #[error("history has a {0} out of range")]
     Range(&'static str),
 }
 
 impl History {
-    /// The history as bytes.
+    /// Encodes the history.
     pub fn encode(&self) -> Vec<u8> {
         let mut flags = 0;
         let mut flag = |set, bit| flags |= if set { bit } else { 0 };
@@ -78,7 +79,7 @@ impl History {
         for unknown in [self.unknown_up, self.unknown_down].into_iter().flatten() {
             to.time(unknown);
         }
-        if let Some(Unsettled { at, from, to: written }) = self.unsettled {
+        if let Some(PendingWrite { at, from, to: written }) = self.unsettled {
             to.time(at);
             to.signed(from.into());
             to.signed(written.into());
@@ -89,10 +90,11 @@ impl History {
         to.bytes
     }
 
-    /// A history from its bytes.
+    /// Decodes a history.
     ///
     /// # Errors
-    /// The bytes are not what [`History::encode`] writes, or hold more than is ever remembered.
+    /// Fails if the bytes are not an output of [`History::encode`], or if they exceed the bounds of a
+    /// history.
     pub fn decode(bytes: &[u8]) -> Result<Self, HistoryError> {
         let mut from = Reader { bytes, at: 0, times: Times::default() };
         let version = from.byte()?;
@@ -125,7 +127,7 @@ impl History {
         if flags & UNSETTLED != 0 {
             let at = from.time()?;
             let (before, to) = (count(from.signed()?)?, count(from.signed()?)?);
-            history.unsettled = Some(Unsettled { at, from: before, to });
+            history.unsettled = Some(PendingWrite { at, from: before, to });
         }
         if flags & INHERITED != 0 {
             history.inherited = Some(from.time()?);
@@ -137,7 +139,7 @@ impl History {
     }
 }
 
-/// Times as they are written: one after the other, about equally far apart.
+/// Delta-of-delta state for times, which have about equal distances.
 #[derive(Debug, Default)]
 struct Times {
     last: i128,
@@ -145,17 +147,17 @@ struct Times {
 }
 
 impl Times {
-    /// The change of the distance that a time makes.
-    fn bend(&mut self, time: i128) -> i128 {
+    /// Returns the change of the distance for `time`, the next time.
+    fn change_of_distance(&mut self, time: i128) -> i128 {
         let distance = time - self.last;
-        let bend = distance - self.distance;
+        let change_of_distance = distance - self.distance;
         *self = Self { last: time, distance };
-        bend
+        change_of_distance
     }
 
-    /// The time that a change of the distance leads to.
-    fn follow(&mut self, bend: i128) -> Option<Timestamp> {
-        self.distance = self.distance.checked_add(bend)?;
+    /// Returns the next time, for a change of the distance.
+    fn follow(&mut self, change_of_distance: i128) -> Option<Timestamp> {
+        self.distance = self.distance.checked_add(change_of_distance)?;
         self.last = self.last.checked_add(self.distance)?;
         Timestamp::from_nanosecond(self.last).ok()
     }
@@ -188,8 +190,8 @@ impl Writer {
     }
 
     fn time(&mut self, time: Timestamp) {
-        let bend = self.times.bend(nanos(time));
-        self.signed(bend);
+        let change_of_distance = self.times.change_of_distance(nanos(time));
+        self.signed(change_of_distance);
     }
 }
 
@@ -235,8 +237,8 @@ impl Reader<'_> {
     }
 
     fn time(&mut self) -> Result<Timestamp, HistoryError> {
-        let bend = self.signed()?;
-        self.times.follow(bend).ok_or(HistoryError::Range("time"))
+        let change_of_distance = self.signed()?;
+        self.times.follow(change_of_distance).ok_or(HistoryError::Range("time"))
     }
 
     fn scale_event(&mut self) -> Result<ScaleEvent, HistoryError> {

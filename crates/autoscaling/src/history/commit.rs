@@ -1,40 +1,42 @@
-//! What a sync adds to a history, and where it goes.
+//! The changes that a sync makes to a history, and the slots of new entries.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::{Direction, Found, History, LONGEST_PERIOD, Recommendation, ScaleEvent, Unsettled, ago, bounds};
+use super::{
+    Direction, Found, History, LONGEST_PERIOD, PendingWrite, Recommendation, ScaleEvent, ago, bounds,
+};
 use crate::spec::Behavior;
 
-/// What one sync adds to the history.
+/// The changes that one sync makes to the history.
 ///
-/// Where an entry goes is found when it is committed: between a decision and its commit, somebody else may have committed.
+/// The commit chooses the slot of an entry, because another sync may have committed since the decision.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Changes {
-    /// What the sync found to have happened before.
+    /// Earlier rescales that the sync detected.
     pub found: Option<Found>,
-    /// The first recommendation of an HPA without any.
+    /// The initial recommendation, for an HPA without recommendations.
     pub initial: Option<Recommendation>,
     /// This sync's recommendation.
     pub recommendation: Option<Added<Recommendation>>,
     /// This sync's rescale.
     pub scale_event: Option<(Direction, Added<ScaleEvent>)>,
-    /// This sync's rescale, if its answer was lost.
-    pub unsettled: Option<Unsettled>,
+    /// This sync's rescale, if the answer to the write was lost.
+    pub unsettled: Option<PendingWrite>,
 }
 
-/// An entry, and which ones it may take the slot of.
+/// A new entry, and the time before which other entries are outdated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Added<T> {
     /// The entry.
     pub entry: T,
-    /// Entries strictly older are outdated for the sync that adds this one.
+    /// The sync that adds the entry considers strictly older entries outdated.
     pub outdated_before: Timestamp,
 }
 
-/// What stands in a slot.
+/// An entry with a time.
 pub trait Dated {
-    /// When it was.
+    /// The time of the entry.
     fn at(&self) -> Timestamp;
 }
 
@@ -51,12 +53,12 @@ impl Dated for ScaleEvent {
 }
 
 impl Changes {
-    /// What a rescale adds that somebody else made.
+    /// Creates the changes for a rescale by another client.
     pub fn rescaled(behavior: &Behavior, from: i32, to: i32, at: Timestamp) -> Self {
         Self { scale_event: Some(scale_event(behavior, from, to, at)), ..Self::default() }
     }
 
-    /// The same after the time of day was set by this much, forwards or back.
+    /// Moves all times by the size of a wall-clock jump, forwards or backwards.
     pub fn shift(&mut self, by: SignedDuration) {
         if let Some(initial) = &mut self.initial {
             initial.at = moved(initial.at, by);
@@ -76,7 +78,7 @@ impl Changes {
         }
     }
 
-    /// When the sync was that these are of.
+    /// The time of the sync that made these changes.
     fn now(&self) -> Option<Timestamp> {
         let recommendation = self.recommendation.map(|added| added.entry.at);
         let event = self.scale_event.map(|(_, added)| added.entry.at);
@@ -84,8 +86,8 @@ impl Changes {
     }
 }
 
-/// The scale event of a rescale from one count to another. It takes the slot of one older than the longest period of that
-/// direction's policies.
+/// Creates the scale event of a rescale. The event may replace another that is older than the longest policy
+/// period of its direction.
 pub(crate) fn scale_event(
     behavior: &Behavior,
     from: i32,
@@ -117,7 +119,7 @@ impl ScaleEvent {
 }
 
 impl History {
-    /// Commits what a sync added.
+    /// Commits the changes of a sync.
     pub fn commit(&mut self, changes: &Changes) {
         if let Some(found) = &changes.found {
             self.apply(found);
@@ -144,8 +146,8 @@ impl History {
         }
     }
 
-    /// The same after the time of day was set by this much, forwards or back: what is remembered is as old as before.
-    /// The reference measures such ages by a clock that nobody can set.
+    /// Moves all times by the size of a wall-clock jump, forwards or backwards, so that all entries keep
+    /// their age. Upstream measures ages with a monotonic clock.
     pub fn shift(&mut self, by: SignedDuration) {
         for recommendation in &mut self.recommendations {
             recommendation.at = moved(recommendation.at, by);
@@ -161,7 +163,7 @@ impl History {
         }
     }
 
-    /// Remembers a scale event.
+    /// Stores a scale event.
     pub(super) fn remember(&mut self, direction: Direction, added: Added<ScaleEvent>) {
         let events = self.events_mut(direction);
         added.store(events);
@@ -169,13 +171,13 @@ impl History {
     }
 }
 
-/// A time moved by a duration; the first or last time there is if that is out of range.
+/// Adds a duration to a time, saturating at the range of timestamps.
 pub(super) fn moved(at: Timestamp, by: SignedDuration) -> Timestamp {
     at.checked_add(by).unwrap_or_else(|_| if by.is_negative() { Timestamp::MIN } else { Timestamp::MAX })
 }
 
 impl<T: Dated + Copy> Added<T> {
-    /// Puts the entry in the slot of the last outdated one, or at the end.
+    /// Stores the new entry: replaces the last outdated entry, or appends the new one.
     fn store(self, entries: &mut Vec<T>) {
         match entries.iter_mut().rfind(|entry| entry.at() < self.outdated_before) {
             Some(outdated) => *outdated = self.entry,

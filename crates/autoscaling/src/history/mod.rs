@@ -1,12 +1,13 @@
-//! What a controller remembers of one HPA: recent recommendations and recent scale events.
+//! The history of one HPA: recent recommendations and recent scale events.
 //!
-//! A decision only reads it. What should be added comes back as [`Changes`], which the caller commits; `commit` says where
-//! an entry goes, `bounds` how much is kept. A history outlives its process: `codec` writes it as bytes, `rebuilt` makes
-//! one of what the cluster shows, and `reconcile` compares with the Scale what a lost answer or another process left open.
+//! A decision reads the history and returns additions as [`Changes`], which the caller commits. `commit`
+//! chooses the slots of new entries, and `bounds` limits their number. A history outlives its process.
+//! `codec` encodes a history as bytes, `rebuilt` derives one from the state of the cluster, and `reconcile`
+//! compares the Scale with rescales that a lost answer or another process left uncertain.
 //!
-//! What is not known for certain counts to the safe side, against the rate policies: a rescale whose time is known within
-//! bounds counts at the latest in its own direction and at the earliest in the other, and one whose size is not known
-//! counts as all that the policies of both directions allow.
+//! Uncertain data counts to the safe side, against the rate policies. A rescale at an uncertain time counts
+//! at the latest possible time in its direction, and at the earliest possible time in the other direction. A
+//! rescale of unknown size counts as the full allowance of the policies in both directions.
 
 mod bounds;
 mod codec;
@@ -26,29 +27,29 @@ pub use self::commit::{Added, Changes};
 pub use self::rebuilt::Rescaled;
 pub use self::reconcile::Found;
 
-/// Recommendations and scale events of one HPA, in the order of their slots (a new entry may take the slot of an
-/// outdated one), and what of its past is in doubt.
+/// The recommendations, scale events and uncertain rescales of one HPA. Entries are in the order of their
+/// slots, because a new entry may replace an outdated one.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct History {
-    /// What was recommended, before stabilization.
+    /// The recommendations, before stabilization.
     pub recommendations: Vec<Recommendation>,
-    /// Pods added, by rescales of HPAs with `behavior`.
+    /// Pods added by rescales of HPAs with `behavior`.
     pub scale_ups: Vec<ScaleEvent>,
-    /// Pods removed, likewise.
+    /// Pods removed by rescales of HPAs with `behavior`.
     pub scale_downs: Vec<ScaleEvent>,
-    /// The last rescale of which the size is not known, if it may have added pods. A policy for growing whose period
-    /// reaches back to it allows nothing.
+    /// Time of the last rescale of unknown size that may have added pods. A scale-up policy allows nothing if
+    /// its period reaches back to this time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown_up: Option<Timestamp>,
-    /// The same for removing.
+    /// Time of the last rescale of unknown size that may have removed pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown_down: Option<Timestamp>,
-    /// A rescale whose answer was lost. The next sync that reads the Scale settles it.
+    /// A rescale with a lost answer. The next sync that reads the Scale settles it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub unsettled: Option<Unsettled>,
-    /// When it was taken over from another process, or rebuilt: the very last rescale before may be missing. The next sync
-    /// that reads the Scale looks for it.
+    pub unsettled: Option<PendingWrite>,
+    /// Time of the takeover from another process, or of the rebuild. The very last rescale before this time
+    /// may be missing. The next sync that reads the Scale checks for such a rescale.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inherited: Option<Timestamp>,
 }
@@ -56,37 +57,37 @@ pub struct History {
 /// One recommendation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recommendation {
-    /// When.
+    /// Time of the recommendation.
     pub at: Timestamp,
-    /// How many replicas.
+    /// The recommended count.
     pub replicas: i32,
 }
 
 /// One rescale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScaleEvent {
-    /// When; at the latest, if that is not known exactly.
+    /// Time of the rescale; the latest possible time if the time is uncertain.
     pub at: Timestamp,
-    /// By how many pods; never negative.
+    /// The number of pods; never negative.
     pub change: i32,
-    /// When at the earliest, if that is not known exactly. Until then it gives the policies of the other direction
-    /// nothing back.
+    /// The earliest possible time, if the time is uncertain. In the other direction, the event counts from
+    /// the earliest time on, so for as short as possible.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub earliest: Option<Timestamp>,
 }
 
-/// A rescale that was written, and of which nobody knows whether it was done.
+/// A rescale that was written without a known outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unsettled {
-    /// When.
+pub struct PendingWrite {
+    /// Time of the write.
     pub at: Timestamp,
-    /// The count before.
+    /// The count before the write.
     pub from: i32,
-    /// The count that was written.
+    /// The written count.
     pub to: i32,
 }
 
-/// Up or down.
+/// The direction of a rescale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Direction {
@@ -97,18 +98,19 @@ pub enum Direction {
 }
 
 impl History {
-    /// Whether nothing is remembered, and nothing in doubt.
+    /// Whether the history contains no entry and no uncertain rescale.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The same, taken over from another process that may have gone on for a moment, until `now` at most.
+    /// Marks the history as taken over from another process. That process may have rescaled until `now` at
+    /// the latest.
     #[must_use]
     pub fn inherit(self, now: Timestamp) -> Self {
         Self { inherited: Some(now), ..self }
     }
 
-    /// When the last rescale was of which the size is not known, as far as it may have gone in a direction.
+    /// The time of the last rescale of unknown size that may have gone in `direction`.
     pub fn unknown(&self, direction: Direction) -> Option<Timestamp> {
         match direction {
             Direction::Up => self.unknown_up,
@@ -125,30 +127,30 @@ impl History {
 }
 
 impl ScaleEvent {
-    /// An event whose time is known.
+    /// Creates an event at a known time.
     pub fn new(at: Timestamp, change: i32) -> Self {
         Self { at, change, earliest: None }
     }
 
-    /// The first instant at which it may have happened.
+    /// The earliest possible time of the rescale.
     pub fn earliest(&self) -> Timestamp {
         self.earliest.unwrap_or(self.at)
     }
 }
 
 impl Direction {
-    /// From one count to another, and by how many pods.
+    /// The direction from one count to another, and the number of pods.
     pub(crate) fn between(from: i32, to: i32) -> (Self, i32) {
         if to > from { (Self::Up, to.saturating_sub(from)) } else { (Self::Down, from.saturating_sub(to)) }
     }
 }
 
-/// The time `duration` before `now`; the earliest time there is if that is out of range.
+/// The time `duration` before `now`, saturating at the earliest timestamp.
 pub(crate) fn ago(now: Timestamp, duration: SignedDuration) -> Timestamp {
     now.checked_sub(duration).unwrap_or(Timestamp::MIN)
 }
 
-/// The time `duration` after an instant; the latest time there is if that is out of range.
+/// The time `duration` after `at`, saturating at the latest timestamp.
 pub(crate) fn after(at: Timestamp, duration: SignedDuration) -> Timestamp {
     at.checked_add(duration).unwrap_or(Timestamp::MAX)
 }

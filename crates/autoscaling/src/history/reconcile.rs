@@ -1,33 +1,34 @@
-//! What a sync finds to have happened before: a rescale whose answer was lost, or one by the process that the history was
-//! taken over from.
+//! Detects earlier rescales in the Scale: a rescale with a lost answer, or a rescale by the process that
+//! owned the history before.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::commit::{Added, moved, scale_event};
-use super::{Direction, History, ScaleEvent, Unsettled, after};
+use super::{Direction, History, PendingWrite, ScaleEvent, after};
 use crate::condition::{ABLE_TO_SCALE, FAILED_UPDATE_SCALE, SUCCEEDED_GET_SCALE, whole_seconds};
 use crate::plan::Hpa;
 use crate::status::{Condition, Status};
 
-/// How long the last request of the process before may have been on its way: as long as any request takes.
-const ON_ITS_WAY: SignedDuration = SignedDuration::from_secs(30);
+/// Maximum time that the last request of the previous process may have been in flight. No request takes
+/// longer.
+const MAX_IN_FLIGHT: SignedDuration = SignedDuration::from_secs(30);
 
-/// What a sync found to have happened before.
+/// Earlier rescales that a sync detected.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Found {
-    /// The lost answer that is open no more.
-    pub settled: Option<Unsettled>,
-    /// The history is this process's own from now on.
+    /// The write with a lost answer that the sync settled.
+    pub settled: Option<PendingWrite>,
+    /// Whether the history now belongs to this process.
     pub owned: bool,
-    /// A rescale that was not remembered.
+    /// A rescale that was missing from the history.
     pub scale_event: Option<(Direction, Added<ScaleEvent>)>,
-    /// When a rescale was of which neither size nor direction is known.
+    /// The time of a rescale of unknown size and direction.
     pub unknown: Option<Timestamp>,
 }
 
 impl Found {
-    /// The same after the time of day was set by this much.
+    /// Moves all times by the size of a wall-clock jump.
     pub(super) fn shift(&mut self, by: SignedDuration) {
         if let Some(settled) = &mut self.settled {
             settled.at = moved(settled.at, by);
@@ -40,46 +41,47 @@ impl Found {
 }
 
 impl History {
-    /// What the Scale shows of what is open; `None` if nothing is.
+    /// Compares the Scale with the uncertain rescales. Returns `None` if the history has none.
     pub(crate) fn reconcile(&self, hpa: &Hpa<'_>, replicas: i32, now: Timestamp) -> Option<Found> {
         if self.unsettled.is_none() && self.inherited.is_none() {
             return None;
         }
         let owned = self.inherited.is_some();
         let mut found = Found { settled: self.unsettled, owned, ..Found::default() };
-        // Without behavior no rescale is remembered: no policy asks for it.
+        // Without `behavior`, rescales are not stored, because no policy needs them.
         let Some(behavior) = &hpa.spec.behavior else { return Some(found) };
-        if let Some(Unsettled { at, from, to }) = self.unsettled
+        if let Some(PendingWrite { at, from, to }) = self.unsettled
             && replicas != from
         {
             let (direction, mut added) = scale_event(behavior, from, to, at);
             if replicas != to {
-                // Somebody else has changed it since, before or after this one: it may not have happened.
+                // Another client changed the count, before or after this write. The write may not have
+                // happened.
                 added.entry.earliest = Some(Timestamp::MIN);
             }
             found.scale_event = Some((direction, added));
         }
         if let Some(inherited) = self.inherited {
-            let seen = self.seen(&found, hpa.status);
-            found.unknown = seen.unknown_last_scale(hpa.status, now);
-            let told = told_count(hpa.status);
-            if tells_a_count(hpa.status) && replicas != told && i64::from(replicas) != seen.expected {
-                // The process before may have scaled on top of what a person did: neither way nor size can be told. A
-                // target that was not there for long shows it late.
-                found.unknown = Some(after(inherited, ON_ITS_WAY).min(now));
+            let known = self.known_rescales(&found, hpa.status);
+            found.unknown = known.missing_last_scale(hpa.status, now);
+            let last = status_count(hpa.status);
+            if has_count(hpa.status) && replicas != last && i64::from(replicas) != known.expected {
+                // The previous process may have rescaled after a manual change, so direction and size are
+                // both unknown. If the target was missing for a while, the rescale is detected late.
+                found.unknown = Some(after(inherited, MAX_IN_FLIGHT).min(now));
             }
         }
         Some(found)
     }
 
-    /// The history with what was found.
+    /// A copy of the history with the detected rescales.
     pub(crate) fn with(&self, found: &Found) -> Self {
         let mut history = self.clone();
         history.apply(found);
         history
     }
 
-    /// Commits what was found.
+    /// Commits the detected rescales.
     pub(super) fn apply(&mut self, found: &Found) {
         if found.settled.is_some() && found.settled == self.unsettled {
             self.unsettled = None;
@@ -91,38 +93,41 @@ impl History {
         self.unknown_rescale(found.unknown);
     }
 
-    /// Remembers a rescale of which neither size nor direction is known.
+    /// Stores a rescale of unknown size and direction.
     pub(super) fn unknown_rescale(&mut self, at: Option<Timestamp>) {
         self.unknown_up = self.unknown_up.max(at);
         self.unknown_down = self.unknown_down.max(at);
     }
 
-    /// The rescales remembered and found, against the status.
-    fn seen(&self, found: &Found, status: &Status) -> Seen {
-        let remembered = self
+    /// Summarizes the stored and the detected rescales, relative to `status`.
+    fn known_rescales(&self, found: &Found, status: &Status) -> KnownRescales {
+        let all = self
             .scale_ups
             .iter()
             .map(|event| (Direction::Up, event))
             .chain(self.scale_downs.iter().map(|event| (Direction::Down, event)))
             .chain(found.scale_event.iter().map(|(direction, added)| (*direction, &added.entry)));
-        let mut seen =
-            Seen { last: self.unknown_up.max(self.unknown_down), expected: told_count(status).into() };
-        for (direction, event) in remembered {
-            seen.last = seen.last.max(Some(event.at));
+        let mut known = KnownRescales {
+            last: self.unknown_up.max(self.unknown_down),
+            expected: status_count(status).into(),
+        };
+        for (direction, event) in all {
+            known.last = known.last.max(Some(event.at));
             if status.last_scale_time.is_none_or(|last| whole_seconds(event.earliest()) > last) {
-                seen.expected += match direction {
+                known.expected += match direction {
                     Direction::Up => i64::from(event.change),
                     Direction::Down => -i64::from(event.change),
                 };
             }
         }
-        seen
+        known
     }
 }
 
-/// The count that a status leaves its target with. Where the Scale could not be written, or was read and nothing came of
-/// it, that is the one that was there, and `desiredReplicas` is older.
-fn told_count(status: &Status) -> i32 {
+/// The count at the end of the sync that wrote the status. If that sync failed to write the Scale, or ended
+/// without a result after it read the Scale, the count is `currentReplicas`. `desiredReplicas` is older in
+/// both cases.
+fn status_count(status: &Status) -> i32 {
     let is_older = |condition: &Condition| {
         condition.kind == ABLE_TO_SCALE
             && [FAILED_UPDATE_SCALE, SUCCEEDED_GET_SCALE].contains(&&*condition.reason)
@@ -130,29 +135,31 @@ fn told_count(status: &Status) -> i32 {
     if status.conditions.iter().any(is_older) { status.current_replicas } else { status.desired_replicas }
 }
 
-/// Whether any sync before has come to a count. One that failed writes a status too.
-fn tells_a_count(status: &Status) -> bool {
+/// Whether any earlier sync computed a count. A failed sync writes a status too.
+fn has_count(status: &Status) -> bool {
     status.last_scale_time.is_some() || status.current_replicas != 0 || status.desired_replicas != 0
 }
 
-/// The rescales that are known, against what a status tells.
+/// The known rescales relative to a status.
 #[derive(Debug, Clone, Copy)]
-struct Seen {
-    /// When the last one was.
+struct KnownRescales {
+    /// Time of the last known rescale.
     last: Option<Timestamp>,
-    /// The count after those that are newer than the last one that the status tells.
+    /// The count of the status, plus all known rescales that are newer than the last rescale of the status.
     expected: i64,
 }
 
-impl Seen {
-    /// The rescale that only the status tells.
-    fn unknown_last_scale(self, status: &Status, now: Timestamp) -> Option<Timestamp> {
-        let told = status.last_scale_time?;
-        self.last.is_none_or(|last| whole_seconds(last) < told).then(|| end_of_second(told).min(now))
+impl KnownRescales {
+    /// Time of the last rescale of the status, if that rescale is not among the known ones.
+    fn missing_last_scale(self, status: &Status, now: Timestamp) -> Option<Timestamp> {
+        let last_scale = status.last_scale_time?;
+        self.last
+            .is_none_or(|last| whole_seconds(last) < last_scale)
+            .then(|| end_of_second(last_scale).min(now))
     }
 }
 
-/// The last instant that is told as this second.
+/// The last nanosecond within the same second as `at`.
 pub(super) fn end_of_second(at: Timestamp) -> Timestamp {
     after(whole_seconds(at), SignedDuration::from_nanos(999_999_999))
 }

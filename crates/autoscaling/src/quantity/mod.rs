@@ -1,7 +1,7 @@
 //! Exact `resource.Quantity`: fixed point in nano-units.
 //!
-//! An `i128` of nano-units reaches to 1.7 × 10²⁹ units either way; what lies beyond is held at that bound.
-//! Reading is in `parse`, with Kubernetes' rules and error texts.
+//! An `i128` of nano-units covers 1.7 × 10²⁹ units in either direction. Larger amounts saturate. `parse`
+//! implements Kubernetes' parsing rules and error texts.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -16,16 +16,17 @@ const NANOS_PER_UNIT: i128 = 1_000_000_000;
 
 /// An exact amount: nano-units in an `i128`, and the format in which it was written.
 ///
-/// Equality, order and hash are by value; the format only matters for printing.
+/// Equality, order and hash are by value. Equal values may differ in `Display` and in [`Self::as_f64`], which
+/// depend on the format and the decimal places.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Quantity {
     nanos: i128,
     format: Format,
-    /// How many decimal places it was written with, in units, at most nine. Only [`Self::as_f64`] looks at it.
+    /// The number of decimal places as written, in units, at most nine. Only [`Self::as_f64`] uses it.
     decimals: u8,
 }
 
-/// How a quantity is printed.
+/// The format in which a quantity is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {
     /// `1500m`, `2`, `3k`.
@@ -37,48 +38,48 @@ pub enum Format {
     DecimalExponent,
 }
 
-/// Why a text is not a quantity, in the words of Kubernetes.
+/// The reason why a text is not a quantity, in Kubernetes' words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ParseQuantityError(pub &'static str);
 
 impl Quantity {
-    /// Nothing.
+    /// Zero, in decimal format.
     pub const ZERO: Self = Self { nanos: 0, format: Format::DecimalSi, decimals: 0 };
 
-    /// From milli-units.
+    /// A quantity of milli-units.
     pub fn from_milli(milli: i64, format: Format) -> Self {
         Self { nanos: i128::from(milli) * NANOS_PER_MILLI, format, decimals: 3 }
     }
 
-    /// From whole units.
+    /// A quantity of whole units.
     pub fn from_units(units: i64, format: Format) -> Self {
         Self { nanos: i128::from(units) * NANOS_PER_UNIT, format, decimals: 0 }
     }
 
-    /// From nano-units.
+    /// A quantity of nano-units.
     pub fn from_nanos(nanos: i128, format: Format) -> Self {
         Self { nanos, format, decimals: 9 }
     }
 
-    /// In nano-units, exactly.
+    /// The exact value in nano-units.
     pub fn nanos(self) -> i128 {
         self.nanos
     }
 
-    /// In milli-units, rounded away from zero, saturating.
+    /// The value in milli-units, rounded away from zero, saturating.
     pub fn milli_value(self) -> i64 {
         saturate(divide_away_from_zero(self.nanos, NANOS_PER_MILLI))
     }
 
-    /// In whole units, rounded away from zero, saturating.
+    /// The value in whole units, rounded away from zero, saturating.
     pub fn value(self) -> i64 {
         saturate(divide_away_from_zero(self.nanos, NANOS_PER_UNIT))
     }
 
-    /// As float64, the way Go's `AsApproximateFloat64` computes it: the digits that were written times a power of
-    /// ten, each rounded. So `59m` is 0.059000000000000004 and not 0.059, and 1 − `59m` is a tolerance's bound as
-    /// the reference has it.
+    /// The value as float64, computed like Go's `AsApproximateFloat64`: the written digits times a power of
+    /// ten, each rounded. Therefore `59m` is 0.059000000000000004 instead of 0.059, and 1 − `59m` equals
+    /// upstream's bound of a tolerance.
     pub fn as_f64(self) -> f64 {
         let (nanos_per_digit, power) = match self.decimals {
             0 => (1_000_000_000, 1.0),
@@ -95,7 +96,7 @@ impl Quantity {
         (self.nanos / nanos_per_digit) as f64 * power
     }
 
-    /// The sum, saturating; the format of the first that is not zero, as in Go's `Quantity.Add`.
+    /// The sum, saturating, in the format of the first operand that is not zero, as in Go's `Quantity.Add`.
     #[must_use]
     pub fn saturating_add(self, other: Self) -> Self {
         let format = if self.is_zero() { other.format } else { self.format };
@@ -106,7 +107,7 @@ impl Quantity {
         }
     }
 
-    /// Whether it is nothing.
+    /// Whether the value is zero.
     pub fn is_zero(self) -> bool {
         self.nanos == 0
     }
@@ -129,8 +130,8 @@ impl Quantity {
         (digits, exponent)
     }
 
-    /// The whole units without factors of 1024, and the suffix that stands for those. None if it must be
-    /// printed in decimal: it has a fraction, or is so small that no suffix would be left.
+    /// The whole units without factors of 1024, and the suffix for these factors. `None` if the value must be
+    /// printed in decimal, because it has a fraction or is too small for any suffix.
     fn split_by_1024(self) -> Option<(i128, &'static str)> {
         if self.nanos % NANOS_PER_UNIT != 0 {
             return None;
@@ -210,7 +211,8 @@ impl Serialize for Quantity {
     }
 }
 
-/// As Go's `UnmarshalJSON`: a text (blanks around it are allowed), a number, or null, which is zero.
+/// Accepts the same values as Go's `UnmarshalJSON`: a string (surrounding blanks are allowed), a number, or
+/// null, which is zero.
 impl<'de> Deserialize<'de> for Quantity {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(QuantityVisitor)
@@ -239,7 +241,7 @@ impl Visitor<'_> for QuantityVisitor {
     }
 
     fn visit_f64<E: de::Error>(self, units: f64) -> Result<Quantity, E> {
-        // The shortest decimal digits that mean this float: those that the sender wrote.
+        // The shortest decimal digits of this float are the digits that the sender wrote.
         units.to_string().parse().map_err(E::custom)
     }
 
@@ -248,7 +250,7 @@ impl Visitor<'_> for QuantityVisitor {
     }
 }
 
-/// Divides by a positive number; a remainder takes the result one further from zero.
+/// Divides by a positive number, rounding away from zero.
 fn divide_away_from_zero(nanos: i128, by: i128) -> i128 {
     let whole = nanos / by;
     if nanos % by == 0 { whole } else { whole + nanos.signum() }
@@ -268,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_amounts_are_equal_however_they_are_written() {
+    fn equal_amounts_are_equal_in_any_notation() {
         assert_eq!(q("1"), q("1000m"));
         assert_eq!(q("1Ki"), q("1024"));
         assert!(q("1Ki") > q("1k"));
@@ -281,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn rounding_goes_away_from_zero() {
+    fn values_are_rounded_away_from_zero() {
         assert_eq!(q("1n").milli_value(), 1);
         assert_eq!(q("-1n").milli_value(), -1);
         assert_eq!(q("1001u").milli_value(), 2);
@@ -290,20 +292,20 @@ mod tests {
     }
 
     #[test]
-    fn floats_are_those_of_go() {
+    fn floats_equal_those_of_go() {
         assert_eq!(q("59m").as_f64(), 59.0 * 1e-3);
         assert_ne!(q("59m").as_f64(), 0.059);
         assert_eq!(q("0.1").as_f64(), 0.1);
         assert_eq!(q("1e3").as_f64(), 1000.0);
         assert_eq!(q("1Ki").saturating_add(q("500m")).as_f64(), 1024.5);
-        // Of each number of places one value that as billionths would be another float.
+        // For each number of decimal places, a value that would be another float if computed from billionths.
         let written = ["4.3", "0.06", "0.011", "0.0019", "0.00003", "0.000001", "0.0000001", "0.00000005"];
         let digits = [43.0, 6.0, 11.0, 19.0, 3.0, 1.0, 1.0, 5.0];
         let powers = [1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8];
         for ((text, digits), power) in written.into_iter().zip(digits).zip(powers) {
             assert_eq!(q(text).as_f64(), digits * power, "{text}");
         }
-        // Go needs a big number for more than eighteen digits, and takes it for billionths.
+        // Go needs a big number for more than eighteen digits, and treats it as billionths.
         assert_eq!(q("172757217426062276").as_f64(), 172_757_217_426_062_276.0);
         assert_eq!(
             q("6249979066121302517").as_f64(),
@@ -322,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_takes_the_format_of_its_first_part_that_is_not_zero() {
+    fn sum_has_the_format_of_its_first_non_zero_part() {
         assert_eq!(q("1Ki").saturating_add(q("1k")).to_string(), "2024");
         assert_eq!(q("0").saturating_add(q("1Mi")).to_string(), "1Mi");
         assert_eq!(q("1Mi").saturating_add(q("1048576")).to_string(), "2Mi");
@@ -330,13 +332,13 @@ mod tests {
     }
 
     #[test]
-    fn the_suffix_is_at_most_exa() {
+    fn largest_suffix_is_exa() {
         assert_eq!(q("1000E").to_string(), "1000E");
         assert_eq!(q("1e21").to_string(), "1000e18");
     }
 
     #[test]
-    fn json_may_hold_a_text_a_number_or_null() {
+    fn json_may_be_a_string_a_number_or_null() {
         let read = serde_json::from_str::<Quantity>;
         assert_eq!(read("\" 1500m \"").unwrap(), q("1500m"));
         assert_eq!(read("2").unwrap(), q("2"));

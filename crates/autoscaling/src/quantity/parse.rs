@@ -1,6 +1,6 @@
-//! Reading a quantity by the rules of `resource.ParseQuantity`, its error texts included.
+//! Parses a quantity by the rules of `resource.ParseQuantity`, with its error texts.
 //!
-//! Those rules are generous: digits may be missing on either side of the dot, or altogether (`Mi` is 0).
+//! The rules are lenient: digits may be missing on either side of the dot, or on both (`Mi` is 0).
 
 use std::str::FromStr;
 
@@ -12,10 +12,10 @@ const FORMAT_WRONG: ParseQuantityError = ParseQuantityError(
 const SUFFIX: ParseQuantityError = ParseQuantityError("unable to parse quantity's suffix");
 const NUMERIC: ParseQuantityError = ParseQuantityError("unable to parse numeric part of quantity");
 
-/// The largest amount with a binary suffix: 2⁶³ − 1 units. Decimal ones have no such bound.
+/// The largest amount with a binary suffix: 2⁶³ − 1 units. Amounts with a decimal suffix have no such bound.
 const LARGEST_BINARY: i128 = i64::MAX as i128 * NANOS_PER_UNIT;
 
-/// A quantity cut into its parts, not yet understood.
+/// A quantity split into its parts, before interpretation.
 struct Parts<'a> {
     negative: bool,
     whole: &'a [u8],
@@ -23,12 +23,12 @@ struct Parts<'a> {
     suffix: &'a str,
 }
 
-/// What a suffix multiplies by.
+/// The factor of a suffix.
 #[derive(Clone, Copy)]
 enum Scale {
-    /// By ten to this power.
+    /// A power of ten, by its exponent.
     Decimal(i64, Format),
-    /// By two to this power.
+    /// A power of two, by its exponent.
     Binary(u32),
 }
 
@@ -59,7 +59,7 @@ impl FromStr for Quantity {
     }
 }
 
-/// `[+-]`, digits, `.`, digits, suffix letters, `[+-]`, digits; leading zeros are dropped.
+/// Splits a text of the form `[+-]`, digits, `.`, digits, suffix letters, `[+-]`, digits.
 fn cut(text: &str) -> Result<Parts<'_>, ParseQuantityError> {
     let (negative, rest) = match text.as_bytes() {
         [b'-', ..] => (true, text.get(1..)),
@@ -79,7 +79,7 @@ fn cut(text: &str) -> Result<Parts<'_>, ParseQuantityError> {
     Ok(Parts { negative, whole: whole.as_bytes(), fraction: fraction.as_bytes(), suffix })
 }
 
-/// Splits after the leading bytes that satisfy a condition; the condition holds for ASCII only.
+/// Splits after the leading bytes that satisfy `condition`, which must hold for ASCII only.
 fn split_while(text: &str, condition: impl Fn(u8) -> bool) -> (&str, &str) {
     let end = text.bytes().position(|byte| !condition(byte)).unwrap_or(text.len());
     text.split_at_checked(end).unwrap_or((text, ""))
@@ -111,7 +111,7 @@ fn interpret(suffix: &str) -> Option<Scale> {
     }
 }
 
-/// Go reads a missing number as zero only where it needs no big number to read it.
+/// Whether digits may be missing. Go parses missing digits as zero only if it needs no big number.
 fn digits_may_be_missing(scale: Scale) -> bool {
     match scale {
         Scale::Decimal(exponent, _) => exponent >= -9,
@@ -119,7 +119,7 @@ fn digits_may_be_missing(scale: Scale) -> bool {
     }
 }
 
-/// How many decimal places the number has once its exponent is applied; nine if Go needs a big number for it.
+/// The number of decimal places after the exponent is applied; nine if Go needs a big number for the value.
 fn decimals(parts: &Parts<'_>, exponent: i64) -> u8 {
     if parts.whole.len() + parts.fraction.len() > 18 {
         return 9;
@@ -128,13 +128,12 @@ fn decimals(parts: &Parts<'_>, exponent: i64) -> u8 {
     u8::try_from(places.clamp(0, 9)).unwrap_or(9)
 }
 
-/// The number times ten to a power times a factor, in nano-units, rounded up; `i128::MAX` where that is too
-/// small to hold it.
+/// The number times ten to a power times a factor, in nano-units, rounded up; `i128::MAX` on overflow.
 fn amount(parts: &Parts<'_>, exponent: i64, factor: u64) -> i128 {
     small_amount(parts, exponent, factor).unwrap_or_else(|| large_amount(parts, exponent, factor))
 }
 
-/// The same for what nearly all quantities are: few digits, none of them below a nano-unit.
+/// The fast path for nearly all quantities: few digits, none of them below a nano-unit.
 fn small_amount(parts: &Parts<'_>, exponent: i64, factor: u64) -> Option<i128> {
     let count = parts.whole.len() + parts.fraction.len();
     if count > 18 {
@@ -147,11 +146,11 @@ fn small_amount(parts: &Parts<'_>, exponent: i64, factor: u64) -> Option<i128> {
     i128::from(number).checked_mul(i128::from(power))?.checked_mul(i128::from(factor))
 }
 
-/// The same for any quantity.
+/// The general path for any quantity.
 ///
-/// The power of ten only moves the point within the digits. Digits before the point are summed from the left;
-/// digits after it from the right, dividing by ten at each step and remembering whether anything was cut off,
-/// so that the result is exact however many digits there are.
+/// The power of ten only moves the point within the digits. Digits before the point are summed from the left.
+/// Digits after the point are summed from the right, and the sum is divided by ten at each step. A flag
+/// records whether digits were cut off, so the result is exact for any number of digits.
 fn large_amount(parts: &Parts<'_>, exponent: i64, factor: u64) -> i128 {
     let unit = NANOS_PER_UNIT * i128::from(factor);
     let digits = || parts.whole.iter().chain(parts.fraction).map(|digit| i128::from(digit & 0x0f));
@@ -165,7 +164,7 @@ fn large_amount(parts: &Parts<'_>, exponent: i64, factor: u64) -> i128 {
 
     let mut whole: i128 = 0;
     if let Ok(point) = usize::try_from(point) {
-        // 40 digits after the first that is not zero are more than an i128 holds.
+        // 40 digits after the first non-zero one exceed an i128.
         if point.saturating_sub(leading_zeros) > 40 {
             return i128::MAX;
         }
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_finer_than_a_nano_rounds_up_however_fine_it_is() {
+    fn fractions_of_a_nano_unit_round_up() {
         assert_eq!(nanos("1e-30"), 1);
         assert_eq!(nanos("-1e-30"), -1);
         assert_eq!(nanos("1e-9223372036854775808"), 1);
@@ -226,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn the_short_way_gives_what_the_long_way_gives() {
+    fn fast_path_equals_the_general_path() {
         let digits: &[&[u8]] =
             &[b"", b"0", b"7", b"05", b"120", b"999999999", b"000000001", b"123456789012345678"];
         for (whole, fraction) in digits.iter().flat_map(|whole| digits.iter().map(move |part| (whole, part)))
@@ -243,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_held_at_the_bound() {
+    fn amounts_that_are_too_large_saturate() {
         assert_eq!(nanos("1e9223372036854775807"), i128::MAX);
         assert_eq!(nanos("0e9223372036854775807"), 0);
         assert_eq!(nanos(&"9".repeat(500)), i128::MAX);
@@ -253,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_digits_are_zero_where_go_reads_them_so() {
+    fn missing_digits_are_zero_where_go_accepts_them() {
         for text in ["+", "-", ".", "Mi", "+Ti", "n", "-.k", "e3"] {
             assert_eq!(nanos(text), 0, "{text}");
         }
@@ -263,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_with_a_letter_that_no_suffix_has_is_not_a_quantity() {
+    fn text_with_an_unknown_letter_is_not_a_quantity() {
         assert_eq!(error("1x"), FORMAT_WRONG.0);
         assert_eq!(error("1 Mi"), FORMAT_WRONG.0);
         assert_eq!(error("1µ"), FORMAT_WRONG.0);

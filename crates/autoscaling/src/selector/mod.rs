@@ -1,8 +1,8 @@
 //! Label selectors, in text form and in structured form.
 //!
-//! A [`Selector`] is a list of requirements, sorted by key as Kubernetes sorts them, all of which must hold.
-//! `parse` reads the text form, `structured` the form of `metav1.LabelSelector`, `validate` holds the rules that
-//! both share.
+//! A [`Selector`] is a list of requirements, all of which must hold. The list is sorted by key, as in
+//! Kubernetes. `parse` parses the text form, `structured` converts `metav1.LabelSelector`, and `validate`
+//! contains the rules for both forms.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,9 +13,9 @@ mod validate;
 
 pub use structured::{LabelSelector, LabelSelectorRequirement, go_print};
 
-/// Something that has labels.
+/// An object with labels.
 pub trait Labels {
-    /// The value of one label.
+    /// The value of the label `key`.
     fn value(&self, key: &str) -> Option<&str>;
 }
 
@@ -27,12 +27,13 @@ impl Labels for BTreeMap<String, String> {
 
 /// A parsed selector. Its `Display` is the canonical text that Kubernetes prints.
 ///
-/// Equality is of that text: `a=b` and `a==b` match the same labels and are not equal.
+/// Equality compares the canonical text. `a=b` and `a==b` match the same labels, but are not equal.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Selector {
-    /// Made from an absent structured selector. The list is then empty.
+    /// Whether the selector was created from an absent structured selector. The list of requirements is then
+    /// empty.
     nothing: bool,
-    /// By key; requirements on the same key in the order in which they were given.
+    /// The requirements, sorted by key. Requirements on the same key keep their given order.
     requirements: Box<[Requirement]>,
 }
 
@@ -41,7 +42,8 @@ pub struct Selector {
 struct Requirement {
     key: Box<str>,
     operator: Operator,
-    /// Sorted, as they are printed. Exactly one for the comparing operators, none for the existing ones.
+    /// The values, sorted as in the printed text. A comparison has exactly one value, the two existence
+    /// operators have none.
     values: Box<[Box<str>]>,
 }
 
@@ -58,11 +60,11 @@ enum Operator {
     LessThan,
 }
 
-/// Why a text is not a selector, in the words of Kubernetes.
+/// The reason why a text is not a selector, in Kubernetes' words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct SelectorError {
-    /// The text.
+    /// The text of the error.
     pub message: String,
 }
 
@@ -72,13 +74,15 @@ impl Selector {
         parse::requirements(text).map(Self::all_of)
     }
 
-    /// Parses `Scale.status.selector` the way the reference's scale client takes: text, structured selector, text.
-    /// The error text is whole, beginning with `"!=" is not a valid ...` or `couldn't parse the selector string`.
+    /// Parses `Scale.status.selector` as upstream's scale client does: from text to a structured selector and
+    /// back to text. The error is the whole text, which starts with `"!=" is not a valid ...` or `couldn't
+    /// parse the selector string`.
     pub fn parse_scale(text: &str) -> Result<Self, SelectorError> {
         Self::from_label_selector(Some(&LabelSelector::parse(text)?))
     }
 
-    /// From the structured form; absent selects nothing, empty selects everything.
+    /// Converts the structured form. An absent selector selects nothing, an empty selector selects
+    /// everything.
     pub fn from_label_selector(selector: Option<&LabelSelector>) -> Result<Self, SelectorError> {
         match selector {
             None => Ok(Self { nothing: true, requirements: Box::default() }),
@@ -86,23 +90,23 @@ impl Selector {
         }
     }
 
-    /// Whether it matches these labels.
+    /// Whether the selector matches `labels`.
     pub fn matches(&self, labels: &impl Labels) -> bool {
         !self.nothing && self.requirements.iter().all(|requirement| requirement.matches(labels))
     }
 
-    /// Whether it has no requirement and so matches everything.
+    /// Whether the selector has no requirement, and therefore matches everything.
     pub fn is_empty(&self) -> bool {
         !self.nothing && self.requirements.is_empty()
     }
 
-    /// Whether it matches nothing at all (made from an absent structured selector).
+    /// Whether the selector was created from an absent structured selector, and therefore matches nothing.
     pub fn selects_nothing(&self) -> bool {
         self.nothing
     }
 
-    /// A label and the one value that it must have, if there is such a requirement: whoever selects from many can look
-    /// there first.
+    /// A label with its only allowed value, if a requirement has exactly one. An index by this label can
+    /// narrow a search.
     pub fn required_label(&self) -> Option<(&str, &str)> {
         self.requirements.iter().find_map(|requirement| match (requirement.operator, &*requirement.values) {
             (Operator::In | Operator::Equals | Operator::DoubleEquals, [value]) => {
@@ -137,14 +141,14 @@ impl Requirement {
         self.values.iter().any(|allowed| **allowed == *value)
     }
 
-    /// The label's value and the bound as numbers, if both are.
+    /// The label's value and the bound as numbers, if both are numbers.
     fn compare(&self, value: Option<&str>) -> Option<(i64, i64)> {
         Some((value?.parse().ok()?, self.values.first()?.parse().ok()?))
     }
 }
 
 impl Operator {
-    /// As it stands in texts and in the errors that name it.
+    /// The operator in texts and errors.
     fn as_str(self) -> &'static str {
         match self {
             Self::In => "in",
@@ -212,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_compared_as_numbers() {
+    fn numbers_are_compared_numerically() {
         assert!(matches("n>9", &[("n", "10")]));
         assert!(!matches("n>9", &[("n", "9")]));
         assert!(matches("n<10", &[("n", "-3")]));
@@ -221,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn absent_labels_satisfy_only_what_forbids_them() {
+    fn absent_labels_satisfy_only_negative_requirements() {
         assert!(matches("a!=b,c notin (d),!e", &[]));
         assert!(!matches("a", &[]));
         assert!(!matches("a=", &[]));
@@ -238,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_label_to_look_for_is_the_first_that_must_have_one_value() {
+    fn required_label_is_the_first_with_a_single_value() {
         let required = |text: &str| {
             let selector = Selector::parse(text).unwrap();
             selector.required_label().map(|(key, value)| (key.to_owned(), value.to_owned()))
@@ -253,13 +257,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_value_is_none() {
+    fn parenthesis_is_not_a_value() {
         let refused = Selector::parse("a=)").unwrap_err().message;
         assert!(refused.ends_with("found ')', expected: identifier"), "{refused}");
     }
 
     #[test]
-    fn a_scale_takes_what_a_structured_selector_can_say() {
+    fn scale_accepts_what_a_structured_selector_can_express() {
         let scale = |text: &str| Selector::parse_scale(text).map(|selector| selector.to_string());
         assert_eq!(scale("b==c,a,!d,e in (g,f)").unwrap(), "a,b=c,!d,e in (f,g)");
         assert_eq!(scale("").unwrap(), "");

@@ -1,8 +1,10 @@
-//! The text form: what `labels.Parse` accepts, and its words for what it does not.
+//! The text form: the grammar of `labels.Parse`, and its error texts.
 //!
 //! ```text
 //! selector    = [ requirement { "," requirement } ]
-//! requirement = [ "!" ] key | key ( "=" | "==" | "!=" | "<" | ">" ) [ value ] | key ( "in" | "notin" ) "(" values ")"
+//! requirement = [ "!" ] key
+//!             | key ( "=" | "==" | "!=" | "<" | ">" ) [ value ]
+//!             | key ( "in" | "notin" ) "(" values ")"
 //! ```
 
 use super::{Operator, Requirement, SelectorError, validate};
@@ -17,7 +19,7 @@ enum Kind {
     Not,
     /// `=`, `==`, `!=`, `<`, `>`.
     Comparison(Operator),
-    /// `in`, `notin`: words that can be keys and values too.
+    /// `in`, `notin`: words that can also be keys and values.
     Membership(Operator),
 }
 
@@ -27,7 +29,7 @@ struct Token<'a> {
     text: &'a str,
 }
 
-/// The requirements of a selector in their order, not sorted.
+/// The requirements of a selector in their given order.
 pub(super) fn requirements(text: &str) -> Result<Vec<Requirement>, SelectorError> {
     let mut parser = Parser::new(text);
     let mut requirements = Vec::new();
@@ -67,7 +69,7 @@ impl<'a> Parser<'a> {
         parser
     }
 
-    /// Takes the next token.
+    /// Consumes the next token.
     fn take(&mut self) -> Token<'a> {
         let (following, rest) = lex(self.rest);
         self.rest = rest;
@@ -115,7 +117,7 @@ impl<'a> Parser<'a> {
         validate::requirement(key, operator, values)
     }
 
-    /// What follows a comparison; nothing means the empty value.
+    /// The value after a comparison. A missing value is the empty value.
     fn value(&mut self) -> Result<&'a str, SelectorError> {
         match self.next.kind {
             Kind::End | Kind::Comma => Ok(""),
@@ -124,7 +126,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The parenthesis that follows `in` or `notin`. An empty place in it is the empty value.
+    /// The list after `in` or `notin`. A missing entry is the empty value.
     fn values(&mut self) -> Result<Vec<&'a str>, SelectorError> {
         if self.next.kind != Kind::OpenParen {
             return Err(self.found(" expected: '('"));
@@ -168,7 +170,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// The first token and what follows it. A NUL ends the text or an identifier, as in the reference.
+/// The first token and the rest. A NUL ends the text or an identifier, as in upstream.
 fn lex(text: &str) -> (Token<'_>, &str) {
     let text = text.trim_start_matches([' ', '\t', '\r', '\n']);
     let symbol = |kind, length| {

@@ -1,4 +1,5 @@
-//! The structured form, `metav1.LabelSelector`: its types, its way from text and to requirements, its print.
+//! The structured form, `metav1.LabelSelector`: its types, its conversions from text and to requirements, and
+//! its Go syntax.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,10 +13,10 @@ use crate::go;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LabelSelector {
-    /// Equal to these values.
+    /// Required values by label.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub match_labels: Option<BTreeMap<String, String>>,
-    /// And these requirements.
+    /// Further requirements.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub match_expressions: Option<Vec<LabelSelectorRequirement>>,
 }
@@ -24,17 +25,18 @@ pub struct LabelSelector {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LabelSelectorRequirement {
-    /// The label.
+    /// The label key.
     pub key: String,
     /// `In`, `NotIn`, `Exists`, `DoesNotExist`.
     pub operator: String,
-    /// For `In` and `NotIn`.
+    /// The values for `In` and `NotIn`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub values: Option<Vec<String>>,
 }
 
 impl LabelSelector {
-    /// From the text form, as `metav1.ParseToLabelSelector` does: `!=`, `<` and `>` cannot be said here.
+    /// Parses the text form, as `metav1.ParseToLabelSelector` does. The structured form has no `!=`, `<` and
+    /// `>`.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         let mut requirements = parse::requirements(text).map_err(|error| SelectorError {
             message: format!("couldn't parse the selector string \"{text}\": {error}"),
@@ -46,7 +48,7 @@ impl LabelSelector {
         for Requirement { key, operator, values } in requirements {
             let structured = match operator {
                 Operator::Equals | Operator::DoubleEquals => {
-                    // Of two values for one label the last wins: it is a map.
+                    // `matchLabels` is a map, so the last of several values for one label wins.
                     labels.extend(values.into_iter().map(|value| (String::from(key.clone()), value.into())));
                     continue;
                 }
@@ -73,7 +75,7 @@ impl LabelSelector {
         })
     }
 
-    /// The requirements, labels before expressions; the first that is wrong fails the selector.
+    /// Returns the requirements, labels before expressions. Fails at the first invalid requirement.
     pub(super) fn requirements(&self) -> Result<Vec<Requirement>, SelectorError> {
         let mut requirements = Vec::new();
         for (key, value) in self.match_labels.iter().flatten() {
@@ -98,7 +100,7 @@ fn not_an_operator(operator: &str) -> SelectorError {
     SelectorError { message: format!("{} is not a valid label selector operator", go::quote(operator)) }
 }
 
-/// Prints a `*LabelSelector` as Go's `%+v` does: `nil`, or `&LabelSelector{MatchLabels:...}`.
+/// Formats a `*LabelSelector` like Go's `%+v`: `nil`, or `&LabelSelector{MatchLabels:...}`.
 pub fn go_print(selector: Option<&LabelSelector>) -> String {
     let Some(selector) = selector else {
         return "nil".to_owned();
@@ -123,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn null_and_absent_fields_read_alike() {
+    fn null_and_absent_fields_are_equal() {
         let read = |json| serde_json::from_str::<LabelSelector>(json).unwrap();
         assert_eq!(read(r#"{"matchLabels":null,"matchExpressions":null}"#), LabelSelector::default());
         let one = read(r#"{"matchExpressions":[{"key":"a","operator":"Exists"}]}"#);

@@ -17,12 +17,12 @@ const SUBDOMAIN_RULE: &str = "prefix part a lowercase RFC 1123 subdomain must co
      characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used \
      for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
-/// The longest name part of a key, and the longest value, in bytes.
+/// Maximum bytes of the name part of a key, and of a value.
 const NAME_LENGTH: usize = 63;
-/// The longest prefix of a key, in bytes.
+/// Maximum bytes of the prefix of a key.
 const PREFIX_LENGTH: usize = 253;
 
-/// Checks a key where the text form names it; the reference prints no path there.
+/// Checks a key of the text form, for which upstream prints no path.
 pub(super) fn key_of_text(key: &str) -> Result<(), SelectorError> {
     let faults = faults_of_key(key);
     if faults.is_empty() {
@@ -32,7 +32,7 @@ pub(super) fn key_of_text(key: &str) -> Result<(), SelectorError> {
     }
 }
 
-/// Makes a requirement, or says everything that is wrong with it.
+/// Creates a requirement, or reports all its faults.
 pub(super) fn requirement(
     key: &str,
     operator: Operator,
@@ -84,7 +84,7 @@ fn invalid(path: &str, value: &str, faults: &[String]) -> String {
     format!("{path}: Invalid value: {value}: {}", faults.join("; "))
 }
 
-/// One error as it is, several in brackets without repetition.
+/// Joins errors: a single error stays unchanged, several are in brackets without duplicates.
 fn aggregate(errors: Vec<String>) -> String {
     let mut distinct: Vec<String> = Vec::new();
     for error in errors {
@@ -153,7 +153,7 @@ fn is_dns_label(text: &str) -> bool {
     within(text, |byte| byte.is_ascii_lowercase() || byte.is_ascii_digit(), b"-")
 }
 
-/// Whether a text has only these bytes, at its ends only outer ones, and is not empty.
+/// Whether a text is not empty, contains only `outer` and `inner` bytes, and has `outer` bytes at both ends.
 fn within(text: &str, outer: impl Fn(u8) -> bool, inner: &[u8]) -> bool {
     match text.as_bytes() {
         [] => false,
@@ -164,7 +164,7 @@ fn within(text: &str, outer: impl Fn(u8) -> bool, inner: &[u8]) -> bool {
     }
 }
 
-/// A list of texts as Go's `json.Marshal` writes it.
+/// A list of strings in the format of Go's `json.Marshal`.
 fn json_list(values: &[&str]) -> String {
     let mut json = String::from("[");
     for (at, value) in values.iter().enumerate() {
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_is_a_dns_subdomain() {
+    fn prefix_must_be_a_dns_subdomain() {
         assert!(faults_of_key("example.com/part").is_empty());
         assert_eq!(faults_of_key("/part"), ["prefix part must be non-empty"]);
         assert_eq!(faults_of_key("Example.com/part"), [SUBDOMAIN_RULE]);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_name_breaks_two_rules() {
+    fn empty_name_violates_two_rules() {
         let faults = faults_of_key("example.com/");
         assert_eq!(faults.first().map(String::as_str), Some("name part must be non-empty"));
         assert_eq!(faults.len(), 2);

@@ -1,7 +1,7 @@
-//! Whatever is asked for, the count lies between minReplicas and maxReplicas.
+//! The count lies between minReplicas and maxReplicas for every proposal.
 
 use autoscaling::condition::Limit;
-use autoscaling::explanation::Course;
+use autoscaling::explanation::DecisionPath;
 use autoscaling::history::{History, Recommendation};
 use autoscaling::spec::{Behavior, PolicyKind, ScalingPolicy, ScalingRules, SelectPolicy};
 
@@ -18,7 +18,7 @@ fn behavior(up: (SelectPolicy, PolicyKind, i32), down: (SelectPolicy, PolicyKind
     Behavior { scale_up: rules(up), scale_down: rules(down) }
 }
 
-/// None, and policies from the tightest to the widest.
+/// No behavior, and policies from the tightest to the widest.
 fn behaviors() -> Vec<Option<Behavior>> {
     use PolicyKind::{Percent, Pods};
     use SelectPolicy::{Disabled, Max, Min};
@@ -32,7 +32,8 @@ fn behaviors() -> Vec<Option<Behavior>> {
     ]
 }
 
-/// Nothing remembered; the highest and the lowest count just recommended, by which stabilization pulls farthest.
+/// An empty history, and histories that just recommended the highest count, the lowest count, or both. Such
+/// recommendations stabilize the count most strongly.
 fn histories() -> Vec<History> {
     let of = |replicas: &[i32]| History {
         recommendations: replicas
@@ -44,7 +45,7 @@ fn histories() -> Vec<History> {
     vec![of(&[]), of(&[i32::MAX]), of(&[0]), of(&[0, i32::MAX])]
 }
 
-/// Decides for every current count and proposal and holds the results against the bounds.
+/// Decides for every current count and proposal, and compares the results with the bounds.
 fn check(min: i32, max: i32, currents: &[i32], proposals: &[i64]) -> u64 {
     let mut cases = 0;
     for behavior in behaviors() {
@@ -58,7 +59,7 @@ fn check(min: i32, max: i32, currents: &[i32], proposals: &[i64]) -> u64 {
                     let decision = workload.decide(asking_for(proposal), &history, NOW);
                     let count = count_after(&decision);
                     if min > max {
-                        continue; // what no API server stores: decided all the same, without panic
+                        continue; // invalid for an API server; the decision must not panic
                     }
                     let case = || format!("{min}..={max} current {current} proposal {proposal} {behavior:?}");
                     assert!((min..=max).contains(&count), "{count} is outside: {}", case());
@@ -67,15 +68,15 @@ fn check(min: i32, max: i32, currents: &[i32], proposals: &[i64]) -> u64 {
 
                     let explanation = decision.explanation();
                     let course = match current {
-                        0 if 0 <= max => Course::Metrics,
-                        _ if current > max => Course::AboveMax,
-                        _ if current < min => Course::BelowMin,
-                        _ => Course::Metrics,
+                        0 if 0 <= max => DecisionPath::Metrics,
+                        _ if current > max => DecisionPath::AboveMax,
+                        _ if current < min => DecisionPath::BelowMin,
+                        _ => DecisionPath::Metrics,
                     };
                     assert_eq!(explanation.course, course, "{}", case());
                     match course {
-                        Course::AboveMax => assert_eq!(count, max, "{}", case()),
-                        Course::BelowMin => assert_eq!(count, min, "{}", case()),
+                        DecisionPath::AboveMax => assert_eq!(count, max, "{}", case()),
+                        DecisionPath::BelowMin => assert_eq!(count, min, "{}", case()),
                         _ => {
                             let limit = explanation.limit.as_ref().unwrap();
                             let lifted = if current == 0 { limit.after.max(min) } else { limit.after };
@@ -106,7 +107,7 @@ fn check(min: i32, max: i32, currents: &[i32], proposals: &[i64]) -> u64 {
 }
 
 #[test]
-fn every_result_lies_within_all_small_bounds() {
+fn every_count_lies_within_all_small_bounds() {
     let most = if WHOLE { 12 } else { 5 };
     let bounds: Vec<(i32, i32)> =
         (0..=most / 2).flat_map(|min| (0..=most).map(move |max| (min, max))).collect();
@@ -117,7 +118,7 @@ fn every_result_lies_within_all_small_bounds() {
 }
 
 #[test]
-fn every_result_lies_within_bounds_at_the_edges_of_32_bits() {
+fn every_count_lies_within_bounds_at_the_edges_of_32_bits() {
     let mut edges =
         vec![i32::MIN, i32::MIN + 1, -1, 0, 1, 2, 3, (1 << 30) - 1, 1 << 30, i32::MAX - 1, i32::MAX];
     if WHOLE {

@@ -1,20 +1,20 @@
-//! What one metric asks for, formulated a second time: naively, in whole numbers and fractions, from the description
-//! of the reference.
+//! A second, naive implementation of one metric's proposal. It uses whole numbers and fractions, and follows
+//! the description of upstream.
 
 use std::cmp::Ordering;
 
-/// How one pod stands for a metric.
+/// The state of one pod for a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PodState {
-    /// It counts, with this sample in milli-units.
+    /// Ready, with a sample in milli-units.
     Ready(i64),
-    /// It runs, but has no sample.
+    /// Running without a sample.
     Missing,
-    /// It does not run yet.
+    /// Not running yet.
     Unready,
 }
 
-/// A ratio as a fraction; the divisor is positive.
+/// A ratio as a fraction with a positive divisor.
 #[derive(Debug, Clone, Copy)]
 struct Ratio(i128, i128);
 
@@ -23,7 +23,7 @@ impl Ratio {
         self.0.cmp(&self.1)
     }
 
-    /// Where it lies against the tolerance, in percent.
+    /// The position of the ratio relative to `tolerance`, which is in percent.
     fn band(self, tolerance: i128) -> Band {
         if self.0 * 100 < self.1 * (100 - tolerance) {
             Band::Below
@@ -34,7 +34,7 @@ impl Ratio {
         }
     }
 
-    /// The smallest count that is not below ratio times count, and whether it is exactly that.
+    /// The smallest whole number not below ratio × `count`, and whether the product is whole.
     fn times(self, count: i128) -> (i128, bool) {
         let product = self.0 * count;
         let whole = product.rem_euclid(self.1) == 0;
@@ -42,7 +42,7 @@ impl Ratio {
     }
 }
 
-/// Below, within or above the tolerance.
+/// The position of a ratio: below, within or above the tolerance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Band {
     Below,
@@ -50,45 +50,45 @@ pub(crate) enum Band {
     Above,
 }
 
-/// What a metric asks for.
+/// The proposal of a metric.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
-    /// Exactly.
+    /// The exact count.
     pub(crate) count: i128,
-    /// Whether float64 may make it one more, because the exact result is whole.
+    /// Whether float64 may yield one more replica, because the exact result is whole.
     pub(crate) or_one_more: bool,
-    /// Where the first ratio lies, before pods are filled in.
+    /// The position of the first ratio, before pods are filled in.
     pub(crate) band: Band,
-    /// Whether it asks for the current count because it should stay.
+    /// Whether the metric proposes the current count because the count should stay.
     pub(crate) stays: bool,
 }
 
-/// What the pods request, by place.
+/// The requests of the pods, by index.
 pub(crate) type Requests = [i64; 12];
 
-/// What a metric is held against.
+/// The target of a metric.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Target {
     /// An average per pod in milli-units.
     Average(i64),
-    /// Percent of what the pods request; a pod in place `n` requests the `n`-th amount.
+    /// Percent of the pods' requests; pod `n` requests the `n`-th amount.
     Percent(i64, Requests),
 }
 
-/// Everything that a per-pod metric depends on.
+/// The inputs of a per-pod metric.
 #[derive(Debug)]
 pub(crate) struct PerPod<'a> {
     pub(crate) pods: &'a [PodState],
     /// The sample of a pod that the selector does not match.
-    pub(crate) stranger: Option<i64>,
+    pub(crate) unmatched: Option<i64>,
     pub(crate) target: Target,
     pub(crate) current: i32,
-    /// In percent, both ways.
+    /// Tolerance in percent, in both directions.
     pub(crate) tolerance: i128,
 }
 
 impl PerPod<'_> {
-    /// `None` if no pod has a sample that counts.
+    /// The proposal; `None` if no pod has a usable sample.
     pub(crate) fn ask(&self) -> Option<Asked> {
         let ready = self.count(|pod| matches!(pod, PodState::Ready(_)));
         let missing = self.count(|pod| *pod == PodState::Missing);
@@ -118,7 +118,7 @@ impl PerPod<'_> {
             PodState::Missing | PodState::Unready => Some(0),
         })?;
         let values = ready
-            + i128::from(self.stranger.is_some())
+            + i128::from(self.unmatched.is_some())
             + if fills_missing { missing } else { 0 }
             + if fills_unready { unready } else { 0 };
         let side_again = again.side_of_one();
@@ -138,15 +138,15 @@ impl PerPod<'_> {
         i128::try_from(self.pods.iter().filter(|pod| which(pod)).count()).unwrap()
     }
 
-    /// The ratio of what is used to what should be, over the pods for which `usage` gives a value; it is told what a
-    /// pod at the target is taken to use. `None` if it gives none.
+    /// The ratio of usage to target, over the pods for which `usage` returns a value. The second argument of
+    /// `usage` is the assumed usage of a pod at the target. `None` if no pod has a value.
     fn ratio(&self, usage: impl Fn(PodState, i128) -> Option<i128>) -> Option<Ratio> {
         let (mut used, mut values, mut requested) = (0, 0, 0);
-        for (place, &pod) in self.pods.iter().enumerate() {
+        for (index, &pod) in self.pods.iter().enumerate() {
             let (at_target, request) = match self.target {
                 Target::Average(target) => (i128::from(target), 0),
                 Target::Percent(target, requests) => {
-                    let request = i128::from(requests[place]);
+                    let request = i128::from(requests[index]);
                     (request * i128::from(target.max(100)) / 100, request)
                 }
             };
@@ -158,11 +158,11 @@ impl PerPod<'_> {
         }
         match self.target {
             Target::Average(target) => {
-                used += i128::from(self.stranger.unwrap_or(0));
-                values += i128::from(self.stranger.is_some());
+                used += i128::from(self.unmatched.unwrap_or(0));
+                values += i128::from(self.unmatched.is_some());
                 (values > 0).then(|| Ratio(used / values, target.into()))
             }
-            // A stranger's request is not known: it does not count.
+            // The request of an unmatched pod is unknown, so the pod does not count.
             Target::Percent(target, _) => {
                 (requested > 0).then(|| Ratio(used * 100 / requested, target.into()))
             }
@@ -170,7 +170,7 @@ impl PerPod<'_> {
     }
 }
 
-/// A value held against a target for all pods together, of which so many are ready.
+/// The proposal for a value with one target for all pods, of which `ready` are ready.
 pub(crate) fn of_all(value: i64, target: i64, current: i32, ready: i128, tolerance: i128) -> Asked {
     let ratio = Ratio(value.into(), target.into());
     let band = ratio.band(tolerance);
@@ -185,7 +185,7 @@ pub(crate) fn of_all(value: i64, target: i64, current: i32, ready: i128, toleran
     Asked { count, or_one_more, band, stays: false }
 }
 
-/// A total of which each replica may carry a part.
+/// The proposal for a total with a target per replica.
 pub(crate) fn of_each(total: i64, target: i64, status_replicas: i32, tolerance: i128) -> Asked {
     let of_one = Ratio(total.into(), target.into());
     let (count, or_one_more) = of_one.times(1);

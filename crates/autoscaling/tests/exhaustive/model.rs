@@ -1,5 +1,5 @@
-//! The rules of stabilization, rates and bounds formulated a second time: naively, in whole numbers, from the
-//! description of the reference. Nothing here is shared with the core.
+//! A second, naive implementation of stabilization, rates and bounds. It uses whole numbers, follows the
+//! description of upstream, and shares no code with the core.
 
 /// An earlier recommendation: its age in nanoseconds and its count.
 pub(crate) type Recommended = (i64, i32);
@@ -7,14 +7,14 @@ pub(crate) type Recommended = (i64, i32);
 /// A rescale: its age in nanoseconds and its signed change.
 pub(crate) type Rescaled = (i64, i64);
 
-/// One rate policy: pods or percent, how many, over how many seconds.
+/// One rate policy: its number of pods or percentage, and its period in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Policy {
     Pods(i32, i32),
     Percent(i32, i32),
 }
 
-/// Which policy of several counts.
+/// `selectPolicy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Select {
     Max,
@@ -22,7 +22,8 @@ pub(crate) enum Select {
     Disabled,
 }
 
-/// Without `behavior`: the highest of the proposal and what is not older than the window.
+/// The stabilized count without `behavior`: the highest of the proposal and the recommendations not older
+/// than the window.
 pub(crate) fn highest_of_window(proposal: i32, recommended: &[Recommended], window_nanos: i64) -> i32 {
     let mut highest = proposal;
     for &(age, replicas) in recommended {
@@ -33,8 +34,8 @@ pub(crate) fn highest_of_window(proposal: i32, recommended: &[Recommended], wind
     highest
 }
 
-/// With `behavior`: the lowest of the window for growing and the highest of the window for shrinking, the proposal
-/// in both. Windows in seconds.
+/// The bounds of the stabilized count with `behavior`: the lowest count of the scale-up window and the
+/// highest count of the scale-down window, both including the proposal. Windows are in seconds.
 pub(crate) fn envelope(proposal: i32, recommended: &[Recommended], up: i64, down: i64) -> (i32, i32) {
     let (mut lowest, mut highest) = (proposal, proposal);
     for &(age, replicas) in recommended {
@@ -48,7 +49,7 @@ pub(crate) fn envelope(proposal: i32, recommended: &[Recommended], up: i64, down
     (lowest, highest)
 }
 
-/// Without `behavior`: at most twice the count or 4, within the bounds.
+/// The limit without `behavior`: at most twice the current count or 4, within the bounds.
 pub(crate) fn default_limit(current: i32, desired: i32, min: i32, max: i32) -> i32 {
     let (current, desired) = (i64::from(current), i64::from(desired));
     let rate = if 2 * current > 4 { 2 * current } else { 4 };
@@ -57,8 +58,9 @@ pub(crate) fn default_limit(current: i32, desired: i32, min: i32, max: i32) -> i
     i32::try_from(if desired < i64::from(min) { i64::from(min) } else { result }).unwrap()
 }
 
-/// What a policy allows from a count at the start of its period, exactly; and how much further the reference may go
-/// because it computes in float64: by one pod, and only where the exact result is whole.
+/// The exact count that a policy allows from the count at the start of its period, and the additional pods
+/// that upstream's float64 arithmetic may allow. That is one pod at most, and only if the exact result is
+/// whole.
 pub(crate) fn allowed(policy: Policy, start: i64, up: bool) -> (i64, i64) {
     match policy {
         Policy::Pods(value, _) if up => (start + i64::from(value), 0),
@@ -66,7 +68,7 @@ pub(crate) fn allowed(policy: Policy, start: i64, up: bool) -> (i64, i64) {
         Policy::Percent(value, _) => {
             let hundredfold = start * if up { 100 + i64::from(value) } else { 100 - i64::from(value) };
             let whole = hundredfold % 100 == 0;
-            // Up: the smallest count that is not below; down: without the fraction, so towards zero.
+            // A scale-up rounds up. A scale-down truncates, which is towards zero.
             let exact = if up { hundredfold.div_euclid(100) + i64::from(!whole) } else { hundredfold / 100 };
             (exact, i64::from(whole))
         }
@@ -81,8 +83,8 @@ impl Policy {
     }
 }
 
-/// The counts between which the reference's limit of a direction lies: exact, and with float64's one pod more.
-/// `start_of` tells the count at the start of a period of so many nanoseconds.
+/// Upstream's limits of a direction: the exact limit, and the limit with the additional pod of float64.
+/// `start_of` returns the count at the start of a period, which is in nanoseconds.
 pub(crate) fn rate_limit(
     current: i64,
     up: bool,
@@ -90,11 +92,12 @@ pub(crate) fn rate_limit(
     policies: &[Policy],
     start_of: impl Fn(i64) -> i64,
 ) -> (i64, i64) {
-    rate_limit_in_doubt(current, up, select, policies, |period| Some(start_of(period)))
+    rate_limit_with_unknowns(current, up, select, policies, |period| Some(start_of(period)))
 }
 
-/// The same where it may not be known what happened within a period: such a policy allows nothing.
-pub(crate) fn rate_limit_in_doubt(
+/// Like [`rate_limit`], but the changes within a period may be unknown (`None`). A policy with such a period
+/// allows nothing.
+pub(crate) fn rate_limit_with_unknowns(
     current: i64,
     up: bool,
     select: Select,
@@ -124,7 +127,7 @@ pub(crate) fn rate_limit_in_doubt(
     if up { (exact.max(current), loose.max(current)) } else { (exact.min(current), loose.min(current)) }
 }
 
-/// The count at the start of a period, from the current one and the rescales strictly younger than the period.
+/// The count at the start of a period, from the current count and the rescales strictly within the period.
 pub(crate) fn start_of(current: i64, rescaled: &[Rescaled], period_nanos: i64) -> i64 {
     let mut start = current;
     for &(age, change) in rescaled {

@@ -1,16 +1,18 @@
-//! More load never asks for fewer replicas, but in cases that are listed here and proven to be all.
+//! More load never proposes fewer replicas, except in cases that are listed here and proven to be complete.
 //!
-//! The reference multiplies the ratio by the number of *ready* pods, but answers with the *current* count where the ratio
-//! is within tolerance. Where the two counts differ (a rolling update's surge, pods not yet created, failed pods), the
-//! count may step down while the load rises, in two places:
+//! Upstream multiplies the ratio by the number of *ready* pods, but returns the *current* count if the ratio
+//! is within tolerance. If the two counts differ (surge of a rolling update, pods not yet created, failed
+//! pods), the count may drop while the load rises, in two cases:
 //!
-//! - [`Exception::IntoStaying`]: more pods are ready than the current count. Below the tolerance, ratio × ready may still
-//!   be more than the current count; a higher load is within tolerance (or, with unready pods filled in, not far enough
-//!   above it), and asks for the current count.
-//! - [`Exception::OutOfTolerance`]: fewer pods are ready than the current count, none unready. Within tolerance
-//!   the count stays; just above it, ratio × ready is still less than the current count.
+//! - [`Exception::IntoStaying`]: more pods are ready than the current count. Below the tolerance, ratio ×
+//!   ready may still exceed the current count. A higher load proposes the current count if it is within
+//!   tolerance (or, with unready pods filled in, not far enough above it).
+//! - [`Exception::OutOfTolerance`]: fewer pods are ready than the current count, none of them unready. Within
+//!   tolerance, the count stays. Just above the tolerance, ratio × ready is still less than the current
+//!   count.
 //!
-//! Neither occurs where any pod lacks a sample: the second look, which fills it in, never moves against its own direction.
+//! Neither case occurs if any pod lacks a sample, because the corrected ratio never moves the count against
+//! the direction of that ratio.
 
 use std::sync::Arc;
 
@@ -26,14 +28,14 @@ use crate::workload::{
     pods_metric, resource_metric, running, usages,
 };
 
-/// Why more load asked for fewer replicas.
+/// The reason why more load proposed fewer replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Exception {
     IntoStaying,
     OutOfTolerance,
 }
 
-/// What the core asks for, and what the second formulation says of it.
+/// The proposals of the core and of the second implementation.
 #[derive(Debug, Clone, Copy)]
 struct Answered {
     count: i32,
@@ -41,7 +43,7 @@ struct Answered {
 }
 
 impl Answered {
-    /// Holds what the core asks for against the second formulation.
+    /// Compares the core's proposal with the second implementation.
     fn checked(count: i32, asked: Asked, case: impl Fn() -> String) -> Self {
         let over = i128::from(count) - asked.count;
         let rounded = asked.or_one_more && over == 1;
@@ -49,7 +51,8 @@ impl Answered {
         Self { count, asked }
     }
 
-    /// Which exception applies between this load and a higher one, by its conditions alone.
+    /// The exception that applies between this load and a higher one, according to the conditions of the
+    /// exception.
     fn exception(self, higher: Self, current: i32, counts: PodCounts) -> Option<Exception> {
         if counts.missing == 0 && self.asked.band == Band::Below && self.count > current && higher.asked.stays
         {
@@ -62,7 +65,7 @@ impl Answered {
             && higher.count < current
         {
             assert!(counts.ready < i128::from(current), "only with fewer ready pods than replicas");
-            assert_eq!(counts.unready, 0, "unready pods are filled in, which never asks for fewer");
+            assert_eq!(counts.unready, 0, "unready pods are filled in, which never proposes fewer");
             return Some(Exception::OutOfTolerance);
         }
         None
@@ -90,7 +93,7 @@ impl PodCounts {
     }
 }
 
-/// How many steps of the load were looked at, and how many of them each exception explains.
+/// The number of load steps, and the number of steps that each exception explains.
 #[derive(Debug, Default)]
 struct Tally {
     steps: u64,
@@ -99,7 +102,7 @@ struct Tally {
 }
 
 impl Tally {
-    /// A step to a higher load: it asks for fewer replicas if and only if an exception applies.
+    /// Checks that a step to a higher load proposes fewer replicas if and only if an exception applies.
     fn step(
         &mut self,
         lower: Answered,
@@ -133,13 +136,13 @@ fn states(samples: &[i64]) -> Vec<PodState> {
     [PodState::Missing, PodState::Unready].into_iter().chain(ready).collect()
 }
 
-/// A metric and the world around it, but for the states of its pods.
+/// A metric and the other inputs of its decision, except for the states of the pods.
 #[derive(Debug, Clone, Copy)]
 struct Setting {
     target: Target,
     current: i32,
     tolerance: i32,
-    stranger: Option<i64>,
+    unmatched: Option<i64>,
 }
 
 impl Setting {
@@ -152,17 +155,17 @@ impl Setting {
         }
     }
 
-    /// What the core asks for, and what it should.
+    /// Requests the core's proposal and checks it.
     fn ask(self, workload: &mut Workload, pods: &[PodState]) -> Option<Answered> {
-        let request = |place: usize| match self.target {
+        let request = |index: usize| match self.target {
             Target::Average(_) => 1000,
-            Target::Percent(_, requests) => requests[place],
+            Target::Percent(_, requests) => requests[index],
         };
-        let pod = |(place, state): (usize, &PodState)| {
-            let name = format!("web-{place}");
+        let pod = |(index, state): (usize, &PodState)| {
+            let name = format!("web-{index}");
             Arc::new(match state {
-                PodState::Unready => pending(&name, "cpu", request(place)),
-                PodState::Ready(_) | PodState::Missing => running(&name, "cpu", request(place)),
+                PodState::Unready => pending(&name, "cpu", request(index)),
+                PodState::Ready(_) | PodState::Missing => running(&name, "cpu", request(index)),
             })
         };
         workload.pods = pods.iter().enumerate().map(pod).collect();
@@ -172,17 +175,17 @@ impl Setting {
             .filter_map(|(name, state)| match state {
                 PodState::Ready(sample) => Some((name, *sample)),
                 PodState::Missing => None,
-                PodState::Unready => Some((name, 1_000_000)), // which is dropped
+                PodState::Unready => Some((name, 1_000_000)), // this sample is dropped
             })
             .collect();
-        samples.extend(self.stranger.map(|sample| ("stranger".into(), sample)));
+        samples.extend(self.unmatched.map(|sample| ("unmatched".into(), sample)));
         let answer: Answer = match self.target {
             Target::Average(_) => pod_values(samples),
             Target::Percent(..) => usages("cpu", samples),
         };
         let per_pod = PerPod {
             pods,
-            stranger: self.stranger,
+            unmatched: self.unmatched,
             target: self.target,
             current: self.current,
             tolerance: self.tolerance.into(),
@@ -198,23 +201,23 @@ impl Setting {
         Some(Answered::checked(count, asked, || format!("{per_pod:?}")))
     }
 
-    /// Every combination of the states of so many pods, and every step of one sample to the next.
+    /// Tries every combination of states for `pods` pods, and every step from one sample to the next.
     fn all(self, states: &[PodState], pods: u32) -> Tally {
         let mut workload = Workload::new(self.metric(), 0, 1000, self.current).scaled_to_zero();
         workload.spec.min_replicas = Some(1);
         workload.settings.tolerance = f64::from(self.tolerance) / 100.0;
         let base = states.len();
-        let place_of = |combination: usize, pod: u32| combination / base.pow(pod) % base;
+        let index_of = |combination: usize, pod: u32| combination / base.pow(pod) % base;
         let states_of = |combination: usize| -> Vec<PodState> {
-            (0..pods).map(|pod| states[place_of(combination, pod)]).collect()
+            (0..pods).map(|pod| states[index_of(combination, pod)]).collect()
         };
         let answers: Vec<Option<Answered>> =
             (0..base.pow(pods)).map(|combination| self.ask(&mut workload, &states_of(combination))).collect();
         let mut tally = Tally::default();
         for combination in 0..answers.len() {
             for pod in 0..pods {
-                let place = place_of(combination, pod);
-                if !matches!(states[place], PodState::Ready(_)) || place + 1 == base {
+                let index = index_of(combination, pod);
+                if !matches!(states[index], PodState::Ready(_)) || index + 1 == base {
                     continue;
                 }
                 let (Some(lower), Some(higher)) =
@@ -231,14 +234,14 @@ impl Setting {
     }
 }
 
-fn settings(targets: &[Target], strangers: &[Option<i64>]) -> Vec<Setting> {
+fn settings(targets: &[Target], unmatched_samples: &[Option<i64>]) -> Vec<Setting> {
     let tolerances: &[i32] = if WHOLE { &[0, 10, 30] } else { &[10] };
     let mut settings = Vec::new();
     for &target in targets {
         for current in 0..=if WHOLE { 7 } else { 4 } {
             for &tolerance in tolerances {
-                for &stranger in strangers {
-                    settings.push(Setting { target, current, tolerance, stranger });
+                for &unmatched in unmatched_samples {
+                    settings.push(Setting { target, current, tolerance, unmatched });
                 }
             }
         }
@@ -257,12 +260,12 @@ fn report(what: &str, tallies: Vec<Tally>) -> Tally {
         "{what}: {} steps, {} into staying, {} out of tolerance",
         sum.steps, sum.into_staying, sum.out_of_tolerance
     );
-    // Both exceptions occur, or the list would be longer than the truth.
+    // Both exceptions occur. Otherwise the list would contain a superfluous exception.
     assert!(sum.into_staying > 0 && sum.out_of_tolerance > 0, "{sum:?}");
     sum
 }
 
-/// Does the work on all processors and keeps the tallies.
+/// Runs `work` on all processors and returns the tallies.
 fn tallied<T: Sync>(items: &[T], work: impl Fn(&T) -> Tally + Sync) -> Vec<Tally> {
     let tallies = std::sync::Mutex::new(Vec::new());
     for_each_in_parallel(items, |item| {
@@ -275,8 +278,8 @@ fn tallied<T: Sync>(items: &[T], work: impl Fn(&T) -> Tally + Sync) -> Vec<Tally
 }
 
 #[test]
-fn a_higher_average_asks_for_fewer_only_where_ready_and_current_pods_differ() {
-    let strangers: &[Option<i64>] =
+fn higher_average_asks_for_fewer_only_if_ready_and_current_pods_differ() {
+    let unmatched: &[Option<i64>] =
         if WHOLE { &[None, Some(0), Some(10), Some(35)] } else { &[None, Some(10)] };
     let targets: &[Target] = if WHOLE {
         &[Target::Average(1), Target::Average(7), Target::Average(10)]
@@ -285,18 +288,18 @@ fn a_higher_average_asks_for_fewer_only_where_ready_and_current_pods_differ() {
     };
     let fine: Vec<i64> = if WHOLE { (0..=24).collect() } else { (6..=13).collect() };
     let coarse = [0, 5, 8, 9, 10, 11, 12, 15, 30];
-    let mut tallies = tallied(&settings(targets, strangers), |setting| setting.all(&states(&fine), 3));
+    let mut tallies = tallied(&settings(targets, unmatched), |setting| setting.all(&states(&fine), 3));
     if WHOLE {
-        tallies.extend(tallied(&settings(targets, strangers), |setting| setting.all(&states(&coarse), 4)));
+        tallies.extend(tallied(&settings(targets, unmatched), |setting| setting.all(&states(&coarse), 4)));
     }
     for pods in 1..=2 {
-        tallies.extend(tallied(&settings(targets, strangers), |setting| setting.all(&states(&fine), pods)));
+        tallies.extend(tallied(&settings(targets, unmatched), |setting| setting.all(&states(&fine), pods)));
     }
     report("averages", tallies);
 }
 
 #[test]
-fn a_higher_utilization_asks_for_fewer_only_where_ready_and_current_pods_differ() {
+fn higher_utilization_asks_for_fewer_only_if_ready_and_current_differ() {
     let mut requests = Requests::default();
     requests[..4].copy_from_slice(&[10, 25, 1, 10]);
     let targets: &[Target] = if WHOLE {
@@ -323,14 +326,14 @@ fn milli(value: i64) -> Quantity {
 }
 
 #[test]
-fn a_higher_value_asks_for_fewer_only_where_ready_and_current_pods_differ() {
-    let mut worlds = Vec::new();
+fn higher_value_asks_for_fewer_only_if_ready_and_current_pods_differ() {
+    let mut cases = Vec::new();
     for current in 0..=if WHOLE { 12 } else { 4 } {
         for ready in 0..=if WHOLE { 12 } else { 4 } {
-            worlds.extend([0, 10, 30].map(|tolerance| (current, ready, tolerance)));
+            cases.extend([0, 10, 30].map(|tolerance| (current, ready, tolerance)));
         }
     }
-    let tallies = tallied(&worlds, |&(current, ready, tolerance)| {
+    let tallies = tallied(&cases, |&(current, ready, tolerance)| {
         let mut tally = Tally::default();
         for target in [1, 7, 10, 40] {
             let mut pods: Vec<_> = (0..ready).map(|pod| running(&format!("web-{pod}"), "cpu", 1)).collect();
@@ -346,7 +349,8 @@ fn a_higher_value_asks_for_fewer_only_where_ready_and_current_pods_differ() {
                 let count = workload.proposal(external_value(value)).unwrap();
                 let answered = Answered::checked(count, asked, case);
                 match previous {
-                    // From zero the ratio itself counts, without tolerance: more load, more replicas.
+                    // At zero replicas the ratio counts without tolerance, so more load never proposes fewer
+                    // replicas.
                     Some(lower) if current == 0 => assert!(lower.count <= count, "{}", case()),
                     Some(lower) => tally.step(lower, answered, current, counts, case),
                     None => {}
@@ -360,7 +364,7 @@ fn a_higher_value_asks_for_fewer_only_where_ready_and_current_pods_differ() {
 }
 
 #[test]
-fn a_higher_total_never_asks_for_fewer() {
+fn higher_total_never_asks_for_fewer() {
     let replicas: Vec<i32> = (0..=if WHOLE { 30 } else { 5 }).collect();
     let cases = for_each_in_parallel(&replicas, |&status_replicas| {
         let mut cases = 0;

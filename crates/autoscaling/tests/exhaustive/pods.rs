@@ -1,4 +1,4 @@
-//! Which pods count: every combination of what a pod can be, at the edges of every period.
+//! The group of a pod, for every combination of its properties at the edges of every period.
 
 use autoscaling::explanation::PodGroup;
 use autoscaling::history::History;
@@ -12,15 +12,16 @@ use crate::workload::{
     running, usages,
 };
 
-/// Ages are in nanoseconds before now; the initialization period is 300 s, the readiness delay 30 s.
+/// The properties of one pod. Ages are in nanoseconds before now. The initialization period is 300 s, and the
+/// readiness delay is 30 s.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     phase: Phase,
     terminating: bool,
-    /// The status of the Ready condition, and the age of its last change, if it tells one.
+    /// The status of the Ready condition, and the age of its last change, if the condition has a time.
     ready: Option<(ConditionStatus, Option<i64>)>,
     started: Option<i64>,
-    /// The age of the sample, if it tells one, and its window.
+    /// The age of the sample, if the sample has a time, and the length of its window.
     sample: Option<(Option<i64>, i64)>,
 }
 
@@ -28,7 +29,7 @@ const INITIALIZATION: i64 = 300 * SECOND;
 const READINESS_DELAY: i64 = 30 * SECOND;
 const WINDOW: i64 = 30 * SECOND;
 
-/// The group by the description of the reference, step by step.
+/// The group according to the description of upstream, step by step.
 fn group(case: Case, cpu: bool) -> PodGroup {
     if case.terminating {
         return PodGroup::IgnoredTerminating;
@@ -56,11 +57,12 @@ fn group(case: Case, cpu: bool) -> PodGroup {
     };
     let is_false = status == ConditionStatus::False;
     if started < INITIALIZATION {
-        // Ages run backwards: the sample ended before the condition changed plus the window if it is older.
+        // Ages run backwards, so a sample is too old if its age exceeds the age of the change minus the
+        // window.
         let sample_too_old = match (sampled, changed) {
             (Some(sampled), Some(changed)) => sampled > changed - window,
             (None, Some(_)) => true,
-            // An absent time is the zero time, before all others.
+            // An absent time is Go's zero time, which is before all others.
             (Some(_), None) => false,
             (None, None) => window > 0,
         };
@@ -70,7 +72,7 @@ fn group(case: Case, cpu: bool) -> PodGroup {
             (false, false) => PodGroup::Ready,
         };
     }
-    // Never ready: not since `readiness delay` after the start.
+    // The pod was never ready if Ready last changed before the end of the readiness delay after the start.
     match changed {
         Some(changed) if is_false && started - READINESS_DELAY < changed => PodGroup::UnreadyNeverReady,
         None if is_false => PodGroup::UnreadyNeverReady,
@@ -82,12 +84,12 @@ fn cases() -> Vec<Case> {
     let phases = [Phase::Pending, Phase::Running, Phase::Succeeded, Phase::Failed, Phase::Unknown];
     let statuses = [ConditionStatus::True, ConditionStatus::False, ConditionStatus::Unknown];
     let starts = [0, INITIALIZATION - 1, INITIALIZATION, INITIALIZATION + 1, 2 * INITIALIZATION];
-    // Around each start: the delay after it, and a nanosecond off.
+    // For each start: the end of the readiness delay, and one nanosecond earlier and later.
     let mut changes: Vec<i64> = vec![0, WINDOW, 3 * INITIALIZATION];
     for started in [INITIALIZATION, 2 * INITIALIZATION] {
         changes.extend([-1, 0, 1].map(|off| started - READINESS_DELAY + off));
     }
-    // Around each change: the window after it, and a nanosecond off.
+    // For each change: the end of a window that starts at the change, and one nanosecond earlier and later.
     let mut measured: Vec<i64> = vec![0, 3 * INITIALIZATION];
     for changed in [WINDOW, INITIALIZATION - READINESS_DELAY] {
         measured.extend([-1, 0, 1].map(|off| changed - WINDOW + off));
@@ -129,11 +131,11 @@ impl Case {
         }
     }
 
-    /// The usage of this pod and of one that surely counts.
+    /// The usage of this pod, and of another pod that certainly counts.
     fn answer(self, resource: &str) -> Answer {
         let Answer::Resource(usages) = usages(resource, [("web-0".into(), 500), ("web-1".into(), 700)])
         else {
-            unreachable!("usages are of a resource");
+            unreachable!("usages() returns an answer for a resource");
         };
         let mut usages: Vec<PodUsage> = usages.to_vec();
         match self.sample {
@@ -148,7 +150,7 @@ impl Case {
 }
 
 #[test]
-fn every_pod_is_in_the_group_that_its_phase_condition_times_and_sample_tell() {
+fn every_pod_is_in_the_group_of_its_phase_condition_times_and_sample() {
     let target = ResourceTarget::AverageValue(Quantity::from_milli(500, Format::DecimalSi));
     let cases = cases();
     let tried = for_each_in_parallel(&cases, |&case| {
@@ -161,7 +163,7 @@ fn every_pod_is_in_the_group_that_its_phase_condition_times_and_sample_tell() {
             assert_eq!(reading.pods[0].group, PodGroup::Ready);
             assert_eq!(reading.pods[1].group, group(case, resource == "cpu"), "{resource} {case:?}");
         }
-        // A custom metric knows no readiness; its samples' times do not count.
+        // For a custom metric, readiness and the times of samples do not count.
         let workload = Workload::new(pods_metric(500), 1, 10, 2).with_pods(pods);
         let values = [("web-0".into(), 500), ("web-1".into(), 700)];
         let given = if case.sample.is_some() { 2 } else { 1 };

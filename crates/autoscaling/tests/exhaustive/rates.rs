@@ -1,4 +1,5 @@
-//! Rate policies: what they allow for every short history, and that following them never exceeds them.
+//! Rate policies: the allowance for every short history, and a proof that a workload within its limits never
+//! exceeds the policies.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use autoscaling::status::Status;
 use autoscaling::{WriteOutcome, conclude};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::{Policy, Rescaled, Select, rate_limit, rate_limit_in_doubt, start_of};
+use crate::model::{Policy, Rescaled, Select, rate_limit, rate_limit_with_unknowns, start_of};
 use crate::workload::{
     NOW, SECOND, WHOLE, Workload, aged, asking_for, count_after, for_each_in_parallel, multisets, sequences,
 };
@@ -22,11 +23,11 @@ struct Rules {
 }
 
 impl Rules {
-    fn of(select: Select, policies: &[Policy]) -> Self {
+    fn new(select: Select, policies: &[Policy]) -> Self {
         Self { select, policies: policies.to_vec() }
     }
 
-    /// The same for the core, without a stabilization window.
+    /// The rules for the core, without a stabilization window.
     fn scaling(&self) -> ScalingRules {
         let policy = |policy: &Policy| match *policy {
             Policy::Pods(value, period_seconds) => {
@@ -53,7 +54,8 @@ fn behavior(up: &Rules, down: &Rules) -> Behavior {
     Behavior { scale_up: up.scaling(), scale_down: down.scaling() }
 }
 
-/// Two periods, few pods and many, percentages that float64 holds exactly and that it does not.
+/// Policies with two periods, with few and many pods, and with percentages that float64 does or does not
+/// represent exactly.
 const POLICIES: [Policy; 6] = [
     Policy::Pods(1, 60),
     Policy::Pods(4, 120),
@@ -63,15 +65,15 @@ const POLICIES: [Policy; 6] = [
     Policy::Percent(200, 120),
 ];
 
-/// Every selection over every list of one or two of the policies.
+/// Every selection with every list of one or two of the policies.
 fn all_rules() -> Vec<Rules> {
     let most = if WHOLE { POLICIES.len() } else { 3 };
-    let lists = sequences(most, 2).into_iter().filter(|places| !places.is_empty());
+    let lists = sequences(most, 2).into_iter().filter(|indices| !indices.is_empty());
     let lists: Vec<Vec<Policy>> =
-        lists.map(|places| places.into_iter().map(|place| POLICIES[place]).collect()).collect();
-    let mut all = vec![Rules::of(Select::Disabled, &POLICIES[..1])];
+        lists.map(|indices| indices.into_iter().map(|index| POLICIES[index]).collect()).collect();
+    let mut all = vec![Rules::new(Select::Disabled, &POLICIES[..1])];
     for select in [Select::Max, Select::Min] {
-        all.extend(lists.iter().map(|policies| Rules::of(select, policies)));
+        all.extend(lists.iter().map(|policies| Rules::new(select, policies)));
     }
     all
 }
@@ -86,7 +88,7 @@ fn history(rescaled: &[Rescaled]) -> History {
     History { scale_ups: events(1), scale_downs: events(-1), ..History::default() }
 }
 
-/// When the oldest rescale of a direction that counts in a period leaves it.
+/// Time at which the oldest rescale of a direction within a period leaves that period.
 fn frees_at(rescaled: &[Rescaled], up: bool, period_nanos: i64) -> Option<Timestamp> {
     let mut oldest = None;
     for &(age, change) in rescaled {
@@ -98,7 +100,7 @@ fn frees_at(rescaled: &[Rescaled], up: bool, period_nanos: i64) -> Option<Timest
 }
 
 #[test]
-fn a_direction_may_move_as_far_as_its_policies_allow_and_no_farther() {
+fn direction_moves_exactly_as_far_as_its_policies_allow() {
     let rules = all_rules();
     let (min, max) = (2, 12);
     let ages = [0, 60 * SECOND - 1, 60 * SECOND, 120 * SECOND - 1, 120 * SECOND];
@@ -106,8 +108,8 @@ fn a_direction_may_move_as_far_as_its_policies_allow_and_no_farther() {
     let events: Vec<Rescaled> =
         ages.iter().flat_map(|&age| changes.iter().map(move |&change| (age, change))).collect();
     let histories = multisets(events.len(), if WHOLE { 4 } else { 2 });
-    let cases = for_each_in_parallel(&histories, |places| {
-        let rescaled: Vec<Rescaled> = places.iter().map(|&place| events[place]).collect();
+    let cases = for_each_in_parallel(&histories, |indices| {
+        let rescaled: Vec<Rescaled> = indices.iter().map(|&index| events[index]).collect();
         let history = history(&rescaled);
         let mut cases = 0;
         for rules in &rules {
@@ -120,7 +122,11 @@ fn a_direction_may_move_as_far_as_its_policies_allow_and_no_farther() {
                     let decision = workload.decide(asking_for(desired.into()), &history, NOW);
                     let limit = decision.explanation().limit.clone().unwrap();
                     let case = || format!("{rules:?} {rescaled:?} current {current} desired {desired}");
-                    assert!(count_after(&decision) >= previous, "fewer than for less: {}", case());
+                    assert!(
+                        count_after(&decision) >= previous,
+                        "fewer than for a lower proposal: {}",
+                        case()
+                    );
                     previous = count_after(&decision);
                     if desired == current {
                         assert_eq!((limit.after, limit.limit), (current, Limit::WithinRange), "{}", case());
@@ -134,7 +140,7 @@ fn a_direction_may_move_as_far_as_its_policies_allow_and_no_farther() {
                     let allowed = limit.rate_allows.unwrap();
                     let start = |period| start_of(current.into(), &rescaled, period);
                     let (exact, loose) = rate_limit(current.into(), up, rules.select, &rules.policies, start);
-                    // One of the two policies may be rounded and the other not, so either.
+                    // One of the two policies may be rounded and the other not, so either value is right.
                     let allows = i64::from(allowed);
                     assert!(allows == exact || allows == loose, "{allows}, not {exact}: {}", case());
 
@@ -157,10 +163,10 @@ fn a_direction_may_move_as_far_as_its_policies_allow_and_no_farther() {
                         assert!(limit.policies.is_empty(), "{}", case());
                         continue;
                     }
-                    for (told, policy) in limit.policies.iter().zip(&rules.policies) {
+                    for (used, policy) in limit.policies.iter().zip(&rules.policies) {
                         let period = policy.period_nanos();
-                        assert_eq!(i64::from(told.start), start(period), "{}", case());
-                        assert_eq!(told.frees_at, frees_at(&rescaled, up, period), "{}", case());
+                        assert_eq!(i64::from(used.start), start(period), "{}", case());
+                        assert_eq!(used.frees_at, frees_at(&rescaled, up, period), "{}", case());
                     }
                 }
             }
@@ -171,23 +177,23 @@ fn a_direction_may_move_as_far_as_its_policies_allow_and_no_farther() {
 }
 
 #[test]
-fn a_rescale_of_unknown_size_uses_up_the_policies_that_reach_it_and_no_others() {
+fn rescale_of_unknown_size_exhausts_exactly_the_policies_that_reach_it() {
     let rules = all_rules();
     let ages = [-1, 0, 60 * SECOND - 1, 60 * SECOND, 120 * SECOND - 1, 120 * SECOND, 1800 * SECOND];
-    let mut doubts = vec![None];
-    doubts.extend(ages.map(Some));
+    let mut unknowns = vec![None];
+    unknowns.extend(ages.map(Some));
     let events: Vec<Rescaled> =
         ages[..6].iter().flat_map(|&age| [(age, 3), (age, -3)]).filter(|(age, _)| *age >= 0).collect();
     let histories = multisets(events.len(), if WHOLE { 2 } else { 1 });
-    let cases = for_each_in_parallel(&histories, |places| {
-        let rescaled: Vec<Rescaled> = places.iter().map(|&place| events[place]).collect();
+    let cases = for_each_in_parallel(&histories, |indices| {
+        let rescaled: Vec<Rescaled> = indices.iter().map(|&index| events[index]).collect();
         let mut history = history(&rescaled);
         let current = 10;
         let mut cases = 0;
         for rules in &rules {
             let workload = Workload::asked_directly(1, 1000, current).with_behavior(behavior(rules, rules));
-            for &unknown_up in &doubts {
-                for &unknown_down in &doubts {
+            for &unknown_up in &unknowns {
+                for &unknown_down in &unknowns {
                     (history.unknown_up, history.unknown_down) =
                         (unknown_up.map(aged), unknown_down.map(aged));
                     for (desired, unknown) in [(1000, unknown_up), (1, unknown_down)] {
@@ -197,7 +203,7 @@ fn a_rescale_of_unknown_size_uses_up_the_policies_that_reach_it_and_no_others() 
                             let reaches = unknown.is_some_and(|age| age < period);
                             (!reaches).then(|| start_of(current.into(), &rescaled, period))
                         };
-                        let (exact, loose) = rate_limit_in_doubt(
+                        let (exact, loose) = rate_limit_with_unknowns(
                             current.into(),
                             desired > 10,
                             rules.select,
@@ -206,12 +212,12 @@ fn a_rescale_of_unknown_size_uses_up_the_policies_that_reach_it_and_no_others() 
                         );
                         let within = |limit: i64| limit.clamp(1, 1000);
                         let count = i64::from(count_after(&decision));
-                        let told = count == within(exact) || count == within(loose);
-                        assert!(told, "{count}, not {exact}: {rules:?} {rescaled:?} {unknown:?}");
+                        let agrees = count == within(exact) || count == within(loose);
+                        assert!(agrees, "{count}, not {exact}: {rules:?} {rescaled:?} {unknown:?}");
                         let limit = decision.explanation().limit.clone().unwrap();
-                        for (told, policy) in limit.policies.iter().zip(&rules.policies) {
+                        for (used, policy) in limit.policies.iter().zip(&rules.policies) {
                             let reaching = unknown.filter(|age| *age < policy.period_nanos());
-                            assert_eq!(told.unknown_rescale, reaching.map(aged), "{rules:?} {unknown:?}");
+                            assert_eq!(used.unknown_rescale, reaching.map(aged), "{rules:?} {unknown:?}");
                         }
                     }
                 }
@@ -222,27 +228,27 @@ fn a_rescale_of_unknown_size_uses_up_the_policies_that_reach_it_and_no_others() 
     println!("{cases} decisions");
 }
 
-/// A workload that follows its limiter, and the whole truth of what became of it.
+/// A workload that follows its limits, with the log of all its changes.
 #[derive(Clone)]
 struct Followed {
     history: History,
     nanos: i64,
-    /// Every count with the time since which it stands, in nanoseconds.
+    /// Every count with the time of its start, in nanoseconds.
     log: Vec<(i64, i64)>,
-    /// Whether all that happened is remembered.
+    /// Whether the history contains all changes.
     whole: bool,
-    /// As it was last written.
+    /// The last written status.
     status: Status,
 }
 
-/// What becomes of the history before a sync.
+/// The fate of the history before a sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Before {
-    /// It is kept.
+    /// The process keeps the history.
     Nothing,
-    /// Another process goes on with all of it.
-    HandOver,
-    /// Another process goes on with what the status tells.
+    /// Another process takes over the whole history.
+    Handover,
+    /// Another process rebuilds the history from the status.
     Restart,
 }
 
@@ -261,17 +267,17 @@ impl Followed {
         self.log[self.log.len() - 1].1
     }
 
-    /// The count at a time, a change at that very time included.
+    /// The count at a time, including a change at exactly that time.
     fn count_at(&self, nanos: i64) -> i64 {
         self.log.iter().rev().find(|(since, _)| *since <= nanos).unwrap().1
     }
 
-    /// What another process makes of the past before the next sync, which is so many nanoseconds later.
+    /// Passes the history to another process before the next sync, which is `gap` nanoseconds later.
     fn pass_on(&mut self, before: Before, gap: i64) {
         let now = aged(-self.nanos - gap);
         match before {
             Before::Nothing => {}
-            Before::HandOver => {
+            Before::Handover => {
                 let bytes = self.history.encode();
                 self.history = History::decode(&bytes).unwrap().inherit(now);
             }
@@ -282,7 +288,7 @@ impl Followed {
         }
     }
 
-    /// One sync, so many nanoseconds later, that wants so many replicas; what it may at most do is checked.
+    /// Makes one sync, `gap` nanoseconds later, and checks its limits. The metric requests `wanted` replicas.
     fn sync(&mut self, up: &Rules, down: &Rules, workload: &mut Workload, gap: i64, wanted: i64) {
         self.nanos += gap;
         let before = self.count();
@@ -307,8 +313,8 @@ impl Followed {
         } else if wanted < before {
             assert!(before >= after && after >= wanted.max(loose), "{}", case());
         }
-        // Where nothing was forgotten, the policies are used to the full. A direction forgets what is older than its own
-        // longest period, which may be shorter than a period of the other direction.
+        // With a complete history, a sync uses the full allowance of the policies. A direction drops entries
+        // older than its longest period, which may be shorter than a period of the other direction.
         let longest = |rules: &Rules| rules.policies.iter().map(|policy| policy.period_nanos()).max();
         if self.whole && longest(up) == longest(down) {
             let full = |limit: i64| if wanted > before { wanted.min(limit) } else { wanted.max(limit) };
@@ -319,17 +325,18 @@ impl Followed {
         }
     }
 
-    /// Over every window of a policy that binds by itself: of a run in one direction, the sum of the changes.
+    /// Checks the sum of the changes in one direction, over every period of each policy that is binding on
+    /// its own.
     fn check_sums(&self, up: bool, rules: &Rules) {
         let binding = rules.select == Select::Min || rules.policies.len() == 1;
         for &policy in rules.policies.iter().filter(|_| binding) {
             for &(ends, _) in &self.log[1..] {
-                let begins = ends - policy.period_nanos();
-                let start = self.count_at(begins);
+                let start_of_period = ends - policy.period_nanos();
+                let start = self.count_at(start_of_period);
                 let sum: i64 = self
                     .log
                     .windows(2)
-                    .filter(|pair| begins < pair[1].0 && pair[1].0 <= ends)
+                    .filter(|pair| start_of_period < pair[1].0 && pair[1].0 <= ends)
                     .map(|pair| (pair[1].1 - pair[0].1).abs())
                     .sum();
                 let (limit, loose) = rate_limit(start, up, Select::Max, &[policy], |_| start);
@@ -340,32 +347,33 @@ impl Followed {
     }
 }
 
-/// Rules of both directions: the same, different periods either way, several policies, one direction switched off.
+/// Pairs of rules for both directions: equal rules, different periods, several policies, one disabled
+/// direction.
 fn pairs() -> Vec<(Rules, Rules)> {
     use Policy::{Percent, Pods};
-    let of = |up: Rules, down: Rules| (up, down);
-    let max = |policies: &[Policy]| Rules::of(Select::Max, policies);
-    let min = |policies: &[Policy]| Rules::of(Select::Min, policies);
+    let pair = |up: Rules, down: Rules| (up, down);
+    let max = |policies: &[Policy]| Rules::new(Select::Max, policies);
+    let min = |policies: &[Policy]| Rules::new(Select::Min, policies);
     let mut pairs = vec![
-        of(max(&[Pods(2, 60)]), max(&[Pods(3, 60)])),
-        of(max(&[Pods(2, 120)]), max(&[Percent(50, 60)])),
-        of(max(&[Percent(10, 60)]), max(&[Percent(10, 120)])),
-        of(min(&[Pods(4, 60), Percent(50, 120)]), min(&[Pods(1, 60), Percent(50, 120)])),
+        pair(max(&[Pods(2, 60)]), max(&[Pods(3, 60)])),
+        pair(max(&[Pods(2, 120)]), max(&[Percent(50, 60)])),
+        pair(max(&[Percent(10, 60)]), max(&[Percent(10, 120)])),
+        pair(min(&[Pods(4, 60), Percent(50, 120)]), min(&[Pods(1, 60), Percent(50, 120)])),
     ];
     if WHOLE {
         pairs.extend([
-            of(max(&[Pods(4, 60), Percent(100, 60)]), max(&[Percent(100, 60)])),
-            of(max(&[Pods(1, 60), Pods(4, 120)]), max(&[Pods(1, 120), Percent(30, 60)])),
-            of(max(&[Percent(100, 120)]), max(&[Pods(1, 60)])),
-            of(min(&[Pods(5, 120), Percent(10, 60)]), max(&[Percent(30, 120)])),
-            of(Rules::of(Select::Disabled, &[Pods(1, 60)]), max(&[Pods(2, 60)])),
-            of(max(&[Pods(2, 60)]), Rules::of(Select::Disabled, &[Pods(1, 60)])),
+            pair(max(&[Pods(4, 60), Percent(100, 60)]), max(&[Percent(100, 60)])),
+            pair(max(&[Pods(1, 60), Pods(4, 120)]), max(&[Pods(1, 120), Percent(30, 60)])),
+            pair(max(&[Percent(100, 120)]), max(&[Pods(1, 60)])),
+            pair(min(&[Pods(5, 120), Percent(10, 60)]), max(&[Percent(30, 120)])),
+            pair(Rules::new(Select::Disabled, &[Pods(1, 60)]), max(&[Pods(2, 60)])),
+            pair(max(&[Pods(2, 60)]), Rules::new(Select::Disabled, &[Pods(1, 60)])),
         ]);
     }
     pairs
 }
 
-/// Times between syncs: parts of a period, exactly one, a nanosecond off, and two.
+/// Times between syncs: parts of a period, exactly one period, one nanosecond less and more, and two periods.
 fn gaps() -> Vec<i64> {
     let mut gaps = vec![20 * SECOND, 60 * SECOND - 1, 60 * SECOND];
     if WHOLE {
@@ -374,7 +382,7 @@ fn gaps() -> Vec<i64> {
     gaps
 }
 
-/// Plays every sequence of so many syncs from here.
+/// Tries every sequence of `left` further syncs.
 fn follow(
     from: &Followed,
     (up, down): &(Rules, Rules),
@@ -404,9 +412,10 @@ fn follow(
 }
 
 #[test]
-fn whoever_follows_the_policies_never_exceeds_them_in_any_window() {
+fn following_the_policies_never_exceeds_them_in_any_window() {
     let steps = if WHOLE { 5 } else { 3 };
-    // Up and down at will; or in one direction only, where the plain sum of changes is bounded.
+    // Syncs go up and down in any order, or in one direction only. One direction bounds the plain sum of
+    // changes.
     let mut plays = Vec::new();
     for pair in pairs() {
         for wants in [vec![1, 1000], vec![1000], vec![1]] {
@@ -421,7 +430,7 @@ fn whoever_follows_the_policies_never_exceeds_them_in_any_window() {
 }
 
 #[test]
-fn neither_a_hand_over_nor_a_restart_exceeds_the_policies() {
+fn neither_a_handover_nor_a_restart_exceeds_the_policies() {
     let steps = if WHOLE { 4 } else { 2 };
     let mut plays = Vec::new();
     for pair in pairs() {
@@ -429,7 +438,7 @@ fn neither_a_hand_over_nor_a_restart_exceeds_the_policies() {
             plays.push((pair.clone(), wants));
         }
     }
-    let befores = [Before::Nothing, Before::HandOver, Before::Restart];
+    let befores = [Before::Nothing, Before::Handover, Before::Restart];
     let cases = for_each_in_parallel(&plays, |(pair, wants)| {
         let mut workload = Workload::asked_directly(1, 1000, 1).with_behavior(behavior(&pair.0, &pair.1));
         follow(&Followed::new(10), pair, &mut workload, wants, &befores, steps)

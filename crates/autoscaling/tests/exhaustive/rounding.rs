@@ -1,17 +1,17 @@
-//! Where float64, in which the reference computes, gives another count than whole numbers would: every case of a
-//! domain. The proofs compare against whole numbers and grant exactly what is proven here.
+//! All cases of a domain in which upstream's float64 arithmetic yields another count than whole numbers. The
+//! other proofs compare with whole numbers and tolerate exactly the deviations that are proven here.
 
 use crate::number::{ceil_to_count, truncate_to_count};
 use crate::workload::{WHOLE, for_each_in_parallel};
 
-/// A percentage of a count, as the core computes it: up and down.
+/// A percentage of a count, as the core computes it, up and down.
 fn in_floats(start: i32, value: i32) -> (i32, i32) {
     let factor = f64::from(value) / 100.0;
     (ceil_to_count(f64::from(start) * (1.0 + factor)), truncate_to_count(f64::from(start) * (1.0 - factor)))
 }
 
 #[test]
-fn a_percentage_is_off_by_one_pod_at_most_and_only_where_it_is_whole() {
+fn percentage_is_off_by_at_most_one_pod_and_only_if_it_is_whole() {
     let starts: Vec<i32> = (-100..=if WHOLE { 20_000 } else { 300 }).collect();
     let cases = for_each_in_parallel(&starts, |&start| {
         let mut off = 0;
@@ -35,7 +35,7 @@ fn a_percentage_is_off_by_one_pod_at_most_and_only_where_it_is_whole() {
 }
 
 #[test]
-fn a_ratio_times_a_count_is_off_by_one_at_most_and_only_where_it_is_whole() {
+fn ratio_times_count_is_off_by_at_most_one_and_only_if_it_is_whole() {
     let most = if WHOLE { 1000 } else { 100 };
     let targets: Vec<i32> = (1..=most).collect();
     let cases = for_each_in_parallel(&targets, |&target| {
@@ -56,8 +56,8 @@ fn a_ratio_times_a_count_is_off_by_one_at_most_and_only_where_it_is_whole() {
 }
 
 #[test]
-fn a_tolerance_in_whole_percent_holds_exactly_at_its_edges() {
-    // `ratio <= 1 + tolerance` in floats against whole numbers, for every ratio of small numbers.
+fn tolerance_in_whole_percent_is_exact_at_its_edges() {
+    // Compares `ratio <= 1 + tolerance` in floats with whole numbers, for every ratio of small numbers.
     let mut off = Vec::new();
     for percent in 0..=100_i32 {
         let tolerance = f64::from(percent) / 100.0;
@@ -74,8 +74,8 @@ fn a_tolerance_in_whole_percent_holds_exactly_at_its_edges() {
         }
     }
     off.dedup();
-    // All others hold exactly at both edges, the default of 10 % among them.
+    // All other tolerances are exact at both edges, including the default of 10 %.
     let inexact =
         [18, 36, 41, 42, 43, 57, 58, 59, 61, 69, 70, 71, 82, 83, 84, 85, 86, 94, 95, 96, 97, 98, 99];
-    assert_eq!(off, inexact, "tolerances in percent of which an edge is another in float64");
+    assert_eq!(off, inexact, "tolerances in percent with an inexact edge in float64");
 }

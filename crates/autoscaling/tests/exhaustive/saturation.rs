@@ -1,4 +1,5 @@
-//! Every step from a float or a wide integer to a narrower one saturates, and no load wraps a decision.
+//! Every conversion from a float or a wide integer to a narrower one saturates, and no load makes a decision
+//! wrap.
 
 use autoscaling::quantity::{Format, Quantity};
 use autoscaling::spec::ValueTarget;
@@ -10,8 +11,8 @@ use crate::workload::{
     WHOLE, Workload, external_metric, external_value, for_each_in_parallel, pod_values, pods_metric, running,
 };
 
-/// A float as it is stored, rounded without the processor's help: below (towards zero) and above. Beyond 2^100 in
-/// either direction the rest does not matter.
+/// Rounds a float towards zero and up, from its bits and without the processor's arithmetic. Beyond 2^100 in
+/// either direction the exact value does not matter.
 fn rounded(value: f64) -> (i128, i128) {
     let bits = value.to_bits();
     let stored = i128::from(bits & ((1 << 52) - 1));
@@ -45,10 +46,10 @@ fn check(value: f64) {
 }
 
 #[test]
-fn a_float_saturates_around_every_power_of_two_and_every_limit() {
+fn float_saturates_around_every_power_of_two_and_every_limit() {
     let mut cases = 0;
     let mut around = |value: f64| {
-        // Floats of one sign are in the order of their bits.
+        // Floats of one sign are ordered like their bits.
         let bits = value.to_bits();
         for near in bits.saturating_sub(64)..=bits.saturating_add(64) {
             check(f64::from_bits(near));
@@ -57,7 +58,7 @@ fn a_float_saturates_around_every_power_of_two_and_every_limit() {
         }
     };
     for exponent in 0..=0x7ff_u64 {
-        around(f64::from_bits(exponent << 52)); // every power of two there is, zero, infinity, NaN beyond it
+        around(f64::from_bits(exponent << 52)); // every power of two, zero, infinity, and NaN beyond it
     }
     for power in 0..64 {
         for offset in [-1.5, -1.0, -0.5, 0.5, 1.0, 1.5] {
@@ -76,7 +77,8 @@ fn a_float_saturates_around_every_power_of_two_and_every_limit() {
 
 #[test]
 fn every_single_precision_float_saturates() {
-    // In a small build those whose lower half is 0, 1, or all ones: every sign and exponent, the upper mantissas.
+    // A small build tries every upper half: every sign, exponent and upper mantissa. The lower halves are 0,
+    // 1 and all ones.
     let uppers: Vec<u32> = (0..=0xffff).collect();
     let lowers: Vec<u32> = if WHOLE { (0..=0xffff).collect() } else { vec![0, 1, 0xffff] };
     let cases = for_each_in_parallel(&uppers, |upper| {
@@ -88,7 +90,7 @@ fn every_single_precision_float_saturates() {
     println!("{cases} floats");
 }
 
-/// Zero, every power of two and every limit, and what lies around them.
+/// Zero, every power of two and every limit, with their neighbours.
 fn wide_edges(most: u32) -> Vec<i128> {
     let mut edges: Vec<i128> = (-5..=5).collect();
     for power in 0..most {
@@ -103,7 +105,7 @@ fn wide_edges(most: u32) -> Vec<i128> {
 }
 
 #[test]
-fn a_wide_integer_saturates_around_every_power_of_two_and_every_limit() {
+fn wide_integer_saturates_around_every_power_of_two_and_every_limit() {
     for value in wide_edges(127) {
         assert_eq!(saturate_to_milli(value), clamp_to_i64(value), "{value}");
         assert_eq!(saturate_to_i32(value), clamp_to_i32(value), "{value}");
@@ -132,17 +134,17 @@ fn milli(value: i64) -> Quantity {
     Quantity::from_milli(value, Format::DecimalSi)
 }
 
-/// The smallest whole number that is not below `value / target`; beyond all counts if the target is zero.
+/// The smallest whole number not below `value / target`; beyond all counts if the target is zero.
 fn exact_ceil(value: i128, target: i128) -> i128 {
     if target == 0 {
-        return value.signum() << 100; // infinite, or for 0 / 0 no number
+        return value.signum() << 100; // infinite, or NaN for 0 / 0
     }
     let (value, target) = if target < 0 { (-value, -target) } else { (value, target) };
     value.div_euclid(target) + i128::from(value.rem_euclid(target) != 0)
 }
 
 #[test]
-fn a_total_of_any_size_asks_for_the_exact_count_and_never_wraps() {
+fn total_of_any_size_yields_the_exact_count_and_never_wraps() {
     let edges = milli_edges();
     let cases = for_each_in_parallel(&edges, |&target| {
         let workload =
@@ -165,7 +167,7 @@ fn a_total_of_any_size_asks_for_the_exact_count_and_never_wraps() {
 }
 
 #[test]
-fn a_ratio_of_any_size_never_wraps_and_never_falls_with_the_load() {
+fn ratio_of_any_size_never_wraps_and_never_falls_with_the_load() {
     let edges = milli_edges();
     let cases = for_each_in_parallel(&edges, |&target| {
         let mut cases = 0;
@@ -184,7 +186,10 @@ fn a_ratio_of_any_size_never_wraps_and_never_falls_with_the_load() {
                 };
                 assert!(near, "{value} / {target} of {current}: {got}, not {exact}");
                 if target > 0 {
-                    assert!(previous <= Some(got), "{value} / {target} of {current}: fewer than for less");
+                    assert!(
+                        previous <= Some(got),
+                        "{value} / {target} of {current}: fewer than for a smaller load"
+                    );
                     previous = Some(got);
                 }
             }
@@ -211,7 +216,10 @@ fn sums_of_samples_of_any_size_saturate() {
                 let average = clamp_to_i64(i128::from(first) + i128::from(second)) / 2;
                 let exact = clamp_to_i32(exact_ceil(2 * i128::from(average), target.into()));
                 assert!(got == 2 || got.abs_diff(exact) <= 1, "({first} + {second}) / 2 of {target}: {got}");
-                assert!(previous <= Some(got), "({first} + {second}) / 2 of {target}: fewer than for less");
+                assert!(
+                    previous <= Some(got),
+                    "({first} + {second}) / 2 of {target}: fewer than for a smaller load"
+                );
                 previous = Some(got);
             }
         }

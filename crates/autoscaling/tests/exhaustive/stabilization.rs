@@ -1,4 +1,4 @@
-//! Stabilization stays within the envelope of what was recommended, for every short history.
+//! Stabilization stays within the envelope of the recommendations, for every short history.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::workload::{
     NOW, SECOND, WHOLE, Workload, aged, asking_for, for_each_in_parallel, multisets, sequences,
 };
 
-/// Ages in nanoseconds at and around the edges of windows of so many nanoseconds, now, and a clock's step in the
-/// future.
+/// Ages at and around the edges of `windows`, now, and one nanosecond in the future. Ages and windows are in
+/// nanoseconds.
 fn ages(windows: &[i64]) -> Vec<i64> {
     let mut ages: Vec<i64> = windows.iter().flat_map(|window| [window - 1, *window, window + 1]).collect();
     ages.push(-1);
@@ -23,7 +23,7 @@ fn ages(windows: &[i64]) -> Vec<i64> {
     ages
 }
 
-/// Every pair of one of the ages and one of the counts.
+/// Every pair of an age and a count.
 fn entries(ages: &[i64], counts: &[i32]) -> Vec<Recommended> {
     ages.iter().flat_map(|&age| counts.iter().map(move |&replicas| (age, replicas))).collect()
 }
@@ -34,8 +34,8 @@ fn history(recommended: &[Recommended]) -> History {
     History { recommendations, ..History::default() }
 }
 
-/// The history after a sync, formulated apart: the new entry takes the place of the last one that is outdated.
-fn remembered(
+/// The history after a sync, implemented independently. The new entry replaces the last outdated one.
+fn expected_history(
     before: &History,
     outdated: impl Fn(usize) -> bool,
     current: i32,
@@ -46,9 +46,9 @@ fn remembered(
     if after.is_empty() {
         after.push(Recommendation { at: NOW, replicas: current });
     }
-    for place in (0..before.recommendations.len()).rev() {
-        if outdated(place) {
-            after[place] = new;
+    for index in (0..before.recommendations.len()).rev() {
+        if outdated(index) {
+            after[index] = new;
             return after;
         }
     }
@@ -56,7 +56,7 @@ fn remembered(
     after
 }
 
-/// The newest recommendation, of equally new ones the highest, of those that hold.
+/// The newest recommendation that satisfies `holds`. If several are equally new, the highest one.
 fn newest(recommended: &[Recommended], holds: impl Fn(Recommended) -> bool) -> Option<Recommendation> {
     let mut newest: Option<Recommendation> = None;
     for &(age, replicas) in recommended {
@@ -69,8 +69,8 @@ fn newest(recommended: &[Recommended], holds: impl Fn(Recommended) -> bool) -> O
     newest
 }
 
-/// The recommendations that a window holds, oldest first, each with the times at which it leaves the windows; of those of
-/// one time the lowest first.
+/// The recommendations within a window, sorted by time and then by count. Each has the times at which it
+/// leaves the windows.
 fn held(
     recommended: &[Recommended],
     up_nanos: Option<i64>,
@@ -94,7 +94,7 @@ fn held(
     held
 }
 
-/// Rates that never come in: any number of pods, in both directions.
+/// A behavior with rates that allow any number of pods in both directions.
 fn unlimited(up_window: Option<i32>, down_window: Option<i32>) -> Behavior {
     let rules = |window| ScalingRules {
         stabilization_window_seconds: window,
@@ -105,7 +105,7 @@ fn unlimited(up_window: Option<i32>, down_window: Option<i32>) -> Behavior {
     Behavior { scale_up: rules(up_window), scale_down: rules(down_window) }
 }
 
-/// Decides for every history, current count and proposal, and holds each against the second formulation.
+/// Decides for every history, current count and proposal, and compares each with the second implementation.
 fn check_with_behavior(
     up: Option<i32>,
     down: Option<i32>,
@@ -116,8 +116,8 @@ fn check_with_behavior(
     let up_seconds = i64::from(up.unwrap_or(0));
     let down_seconds = i64::from(down.unwrap_or(300));
     let entries = entries(&ages(&[up_seconds * SECOND, down_seconds * SECOND]), counts);
-    for_each_in_parallel(&most.of(entries.len()), |places| {
-        let recommended: Vec<Recommended> = places.iter().map(|&place| entries[place]).collect();
+    for_each_in_parallel(&most.histories(entries.len()), |indices| {
+        let recommended: Vec<Recommended> = indices.iter().map(|&index| entries[index]).collect();
         let before = history(&recommended);
         let mut cases = 0;
         for &current in around {
@@ -127,7 +127,7 @@ fn check_with_behavior(
                 cases += 1;
                 let decision = workload.decide(asking_for(proposal.into()), &before, NOW);
                 let step = decision.explanation().stabilization.clone().unwrap();
-                // An HPA without history remembers its current count first.
+                // An HPA without a history first stores its current count.
                 let counted = if recommended.is_empty() { vec![(0, current)] } else { recommended.clone() };
                 let (lowest, highest) = envelope(proposal, &counted, up_seconds, down_seconds);
                 let expected = current.clamp(lowest, highest);
@@ -147,13 +147,13 @@ fn check_with_behavior(
                 let held = held(&counted, Some(up_seconds * SECOND), in_down, down_seconds);
                 assert_eq!(step.recommendations, held, "{}", case());
 
-                let outdated = |place: usize| {
-                    let (age, _) = recommended[place];
+                let outdated = |index: usize| {
+                    let (age, _) = recommended[index];
                     age > up_seconds * SECOND && age > down_seconds * SECOND
                 };
                 let mut after = before.clone();
                 after.commit(&conclusion(&workload, decision));
-                let expected = remembered(&before, outdated, current, proposal);
+                let expected = expected_history(&before, outdated, current, proposal);
                 assert_eq!(after.recommendations, expected, "{}", case());
             }
         }
@@ -164,8 +164,8 @@ fn check_with_behavior(
 fn check_without_behavior(window: Duration, counts: &[i32], around: &[i32], most: Draw) -> u64 {
     let nanos = i64::try_from(window.as_nanos()).unwrap();
     let entries = entries(&ages(&[nanos]), counts);
-    for_each_in_parallel(&most.of(entries.len()), |places| {
-        let recommended: Vec<Recommended> = places.iter().map(|&place| entries[place]).collect();
+    for_each_in_parallel(&most.histories(entries.len()), |indices| {
+        let recommended: Vec<Recommended> = indices.iter().map(|&index| entries[index]).collect();
         let before = history(&recommended);
         let mut cases = 0;
         for &current in around {
@@ -192,7 +192,8 @@ fn check_without_behavior(window: Duration, counts: &[i32], around: &[i32], most
 
                 let mut after = before.clone();
                 after.commit(&conclusion(&workload, decision));
-                let expected = remembered(&before, |place| recommended[place].0 > nanos, current, proposal);
+                let expected =
+                    expected_history(&before, |index| recommended[index].0 > nanos, current, proposal);
                 assert_eq!(after.recommendations, expected, "{}", case());
             }
         }
@@ -204,7 +205,7 @@ fn conclusion(workload: &Workload, decision: Decision) -> Changes {
     conclude(&workload.hpa(), decision, &WriteOutcome::Done, &workload.settings, NOW).changes
 }
 
-/// Which histories: those of up to so many entries, in every order or in one.
+/// The histories to try: up to the given number of entries, in every order or in one order.
 #[derive(Clone, Copy)]
 enum Draw {
     Ordered(usize),
@@ -212,7 +213,7 @@ enum Draw {
 }
 
 impl Draw {
-    fn of(self, choices: usize) -> Vec<Vec<usize>> {
+    fn histories(self, choices: usize) -> Vec<Vec<usize>> {
         match self {
             Self::Ordered(most) => sequences(choices, most),
             Self::Unordered(most) => multisets(choices, most),
@@ -220,7 +221,8 @@ impl Draw {
     }
 }
 
-/// The windows for growing and for shrinking, in seconds: none, one, either the longer, equal, and the flag's.
+/// Scale-up and scale-down windows in seconds: none, one window, either window longer, equal windows, and the
+/// defaults.
 const WINDOWS: [(Option<i32>, Option<i32>); 7] = [
     (Some(0), Some(0)),
     (Some(0), Some(300)),
@@ -232,10 +234,10 @@ const WINDOWS: [(Option<i32>, Option<i32>); 7] = [
 ];
 
 #[test]
-fn with_behavior_the_result_lies_between_the_lowest_and_the_highest_of_the_windows() {
+fn count_lies_within_the_windows_with_behavior() {
     let mut cases = 0;
     for (up, down) in WINDOWS {
-        // Below, at, between and above two counts.
+        // Counts below, at, between and above the two recommended counts.
         let draw = Draw::Ordered(if WHOLE { 4 } else { 2 });
         cases += check_with_behavior(up, down, &[2, 4], &[1, 2, 3, 4, 5], draw);
         let draw = Draw::Unordered(if WHOLE { 5 } else { 2 });
@@ -249,7 +251,7 @@ fn with_behavior_the_result_lies_between_the_lowest_and_the_highest_of_the_windo
 }
 
 #[test]
-fn without_behavior_the_result_is_the_highest_of_the_window() {
+fn count_is_the_highest_of_the_window_without_behavior() {
     let mut cases = 0;
     for window in [Duration::ZERO, Duration::from_millis(1500), Duration::from_mins(5)] {
         let draw = Draw::Ordered(if WHOLE { 5 } else { 3 });

@@ -1,4 +1,4 @@
-//! An HPA, its Scale and its pods as a proof puts them together, and what the core decides for them.
+//! An HPA, its Scale and its pods for a proof, and the core's decision for them.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use autoscaling::status::{Condition, MetricIdentifier, Status};
 use autoscaling::{Answers, Decision, Hpa, Overlap, Scale, Verdict, decide, plan};
 use jiff::{SignedDuration, Timestamp};
 
-/// Everything that a decision depends on besides the history and the answers.
+/// The inputs of a decision, except for the history and the answers.
 pub(crate) struct Workload {
     pub(crate) spec: Spec,
     pub(crate) status: Status,
@@ -48,8 +48,8 @@ impl Workload {
         }
     }
 
-    /// A workload whose metric asks for exactly as many replicas as its answer says ([`asking_for`]): one replica per
-    /// unit of an external metric. Its Scale's status has no replicas, so that no tolerance comes in.
+    /// A workload with a metric that requests exactly the number in its answer ([`asking_for`]): one replica
+    /// per unit of an external metric. The status of the Scale has no replicas, so tolerance has no effect.
     pub(crate) fn asked_directly(min: i32, max: i32, current: i32) -> Self {
         let target = ValueTarget::AverageValue(Quantity::from_units(1, Format::DecimalSi));
         Self::new(MetricSource::External { metric: identifier(), target }, min, max, current)
@@ -65,7 +65,7 @@ impl Workload {
         self
     }
 
-    /// Makes the target one that this controller brought to zero, which metrics may lift again.
+    /// Marks the target as scaled to zero by this controller, so that metrics may scale it up again.
     pub(crate) fn scaled_to_zero(mut self) -> Self {
         let condition = Condition {
             kind: autoscaling::condition::SCALED_TO_ZERO.into(),
@@ -98,19 +98,19 @@ impl Workload {
         decide(&self.hpa(), &plan, &answers, history, &self.settings, now)
     }
 
-    /// What the metric proposes, before stabilization, rates and bounds.
+    /// The metric's proposal, before stabilization, rates and bounds.
     pub(crate) fn proposal(&self, answer: Answer) -> Option<i32> {
         self.decide(answer, &History::default(), NOW).explanation().proposal
     }
 }
 
-/// A Scale with a selector; parsed once.
+/// A Scale with a selector, parsed once.
 static SELECTED: LazyLock<Scale> = LazyLock::new(|| Scale::new(0, 0, "app=web").unwrap());
 
-/// The time of decisions whose time does not matter.
+/// The time of decisions for which the time does not matter.
 pub(crate) const NOW: Timestamp = Timestamp::constant(1_000_000, 0);
 
-/// So many nanoseconds before [`NOW`]; negative is after it.
+/// The time `nanos` nanoseconds before [`NOW`]; after it if `nanos` is negative.
 pub(crate) fn aged(nanos: i64) -> Timestamp {
     NOW.checked_sub(SignedDuration::from_nanos(nanos)).unwrap()
 }
@@ -118,7 +118,7 @@ pub(crate) fn aged(nanos: i64) -> Timestamp {
 /// One second in nanoseconds.
 pub(crate) const SECOND: i64 = 1_000_000_000;
 
-/// The count that stands after a decision.
+/// The count after a decision.
 pub(crate) fn count_after(decision: &Decision) -> i32 {
     match decision.verdict() {
         Verdict::Rescale { to, .. } => *to,
@@ -130,7 +130,7 @@ fn identifier() -> MetricIdentifier {
     MetricIdentifier { name: "load".to_owned(), selector: None }
 }
 
-/// A metric with one value per pod and this target, in milli-units.
+/// A metric with one value per pod and the given target in milli-units.
 pub(crate) fn pods_metric(target_milli: i64) -> MetricSource {
     MetricSource::Pods {
         metric: identifier(),
@@ -138,12 +138,12 @@ pub(crate) fn pods_metric(target_milli: i64) -> MetricSource {
     }
 }
 
-/// A metric with one value for all, and this target.
+/// A metric with one value for all pods and the given target.
 pub(crate) fn external_metric(target: ValueTarget) -> MetricSource {
     MetricSource::External { metric: identifier(), target }
 }
 
-/// The usage of a resource and its target.
+/// A resource metric with the given target.
 pub(crate) fn resource_metric(resource: &str, target: ResourceTarget) -> MetricSource {
     MetricSource::Resource { resource: resource.into(), target }
 }
@@ -154,7 +154,7 @@ pub(crate) fn external_value(milli: i64) -> Answer {
     Answer::External([ExternalValue { timestamp: Some(NOW), value }].into())
 }
 
-/// What makes [`Workload::asked_directly`] ask for so many replicas.
+/// The answer that makes [`Workload::asked_directly`] request `replicas`.
 pub(crate) fn asking_for(replicas: i64) -> Answer {
     let value = Quantity::from_units(replicas, Format::DecimalSi);
     Answer::External([ExternalValue { timestamp: Some(NOW), value }].into())
@@ -173,20 +173,20 @@ pub(crate) fn pod_values(values: impl IntoIterator<Item = (Arc<str>, i64)>) -> A
 
 /// The usage of a resource by each pod's only container, in milli-units.
 pub(crate) fn usages(resource: &str, values: impl IntoIterator<Item = (Arc<str>, i64)>) -> Answer {
-    let of_pod = |(pod, milli)| PodUsage {
+    let usage = |(pod, milli)| PodUsage {
         pod,
         timestamp: Some(NOW),
         window_nanos: 30 * SECOND,
         containers: Box::new([ContainerUsage { name: "app".into(), usage: amount(resource, milli) }]),
     };
-    Answer::Resource(values.into_iter().map(of_pod).collect())
+    Answer::Resource(values.into_iter().map(usage).collect())
 }
 
 fn amount(resource: &str, milli: i64) -> ResourceList {
     ResourceList::new([(resource.into(), Quantity::from_milli(milli, Format::DecimalSi))])
 }
 
-/// A pod that has been running and ready for long, with one container that requests so much.
+/// A pod that has long been running and ready, with one container that requests `request_milli`.
 pub(crate) fn running(name: &str, resource: &str, request_milli: i64) -> Pod {
     let containers = Box::new([ContainerRequests {
         name: "app".into(),
@@ -204,16 +204,17 @@ pub(crate) fn running(name: &str, resource: &str, request_milli: i64) -> Pod {
     }
 }
 
-/// A pod whose containers have not started.
+/// A pod with containers that have not started.
 pub(crate) fn pending(name: &str, resource: &str, request_milli: i64) -> Pod {
     Pod { phase: Phase::Pending, ready: None, start_time: None, ..running(name, resource, request_milli) }
 }
 
-/// Whether this build goes through the whole domains: an optimised one does, one with debug assertions through
-/// smaller domains of the same kind.
+/// Whether this build covers the whole domains, as an optimised build does. A build with debug assertions
+/// covers smaller domains of the same kind.
 pub(crate) const WHOLE: bool = !cfg!(debug_assertions);
 
-/// Does the work for every item on all processors; the sum of what it gives back, which is a number of cases.
+/// Runs `work` for every item on all processors. Returns the sum of the results, which is the number of
+/// cases.
 pub(crate) fn for_each_in_parallel<T: Sync>(items: &[T], work: impl Fn(&T) -> u64 + Sync) -> u64 {
     let next = AtomicUsize::new(0);
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
@@ -230,12 +231,12 @@ pub(crate) fn for_each_in_parallel<T: Sync>(items: &[T], work: impl Fn(&T) -> u6
     })
 }
 
-/// Every way to draw up to `most` of `choices` in order, with repetition: their places.
+/// Every ordered draw of up to `most` of `choices`, with repetition, as indices.
 pub(crate) fn sequences(choices: usize, most: usize) -> Vec<Vec<usize>> {
     let mut all = vec![Vec::new()];
     let mut longest = 0..1;
     for _ in 0..most {
-        let begin = all.len();
+        let start = all.len();
         for at in longest {
             for choice in 0..choices {
                 let mut next: Vec<usize> = all[at].clone();
@@ -243,17 +244,17 @@ pub(crate) fn sequences(choices: usize, most: usize) -> Vec<Vec<usize>> {
                 all.push(next);
             }
         }
-        longest = begin..all.len();
+        longest = start..all.len();
     }
     all
 }
 
-/// Every way to draw up to `most` of `choices` in no particular order, with repetition: their places, ascending.
+/// Every unordered draw of up to `most` of `choices`, with repetition, as ascending indices.
 pub(crate) fn multisets(choices: usize, most: usize) -> Vec<Vec<usize>> {
     let mut all = vec![Vec::new()];
     let mut longest = 0..1;
     for _ in 0..most {
-        let begin = all.len();
+        let start = all.len();
         for at in longest {
             for choice in all[at].last().copied().unwrap_or(0)..choices {
                 let mut next: Vec<usize> = all[at].clone();
@@ -261,7 +262,7 @@ pub(crate) fn multisets(choices: usize, most: usize) -> Vec<Vec<usize>> {
                 all.push(next);
             }
         }
-        longest = begin..all.len();
+        longest = start..all.len();
     }
     all
 }

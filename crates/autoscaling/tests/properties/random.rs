@@ -1,6 +1,6 @@
-//! Random numbers that a seed repeats (SplitMix64).
+//! Reproducible random numbers from a seed (SplitMix64).
 
-/// A stream of numbers.
+/// A stream of random numbers.
 #[derive(Debug)]
 pub(crate) struct Random(u64);
 
@@ -19,29 +19,29 @@ impl Random {
         mixed ^ mixed >> 31
     }
 
-    /// A number below a bound, which is above 0.
+    /// A number below a bound, which must be above 0.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        // The high half of the product: fair enough for bounds far below 2^64.
+        // The high half of the product is uniform enough for bounds far below 2^64.
         u64::try_from((u128::from(self.next()) * u128::from(bound)) >> 64).unwrap()
     }
 
-    /// A number from one to another, both included.
+    /// A number between two bounds, inclusive.
     pub(crate) fn within(&mut self, low: i64, high: i64) -> i64 {
         let span = u64::try_from(i128::from(high) - i128::from(low) + 1).unwrap();
         i64::try_from(i128::from(low) + i128::from(self.below(span))).unwrap()
     }
 
-    /// True once in so many times.
+    /// True once in `times` calls on average.
     pub(crate) fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
 
     pub(crate) fn choose<T: Copy>(&mut self, choices: &[T]) -> T {
-        let place = self.below(choices.len() as u64);
-        choices[usize::try_from(place).unwrap()]
+        let index = self.below(choices.len() as u64);
+        choices[usize::try_from(index).unwrap()]
     }
 
-    /// A count of replicas: mostly small, sometimes thousands, sometimes at the edge of 32 bits.
+    /// A replica count: mostly small, sometimes thousands, sometimes at the edge of 32 bits.
     pub(crate) fn count(&mut self) -> i32 {
         let count = match self.below(8) {
             0 => self.choose(&[0, 1, 1 << 30, (1 << 30) + 1, i64::from(i32::MAX) - 1, i32::MAX.into()]),

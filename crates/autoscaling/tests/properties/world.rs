@@ -1,4 +1,4 @@
-//! A random HPA with its pods, its past and its loads.
+//! A random HPA with its pods, its history and its loads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,18 +22,18 @@ use crate::workload::{
 /// The rules of one direction.
 #[derive(Debug)]
 pub(crate) struct Rules {
-    /// In seconds.
+    /// The stabilization window in seconds.
     pub(crate) window: i64,
     pub(crate) select: Select,
     pub(crate) policies: Vec<Policy>,
 }
 
-/// Which metric there is.
+/// The kind of the metric.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
-    /// An external total, so much per replica.
+    /// An external total, with a target per replica.
     Total(i64),
-    /// An external value.
+    /// An external value, with a target for the value.
     Value(i64),
     /// One value per pod.
     PerPod(Target),
@@ -46,12 +46,12 @@ pub(crate) enum Load {
     Pods(Vec<PodState>),
 }
 
-/// Everything but the load.
+/// A random HPA, except for its load.
 pub(crate) struct World {
     pub(crate) workload: Workload,
     pub(crate) min: i32,
     kind: Kind,
-    /// In percent.
+    /// Tolerance in percent.
     tolerance: i128,
     pub(crate) rules: Option<(Rules, Rules)>,
     pub(crate) recommended: Vec<Recommended>,
@@ -109,7 +109,7 @@ impl World {
             workload = workload.scaled_to_zero();
         }
         workload.status_replicas = if random.once_in(2) { current } else { random.count() };
-        // Tolerances that float64 holds exactly at their edges: see the proof of rounding.
+        // Tolerances with exact edges in float64, as the proof of rounding shows.
         let tolerance = random.choose(&[0, 5, 10, 10, 20, 25, 50]);
         workload.settings.tolerance = f64::from(tolerance) / 100.0;
         workload.settings.downscale_stabilization =
@@ -162,10 +162,10 @@ impl World {
             Kind::Total(_) => return,
         };
         let pods = 1 + random.below(11);
-        // Half of the worlds are whole: no pod is missing or unready.
-        let whole = random.once_in(2);
+        // Half of the worlds are complete: no pod is missing or unready.
+        let complete = random.once_in(2);
         for _ in 0..pods {
-            self.pods.push(match random.below(if whole { 1 } else { 4 }) {
+            self.pods.push(match random.below(if complete { 1 } else { 4 }) {
                 2 => PodState::Missing,
                 3 => PodState::Unready,
                 _ => PodState::Ready(0),
@@ -176,8 +176,8 @@ impl World {
             .iter()
             .zip(requests)
             .enumerate()
-            .map(|(place, (state, request))| {
-                let name = format!("web-{place:02}");
+            .map(|(index, (state, request))| {
+                let name = format!("web-{index:02}");
                 Arc::new(match state {
                     PodState::Unready => pending(&name, "cpu", request),
                     PodState::Ready(_) | PodState::Missing => running(&name, "cpu", request),
@@ -186,12 +186,13 @@ impl World {
             .collect();
     }
 
-    /// Ascending loads.
+    /// Random loads in ascending order.
     pub(crate) fn loads(&self, random: &mut Random) -> Vec<Load> {
         let mut loads = Vec::new();
         match self.kind {
             Kind::Total(target) | Kind::Value(target) => {
-                // Up to thrice what all replicas would carry, and sometimes beyond all bounds.
+                // Up to three times the load of all replicas at their target, and sometimes beyond all
+                // bounds.
                 let carried = target.saturating_mul(i64::from(self.workload.current.clamp(1, 1 << 20)));
                 let mut values: Vec<i64> =
                     (0..LOADS).map(|_| random.within(0, carried.saturating_mul(3))).collect();
@@ -217,7 +218,7 @@ impl World {
         loads
     }
 
-    /// What the metric should ask for; `None` if it cannot tell.
+    /// The expected proposal of the metric; `None` if the metric has no proposal.
     pub(crate) fn asked(&self, load: &Load) -> Option<Asked> {
         let current = self.workload.current;
         match (self.kind, load) {
@@ -225,12 +226,12 @@ impl World {
                 Some(of_each(*value, target, self.workload.status_replicas, self.tolerance))
             }
             (Kind::Value(target), Load::Value(value)) => {
-                // Missing a sample does not make a pod unready for a value that is not its own.
+                // For a value of another object, a pod without a sample still counts as ready.
                 let running = self.pods.iter().filter(|pod| **pod != PodState::Unready).count();
                 Some(of_all(*value, target, current, i128::try_from(running).unwrap(), self.tolerance))
             }
             (Kind::PerPod(target), Load::Pods(pods)) => {
-                PerPod { pods, stranger: None, target, current, tolerance: self.tolerance }.ask()
+                PerPod { pods, unmatched: None, target, current, tolerance: self.tolerance }.ask()
             }
             _ => None,
         }
@@ -252,8 +253,8 @@ impl World {
         }
     }
 
-    /// Whether more load never asks for fewer replicas here: always for totals, and else where as many pods are ready
-    /// as there are replicas, or some lack a sample.
+    /// Whether more load never proposes fewer replicas in this world. This always holds for totals. Otherwise
+    /// it holds if the number of ready pods equals the replicas, or if some pods lack a sample.
     pub(crate) fn rises_with_load(&self) -> bool {
         let ready = self.pods.iter().filter(|pod| matches!(pod, PodState::Ready(_))).count();
         let missing = self.pods.iter().filter(|pod| **pod == PodState::Missing).count();
@@ -279,7 +280,7 @@ fn milli(value: i64) -> Quantity {
     Quantity::from_milli(value, Format::DecimalSi)
 }
 
-/// An age in nanoseconds: at, around and between the edges of the usual windows and periods.
+/// An age in nanoseconds: at, around and between the edges of common windows and periods.
 fn age(random: &mut Random) -> i64 {
     match random.below(4) {
         0 => random.choose(&[0, 15, 60, 300, 1800, 3600]) * SECOND + random.within(-1, 1),

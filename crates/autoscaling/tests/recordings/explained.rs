@@ -1,9 +1,10 @@
-//! Computes a decision again from its explanation alone: from the steps as JSON, with arithmetic of its own, knowing
-//! neither the HPA nor its pods nor its history. So the explanation is complete, and what it tells is what happened.
+//! Computes a decision again from its explanation alone. The computation uses the steps as JSON and
+//! independent arithmetic, without the HPA, its pods or its history. The result proves that the explanation
+//! is complete and correct.
 
 use serde_json::Value;
 
-/// The count that follows from the explained steps; `None` if none can be computed.
+/// The count that follows from the explained steps; `None` if no count can be computed.
 pub(crate) fn recompute(explained: &Value) -> Result<Option<i64>, String> {
     let number = |field: &str| explained[field].as_i64().unwrap();
     let (current, min, max) = (number("current"), number("min"), number("max"));
@@ -26,32 +27,36 @@ pub(crate) fn recompute(explained: &Value) -> Result<Option<i64>, String> {
     Ok(Some(if current == 0 && limited < min { min } else { limited }))
 }
 
-fn same<T: PartialEq + Copy + std::fmt::Debug>(step: &str, told: T, computed: T) -> Result<(), String> {
-    if told == computed { Ok(()) } else { Err(format!("{step}: told {told:?}, computed {computed:?}")) }
+fn same<T: PartialEq + Copy + std::fmt::Debug>(step: &str, given: T, computed: T) -> Result<(), String> {
+    if given == computed {
+        Ok(())
+    } else {
+        Err(format!("{step}: explained {given:?}, computed {computed:?}"))
+    }
 }
 
-/// Place and count of the best proposal, or that too many metrics failed.
+/// The index and the count of the best proposal; `None` if too many metrics failed.
 fn propose(explained: &Value, current: i64, status: i64) -> Result<Option<(Option<i64>, i64)>, String> {
     let metrics = explained["metrics"].as_array().unwrap();
     let (mut winner, mut best, mut failed) = (None, 0, 0);
-    for (place, metric) in metrics.iter().enumerate() {
+    for (index, metric) in metrics.iter().enumerate() {
         if metric["failed"].is_object() {
             failed += 1;
             continue;
         }
         let reading = &metric["valid"];
-        let proposal = saturate(of_metric(reading, current, status)?);
+        let proposal = saturate(metric_proposal(reading, current, status)?);
         same("a metric's proposal", reading["proposal"].as_i64(), Some(proposal))?;
         if proposal > best || best == 0 {
-            (winner, best) = (Some(i64::try_from(place).unwrap()), proposal);
+            (winner, best) = (Some(i64::try_from(index).unwrap()), proposal);
         }
     }
     let too_many = failed == metrics.len() || (failed > 0 && best < current);
     Ok((!too_many).then_some((winner, best)))
 }
 
-/// What one metric asks for.
-fn of_metric(reading: &Value, current: i64, status: i64) -> Result<f64, String> {
+/// The proposal of one metric.
+fn metric_proposal(reading: &Value, current: i64, status: i64) -> Result<f64, String> {
     let (lowest, highest) =
         (reading["lowestTolerated"].as_f64().unwrap(), reading["highestTolerated"].as_f64().unwrap());
     let tolerated = |ratio: f64| lowest <= ratio && ratio <= highest;
@@ -72,7 +77,7 @@ fn of_metric(reading: &Value, current: i64, status: i64) -> Result<f64, String> 
         let stays = status != 0 && tolerated(ratio);
         return Ok(if stays { as_float(status) } else { (total as f64 / target).ceil() });
     }
-    let pods = Pods::of(reading);
+    let pods = Pods::new(reading);
     let ratio = pods.ratio(None);
     same("ratio", reading["ratio"].as_f64(), Some(ratio).filter(|ratio| ratio.is_finite()))?;
     let fill_unready = pods.unready > 0 && ratio > 1.0;
@@ -98,7 +103,7 @@ fn of_metric(reading: &Value, current: i64, status: i64) -> Result<f64, String> 
     Ok(if tolerated(again) || turned || against { as_float(current) } else { count })
 }
 
-/// The pods of one reading, as they were counted.
+/// The pods of one reading, with the sizes of their groups.
 struct Pods<'a> {
     reading: &'a Value,
     ready: i64,
@@ -107,7 +112,7 @@ struct Pods<'a> {
 }
 
 impl<'a> Pods<'a> {
-    fn of(reading: &'a Value) -> Self {
+    fn new(reading: &'a Value) -> Self {
         let mut pods = Self { reading, ready: 0, missing: 0, unready: 0 };
         for pod in pods.list() {
             match group(pod) {
@@ -124,7 +129,7 @@ impl<'a> Pods<'a> {
         self.reading["pods"].as_array().map_or(&[], Vec::as_slice)
     }
 
-    /// How many values the ratio is taken over, with or without those filled in.
+    /// The number of values of the ratio, with or without the filled-in values.
     fn values(&self, fill: Option<(Option<&str>, bool)>) -> i64 {
         let (missing, unready) = fill.unwrap_or((None, false));
         self.ready
@@ -177,7 +182,7 @@ fn group(pod: &Value) -> &str {
     pod["group"].as_str().unwrap()
 }
 
-/// The proposal within its windows.
+/// The proposal after the stabilization windows.
 fn stabilize(step: &Value, current: i64, proposal: i64) -> i64 {
     let (mut lowest, mut highest) = (proposal, proposal);
     for held in step["recommendations"].as_array().map_or(&[][..], Vec::as_slice) {
@@ -192,7 +197,7 @@ fn stabilize(step: &Value, current: i64, proposal: i64) -> i64 {
     if step["upWindowSeconds"].is_null() { highest } else { current.max(lowest).min(highest) }
 }
 
-/// The count within rate and bounds.
+/// The count after rate and bounds.
 fn limit(explained: &Value, current: i64, desired: i64, min: i64, max: i64) -> Result<i64, String> {
     if explained["stabilization"]["upWindowSeconds"].is_null() {
         let upper = max.min((2 * current).max(4));
@@ -223,9 +228,9 @@ fn rate(step: &Value, current: i64, up: bool) -> Result<i64, String> {
     for policy in step["policies"].as_array().unwrap() {
         let number = |field: &str| policy[field].as_i64().unwrap();
         let start = saturate((current - number("added") + number("removed")) as f64);
-        // Sums beyond 32 bits are told as their limit, and used as they are.
-        let is_told = [number("added"), number("removed")].iter().all(|sum| *sum < i32::MAX.into());
-        let start = if is_told { start } else { number("start") };
+        // The explanation saturates sums beyond 32 bits, but the core computes with the exact sums.
+        let is_exact = [number("added"), number("removed")].iter().all(|sum| *sum < i32::MAX.into());
+        let start = if is_exact { start } else { number("start") };
         same("start of a period", number("start"), start)?;
         let value = number("value");
         let share = value as f64 / 100.0;
@@ -246,12 +251,12 @@ fn rate(step: &Value, current: i64, up: bool) -> Result<i64, String> {
     Ok(chosen.copied().unwrap_or_else(|| none.into()))
 }
 
-/// A sum within 64 bits.
+/// A sum saturated to 64 bits.
 fn narrow(sum: i128) -> i64 {
     i64::try_from(sum).unwrap_or(if sum < 0 { i64::MIN } else { i64::MAX })
 }
 
-/// A whole number within 32 bits; none gives 0.
+/// A number saturated to 32 bits; NaN becomes 0.
 #[expect(clippy::cast_possible_truncation, reason = "`as` from a float saturates")]
 fn saturate(number: f64) -> i64 {
     i64::from(number as i32)

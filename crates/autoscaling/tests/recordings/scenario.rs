@@ -1,4 +1,4 @@
-//! One recording: its syncs in order, and what differs.
+//! Replays the syncs of one recording in order and collects the differences.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use serde_json::{Value, json};
 use crate::explained;
 use crate::world::World;
 
-/// What the runner keeps of one HPA between syncs.
+/// The state of one HPA between syncs.
 struct Stored {
     object: Value,
     status: Status,
     history: History,
 }
 
-/// Plays a recording; the number of its syncs.
+/// Replays a recording. Returns the number of its syncs.
 pub(crate) fn play(recording: &Value, differences: &mut Vec<String>) -> usize {
     let settings = settings(recording);
     let mut world = World::default();
@@ -77,7 +77,7 @@ fn settings(recording: &Value) -> Settings {
     settings
 }
 
-/// The few forms in which recordings write durations: `5m0s`, `30s`.
+/// Parses the few forms of durations in recordings: `5m0s`, `30s`.
 fn go_seconds(text: &str) -> Duration {
     let (minutes, seconds) = text.split_once('m').unwrap_or(("0", text));
     let seconds: u64 = seconds.strip_suffix('s').unwrap().parse().unwrap();
@@ -107,8 +107,8 @@ fn one(world: &mut World, key: &str, stored: &mut Stored, settings: &Settings, n
         settings,
     );
     let mut replies = vec![None; spec.metrics.len()];
-    for (place, query) in sync_plan.queries() {
-        replies[place] = Some(world.answer(query));
+    for (index, query) in sync_plan.queries() {
+        replies[index] = Some(world.answer(query));
     }
     let pods = sync_plan.scale().map(|scale| world.select(&scale.selector)).unwrap_or_default();
     let answers = Answers { metrics: replies, pods: &pods };
@@ -144,7 +144,8 @@ fn one(world: &mut World, key: &str, stored: &mut Stored, settings: &Settings, n
 }
 
 fn expectation(expect: &Value) -> Value {
-    // Where the reference's text names a random pod, it writes a status by chance, and meets a status fault by chance.
+    // If upstream's text names a random pod, upstream writes a status only by chance, and hits a status fault
+    // only by chance.
     let by_chance = expect["statusWrites"] == -1;
     let events: Vec<Value> = expect["events"]
         .as_array()
@@ -167,7 +168,7 @@ fn expectation(expect: &Value) -> Value {
     json!({ "scaleWrites": writes, "status": tidy(expect["status"].clone()), "events": events })
 }
 
-/// Leaves out what the wire may leave out: nulls, zeros, empty lists.
+/// Omits fields that the wire may omit: nulls, zeros, empty lists.
 fn tidy(value: Value) -> Value {
     match value {
         Value::Object(fields) => Value::Object(
@@ -188,7 +189,7 @@ fn matches(expected: &Value, got: &Value) -> bool {
             expected.len() == got.len()
                 && expected.iter().all(|(name, value)| {
                     got.get(name).is_some_and(|got| {
-                        // Correlation may drop events as spam; that is not the core's.
+                        // Correlation, which is not part of the core, may drop events as spam.
                         if name == "events" { is_subsequence(value, got) } else { matches(value, got) }
                     })
                 })
@@ -207,7 +208,7 @@ fn is_subsequence(expected: &Value, got: &Value) -> bool {
     expected.as_array().unwrap().iter().all(|expected| got.any(|got| matches(expected, got)))
 }
 
-/// ` Pod *` stands for any pod, the lone `*` for any quantity.
+/// ` Pod *` matches any pod, a lone `*` any quantity.
 fn text_matches(expected: &str, got: &str) -> bool {
     if expected == "*" {
         return true;

@@ -1,4 +1,4 @@
-//! What the API server of a recording answers, as the values that the core takes.
+//! The API server's answers in a recording, as inputs of the core.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use autoscaling::selector::{Labels, Selector};
 use autoscaling::{Scale, WriteOutcome};
 use serde_json::Value;
 
-/// Resources that discovery serves, by group and kind.
+/// The resources in discovery, by group and kind.
 const RESOURCES: &[(&str, &str, &str)] = &[
     ("", "Pod", "pods"),
     ("", "Namespace", "namespaces"),
@@ -26,7 +26,7 @@ const RESOURCES: &[(&str, &str, &str)] = &[
     ("example.com", "Gadget", "gadgets"),
 ];
 
-/// The world of a scenario; what a sync does not mention stays.
+/// The cluster of a scenario. A sync leaves fields that it does not mention unchanged.
 #[derive(Default)]
 pub(crate) struct World {
     fields: BTreeMap<String, Value>,
@@ -60,7 +60,7 @@ impl World {
         self.fields.get(name).unwrap_or(&Value::Null)
     }
 
-    /// The path of a target and its Scale, or the error's text.
+    /// The path of a target and its Scale, or the text of the error.
     pub(crate) fn scale(
         &self,
         group: &str,
@@ -112,13 +112,14 @@ impl World {
         self.pods.iter().filter(|pod| selector.matches(&*pod.labels)).cloned().collect()
     }
 
-    /// Remembers a selector; the HPAs whose selectors match a pod that this one matches, sorted.
+    /// Stores a selector. Returns the sorted HPAs with selectors that match any of the pods that `selector`
+    /// matches.
     pub(crate) fn claim(&mut self, key: &str, selector: &Arc<Selector>) -> Vec<String> {
         self.selectors.insert(key.to_owned(), Arc::clone(selector));
-        let mine: Vec<&Arc<Pod>> = self.pods.iter().filter(|pod| selector.matches(&*pod.labels)).collect();
+        let own: Vec<&Arc<Pod>> = self.pods.iter().filter(|pod| selector.matches(&*pod.labels)).collect();
         self.selectors
             .iter()
-            .filter(|(_, other)| mine.iter().any(|pod| other.matches(&*pod.labels)))
+            .filter(|(_, other)| own.iter().any(|pod| other.matches(&*pod.labels)))
             .map(|(key, _)| key.clone())
             .collect()
     }

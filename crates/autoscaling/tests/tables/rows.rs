@@ -1,4 +1,5 @@
-//! How one row of a table is held against the core. Shared by the core's own test and the root package's conformance.
+//! Compares one row of a table with the core. The core's test and the root package's conformance test share
+//! this module.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +7,10 @@ use autoscaling::quantity::{Format, Quantity};
 use autoscaling::selector::{LabelSelector, Selector, go_print};
 use serde_json::{Value, json};
 
-/// What was compared, what the reference says, what we say.
+/// The compared property, upstream's value, and our value.
 pub(crate) type Comparison = (&'static str, Value, Value);
 
-/// A row of `quantities`.
+/// Compares a row of `quantities`.
 pub(crate) fn quantity(row: &Value) -> Vec<Comparison> {
     let parsed = row["text"].as_str().unwrap().parse::<Quantity>();
     let mut compared = vec![outcome("canonical", row, &parsed)];
@@ -28,7 +29,7 @@ pub(crate) fn quantity(row: &Value) -> Vec<Comparison> {
             compared.push((what, row[what].clone(), json!(got)));
         }
     }
-    // Within one unit in the last place, as the table's description says.
+    // The floats agree within one unit in the last place, as the description of the table says.
     let (float, got) = (row["float"].as_f64().unwrap(), parsed.as_f64());
     if ![float, float.next_up(), float.next_down()].contains(&got) {
         compared.push(("float", json!(float), json!(got)));
@@ -36,14 +37,14 @@ pub(crate) fn quantity(row: &Value) -> Vec<Comparison> {
     compared
 }
 
-/// A row of `selectors`.
+/// Compares a row of `selectors`.
 pub(crate) fn selector(row: &Value) -> Vec<Comparison> {
     let text = row["text"].as_str().unwrap();
     let parsed = Selector::parse(text);
     let scale = json!({ "canonical": row["scaleCanonical"], "error": row["scaleError"] });
     let mut compared = vec![
         outcome("text", row, &parsed),
-        outcome("text by way of the Scale", &scale, &Selector::parse_scale(text)),
+        outcome("text through the Scale", &scale, &Selector::parse_scale(text)),
     ];
     if let Ok(parsed) = parsed {
         for case in row["matches"].as_array().into_iter().flatten() {
@@ -54,7 +55,7 @@ pub(crate) fn selector(row: &Value) -> Vec<Comparison> {
     compared
 }
 
-/// A row of `label-selectors`.
+/// Compares a row of `label-selectors`.
 pub(crate) fn label_selector(row: &Value) -> Vec<Comparison> {
     let selector: Option<LabelSelector> = serde_json::from_value(row["labelSelector"].clone()).unwrap();
     let converted = Selector::from_label_selector(selector.as_ref());
@@ -68,7 +69,7 @@ pub(crate) fn label_selector(row: &Value) -> Vec<Comparison> {
     compared
 }
 
-/// A text or an error, as the row has it and as we have it.
+/// Compares a text or an error.
 fn outcome<T: ToString, E: ToString>(what: &'static str, row: &Value, got: &Result<T, E>) -> Comparison {
     let expected = json!({ "canonical": row["canonical"], "error": row["error"] });
     let got = match got {

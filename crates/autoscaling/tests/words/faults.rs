@@ -1,8 +1,8 @@
-//! What a sync says when something it needs is wrong.
+//! Texts of a sync with an invalid or missing input.
 
 use std::sync::Arc;
 
-use autoscaling::explanation::Course;
+use autoscaling::explanation::DecisionPath;
 use autoscaling::history::History;
 use autoscaling::query::{Answer, QueryError};
 use autoscaling::selector::{LabelSelector, LabelSelectorRequirement, Selector};
@@ -22,8 +22,8 @@ fn with_metric(json: &str) -> Workload {
     workload.with_pods(vec![running("web-1", "cpu", 500)])
 }
 
-/// The text of the only event of a decision, and the reason.
-fn told(workload: &Workload, reply: Option<Result<Answer, QueryError>>) -> (String, String) {
+/// The reason and text of a decision's only event, and the text of its verdict.
+fn event_and_verdict(workload: &Workload, reply: Option<Result<Answer, QueryError>>) -> (String, String) {
     let decision = workload.decide_all(vec![reply], &History::default(), NOW);
     let verdict = decision.verdict().clone();
     let settings = &workload.settings;
@@ -69,31 +69,34 @@ const SOURCES: [(&str, &str, &str); 6] = [
 ];
 
 #[test]
-fn an_answer_of_another_kind_fails_the_metric_and_nothing_else() {
+fn answer_of_another_kind_fails_only_its_metric() {
     for (source, event, prefix) in SOURCES {
         let workload = with_metric(source);
         let other = match workload.spec.metrics[0] {
             MetricSource::Resource { .. } | MetricSource::ContainerResource { .. } => asking_for(1),
             _ => Answer::Resource([].into()),
         };
-        let (told, last) = told(&workload, Some(Ok(other)));
-        assert_eq!(told, format!("{event}the answer is of another kind than the question"));
-        let message = told.split_once(": ").unwrap().1;
+        let (event_text, last) = event_and_verdict(&workload, Some(Ok(other)));
+        assert_eq!(
+            event_text,
+            format!("{event}the metrics API returned another kind of answer than requested")
+        );
+        let message = event_text.split_once(": ").unwrap().1;
         assert_eq!(last, format!("invalid metrics (1 invalid out of 1), first error is: {prefix}{message}"));
     }
 }
 
 #[test]
-fn a_metric_that_was_not_read_fails() {
+fn unread_metric_fails() {
     for (source, event, _) in SOURCES {
-        let (told, _) = told(&with_metric(source), None);
-        assert!(told.starts_with(event), "{told}");
-        assert!(told.ends_with("the metric was not read"), "{told}");
+        let (event_text, _) = event_and_verdict(&with_metric(source), None);
+        assert!(event_text.starts_with(event), "{event_text}");
+        assert!(event_text.ends_with("the metric was not read"), "{event_text}");
     }
 }
 
 #[test]
-fn a_metric_selector_that_cannot_be_taken_is_the_whole_error() {
+fn invalid_metric_selector_is_the_whole_error() {
     let selector = r#""selector":{"matchExpressions":[{"key":"queue","operator":"Near"}]}"#;
     for (kind, field, target, reason) in [
         ("Pods", "pods", r#"{"averageValue":"1"}"#, "FailedGetPodsMetric"),
@@ -103,13 +106,13 @@ fn a_metric_selector_that_cannot_be_taken_is_the_whole_error() {
         let source = format!(
             r#"{{"type":"{kind}","{field}":{{"metric":{{"name":"hits",{selector}}},"target":{target}}}}}"#
         );
-        let (told, _) = told(&with_metric(&source), None);
-        assert_eq!(told, format!("{reason}: \"Near\" is not a valid label selector operator"));
+        let (event_text, _) = event_and_verdict(&with_metric(&source), None);
+        assert_eq!(event_text, format!("{reason}: \"Near\" is not a valid label selector operator"));
     }
 }
 
 #[test]
-fn an_empty_answer_fails_the_metric() {
+fn empty_answer_fails_the_metric() {
     for (source, event, _) in SOURCES {
         let workload = with_metric(source);
         let (empty, says) = match workload.spec.metrics[0] {
@@ -123,12 +126,12 @@ fn an_empty_answer_fails_the_metric() {
             ),
             _ => (Answer::External([].into()), "no metrics returned from external metrics API"),
         };
-        assert_eq!(told(&workload, Some(Ok(empty))).0, format!("{event}{says}"));
+        assert_eq!(event_and_verdict(&workload, Some(Ok(empty))).0, format!("{event}{says}"));
     }
 }
 
 #[test]
-fn an_hpa_without_metrics_has_no_count() {
+fn hpa_without_metrics_has_no_count() {
     let mut workload = Workload::asked_directly(1, 9, 3);
     workload.spec.metrics = Box::default();
     let decision = workload.decide_all(Vec::new(), &History::default(), NOW);
@@ -138,7 +141,7 @@ fn an_hpa_without_metrics_has_no_count() {
 }
 
 #[test]
-fn a_type_of_metric_that_nobody_knows_is_a_fault_of_the_spec_since_1_37() {
+fn unknown_metric_type_is_a_spec_error_since_1_37() {
     for (version, label) in [(Version::V1_36, ErrorLabel::Internal), (Version::V1_37, ErrorLabel::Spec)] {
         let mut workload = with_metric(r#"{"type":"Wishes"}"#);
         workload.settings = Settings::of(version);
@@ -157,13 +160,13 @@ fn decided(scale: Result<Scale, ScaleFailure>, overlap: Overlap, settings: &Sett
 }
 
 #[test]
-fn what_stands_in_the_way_of_metrics_is_told() {
+fn sync_that_cannot_use_metrics_reports_its_reason() {
     let settings = Settings::default();
     let scale = |selector: &str| Ok(Scale::new(3, 3, selector).unwrap());
     let deleted = decided(scale("app=web"), Overlap::Deleted, &settings);
     let message = "HPA shop/web was deleted during reconciliation";
     assert_eq!(deleted.verdict(), &Verdict::NoCount(message.to_owned()));
-    assert_eq!(deleted.explanation().course, Course::Deleted);
+    assert_eq!(deleted.explanation().course, DecisionPath::Deleted);
     assert_eq!(deleted.explanation().limiting_step(), None);
 
     let several = vec!["shop/api".to_owned(), "shop/web".to_owned(), "shop/z".to_owned()];
@@ -171,7 +174,7 @@ fn what_stands_in_the_way_of_metrics_is_told() {
         let settings = Settings::of(version);
         let decision = decided(scale("app=web"), Overlap::Shared(several.clone()), &settings);
         let Verdict::NoCount(message) = decision.verdict() else { panic!("{:?}", decision.verdict()) };
-        assert_eq!(decision.explanation().course, Course::Ambiguous);
+        assert_eq!(decision.explanation().course, DecisionPath::Ambiguous);
         message.clone()
     };
     assert_eq!(
@@ -185,14 +188,14 @@ fn what_stands_in_the_way_of_metrics_is_told() {
 
     let unselected = decided(scale(""), Overlap::None, &settings);
     assert_eq!(unselected.verdict(), &Verdict::NoCount("selector is required".to_owned()));
-    assert_eq!(unselected.explanation().course, Course::NoSelector);
+    assert_eq!(unselected.explanation().course, DecisionPath::NoSelector);
 
     for (is_spec, label) in [(true, ErrorLabel::Spec), (false, ErrorLabel::Internal)] {
         let failure = ScaleFailure { message: "no such thing".to_owned(), is_spec };
         let decision = decided(Err(failure), Overlap::None, &settings);
         assert_eq!(decision.verdict(), &Verdict::NoScale);
         let explained = decision.explanation();
-        assert_eq!((explained.course, explained.min, explained.max), (Course::NoScale, 1, 9));
+        assert_eq!((explained.course, explained.min, explained.max), (DecisionPath::NoScale, 1, 9));
         assert!(decision.metrics().is_empty());
         let workload = Workload::asked_directly(1, 9, 3);
         let hpa = workload.hpa();
@@ -203,7 +206,7 @@ fn what_stands_in_the_way_of_metrics_is_told() {
 }
 
 #[test]
-fn a_scales_selector_that_cannot_be_taken_is_told_with_what_it_came_from() {
+fn invalid_scale_selector_is_reported_with_its_origin() {
     let error = Scale::new(3, 3, "a!=b").unwrap_err();
     assert_eq!(
         error,
@@ -213,7 +216,7 @@ fn a_scales_selector_that_cannot_be_taken_is_told_with_what_it_came_from() {
 }
 
 #[test]
-fn the_group_of_a_target_is_what_stands_before_the_only_slash() {
+fn group_of_a_target_precedes_the_only_slash() {
     let group = |version: &str| {
         let json = format!(r#"{{"apiVersion":"{version}","kind":"K","name":"n"}}"#);
         let target = serde_json::from_str(&json).unwrap();
@@ -225,7 +228,7 @@ fn the_group_of_a_target_is_what_stands_before_the_only_slash() {
 }
 
 #[test]
-fn a_pod_level_request_that_names_nothing_fails_the_metric() {
+fn pod_level_request_without_the_resource_fails_the_metric() {
     let cpu = r#"{"type":"Resource","resource":{"name":"cpu","target":{"averageUtilization":80}}}"#;
     let mut workload = with_metric(cpu);
     let mut pod = running("web-1", "disk", 500);
@@ -235,13 +238,13 @@ fn a_pod_level_request_that_names_nothing_fails_the_metric() {
     workload.pods = vec![Arc::new(pod)];
     let answer = crate::workload::usages("cpu", [("web-1".into(), 100)]);
     assert_eq!(
-        told(&workload, Some(Ok(answer))).0,
+        event_and_verdict(&workload, Some(Ok(answer))).0,
         "FailedGetResourceMetric: failed to get cpu utilization: missing pod-level request for cpu in Pod web-1"
     );
 }
 
 #[test]
-fn a_label_value_may_not_be_longer_than_63_bytes() {
+fn label_value_has_at_most_63_bytes() {
     let long = "x".repeat(64);
     let error = Selector::parse(&format!("app={long}")).unwrap_err().to_string();
     assert!(error.contains("must be no more than 63 bytes"), "{error}");
@@ -249,7 +252,7 @@ fn a_label_value_may_not_be_longer_than_63_bytes() {
 }
 
 #[test]
-fn values_where_none_may_be_are_listed_as_json_lists_them() {
+fn forbidden_values_are_listed_as_json() {
     let requirement = LabelSelectorRequirement {
         key: "app".to_owned(),
         operator: "Exists".to_owned(),

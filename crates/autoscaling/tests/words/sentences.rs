@@ -1,8 +1,8 @@
-//! A decision told in one sentence, and the step that limited it in one word.
+//! A decision in one sentence, and its limiting step in one word.
 
 use autoscaling::condition::Limit;
 use autoscaling::explanation::{
-    Course, Explanation, LimitStep, LimitingStep, Measure, MetricExplanation, MetricReading, PodGroup,
+    DecisionPath, Explanation, LimitStep, LimitingStep, Measure, MetricExplanation, MetricReading, PodGroup,
     PodVerdict, ProposalReason, StabilizationStep, Subject, milli,
 };
 use autoscaling::history::{History, Recommendation};
@@ -93,7 +93,7 @@ fn each_limiting_step_is_one_word() {
 }
 
 #[test]
-fn each_course_has_its_sentence_and_its_step() {
+fn each_path_has_its_sentence_and_its_step() {
     let of = |course, failure: Option<&str>| {
         let explanation = Explanation {
             course,
@@ -107,41 +107,41 @@ fn each_course_has_its_sentence_and_its_step() {
     };
     let expected = |sentence: &str, step| (sentence.to_owned(), step);
     assert_eq!(
-        of(Course::NoScale, Some("gone")),
+        of(DecisionPath::NoScale, Some("gone")),
         expected("does nothing: the target's scale cannot be read: gone", Some(LimitingStep::Failure))
     );
     assert_eq!(
-        of(Course::NoScale, None),
+        of(DecisionPath::NoScale, None),
         expected(
-            "does nothing: the target's scale cannot be read: no reason is known",
+            "does nothing: the target's scale cannot be read: the cause is unknown",
             Some(LimitingStep::Failure)
         )
     );
     assert_eq!(
-        of(Course::Disabled, None),
-        expected("stays at 0: somebody set the target to 0, which switches autoscaling off", None)
+        of(DecisionPath::Disabled, None),
+        expected("stays at 0: the target was set to 0 replicas, which disables autoscaling", None)
     );
     assert_eq!(
-        of(Course::AboveMax, None),
+        of(DecisionPath::AboveMax, None),
         expected("goes from 4 to 3: maxReplicas is 3", Some(LimitingStep::Maximum))
     );
     assert_eq!(
-        of(Course::BelowMin, None),
+        of(DecisionPath::BelowMin, None),
         expected("goes from 4 to 5: minReplicas is 5", Some(LimitingStep::Minimum))
     );
     assert_eq!(
-        of(Course::Ambiguous, Some("two HPAs")),
+        of(DecisionPath::Ambiguous, Some("two HPAs")),
         expected("stays at 4: two HPAs", Some(LimitingStep::Failure))
     );
-    assert_eq!(of(Course::Deleted, None), expected("was deleted while the sync ran", None));
+    assert_eq!(of(DecisionPath::Deleted, None), expected("was deleted during the sync", None));
     assert_eq!(
-        of(Course::Metrics, None),
+        of(DecisionPath::Metrics, None),
         expected("stays at 4: it has no metrics", Some(LimitingStep::Failure))
     );
 }
 
 #[test]
-fn missing_pods_that_hold_a_count_are_told() {
+fn missing_pods_that_limit_a_count_are_mentioned() {
     let within = decided(reading(ProposalReason::CorrectedWithinTolerance, 100, 4), 4, 4);
     assert_eq!(
         within.sentence(NOW),
@@ -161,7 +161,7 @@ fn missing_pods_that_hold_a_count_are_told() {
 }
 
 #[test]
-fn a_count_that_follows_freely_has_no_limiting_step() {
+fn unlimited_count_has_no_limiting_step() {
     for why in [
         ProposalReason::Ratio,
         ProposalReason::CorrectedRatio,
@@ -175,7 +175,7 @@ fn a_count_that_follows_freely_has_no_limiting_step() {
 }
 
 #[test]
-fn a_value_at_its_target_is_told_so() {
+fn value_at_its_target_is_described_as_such() {
     let explanation = decided(reading(ProposalReason::WithinTolerance, 80, 4), 4, 4);
     assert_eq!(explanation.sentence(NOW), "stays at 4: cpu is at its target of 80 %");
 }
@@ -204,7 +204,7 @@ fn bounds_and_rates_name_their_step() {
 }
 
 #[test]
-fn a_window_names_its_direction() {
+fn window_names_its_direction() {
     let stabilized = |before, after| {
         let step = StabilizationStep {
             before,
@@ -232,7 +232,7 @@ fn memory_has_every_binary_unit() {
 }
 
 #[test]
-fn a_ratio_that_is_no_number_is_null_in_json() {
+fn ratio_that_is_not_a_number_is_null_in_json() {
     let workload = Workload::new(external_metric(ValueTarget::Value("0".parse().unwrap())), 1, 9, 3);
     let decision = workload.decide(external_value(0), &History::default(), NOW);
     assert!(decision.explanation().metrics[0].reading().is_none(), "without pods it fails");
@@ -240,20 +240,20 @@ fn a_ratio_that_is_no_number_is_null_in_json() {
     nan.ratio = f64::NAN;
     let json = serde_json::to_value(&nan).unwrap();
     assert!(json["ratio"].is_null());
-    let back: MetricReading = serde_json::from_value(json).unwrap();
-    assert!(!back.ratio.is_finite());
+    let restored: MetricReading = serde_json::from_value(json).unwrap();
+    assert!(!restored.ratio.is_finite());
     assert_eq!(Settings::default().tolerance, 0.1);
 }
 
 #[test]
-fn from_zero_only_what_the_policies_keep_below_the_minimum_is_lifted_to_it() {
+fn count_from_zero_is_lifted_to_the_minimum_if_policies_limit_it() {
     let workload = Workload::asked_directly(3, 9, 0).scaled_to_zero();
     let lifted = |workload: &Workload| {
         let decision = workload.decide(asking_for(3), &History::default(), NOW);
         (decision.explanation().desired, decision.explanation().lifted_to_min)
     };
     assert_eq!(lifted(&workload), (Some(3), None));
-    // Twice as many as none are none.
+    // Twice zero is zero.
     let mut behavior = Behavior::default();
     behavior.scale_up.policies =
         [ScalingPolicy { kind: PolicyKind::Percent, value: 100, period_seconds: 15 }].into();
@@ -261,10 +261,10 @@ fn from_zero_only_what_the_policies_keep_below_the_minimum_is_lifted_to_it() {
 }
 
 #[test]
-fn a_condensed_reading_counts_the_pods_that_it_no_longer_lists() {
+fn condensed_reading_counts_the_pods_that_it_omits() {
     let pod = |name: &str, group| PodVerdict { name: name.into(), group, sample: None, request: None };
     let mut many = reading(ProposalReason::Ratio, 90, 5);
-    many.pods = (0..5).map(|place| pod(&format!("web-{place}"), PodGroup::Ready)).collect();
+    many.pods = (0..5).map(|index| pod(&format!("web-{index}"), PodGroup::Ready)).collect();
     many.pods.push(pod("web-5", PodGroup::Missing));
     let mut explanation = decided(many, 5, 5);
     explanation.stabilization = Some(StabilizationStep {

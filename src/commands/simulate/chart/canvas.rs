@@ -1,27 +1,27 @@
-//! Lines of a terminal: pieces of text with their paint, and a grid of cells.
+//! Lines of a terminal: pieces of styled text, and a grid of cells.
 
 use super::ChartStyle;
 use crate::commands::story::escape;
 
-/// How a piece of text looks.
+/// The style of a piece of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Paint {
     #[default]
     Plain,
     Strong,
     Quiet,
-    /// Ready pods, values.
+    /// Ready pods and values.
     Main,
-    /// Pods that are missing.
+    /// Missing pods.
     Lacking,
-    /// Above target, warnings.
+    /// Values above target, and warnings.
     Bad,
     /// Targets.
     Target,
 }
 
 impl Paint {
-    /// The parameter of the escape sequence that selects it.
+    /// The SGR parameter that selects the style.
     fn code(self) -> &'static str {
         match self {
             Self::Plain => "0",
@@ -35,18 +35,18 @@ impl Paint {
     }
 }
 
-/// A line in pieces.
+/// A line as a list of styled pieces.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Row(Vec<(Paint, String)>);
 
 impl Row {
-    /// With a piece more; nothing in it can move the cursor.
+    /// Appends a piece. Control characters are escaped, so that no text can move the cursor.
     pub(super) fn with(mut self, paint: Paint, piece: &str) -> Self {
         self.0.push((paint, escape::terminal(piece).into_owned()));
         self
     }
 
-    /// The line and its end, cut where the style's width ends, each character taken as one column.
+    /// Prints the line with its line break, cut to the style's width. Each character counts as one column.
     pub(super) fn print(&self, style: &ChartStyle) -> String {
         let mut left = style.width;
         let length: usize = self.0.iter().map(|(_, piece)| piece.chars().count()).sum();
@@ -76,7 +76,7 @@ impl Row {
     }
 }
 
-/// What stands for a character where only ASCII may be used.
+/// The ASCII replacement of a character.
 fn to_ascii(character: char) -> char {
     match character {
         '█' | '▇' | '▆' | '▅' | '▄' => '#',
@@ -97,7 +97,7 @@ fn to_ascii(character: char) -> char {
     }
 }
 
-/// Cells of one panel, from the top left.
+/// The cells of one panel, from the top left.
 #[derive(Debug, Clone)]
 pub(super) struct Grid {
     columns: usize,
@@ -105,12 +105,12 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    /// Empty cells.
+    /// Creates a grid of empty cells.
     pub(super) fn new(columns: usize, rows: usize) -> Self {
         Self { columns, cells: vec![(Paint::Plain, ' '); columns * rows] }
     }
 
-    /// Sets a cell; what lies outside is left out.
+    /// Sets a cell. Cells outside of the grid are ignored.
     pub(super) fn set(&mut self, column: usize, row: usize, paint: Paint, character: char) {
         if column < self.columns
             && let Some(cell) = self.cells.get_mut(row * self.columns + column)
@@ -119,7 +119,7 @@ impl Grid {
         }
     }
 
-    /// Adds a dot of a braille character: two to the width of a cell, four to its height.
+    /// Adds a braille dot: each cell has two dots across and four down.
     pub(super) fn dot(&mut self, x: usize, y: usize, paint: Paint) {
         /// The bit of each dot, by row and column.
         const DOTS: [[u32; 2]; 4] = [[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]];
@@ -137,11 +137,11 @@ impl Grid {
         }
     }
 
-    /// The rows, each behind its label and the axis.
+    /// The rows, each after its label and the axis.
     pub(super) fn rows(&self, labels: &[String], gutter: usize) -> Vec<Row> {
         let rows = self.cells.chunks(self.columns.max(1)).enumerate();
-        rows.map(|(place, cells)| {
-            let label = labels.get(place).map_or("", String::as_str);
+        rows.map(|(index, cells)| {
+            let label = labels.get(index).map_or("", String::as_str);
             let axis = if label.is_empty() { '│' } else { '┤' };
             let width = gutter - 2;
             let mut row = Row::default().with(Paint::Quiet, &format!("{label:>width$} {axis}"));

@@ -1,4 +1,4 @@
-//! The panels of one HPA: replicas as bars of blocks, metrics as lines of braille dots.
+//! The panels of one HPA: replicas as block characters, metrics as lines of braille dots.
 
 use super::super::figure::{Figure, MarkKind, scale_of};
 use super::super::run::{HpaRun, MetricSeries, Run};
@@ -6,21 +6,22 @@ use super::super::text;
 use super::canvas::{Grid, Paint, Row};
 use super::{GUTTER, time_axis};
 
-/// Rows of the panel of replicas, and of each metric.
+/// The numbers of rows: of the replica panel, and of each metric panel.
 const ROWS: (usize, usize) = (8, 5);
-/// Happenings that are shown.
+/// The maximum number of scenario events in a chart.
 const ZONES: usize = 4;
-/// How many levels a block character tells apart.
+/// The number of levels of a block character.
 const EIGHTHS: usize = 8;
 const BLOCKS: [char; EIGHTHS] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// The most replicas at once, wanted or ready; at least 1.
+/// The largest number of desired or ready replicas, at least 1.
 pub(super) fn peak(hpa: &HpaRun) -> i32 {
     hpa.samples.iter().map(|sample| sample.wanted.max(sample.ready)).max().unwrap_or(0).max(1)
 }
 
-/// The panels over one time axis, `columns` wide. The axis of replicas ends at `top`, so that variants can be compared.
-pub(super) fn of(run: &Run, hpa: &HpaRun, columns: usize, top: i32, with_metrics: bool) -> Vec<Row> {
+/// Draws the panels over one time axis, `columns` wide. The replica axis ends at `top`, so that variants are
+/// comparable.
+pub(super) fn panels(run: &Run, hpa: &HpaRun, columns: usize, top: i32, with_metrics: bool) -> Vec<Row> {
     let figure = Figure::new(run, hpa);
     let mut rows = replicas(hpa, &figure, columns, f64::from(top));
     if with_metrics {
@@ -33,30 +34,30 @@ pub(super) fn of(run: &Run, hpa: &HpaRun, columns: usize, top: i32, with_metrics
     rows
 }
 
-/// The column of a moment, given as a fraction of the time axis.
+/// The column of an instant, given as a fraction of the time axis.
 pub(super) fn column(fraction: f64, columns: usize) -> usize {
     to_count(fraction * columns as f64).min(columns.saturating_sub(1))
 }
 
-/// A number that is not negative, without its fraction.
+/// Truncates a number to a count. Negative numbers become 0.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "`as` from a float saturates, and NaN gives 0: both are wanted"
+    reason = "`as` from a float saturates, and NaN gives 0: both are intended"
 )]
 fn to_count(value: f64) -> usize {
     value as usize
 }
 
-/// The samples of each column; a column without any has the last one before it.
+/// The samples of each column. A column without samples repeats the previous sample.
 fn chunks<T>(hpa: &HpaRun, figure: &Figure, columns: usize, values: &[T]) -> Vec<Vec<T>>
 where
     T: Copy,
 {
     let mut chunks: Vec<Vec<T>> = vec![Vec::new(); columns];
     for (sample, value) in hpa.samples.iter().zip(values) {
-        let place = column(sample.at.as_secs_f64() / figure.time.length(), columns);
-        if let Some(chunk) = chunks.get_mut(place) {
+        let index = column(sample.at.as_secs_f64() / figure.time.length(), columns);
+        if let Some(chunk) = chunks.get_mut(index) {
             chunk.push(*value);
         }
     }
@@ -74,7 +75,7 @@ fn replicas(hpa: &HpaRun, figure: &Figure, columns: usize, top: f64) -> Vec<Row>
     let mut grid = Grid::new(columns, ROWS.0);
     let mut is_lacking = false;
     for (column, chunk) in chunks.iter().enumerate() {
-        // The worst of the column: pods that were wanted and not ready at any time show.
+        // Shows the worst sample of the column, so that missing pods are visible at any scale.
         let wanted = f64::from(chunk.iter().map(|(wanted, _)| *wanted).max().unwrap_or(0));
         let lacking = chunk.iter().map(|(wanted, ready)| wanted - ready).max().unwrap_or(0);
         let ready = (wanted - f64::from(lacking)).max(0.0);
@@ -96,14 +97,14 @@ fn replicas(hpa: &HpaRun, figure: &Figure, columns: usize, top: f64) -> Vec<Row>
     if let Some(label) = labels.first_mut() {
         *label = text::short(top);
     }
-    // The middle has a label where it is a whole number, on the row that reaches it.
+    // Labels the middle row only if half of the axis is a whole number.
     if let Some(label) = labels.get_mut(ROWS.0 / 2).filter(|_| top % 2.0 == 0.0) {
         *label = text::short(top / 2.0);
     }
     let mut heading =
         Row::default().with(Paint::Plain, "replicas  ").with(Paint::Main, "█").with(Paint::Plain, " ready");
     if is_lacking {
-        heading = heading.with(Paint::Lacking, "  ░").with(Paint::Plain, " wanted, not ready");
+        heading = heading.with(Paint::Lacking, "  ░").with(Paint::Plain, " desired, not ready");
     }
     if !figure.marks.is_empty() {
         heading = heading.with(Paint::Plain, "  ▲▼ rescales");
@@ -116,12 +117,12 @@ fn replicas(hpa: &HpaRun, figure: &Figure, columns: usize, top: f64) -> Vec<Row>
     rows
 }
 
-/// Rescales and warnings, above the bars.
+/// The marks of rescales and warnings, above the bars.
 fn marks(figure: &Figure, columns: usize) -> Row {
     let mut cells = vec![(Paint::Plain, ' '); columns];
     for mark in &figure.marks {
-        let place = column(mark.at / figure.time.length(), columns);
-        let Some(cell) = cells.get_mut(place) else { continue };
+        let index = column(mark.at / figure.time.length(), columns);
+        let Some(cell) = cells.get_mut(index) else { continue };
         *cell = match (mark.kind, cell.1) {
             (MarkKind::Warning, _) | (_, '◆') => (Paint::Bad, '◆'),
             (MarkKind::Up, ' ' | '▲') => (Paint::Plain, '▲'),
@@ -150,16 +151,16 @@ fn values(hpa: &HpaRun, metric: &MetricSeries, figure: &Figure, columns: usize) 
     let chunks = chunks(hpa, figure, columns * 2, &metric.values);
     let mut before: Option<usize> = None;
     for (x, chunk) in chunks.iter().enumerate() {
-        let known: Vec<f64> = chunk.iter().copied().flatten().filter(|value| value.is_finite()).collect();
-        if known.is_empty() {
+        let finite: Vec<f64> = chunk.iter().copied().flatten().filter(|value| value.is_finite()).collect();
+        if finite.is_empty() {
             before = None;
             continue;
         }
-        let mean = known.iter().sum::<f64>() / known.len() as f64;
-        let highest = known.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let mean = finite.iter().sum::<f64>() / finite.len() as f64;
+        let highest = finite.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let is_above = highest > metric.tolerated.1;
         let (end, y) = (before.unwrap_or_else(|| height(mean)), height(mean));
-        // Up to the peak where it is one, or it would be lost in the mean.
+        // The dots extend to a peak above target, because the mean would hide it.
         let peak = if is_above { height(highest) } else { y };
         for dot in end.min(y).min(peak)..=end.max(y).max(peak) {
             grid.dot(x, dot, if is_above { Paint::Bad } else { Paint::Main });
@@ -186,13 +187,13 @@ fn values(hpa: &HpaRun, metric: &MetricSeries, figure: &Figure, columns: usize) 
     rows
 }
 
-/// Two digits are enough for the end of an axis.
+/// Rounds the end of an axis to two digits.
 fn round(value: f64) -> f64 {
     let magnitude = 10_f64.powf(value.abs().max(f64::MIN_POSITIVE).log10().floor() - 1.0);
     (value / magnitude).round() * magnitude
 }
 
-/// What the scenario did: a bar over its time, and its name.
+/// The events of the scenario. Each has a bar over its time, and a label.
 fn happenings(figure: &Figure, columns: usize) -> Vec<Row> {
     let mut rows = Vec::new();
     let shown = figure.zones.iter().take(ZONES);
@@ -201,7 +202,7 @@ fn happenings(figure: &Figure, columns: usize) -> Vec<Row> {
         let to = column(zone.to / figure.time.length(), columns).max(from);
         let (bar, width) = ("━".repeat(to - from + 1), zone.label.chars().count());
         let indent = |columns: usize| Row::default().with(Paint::Plain, &" ".repeat(GUTTER + columns));
-        // Behind the bar, before it, or below.
+        // The label stands behind the bar, before it, or below it.
         if to + 2 + width <= columns {
             rows.push(
                 indent(from).with(Paint::Lacking, &bar).with(Paint::Plain, &format!(" {}", zone.label)),

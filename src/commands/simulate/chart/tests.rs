@@ -6,7 +6,7 @@ fn plain(width: usize) -> ChartStyle {
 }
 
 #[test]
-fn a_day_is_readable_in_eighty_columns() {
+fn chart_of_a_day_fits_80_columns() {
     let chart = render(&sample::day(), &plain(80));
     assert!(
         chart
@@ -29,20 +29,20 @@ fn a_day_is_readable_in_eighty_columns() {
 }
 
 #[test]
-fn an_outage_is_drawn_and_its_warnings_are_one_line() {
+fn chart_shows_an_outage_and_groups_its_warnings() {
     let chart = render(&sample::outage(), &plain(100));
     assert!(chart.contains("━━━ resource metrics API is down") && chart.contains('◆'), "{chart}");
     assert_eq!(chart.matches("FailedGetResourceMetric").count(), 1, "{chart}");
 }
 
 #[test]
-fn ascii_is_all_that_is_left_where_nothing_else_is_known() {
+fn chart_is_ascii_when_the_style_is_ascii() {
     let chart = render(&sample::outage(), &ChartStyle { width: 80, ascii: true, color: false });
     assert!(chart.is_ascii(), "{chart}");
 }
 
 #[test]
-fn colours_only_where_they_are_wanted_and_no_other_escapes_ever() {
+fn chart_has_only_colour_escapes_and_only_in_colour() {
     let chart = render(&sample::many(5), &ChartStyle { width: 80, ascii: false, color: true });
     let without = chart.replace("\u{1b}[", "");
     assert!(!without.contains('\u{1b}'), "{without}");
@@ -53,14 +53,14 @@ fn colours_only_where_they_are_wanted_and_no_other_escapes_ever() {
 }
 
 #[test]
-fn variants_have_their_replicas_below_each_other() {
+fn chart_shows_replicas_of_every_variant() {
     let chart = render(&sample::variants(), &plain(80));
     assert_eq!(chart.matches("█ ready").count(), 3);
     assert_eq!(chart.matches("cpu in %").count(), 1);
 }
 
 #[test]
-fn nothing_is_drawn_of_nothing() {
+fn chart_is_empty_when_there_is_no_run() {
     assert_eq!(render(&Comparison::default(), &plain(80)), "");
     let mut empty = sample::day();
     empty.runs[0].hpas[0].samples.clear();

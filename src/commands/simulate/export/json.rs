@@ -1,4 +1,4 @@
-//! The JSON of a comparison. Its field names are an interface: they stay, and new ones may be added.
+//! The JSON of a comparison. The field names are a stable interface. New fields may be added.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use super::super::run::{
     Comparison, DecisionPoint, EventMark, Happening, HpaRun, MetricSeries, Run, Sample, Scores,
 };
 
-/// Raised when a field changes its meaning or goes.
+/// The format version. Increases when a field is removed or changes its meaning.
 const VERSION: u32 = 1;
 
-/// Everything in one line of JSON: each run with its HPAs, their samples, metrics, decisions with all steps, events and
-/// scores. Times are seconds since the start, where they are not RFC 3339.
+/// All values in one line of JSON: each run with its HPAs and their samples, metrics, decisions with all
+/// steps, events and scores. Times are seconds since the start, except times in RFC 3339.
 pub fn json(comparison: &Comparison) -> String {
     let runs = comparison.runs.iter().map(RunView::from).collect();
     let view = ComparisonView { version: VERSION, runs, notes: &comparison.notes };
-    // Strings and numbers of our own always serialize.
+    // These types always serialize.
     let mut text = serde_json::to_string(&view).unwrap_or_default();
     text.push('\n');
     text
@@ -125,7 +125,7 @@ struct SampleView {
     rate_allows: Option<i32>,
 }
 
-/// A length of time in seconds: whole ones as a whole number.
+/// A duration in seconds. A whole number of seconds is an integer.
 struct Seconds(Duration);
 
 impl Serialize for Seconds {

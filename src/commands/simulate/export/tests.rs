@@ -10,12 +10,12 @@ fn csv_has_a_row_per_sample_with_the_documented_columns() {
     assert_eq!(lines.len(), 5761);
     assert_eq!(lines[0], format!("{},metric:cpu (%)", COLUMNS.join(",")));
     assert!(lines[1].starts_with(",shop,web,2030-01-07T00:00:00Z,0,"), "{}", lines[1]);
-    let told = csv.lines().filter(|line| line.contains("goes from")).count();
-    assert_eq!(told, 70);
+    let rescales = csv.lines().filter(|line| line.contains("goes from")).count();
+    assert_eq!(rescales, 70);
 }
 
 #[test]
-fn csv_quotes_what_would_break_a_row() {
+fn csv_quotes_fields_with_special_characters() {
     assert_eq!(
         ["plain", "a,b", "say \"hi\"", "two\nlines"].map(field),
         ["plain", "\"a,b\"", "\"say \"\"hi\"\"\"", "\"two\nlines\""]
@@ -23,7 +23,7 @@ fn csv_quotes_what_would_break_a_row() {
 }
 
 #[test]
-fn json_has_everything_under_stable_names() {
+fn json_has_all_values_under_stable_names() {
     let comparison = sample::outage();
     let value: Value = serde_json::from_str(&json(&comparison)).unwrap();
     let run = &value["runs"][0];

@@ -1,4 +1,4 @@
-//! The axes: time of day in steps that people count in, and values from nought up.
+//! The axes: time of day at round times, and values at round numbers.
 
 use std::ops::Range;
 
@@ -9,23 +9,23 @@ use plotters::coord::types::RangedCoordf64;
 
 use super::super::text;
 
-/// Steps between two marks of the time axis, in seconds.
+/// The possible steps between two ticks of the time axis, in seconds.
 const STEPS: [u32; 19] = [
     1, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 14_400, 21_600, 43_200, 86_400,
     604_800,
 ];
 
-/// Time since the start of a run, marked at round times of day in UTC.
+/// The time since the start of a run, with ticks at round times of day in UTC.
 #[derive(Debug, Clone, PartialEq)]
 pub(in super::super) struct TimeAxis {
     start: Timestamp,
-    /// Seconds between midnight before the start and the start.
+    /// The seconds from midnight to the start.
     into_day: f64,
     length: f64,
 }
 
 impl TimeAxis {
-    /// Of a run that begins at `start` and lasts `length` seconds.
+    /// Creates the axis of a run that starts at `start` and lasts `length` seconds.
     pub(in super::super) fn new(start: Timestamp, length: f64) -> Self {
         let time = Offset::UTC.to_datetime(start).time();
         let seconds =
@@ -33,12 +33,12 @@ impl TimeAxis {
         Self { start, into_day: f64::from(seconds), length: length.max(1.0) }
     }
 
-    /// How long the run lasts, in seconds.
+    /// The length of the run, in seconds.
     pub(in super::super) fn length(&self) -> f64 {
         self.length
     }
 
-    /// Marks, at most `most`: seconds since the start, and the label.
+    /// At most `most` ticks: seconds since the start, and the label.
     pub(in super::super) fn ticks(&self, most: usize) -> Vec<(f64, String)> {
         self.key_points(most).into_iter().map(|at| (at, self.format_ext(&at))).collect()
     }
@@ -78,7 +78,7 @@ impl ValueFormatter<f64> for TimeAxis {
         let time = Offset::UTC.to_datetime(at).time();
         let is_midnight = time.hour() == 0 && time.minute() == 0 && time.second() == 0;
         let format = match (self.length, is_midnight) {
-            // Midnights of several days have their dates, or a day would look like the next.
+            // In runs of several days, midnights show their dates to distinguish the days.
             (129_600.0.., true) => "%-d %b",
             (..600.0, _) => "%H:%M:%S",
             _ => "%H:%M",
@@ -87,19 +87,19 @@ impl ValueFormatter<f64> for TimeAxis {
     }
 }
 
-/// Values, marked at round numbers.
+/// A value axis with ticks at round numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub(in super::super) struct ValueAxis {
-    /// The lowest value: 0, or less if there are such.
+    /// The lowest value: 0, or the lowest negative value.
     pub(in super::super) bottom: f64,
     /// The highest value.
     pub(in super::super) top: f64,
-    /// Whether only whole numbers make sense.
+    /// Whether ticks are limited to whole numbers.
     pub(in super::super) is_whole: bool,
 }
 
 impl ValueAxis {
-    /// From 0, or from the least of the values, to a little above the greatest.
+    /// Creates an axis from 0, or from the lowest negative value, to slightly above the highest value.
     pub(in super::super) fn over(values: impl IntoIterator<Item = f64>, is_whole: bool) -> Self {
         let (mut bottom, mut top) = (0.0_f64, 0.0_f64);
         for value in values.into_iter().filter(|value| value.is_finite()) {
@@ -110,17 +110,17 @@ impl ValueAxis {
         Self { bottom, top, is_whole }
     }
 
-    /// How high a value stands: 0 at the bottom, 1 at the top, never beyond.
-    pub(in super::super) fn place(&self, value: f64) -> f64 {
+    /// The height of a value: 0 at the bottom, 1 at the top. Values beyond the axis are clamped.
+    pub(in super::super) fn fraction(&self, value: f64) -> f64 {
         ((value - self.bottom) / (self.top - self.bottom)).clamp(0.0, 1.0)
     }
 
-    /// A value that is drawn at the edge if it lies beyond.
+    /// Moves a value beyond the axis to its edge.
     pub(in super::super) fn clamp(&self, value: f64) -> f64 {
         value.clamp(self.bottom, self.top)
     }
 
-    /// Marks, at most `most`: value and label.
+    /// At most `most` ticks: value and label.
     pub(in super::super) fn ticks(&self, most: usize) -> Vec<(f64, String)> {
         self.key_points(most).into_iter().map(|value| (value, text::short(value))).collect()
     }
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn time_is_marked_at_round_times_of_day() {
+    fn time_axis_has_ticks_at_round_times_of_day() {
         assert_eq!(labels("2030-01-01T00:00:00Z", 86_400.0, 13)[..3], ["00:00", "02:00", "04:00"]);
         assert_eq!(
             labels("2030-01-01T09:10:00Z", 3600.0, 7),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_marked_at_whole_numbers() {
+    fn value_axis_has_whole_ticks_when_values_are_counts() {
         let axis = ValueAxis::over([3.0], true);
         assert_eq!(
             axis.ticks(5).into_iter().map(|(_, label)| label).collect::<Vec<_>>(),

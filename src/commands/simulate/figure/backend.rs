@@ -1,5 +1,6 @@
-//! Where the drawing library draws: paths of SVG that name their colour by class, so that a style sheet gives them
-//! their colours in light and dark and no style stands in the markup, where a content security policy would refuse it.
+//! The backend of the drawing library. The backend writes SVG paths that name their colour by class. A style
+//! sheet sets the colours for light and dark backgrounds. The markup has no inline styles, because the
+//! content security policy forbids them.
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
@@ -8,10 +9,10 @@ use plotters_backend::{BackendColor, BackendCoord, BackendStyle, DrawingBackend,
 
 use super::ink::Ink;
 
-/// How many units of the drawing library make one of the SVG: it knows whole numbers only.
+/// The units of the drawing library per SVG unit. The library uses only whole numbers.
 pub(super) const FINE: i32 = 10;
 
-/// Paths, one after the other; those of one ink that follow each other are one element.
+/// A sequence of paths. Consecutive paths of one ink become one element.
 #[derive(Debug)]
 pub(super) struct Paths<'a> {
     svg: &'a mut String,
@@ -20,7 +21,7 @@ pub(super) struct Paths<'a> {
 }
 
 impl<'a> Paths<'a> {
-    /// Paths within so many units of the drawing library, appended to `svg`.
+    /// Starts paths on a canvas of `size`, in units of the drawing library. The paths are appended to `svg`.
     pub(super) fn new(svg: &'a mut String, size: (u32, u32)) -> Self {
         Self { svg, size, open: None }
     }
@@ -28,7 +29,7 @@ impl<'a> Paths<'a> {
     fn path(&mut self, color: BackendColor, is_filled: bool, points: impl IntoIterator<Item = BackendCoord>) {
         let mut points = points.into_iter();
         let Some(first) = points.next().filter(|_| color.alpha > 0.0) else { return };
-        let shape = (Ink::of_stand_in(color.rgb), is_filled);
+        let shape = (Ink::from_placeholder(color.rgb), is_filled);
         if self.open != Some(shape) {
             self.close();
             let (kind, name) = (if is_filled { "f" } else { "s" }, shape.0.name());
@@ -45,7 +46,7 @@ impl<'a> Paths<'a> {
         for point in points {
             let step = (point.0 - at.0, point.1 - at.1);
             at = point;
-            // Steps in the same direction along an axis are one.
+            // Merges steps in the same direction along an axis.
             let goes_on = (step.0 == 0 && pending.0 == 0 && step.1.signum() == pending.1.signum())
                 || (step.1 == 0 && pending.1 == 0 && step.0.signum() == pending.0.signum());
             if goes_on {
@@ -81,7 +82,7 @@ impl<'a> Paths<'a> {
         }
     }
 
-    /// Units of the drawing library as units of the SVG.
+    /// Writes a number of library units as SVG units.
     fn number(&mut self, fine: i32) {
         let sign = if fine < 0 { "-" } else { "" };
         let (whole, rest) =
@@ -171,12 +172,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_of_one_ink_are_one_element_and_straight_steps_one_move() {
+    fn backend_merges_paths_of_one_ink_and_straight_steps() {
         let mut svg = String::new();
         let mut paths = Paths::new(&mut svg, (1000, 100));
         let color = |ink: Ink| {
-            let stand_in = ink.stand_in();
-            BackendColor { alpha: 1.0, rgb: (stand_in.0, stand_in.1, stand_in.2) }
+            let placeholder = ink.placeholder();
+            BackendColor { alpha: 1.0, rgb: (placeholder.0, placeholder.1, placeholder.2) }
         };
         paths.draw_path([(0, 10), (5, 10), (25, 10), (25, 3), (30, 0)], &color(Ink::Ready)).unwrap();
         paths.draw_line((40, 0), (40, 100), &color(Ink::Ready)).unwrap();

@@ -1,4 +1,4 @@
-//! A panel as SVG: its grid, areas and lines, in a box that may be stretched.
+//! A panel as SVG: its grid, areas and lines, in a box of any width.
 
 use std::convert::Infallible;
 
@@ -12,16 +12,16 @@ use super::backend::{FINE, Paths};
 use super::ink::Ink;
 use super::{Figure, Panel, Zone};
 
-/// How many marks the time axis has at most.
+/// The maximum number of ticks on the time axis.
 pub(super) const TIMES: usize = 13;
-/// How many marks the value axis of the panel of replicas has at most.
+/// The maximum number of ticks on the value axis of the replica panel.
 const VALUES: usize = 6;
-/// How many the other value axes have at most.
+/// The maximum number of ticks on the other value axes.
 const FEW_VALUES: usize = 4;
-/// What is shorter is widened to this fraction of the time axis, to be seen at all.
+/// The smallest width of a zone, as a fraction of the time axis, so that short zones stay visible.
 const LEAST_WIDTH: f64 = 0.0015;
 
-/// What is drawn of a panel in a box of this size, from `0 0` at the top left.
+/// Draws the content of a panel into a box of the given size, with `0 0` at the top left.
 pub(super) fn plot(figure: &Figure, panel: &Panel, (width, height): (i32, i32)) -> String {
     let mut svg = String::new();
     // Drawing into a string cannot fail.
@@ -29,10 +29,10 @@ pub(super) fn plot(figure: &Figure, panel: &Panel, (width, height): (i32, i32)) 
     svg
 }
 
-/// The marks of a panel's value axis, with their distance from the top as a fraction of its height.
+/// The labels of a panel's value axis, with their distance from the top as a fraction of the height.
 pub(super) fn value_labels(panel: &Panel) -> Vec<(f64, String)> {
     let ticks = panel.values.ticks(most_values(panel));
-    ticks.into_iter().map(|(value, label)| (1.0 - panel.values.place(value), label)).collect()
+    ticks.into_iter().map(|(value, label)| (1.0 - panel.values.fraction(value), label)).collect()
 }
 
 fn most_values(panel: &Panel) -> usize {
@@ -55,9 +55,9 @@ fn draw(
     for zone in &figure.zones {
         let (from, to) = widened(zone, figure.time.length());
         let corners = vec![(from, bottom), (to, bottom), (to, top), (from, top)];
-        chart.draw_series([Polygon::new(corners, Ink::Happening.stand_in().filled())])?;
+        chart.draw_series([Polygon::new(corners, Ink::Happening.placeholder().filled())])?;
     }
-    let grid = Ink::Grid.stand_in();
+    let grid = Ink::Grid.placeholder();
     chart
         .configure_mesh()
         .disable_axes()
@@ -67,7 +67,7 @@ fn draw(
         .bold_line_style(grid)
         .draw()?;
     for area in &panel.areas {
-        let ink = area.ink.stand_in();
+        let ink = area.ink.placeholder();
         for piece in &area.pieces {
             let upper = piece.iter().map(|(at, _, high)| (*at, *high));
             let lower = piece.iter().rev().map(|(at, low, _)| (*at, *low));
@@ -75,7 +75,7 @@ fn draw(
         }
     }
     for line in &panel.lines {
-        let ink = line.ink.stand_in();
+        let ink = line.ink.placeholder();
         for piece in &line.pieces {
             chart.draw_series(LineSeries::new(piece.iter().copied(), ink))?;
         }
@@ -83,7 +83,7 @@ fn draw(
     area.present()
 }
 
-/// The ends of a zone, apart enough to be seen.
+/// The ends of a zone, widened to the smallest visible width.
 fn widened(zone: &Zone, length: f64) -> (f64, f64) {
     (zone.from, zone.to.max(zone.from + length * LEAST_WIDTH).min(length))
 }

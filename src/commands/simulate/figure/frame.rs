@@ -1,5 +1,5 @@
-//! A panel with its labels and marks as SVG. Curves lie in a box that is stretched to the width there is; labels and marks
-//! are placed by percent, so they keep their size.
+//! A panel with its labels and marks as SVG. Curves are in a box that stretches to the available width.
+//! Labels and marks keep their size, because they are positioned in percent.
 
 use std::fmt::Write as _;
 
@@ -7,30 +7,30 @@ use super::draw::{self, TIMES};
 use super::{Figure, Ink, Mark, MarkKind, Panel, Shape};
 use crate::commands::story::escape::html;
 
-/// How wide the box is in its own units.
+/// The width of the box in its own units.
 const WIDTH: i32 = 1000;
-/// How high the strip of marks above the panel of replicas is.
+/// The height of the strip of marks above the replica panel.
 const STRIP: i32 = 12;
-/// Labels of zones keep this much of the time axis apart.
+/// The smallest distance between labels of zones, as a fraction of the time axis.
 const LABEL_ROOM: f64 = 0.16;
 
-/// Where a frame stands.
+/// The position and size of a frame.
 #[derive(Debug, Clone, PartialEq)]
 pub(in super::super) struct Extent {
-    /// Attributes for its place and width, such as `width="100%"`.
-    pub(in super::super) place: String,
-    /// Its height.
+    /// The SVG attributes for position and width, such as `width="100%"`.
+    pub(in super::super) attributes: String,
+    /// The height.
     pub(in super::super) height: i32,
-    /// Whether the time axis has its labels below.
+    /// Whether the labels of the time axis are below the panel.
     pub(in super::super) with_times: bool,
 }
 
-/// A panel, to be placed by the page or the SVG.
+/// Draws a panel for the page or the SVG.
 pub(in super::super) fn frame(figure: &Figure, panel: &Panel, extent: &Extent) -> String {
-    let Extent { place, height, with_times } = extent;
+    let Extent { attributes, height, with_times } = extent;
     let (bottom, top) = (panel.values.bottom, panel.values.top);
     let mut svg = format!(
-        "<svg class=\"plot\" {place} height=\"{height}\" overflow=\"visible\" data-bottom=\"{bottom}\" data-top=\"{top}\">\n"
+        "<svg class=\"plot\" {attributes} height=\"{height}\" overflow=\"visible\" data-bottom=\"{bottom}\" data-top=\"{top}\">\n"
     );
     boxed(&mut svg, (0, *height), &draw::plot(figure, panel, (WIDTH, *height)));
     if panel.is_main {
@@ -38,27 +38,26 @@ pub(in super::super) fn frame(figure: &Figure, panel: &Panel, extent: &Extent) -
         warnings(&mut svg, figure);
         zones(&mut svg, figure);
     }
-    for (place, label) in draw::value_labels(panel) {
+    for (top, label) in draw::value_labels(panel) {
         // Writing to a string cannot fail.
         let _ = writeln!(
             svg,
             "<text class=\"value\" x=\"-8\" y=\"{}\" dy=\".32em\">{label}</text>",
-            percent(place)
+            percent(top)
         );
     }
     if *with_times {
         for (count, (at, label)) in figure.time.ticks(TIMES).into_iter().enumerate() {
             let class = if count % 2 == 0 { "time" } else { "time odd" };
-            let place = percent(at / figure.time.length());
-            let _ =
-                writeln!(svg, "<text class=\"{class}\" x=\"{place}\" y=\"100%\" dy=\"1.5em\">{label}</text>");
+            let x = percent(at / figure.time.length());
+            let _ = writeln!(svg, "<text class=\"{class}\" x=\"{x}\" y=\"100%\" dy=\"1.5em\">{label}</text>");
         }
     }
     svg.push_str("</svg>\n");
     svg
 }
 
-/// The sign of an ink in a legend, 16 wide and 10 high.
+/// The symbol of an ink in a legend, 16 wide and 10 high.
 pub(in super::super) fn key(ink: Ink, shape: Shape) -> String {
     match shape {
         Shape::Line => format!("<path class=\"s-{}\" d=\"M0 5h16\"/>", ink.name()),
@@ -73,7 +72,7 @@ fn boxed(svg: &mut String, (y, height): (i32, i32), content: &str) {
     );
 }
 
-/// Rescales as a row of strokes: up from the middle or down from it.
+/// Draws rescales as a row of strokes, up or down from the middle.
 fn strip(figure: &Figure) -> String {
     let strokes = |kind: MarkKind, stroke: &str| {
         let mut path = String::new();
@@ -100,16 +99,16 @@ fn strip(figure: &Figure) -> String {
 fn warnings(svg: &mut String, figure: &Figure) {
     let mut before = f64::NEG_INFINITY;
     for Mark { at, .. } in figure.marks.iter().filter(|mark| mark.kind == MarkKind::Warning) {
-        // Warnings that repeat would lie on each other.
+        // Repeated warnings would overlap.
         if at - before > figure.time.length() / 200.0 {
-            let place = percent(at / figure.time.length());
-            let _ = writeln!(svg, "<use href=\"#warning\" x=\"{place}\" y=\"{}\"/>", -STRIP / 2 - 3);
+            let x = percent(at / figure.time.length());
+            let _ = writeln!(svg, "<use href=\"#warning\" x=\"{x}\" y=\"{}\"/>", -STRIP / 2 - 3);
             before = *at;
         }
     }
 }
 
-/// Names of zones, where they do not run into each other.
+/// Draws the names of zones where they do not overlap.
 fn zones(svg: &mut String, figure: &Figure) {
     let length = figure.time.length();
     let mut free_from = f64::NEG_INFINITY;
@@ -119,9 +118,9 @@ fn zones(svg: &mut String, figure: &Figure) {
             continue;
         }
         free_from = from + LABEL_ROOM;
-        let (class, place) = if from > 0.7 { ("zone left", to) } else { ("zone", from) };
+        let (class, x) = if from > 0.7 { ("zone left", to) } else { ("zone", from) };
         let label = html(&zone.label);
-        let _ = writeln!(svg, "<text class=\"{class}\" x=\"{}\" y=\"13\">{label}</text>", percent(place));
+        let _ = writeln!(svg, "<text class=\"{class}\" x=\"{}\" y=\"13\">{label}</text>", percent(x));
     }
 }
 

@@ -1,45 +1,46 @@
-//! The colours, by what they stand for: few, told apart by the colour-blind, legible on light and on dark.
+//! The colours, by meaning. The colours are few, distinguishable for colour-blind readers, and legible on
+//! light and dark backgrounds.
 
 use std::fmt::Write as _;
 
 use plotters::style::RGBColor;
 
-/// What a line or an area stands for. Its name is its class in SVG and the name of its colour in CSS.
+/// The meaning of a line or an area. The name is the class in SVG and the name of the colour in CSS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in super::super) enum Ink {
-    /// What everything lies on.
+    /// The background.
     Ground,
-    /// The thin lines behind everything.
+    /// The grid lines.
     Grid,
     /// Labels of axes.
     Label,
     /// `spec.replicas`.
-    Wanted,
+    Desired,
     /// Ready pods.
     Ready,
     /// Pods that exist.
     Running,
-    /// minReplicas and maxReplicas.
+    /// `minReplicas` and `maxReplicas`.
     Bound,
-    /// What a stabilization window holds back.
+    /// Replicas that a stabilization window holds back.
     Window,
-    /// What rate limits hold back.
+    /// Replicas that a rate limit holds back.
     Rate,
-    /// Work that comes in.
+    /// Incoming work.
     Demand,
-    /// Work that can be taken.
+    /// The capacity of the ready pods.
     Capacity,
-    /// Work that nobody takes.
+    /// Work beyond the capacity.
     Short,
-    /// Items that wait.
+    /// Items in the queue.
     Queue,
     /// A metric's value.
     Value,
-    /// The range of a metric's values, where there are too many to draw each.
+    /// The range of a metric's values, if the values are too many to draw each.
     Spread,
-    /// The same of the work that comes in.
+    /// The range of the incoming work.
     DemandSpread,
-    /// A metric's value where it is above its tolerance.
+    /// A metric's values above its tolerance.
     Above,
     /// A metric's target.
     Target,
@@ -47,21 +48,21 @@ pub(in super::super) enum Ink {
     Tolerated,
     /// A time without values.
     Missing,
-    /// Something that the scenario did.
+    /// An event of the scenario.
     Happening,
-    /// Variants laid over each other, by their place.
+    /// A variant in the overlay, by its index.
     Variant(u8),
 }
 
-/// How many variants have a colour of their own; the others take dashes on top.
+/// The number of distinct variant colours. Further variants reuse these colours.
 const VARIANTS: u8 = 6;
 
-/// Each ink with its colour on light and on dark ground.
+/// Each ink with its colours on light and dark backgrounds.
 const PAINTS: [(Ink, &str, &str); 27] = [
     (Ink::Ground, "#ffffff", "#171b20"),
     (Ink::Grid, "#e7e9ec", "#2a3037"),
     (Ink::Label, "#5b6570", "#a3adb8"),
-    (Ink::Wanted, "#17202a", "#f2f4f6"),
+    (Ink::Desired, "#17202a", "#f2f4f6"),
     (Ink::Ready, "#0072b2", "#56b4e9"),
     (Ink::Running, "#0072b22b", "#56b4e933"),
     (Ink::Bound, "#8b95a0", "#77828e"),
@@ -88,18 +89,18 @@ const PAINTS: [(Ink, &str, &str); 27] = [
 ];
 
 impl Ink {
-    /// The ink of the variant at this place.
-    pub(in super::super) fn variant(place: usize) -> Self {
-        Self::Variant(u8::try_from(place).unwrap_or(u8::MAX) % VARIANTS)
+    /// The ink of the variant at `index`.
+    pub(in super::super) fn variant(index: usize) -> Self {
+        Self::Variant(u8::try_from(index).unwrap_or(u8::MAX) % VARIANTS)
     }
 
-    /// As CSS knows it.
+    /// The name in CSS.
     pub(in super::super) fn name(self) -> &'static str {
         match self {
             Self::Ground => "ground",
             Self::Grid => "grid",
             Self::Label => "label",
-            Self::Wanted => "wanted",
+            Self::Desired => "desired",
             Self::Ready => "ready",
             Self::Running => "running",
             Self::Bound => "bound",
@@ -126,20 +127,21 @@ impl Ink {
         }
     }
 
-    /// The stand-in by which the drawing library hands the ink to our backend.
-    pub(super) fn stand_in(self) -> RGBColor {
-        let place =
-            PAINTS.iter().position(|(ink, ..)| *ink == self).and_then(|place| u8::try_from(place).ok());
-        RGBColor(place.unwrap_or(0), 0, 0)
+    /// The placeholder colour that carries the ink through the drawing library to the backend.
+    pub(super) fn placeholder(self) -> RGBColor {
+        let index =
+            PAINTS.iter().position(|(ink, ..)| *ink == self).and_then(|index| u8::try_from(index).ok());
+        RGBColor(index.unwrap_or(0), 0, 0)
     }
 
-    /// The ink that a stand-in stands for.
-    pub(super) fn of_stand_in(rgb: (u8, u8, u8)) -> Self {
+    /// The ink of a placeholder colour.
+    pub(super) fn from_placeholder(rgb: (u8, u8, u8)) -> Self {
         PAINTS.get(usize::from(rgb.0)).map_or(Self::Grid, |(ink, ..)| *ink)
     }
 }
 
-/// The colours as CSS variables that follow the colour scheme; on light ground where a browser knows no such thing.
+/// The colours as CSS variables that follow the colour scheme. Browsers without `light-dark()` get the light
+/// colours.
 pub(in super::super) fn variables() -> String {
     let (mut light, mut both) = (String::new(), String::new());
     for (ink, on_light, on_dark) in &PAINTS {
@@ -151,7 +153,7 @@ pub(in super::super) fn variables() -> String {
     format!(":root{{{light}}}\n@supports (color:light-dark(red,red)){{:root{{{both}}}}}\n")
 }
 
-/// A style sheet without variables, for programs that draw SVG and do not know them: on light ground, or on dark.
+/// A style sheet with the variables replaced by light or dark colours, for SVG viewers without CSS variables.
 pub(in super::super) fn without_variables(sheet: &str, is_dark: bool) -> String {
     let mut sheet = sheet.to_owned();
     for (ink, light, dark) in &PAINTS {
@@ -166,17 +168,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_ink_comes_back_from_its_stand_in() {
+    fn ink_round_trips_through_its_placeholder() {
         for (ink, ..) in PAINTS {
-            let RGBColor(red, green, blue) = ink.stand_in();
-            assert_eq!(Ink::of_stand_in((red, green, blue)), ink);
+            let RGBColor(red, green, blue) = ink.placeholder();
+            assert_eq!(Ink::from_placeholder((red, green, blue)), ink);
         }
         assert_eq!(Ink::variant(8), Ink::Variant(2));
     }
 
     #[test]
-    fn lines_have_contrast_on_both_grounds() {
-        // WCAG asks 3 to 1 of what must be seen to understand a graphic.
+    fn lines_have_contrast_on_light_and_dark() {
+        // WCAG 2.1 requires a contrast of 3:1 for graphics.
         let (_, on_light, on_dark) = PAINTS[0];
         for (ink, light, dark) in PAINTS {
             if light.len() == 7 && !matches!(ink, Ink::Ground | Ink::Grid) {

@@ -1,5 +1,5 @@
-//! What is drawn of one HPA's run, as values: panels over one time axis, each with its areas and lines, and what happened
-//! when. The page, the SVG and the terminal draw the same figure.
+//! The drawing of one HPA's run, as values: panels over one time axis, each with areas and lines, and the
+//! times of events. The page, the SVG and the terminal draw the same figure.
 
 mod axis;
 mod backend;
@@ -19,45 +19,45 @@ pub(super) use self::ink::{Ink, variables, without_variables};
 pub(super) use self::panels::scale_of;
 use super::run::{HpaRun, Run};
 
-/// Rules for the classes of ink, to which page and SVG add their own.
+/// The style rules of the ink classes. The page and the SVG add their own rules.
 pub(super) const STYLE: &str = include_str!("figure.css");
 
-/// Areas that are hatched rather than filled, to be defined once per document.
+/// The hatch patterns for areas, defined once per document.
 pub(super) const HATCHES: &str = include_str!("hatches.svg");
 
 /// One HPA's run as panels over a common time axis.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Figure {
-    /// The common axis.
+    /// The common time axis.
     pub(super) time: TimeAxis,
-    /// From top to bottom: replicas, load, queue, metrics.
+    /// The panels from top to bottom: replicas, metrics, load, queue.
     pub(super) panels: Vec<Panel>,
-    /// What the scenario did, behind every panel.
+    /// The events of the scenario, drawn behind every panel.
     pub(super) zones: Vec<Zone>,
     /// Rescales and warnings.
     pub(super) marks: Vec<Mark>,
 }
 
-/// Some areas and lines over one value axis.
+/// Areas and lines over one value axis.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Panel {
-    /// What it shows.
+    /// The title.
     pub(super) title: String,
     /// The unit of its values; empty for plain numbers.
     pub(super) unit: String,
-    /// Whether it is the panel of replicas: the largest, and the one with the marks.
+    /// Whether the panel is the replica panel, which is the largest and has the marks.
     pub(super) is_main: bool,
     /// The value axis.
     pub(super) values: ValueAxis,
-    /// Areas, the hindmost first.
+    /// The areas, from back to front.
     pub(super) areas: Vec<Area>,
-    /// Lines, the hindmost first.
+    /// The lines, from back to front.
     pub(super) lines: Vec<Line>,
-    /// What to tell about the inks, in the order of interest.
+    /// The legend, in order of importance.
     pub(super) keys: Vec<(Ink, Shape, String)>,
 }
 
-/// How a key is drawn.
+/// The shape of a legend symbol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
     /// A stroke.
@@ -66,43 +66,43 @@ pub(super) enum Shape {
     Area,
 }
 
-/// Parts of the plane between two curves: time, lower and upper value.
+/// The areas between two curves: time, lower value and upper value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Area {
     pub(super) ink: Ink,
     pub(super) pieces: Vec<Vec<(f64, f64, f64)>>,
 }
 
-/// A curve, in pieces where it has gaps: time and value.
+/// A curve of time and value. Gaps split the curve into pieces.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Line {
     pub(super) ink: Ink,
     pub(super) pieces: Vec<Vec<(f64, f64)>>,
 }
 
-/// A time in which something lasted.
+/// A period.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Zone {
-    /// Seconds since the start.
+    /// The start, in seconds since the start of the run.
     pub(super) from: f64,
-    /// The same for an instant.
+    /// The end; equal to `from` for an instant.
     pub(super) to: f64,
-    /// What it was.
+    /// The description.
     pub(super) label: String,
 }
 
-/// Something that happened at an instant.
+/// An event at an instant.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Mark {
-    /// Seconds since the start.
+    /// The seconds since the start.
     pub(super) at: f64,
-    /// What kind of thing.
+    /// The kind of event.
     pub(super) kind: MarkKind,
-    /// In words.
+    /// The description.
     pub(super) label: String,
 }
 
-/// Kinds of marks.
+/// The kinds of marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum MarkKind {
     /// `spec.replicas` was raised.
@@ -114,10 +114,10 @@ pub(super) enum MarkKind {
 }
 
 impl Figure {
-    /// What is drawn of an HPA of a run.
+    /// Builds the figure of an HPA's run.
     pub(super) fn new(run: &Run, hpa: &HpaRun) -> Self {
         let time = TimeAxis::new(run.start, run.duration.as_secs_f64());
-        let panels = panels::of(hpa, time.length());
+        let panels = panels::build(hpa, time.length());
         let zones = run.happenings.iter().map(|happening| Zone {
             from: seconds(happening.from, &time),
             to: seconds(happening.to, &time),
@@ -141,7 +141,7 @@ impl Figure {
         Self { zones: zones.collect(), marks: rescales.chain(warnings).collect(), time, panels }
     }
 
-    /// The wanted replicas of several variants of one HPA in one panel.
+    /// The desired replicas of several variants of one HPA in one panel.
     pub(super) fn overlay(runs: &[(&Run, &HpaRun)]) -> Option<Self> {
         let (run, _) = runs.first()?;
         let longest = runs.iter().map(|(run, _)| run.duration).max()?;
@@ -151,7 +151,7 @@ impl Figure {
     }
 }
 
-/// Gives panels with the same title the same value axis, so that they can be compared by eye.
+/// Sets the same value axis for panels with the same title, so that variants can be compared by eye.
 pub(super) fn share_axes(figures: &mut [Figure]) {
     let all: Vec<_> = figures
         .iter()

@@ -1,4 +1,4 @@
-//! Which panels an HPA's run has, and what stands in each.
+//! The panels of an HPA's run and their content.
 
 use autoscaling::explanation::Subject;
 
@@ -7,13 +7,14 @@ use super::axis::{TimeAxis, ValueAxis};
 use super::ink::Ink;
 use super::{Area, Line, Panel, Shape, thin};
 
-/// How far beyond the peak a bound may lie to be drawn; further off it would press the curves to the floor.
+/// The largest `maxReplicas` that is drawn, as a multiple of the peak. A higher line would flatten the
+/// curves.
 const BOUND_IN_SIGHT: f64 = 1.6;
 
-/// The same for capacity beyond the greatest load.
+/// The largest capacity that is drawn, as a multiple of the largest load.
 const SPARE_IN_SIGHT: f64 = 4.0;
 
-/// By what values are divided to be read easily, and the unit that results.
+/// The divisor that makes values easy to read, and the resulting unit.
 #[derive(Debug, Clone, PartialEq)]
 pub(in super::super) struct Scale {
     /// The divisor.
@@ -34,10 +35,10 @@ pub(in super::super) fn scale_of(unit: &str, most: f64) -> Scale {
     Scale { by, unit: unit.to_owned() }
 }
 
-/// The panels of an HPA.
-pub(super) fn of(hpa: &HpaRun, length: f64) -> Vec<Panel> {
+/// Builds the panels of an HPA.
+pub(super) fn build(hpa: &HpaRun, length: f64) -> Vec<Panel> {
     let mut panels = vec![replicas(hpa, length)];
-    panels.extend(hpa.metrics.iter().map(|metric| of_metric(hpa, metric, length)));
+    panels.extend(hpa.metrics.iter().map(|metric| metric_panel(hpa, metric, length)));
     panels.extend(load(hpa, length));
     panels.extend(queue(hpa, length));
     panels
@@ -49,7 +50,8 @@ fn replicas(hpa: &HpaRun, length: f64) -> Panel {
     let peak = f64::from(peak.unwrap_or(0));
     let max = f64::from(samples.iter().map(|sample| sample.max).max().unwrap_or(0));
     let with_max = max <= peak * BOUND_IN_SIGHT;
-    // Proposals may be far beyond what is allowed; how far, the explanation says.
+    // Proposals may be far above maxReplicas. The axis does not cover such proposals. The explanation has the
+    // number.
     let proposed = samples.iter().filter_map(|sample| sample.proposal).max().map_or(0.0, f64::from);
     let values = ValueAxis::over([peak, proposed.min(peak * 1.25), if with_max { max } else { 0.0 }], true);
 
@@ -60,7 +62,7 @@ fn replicas(hpa: &HpaRun, length: f64) -> Panel {
         lines.push(ink(Ink::Bound, count(|sample| sample.max)));
     }
     lines.push(ink(Ink::Ready, count(|sample| sample.ready)));
-    lines.push(ink(Ink::Wanted, count(|sample| sample.wanted)));
+    lines.push(ink(Ink::Desired, count(|sample| sample.wanted)));
 
     let running = samples.iter().map(|sample| (at(sample), Some((0.0, f64::from(sample.running)))));
     let window = samples.iter().map(|sample| (at(sample), held_by_window(sample)));
@@ -71,7 +73,7 @@ fn replicas(hpa: &HpaRun, length: f64) -> Panel {
         Area { ink: Ink::Rate, pieces: thin::bands(rate, length) },
     ];
     let mut keys = vec![
-        (Ink::Wanted, Shape::Line, "wanted".to_owned()),
+        (Ink::Desired, Shape::Line, "desired".to_owned()),
         (Ink::Ready, Shape::Line, "ready".to_owned()),
         (Ink::Running, Shape::Area, "running".to_owned()),
         (Ink::Window, Shape::Area, "held back by a window".to_owned()),
@@ -84,12 +86,12 @@ fn replicas(hpa: &HpaRun, length: f64) -> Panel {
     Panel { title: "Replicas".to_owned(), unit: String::new(), is_main: true, values, areas, lines, keys }
 }
 
-/// Between what the metrics ask for and what the windows make of it, as far as maxReplicas allows either.
+/// The range between the metrics' proposal and the stabilized count, both limited to maxReplicas.
 fn held_by_window(sample: &Sample) -> Option<(f64, f64)> {
     between(sample.proposal?.min(sample.max), sample.stabilized?.min(sample.max))
 }
 
-/// Between what the windows let through and what the rate allowed, where that is what stands.
+/// The range between the stabilized count and the rate limit, if the rate limit is the result.
 fn held_by_rate(sample: &Sample) -> Option<(f64, f64)> {
     let allowed = sample.rate_allows.filter(|allowed| *allowed == sample.wanted)?;
     between(allowed, sample.stabilized?)
@@ -99,22 +101,23 @@ fn between(one: i32, other: i32) -> Option<(f64, f64)> {
     (one != other).then(|| (f64::from(one.min(other)), f64::from(one.max(other))))
 }
 
-fn of_metric(hpa: &HpaRun, metric: &MetricSeries, length: f64) -> Panel {
-    let known = metric.values.iter().copied().flatten();
-    let most = known.clone().fold(metric.target, f64::max);
+fn metric_panel(hpa: &HpaRun, metric: &MetricSeries, length: f64) -> Panel {
+    let values_read = metric.values.iter().copied().flatten();
+    let most = values_read.clone().fold(metric.target, f64::max);
     let Scale { by, unit } = scale_of(metric.unit, most);
     let (target, (low, high)) = (metric.target / by, (metric.tolerated.0 / by, metric.tolerated.1 / by));
-    let values = ValueAxis::over(known.map(|value| value / by).chain([target * 1.2, high]), false);
-    let course = || {
+    let values = ValueAxis::over(values_read.map(|value| value / by).chain([target * 1.2, high]), false);
+    let points = || {
         let values =
             metric.values.iter().map(|value| value.map(|value| value / by).filter(|it| it.is_finite()));
         hpa.samples.iter().map(at).zip(values)
     };
-    let curve = Curve::new(course(), length);
+    let curve = Curve::new(points(), length);
     let above = curve.range.iter().flat_map(|piece| above(piece, high)).collect();
-    let begun = course().find(|(_, value)| value.is_some()).map_or(0.0, |(at, _)| at);
-    let missing = course()
-        .map(|(at, value)| (at, (value.is_none() && at >= begun).then_some((values.bottom, values.top))));
+    let first_value = points().find(|(_, value)| value.is_some()).map_or(0.0, |(at, _)| at);
+    let missing = points().map(|(at, value)| {
+        (at, (value.is_none() && at >= first_value).then_some((values.bottom, values.top)))
+    });
     let areas = vec![
         Area { ink: Ink::Missing, pieces: thin::bands(missing, length) },
         Area { ink: Ink::Tolerated, pieces: vec![vec![(0.0, low, high), (length, low, high)]] },
@@ -123,10 +126,10 @@ fn of_metric(hpa: &HpaRun, metric: &MetricSeries, length: f64) -> Panel {
     ];
     let mut keys = vec![
         (Ink::Value, Shape::Line, "value".to_owned()),
-        (Ink::Spread, Shape::Area, "its range".to_owned()),
+        (Ink::Spread, Shape::Area, "range of values".to_owned()),
         (Ink::Target, Shape::Line, format!("target {}", with_unit(target, &unit))),
         (Ink::Tolerated, Shape::Area, "tolerated".to_owned()),
-        (Ink::Above, Shape::Area, "above".to_owned()),
+        (Ink::Above, Shape::Area, "above tolerance".to_owned()),
         (Ink::Missing, Shape::Area, "no value".to_owned()),
     ];
     keys.retain(|(ink, shape, _)| {
@@ -139,12 +142,12 @@ fn of_metric(hpa: &HpaRun, metric: &MetricSeries, length: f64) -> Panel {
     Panel { title: title_of(&metric.subject), unit, is_main: false, values, areas, lines, keys }
 }
 
-/// The metric as people call it.
+/// The metric's name for users.
 fn title_of(subject: &Subject) -> String {
     subject.to_string()
 }
 
-/// The parts of a curve's range above `high`, down to it.
+/// The parts of a curve's range above `high`, cut at `high`.
 fn above(range: &[(f64, f64, f64)], high: f64) -> Vec<Vec<(f64, f64, f64)>> {
     let mut points = Vec::with_capacity(range.len());
     for (&(at, _, value), next) in range.iter().zip(range.iter().skip(1).map(Some).chain([None])) {
@@ -160,36 +163,36 @@ fn above(range: &[(f64, f64, f64)], high: f64) -> Vec<Vec<(f64, f64, f64)>> {
     runs.map(|run| run.iter().map(|(at, value)| (*at, high, *value)).collect()).collect()
 }
 
-/// A curve in pieces, with the range of its values where there are too many to draw each.
+/// A curve in pieces, with the range of its values if they are too many to draw each.
 struct Curve {
     lines: Vec<Vec<(f64, f64)>>,
     range: Vec<Vec<(f64, f64, f64)>>,
-    is_thinned: bool,
+    is_reduced: bool,
 }
 
 impl Curve {
     fn new(values: impl IntoIterator<Item = (f64, Option<f64>)>, length: f64) -> Self {
         let pieces = thin::pieces(values);
-        let courses: Vec<_> = pieces.iter().map(|piece| thin::course(piece, length)).collect();
-        let is_thinned = courses.iter().any(|course| course.is_thinned);
-        let (lines, range) = courses.into_iter().map(|course| (course.line, course.range)).unzip();
-        Self { lines, range, is_thinned }
+        let curves: Vec<_> = pieces.iter().map(|piece| thin::downsample(piece, length)).collect();
+        let is_reduced = curves.iter().any(|curve| curve.is_reduced);
+        let (lines, range) = curves.into_iter().map(|curve| (curve.line, curve.range)).unzip();
+        Self { lines, range, is_reduced }
     }
 
-    /// The range as an area, if there is one to see.
+    /// The range as an area; empty if every value is drawn.
     fn spread(&self) -> Vec<Vec<(f64, f64, f64)>> {
-        if self.is_thinned { self.range.clone() } else { Vec::new() }
+        if self.is_reduced { self.range.clone() } else { Vec::new() }
     }
 }
 
-/// What comes in and what can be taken; none without a load model.
+/// The incoming work and the capacity; `None` without a load model.
 fn load(hpa: &HpaRun, length: f64) -> Option<Panel> {
     let samples = &hpa.samples;
     let most = samples.iter().map(|sample| sample.demand).fold(0.0, f64::max);
     if most <= 0.0 {
         return None;
     }
-    // Spare capacity may be many times the demand; how much does not matter then.
+    // Spare capacity may be many times the demand. Its amount is irrelevant beyond the limit.
     let capacity =
         samples.iter().map(|sample| sample.capacity).fold(0.0, f64::max).min(most * SPARE_IN_SIGHT);
     let values = ValueAxis::over([most, capacity], false);
@@ -202,8 +205,8 @@ fn load(hpa: &HpaRun, length: f64) -> Option<Panel> {
         length,
     );
     let mut keys = vec![
-        (Ink::Demand, Shape::Line, "comes in".to_owned()),
-        (Ink::Capacity, Shape::Line, "ready pods can take".to_owned()),
+        (Ink::Demand, Shape::Line, "demand".to_owned()),
+        (Ink::Capacity, Shape::Line, "capacity of ready pods".to_owned()),
     ];
     if !short.is_empty() {
         keys.push((Ink::Short, Shape::Area, "beyond capacity".to_owned()));
@@ -232,7 +235,7 @@ fn load(hpa: &HpaRun, length: f64) -> Option<Panel> {
     })
 }
 
-/// What waits; none if nothing ever does.
+/// The queue length; `None` if the queue is always empty.
 fn queue(hpa: &HpaRun, length: f64) -> Option<Panel> {
     let samples = &hpa.samples;
     let most = samples.iter().map(|sample| sample.queued).fold(0.0, f64::max);
@@ -240,7 +243,7 @@ fn queue(hpa: &HpaRun, length: f64) -> Option<Panel> {
         return None;
     }
     let curve = Curve::new(samples.iter().map(|sample| (at(sample), Some(sample.queued))), length);
-    let keys = vec![(Ink::Queue, Shape::Line, "items that wait".to_owned())];
+    let keys = vec![(Ink::Queue, Shape::Line, "queue length".to_owned())];
     Some(Panel {
         title: "Queue".to_owned(),
         unit: String::new(),
@@ -252,23 +255,23 @@ fn queue(hpa: &HpaRun, length: f64) -> Option<Panel> {
     })
 }
 
-/// What each variant wanted, in one panel.
+/// The desired replicas of all variants in one panel.
 pub(super) fn overlay(runs: &[(&Run, &HpaRun)], time: &TimeAxis) -> Panel {
     let mut lines = Vec::new();
     let mut keys = Vec::new();
     let mut peak = 0.0_f64;
-    for (place, (run, hpa)) in runs.iter().enumerate() {
-        let ink = Ink::variant(place);
+    for (index, (run, hpa)) in runs.iter().enumerate() {
+        let ink = Ink::variant(index);
         let end = run.duration.as_secs_f64().min(time.length());
         lines.push(Line { ink, pieces: curve(&hpa.samples, end, |sample| Some(f64::from(sample.wanted))) });
         keys.push((ink, Shape::Line, run.variant.clone()));
         peak = hpa.samples.iter().map(|sample| f64::from(sample.wanted)).fold(peak, f64::max);
     }
-    // The first, with which the others are compared, lies on top.
+    // The baseline is drawn on top.
     lines.reverse();
     let values = ValueAxis::over([peak], true);
     Panel {
-        title: "Replicas wanted".to_owned(),
+        title: "Desired replicas".to_owned(),
         unit: String::new(),
         is_main: true,
         values,

@@ -7,7 +7,7 @@ fn figure(comparison: &super::super::run::Comparison) -> Figure {
 }
 
 #[test]
-fn a_run_has_panels_of_replicas_metrics_and_load() {
+fn figure_has_panels_of_replicas_metrics_and_load() {
     let figure = figure(&sample::day());
     let titles: Vec<_> = figure.panels.iter().map(|panel| panel.title.as_str()).collect();
     assert_eq!(titles, ["Replicas", "cpu", "Load"]);
@@ -17,7 +17,7 @@ fn a_run_has_panels_of_replicas_metrics_and_load() {
 }
 
 #[test]
-fn an_outage_is_a_zone_and_a_time_without_values() {
+fn figure_shows_an_outage_as_zone_and_missing_values() {
     let figure = figure(&sample::outage());
     assert_eq!(
         figure.zones,
@@ -29,7 +29,7 @@ fn an_outage_is_a_zone_and_a_time_without_values() {
 }
 
 #[test]
-fn a_queue_has_a_panel_of_what_waits() {
+fn figure_has_a_queue_panel_when_the_load_is_a_queue() {
     assert!(figure(&sample::queue()).panels.iter().any(|panel| panel.title == "Queue"));
 }
 
@@ -43,7 +43,7 @@ fn variants_share_their_value_axes() {
 }
 
 #[test]
-fn a_day_is_drawn_in_little_space() {
+fn plot_of_a_day_is_smaller_than_60_kb() {
     let figure = figure(&sample::day());
     let sizes: Vec<_> =
         figure.panels.iter().map(|panel| draw::plot(&figure, panel, (1000, 200)).len()).collect();

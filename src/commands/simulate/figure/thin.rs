@@ -1,51 +1,52 @@
-//! Fewer points that look the same.
+//! Reduces the number of points of a curve without a visible change.
 
-/// Into how many columns a curve of very many points is put together: a few points of a screen each.
+/// The number of columns of a downsampled curve: a few screen pixels each.
 const COLUMNS: f64 = 480.0;
-/// Up to so many points per column a curve is drawn as it is.
+/// The maximum average number of points per column at which a curve keeps all points.
 const FEW: usize = 3;
 
-/// A curve through the points, and for very many points the range of their values around it: what noise there is stays to be
-/// seen without hiding the course.
+/// A curve through the points. A downsampled curve also has the range of its values, so that noise stays
+/// visible without hiding the mean.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Course {
-    /// The points, or the means of columns of them.
+pub(super) struct Downsampled {
+    /// The points, or the mean of each column.
     pub(super) line: Vec<(f64, f64)>,
-    /// Lowest and highest value; the points themselves if there are few.
+    /// The lowest and the highest value of each column, or the points themselves if the curve is not
+    /// downsampled.
     pub(super) range: Vec<(f64, f64, f64)>,
-    /// Whether points were put together.
-    pub(super) is_thinned: bool,
+    /// Whether the curve is downsampled.
+    pub(super) is_reduced: bool,
 }
 
-/// A curve through points of a time axis of this length.
-pub(super) fn course(points: &[(f64, f64)], length: f64) -> Course {
+/// Downsamples points on a time axis of the given length.
+pub(super) fn downsample(points: &[(f64, f64)], length: f64) -> Downsampled {
     let column = |at: f64| (at / length * COLUMNS).floor();
     let (Some(first), Some(last)) = (points.first(), points.last()) else {
-        return Course { line: Vec::new(), range: Vec::new(), is_thinned: false };
+        return Downsampled { line: Vec::new(), range: Vec::new(), is_reduced: false };
     };
     let columns = column(last.0) - column(first.0) + 1.0;
     if points.len() as f64 <= columns * FEW as f64 {
         let range = points.iter().map(|(at, value)| (*at, *value, *value)).collect();
-        return Course { line: points.to_vec(), range, is_thinned: false };
+        return Downsampled { line: points.to_vec(), range, is_reduced: false };
     }
-    let mut course =
-        Course { line: vec![*first], range: vec![(first.0, first.1, first.1)], is_thinned: true };
+    let mut reduced =
+        Downsampled { line: vec![*first], range: vec![(first.0, first.1, first.1)], is_reduced: true };
     for chunk in points.chunk_by(|one, other| column(one.0) == column(other.0)) {
-        let (Some(begin), Some(end)) = (chunk.first(), chunk.last()) else { continue };
-        let middle = f64::midpoint(begin.0, end.0);
+        let (Some(left), Some(right)) = (chunk.first(), chunk.last()) else { continue };
+        let middle = f64::midpoint(left.0, right.0);
         let values = || chunk.iter().map(|(_, value)| *value);
         let low = values().fold(f64::INFINITY, f64::min);
         let high = values().fold(f64::NEG_INFINITY, f64::max);
-        course.line.push((middle, values().sum::<f64>() / chunk.len() as f64));
-        course.range.push((middle, low, high));
+        reduced.line.push((middle, values().sum::<f64>() / chunk.len() as f64));
+        reduced.range.push((middle, low, high));
     }
-    course.line.push(*last);
-    course.range.push((last.0, last.1, last.1));
-    course
+    reduced.line.push(*last);
+    reduced.range.push((last.0, last.1, last.1));
+    reduced
 }
 
-/// A value per instant that holds until the next, as a curve with corners, in pieces where there is none. Equal values
-/// that follow each other are one.
+/// A step curve of values. Each value holds until the next one. Gaps in the values split it into pieces.
+/// Consecutive equal values become one step.
 pub(super) fn steps(values: impl IntoIterator<Item = (f64, Option<f64>)>, end: f64) -> Vec<Vec<(f64, f64)>> {
     let mut pieces: Vec<Vec<(f64, f64)>> = Vec::new();
     let mut held: Option<f64> = None;
@@ -69,7 +70,7 @@ pub(super) fn steps(values: impl IntoIterator<Item = (f64, Option<f64>)>, end: f
     pieces
 }
 
-/// The same between two values: an area with corners.
+/// The area between two step curves, in pieces.
 pub(super) fn bands(
     values: impl IntoIterator<Item = (f64, Option<(f64, f64)>)>,
     end: f64,
@@ -96,7 +97,7 @@ pub(super) fn bands(
     pieces
 }
 
-/// Values that are joined by straight lines, in pieces where there are none.
+/// Splits values at gaps. Straight lines connect the values of each piece.
 pub(super) fn pieces<V: Copy>(values: impl IntoIterator<Item = (f64, Option<V>)>) -> Vec<Vec<(f64, V)>> {
     let mut pieces: Vec<Vec<(f64, V)>> = Vec::new();
     let mut is_open = false;
@@ -116,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_samples_are_one_step_and_gaps_part_pieces() {
+    fn steps_merge_equal_samples_and_split_at_gaps() {
         let values = [1.0, 1.0, 2.0].map(Some).into_iter().chain([None, Some(3.0), Some(3.0)]);
         let pieces = steps((0..).map(f64::from).zip(values), 6.0);
         assert_eq!(
@@ -126,19 +127,19 @@ mod tests {
     }
 
     #[test]
-    fn very_many_points_are_a_mean_and_a_range() {
+    fn downsample_keeps_mean_and_range_of_many_points() {
         let wave: Vec<_> = (0..86_400).map(|at| (f64::from(at), f64::from(at % 7))).collect();
-        let thinned = course(&wave, 86_400.0);
-        assert!(thinned.is_thinned && thinned.line.len() <= 482, "{}", thinned.line.len());
-        assert!(thinned.line[1..481].iter().all(|(_, mean)| (mean - 3.0).abs() < 0.1));
-        assert!(thinned.range[1..481].iter().all(|(_, low, high)| (*low, *high) == (0.0, 6.0)));
-        assert_eq!(thinned.line.last(), wave.last());
+        let reduced = downsample(&wave, 86_400.0);
+        assert!(reduced.is_reduced && reduced.line.len() <= 482, "{}", reduced.line.len());
+        assert!(reduced.line[1..481].iter().all(|(_, mean)| (mean - 3.0).abs() < 0.1));
+        assert!(reduced.range[1..481].iter().all(|(_, low, high)| (*low, *high) == (0.0, 6.0)));
+        assert_eq!(reduced.line.last(), wave.last());
     }
 
     #[test]
-    fn few_points_stay_as_they_are() {
+    fn downsample_keeps_all_points_when_there_are_few() {
         let points = [(0.0, 1.0), (15.0, 5.0), (30.0, 2.0)];
-        assert_eq!(course(&points, 3600.0).line, points);
-        assert!(course(&[], 3600.0).line.is_empty());
+        assert_eq!(downsample(&points, 3600.0).line, points);
+        assert!(downsample(&[], 3600.0).line.is_empty());
     }
 }

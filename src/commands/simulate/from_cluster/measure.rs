@@ -1,4 +1,4 @@
-//! What the objects of a cluster tell about a workload: requests, start-up times, present load.
+//! Derives requests, start-up times and the current load of a workload from the cluster's objects.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 
 use super::Seen;
 
-/// A pod whose Ready condition changed so much later than its containers started has lost it in between.
+/// The longest plausible start-up. A later change of the Ready condition means that a pod became ready again.
 const LONGEST_START: Duration = Duration::from_hours(1);
-/// Of so many pods are start-up times listed.
+/// The maximum number of listed start-up times.
 const MOST_TIMES: usize = 20;
-/// How much more than the target a pod is taken to be able to do.
+/// The assumed capacity of a pod, as a multiple of the metric's target.
 const MARGIN: f64 = 1.25;
 
-/// The fields of a scenario; null where nothing is known.
+/// The measured fields of a scenario. A field is null if no value is available.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     pub(super) containers: Value,
@@ -29,14 +29,14 @@ pub(super) struct Measured {
 }
 
 impl Measured {
-    pub(super) fn of(seen: &Seen) -> Self {
-        let cpu: f64 = seen.usage.iter().map(|pod| used(pod, "cpu")).sum();
-        let memory: f64 = seen.usage.iter().map(|pod| used(pod, "memory")).sum();
-        let pods = seen.usage.len().max(1) as f64;
-        let is_read = !seen.usage.is_empty();
-        let mut loads = custom_loads(seen);
+    pub(super) fn from_objects(objects: &Seen) -> Self {
+        let cpu: f64 = objects.usage.iter().map(|pod| used(pod, "cpu")).sum();
+        let memory: f64 = objects.usage.iter().map(|pod| used(pod, "memory")).sum();
+        let pods = objects.usage.len().max(1) as f64;
+        let is_read = !objects.usage.is_empty();
+        let mut loads = custom_loads(objects);
         match loads.first_mut() {
-            // What the pods use is what the first work costs.
+            // The usage of the pods is the cost of the first work.
             Some((demand, Value::Object(first))) if is_read && *demand > 0.0 => {
                 first.insert("cpuPerUnit".to_owned(), json!(cores(cpu / *demand)));
             }
@@ -44,12 +44,12 @@ impl Measured {
             _ => {}
         }
         Self {
-            containers: containers(seen),
-            startup: distribution(seen.pods.iter().filter_map(start_up)),
-            image_pull: image_pull(seen),
+            containers: containers(objects),
+            startup: distribution(objects.pods.iter().filter_map(start_up)),
+            image_pull: image_pull(objects),
             cpu: json!({"base": 0}),
             memory: if is_read { json!({"base": bytes(memory / pods)}) } else { Value::Null },
-            rolling_update: rolling_update(seen),
+            rolling_update: rolling_update(objects),
             loads: loads.into_iter().map(|(_, load)| load).collect(),
         }
     }
@@ -67,7 +67,7 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     at(object, pointer).as_str().unwrap_or_default()
 }
 
-/// A quantity, as text or as a number.
+/// Parses a quantity, as text or as a number.
 fn quantity(value: &Value) -> Option<f64> {
     match value {
         Value::String(text) => text.parse::<Quantity>().ok().map(Quantity::as_f64),
@@ -75,7 +75,7 @@ fn quantity(value: &Value) -> Option<f64> {
     }
 }
 
-/// What all containers of a pod use of a resource.
+/// The usage of a resource by all containers of a pod.
 fn used(pod: &Value, resource: &str) -> f64 {
     list(pod, "/containers")
         .iter()
@@ -83,7 +83,7 @@ fn used(pod: &Value, resource: &str) -> f64 {
         .sum()
 }
 
-/// To a millicore, or finer where that would be nothing.
+/// Formats cores in millicores, or in microcores below one millicore.
 fn cores(amount: f64) -> String {
     if amount >= 0.001 { format!("{:.0}m", amount * 1e3) } else { format!("{:.0}u", amount * 1e6) }
 }
@@ -92,9 +92,9 @@ fn bytes(amount: f64) -> String {
     format!("{:.0}Mi", amount / (1024.0 * 1024.0))
 }
 
-/// Requests and limits, from the template, or from a pod where the template is not known.
-fn containers(seen: &Seen) -> Value {
-    let of = |object: &Value, pointer: &str| {
+/// The requests and limits, from the template, or from a pod if the template is unavailable.
+fn containers(objects: &Seen) -> Value {
+    let containers_of = |object: &Value, pointer: &str| {
         let container = |container: &Value| {
             let mut out = BTreeMap::from([("name", at(container, "/name").clone())]);
             for (field, pointer) in [("requests", "/resources/requests"), ("limits", "/resources/limits")] {
@@ -108,16 +108,16 @@ fn containers(seen: &Seen) -> Value {
         };
         list(object, pointer).iter().map(container).collect::<Vec<_>>()
     };
-    let found = match (&seen.target, seen.pods.first()) {
-        (Some(target), _) => of(target, "/spec/template/spec/containers"),
-        (None, Some(pod)) => of(pod, "/spec/containers"),
+    let found = match (&objects.target, objects.pods.first()) {
+        (Some(target), _) => containers_of(target, "/spec/template/spec/containers"),
+        (None, Some(pod)) => containers_of(pod, "/spec/containers"),
         (None, None) => Vec::new(),
     };
     if found.is_empty() { Value::Null } else { json!(found) }
 }
 
-fn rolling_update(seen: &Seen) -> Value {
-    let Some(target) = &seen.target else { return Value::Null };
+fn rolling_update(objects: &Seen) -> Value {
+    let Some(target) = &objects.target else { return Value::Null };
     let rolling = at(target, "/spec/strategy/rollingUpdate");
     let fields: serde_json::Map<_, _> = ["maxSurge", "maxUnavailable"]
         .into_iter()
@@ -130,7 +130,8 @@ fn time(text: &str) -> Option<Timestamp> {
     text.parse().ok()
 }
 
-/// When the last container of a pod started; none if one was restarted, whose first start is not known.
+/// The time at which the last container of a pod started. `None` if a container was restarted, because its
+/// first start is unknown.
 fn started(pod: &Value) -> Option<Timestamp> {
     let start = |container: &Value| {
         let is_first = at(container, "/restartCount").as_u64().unwrap_or(0) == 0;
@@ -139,33 +140,33 @@ fn started(pod: &Value) -> Option<Timestamp> {
     list(pod, "/status/containerStatuses").iter().map(start).collect::<Option<Vec<_>>>()?.into_iter().max()
 }
 
-/// When a condition of a pod became true.
+/// The time at which a condition of a pod became true.
 fn became(pod: &Value, condition: &str) -> Option<Timestamp> {
-    let is_it = |found: &&Value| text(found, "/type") == condition && text(found, "/status") == "True";
-    time(text(list(pod, "/status/conditions").iter().find(is_it)?, "/lastTransitionTime"))
+    let matches = |found: &&Value| text(found, "/type") == condition && text(found, "/status") == "True";
+    time(text(list(pod, "/status/conditions").iter().find(matches)?, "/lastTransitionTime"))
 }
 
 fn between(from: Timestamp, to: Timestamp) -> Option<Duration> {
     Duration::try_from(to.duration_since(from)).ok().filter(|length| *length <= LONGEST_START)
 }
 
-/// From the start of its containers until a pod was ready.
+/// The time from the start of a pod's containers until it was ready.
 fn start_up(pod: &Value) -> Option<Duration> {
     between(started(pod)?, became(pod, "Ready")?)
 }
 
-/// From being on a node until its containers started: pulling, mounting and whatever else comes before.
-fn image_pull(seen: &Seen) -> Value {
+/// The time from scheduling until the containers started, which includes pulling and mounting.
+fn image_pull(objects: &Seen) -> Value {
     let pull = |pod: &Value| between(became(pod, "PodScheduled")?, started(pod)?);
-    match distribution(seen.pods.iter().filter_map(pull)) {
+    match distribution(objects.pods.iter().filter_map(pull)) {
         Value::Null => Value::Null,
         pulls if pulls == json!("0s") => Value::Null,
         pulls => json!({"everyPod": pulls}),
     }
 }
 
-/// Times as a scenario has them: one, or one of several, without those far beyond the others: of pods that were ready, lost
-/// it and are ready again.
+/// The times in the form of a scenario file: a single time, or one of several. Outliers are dropped, because
+/// they come from pods that became unready and then ready again.
 fn distribution(times: impl Iterator<Item = Duration>) -> Value {
     let mut times: Vec<_> = times.collect();
     times.sort();
@@ -180,9 +181,10 @@ fn distribution(times: impl Iterator<Item = Duration>) -> Value {
     }
 }
 
-/// The loads behind custom and external metrics, each with its demand: what the HPA's status says of them now.
-fn custom_loads(seen: &Seen) -> Vec<(f64, Value)> {
-    let current = list(&seen.hpa, "/status/currentMetrics");
+/// The loads of custom and external metrics, each with its demand. The current values in the HPA's status
+/// determine them.
+fn custom_loads(objects: &Seen) -> Vec<(f64, Value)> {
+    let current = list(&objects.hpa, "/status/currentMetrics");
     let load = |metric: &Value| {
         let kind = text(metric, "/type");
         let field = match kind {
@@ -193,11 +195,11 @@ fn custom_loads(seen: &Seen) -> Vec<(f64, Value)> {
         };
         let name = text(metric, &format!("/{field}/metric/name"));
         let target = at(metric, &format!("/{field}/target"));
-        let is_it = |status: &&Value| {
+        let matches = |status: &&Value| {
             text(status, "/type") == kind && text(status, &format!("/{field}/metric/name")) == name
         };
-        let now = at(current.iter().find(is_it)?, &format!("/{field}/current"));
-        let pods = f64::from(seen.replicas.max(1));
+        let now = at(current.iter().find(matches)?, &format!("/{field}/current"));
+        let pods = f64::from(objects.replicas.max(1));
         let per_pod = quantity(at(target, "/averageValue"));
         let demand = match quantity(at(now, "/averageValue")) {
             Some(average) => average * pods,
@@ -222,10 +224,10 @@ fn custom_loads(seen: &Seen) -> Vec<(f64, Value)> {
         });
         Some((demand, load))
     };
-    list(&seen.hpa, "/spec/metrics").iter().filter_map(load).collect()
+    list(&objects.hpa, "/spec/metrics").iter().filter_map(load).collect()
 }
 
-/// To a thousandth.
+/// Rounds to a thousandth.
 fn rounded(amount: f64) -> f64 {
     (amount * 1_000.0).round() / 1_000.0
 }

@@ -30,7 +30,8 @@ fn deployment() -> Value {
     })
 }
 
-/// A pod that was scheduled at 0, whose container started and which became ready at these seconds.
+/// A pod that was scheduled at 0. `started` and `ready` are the seconds at which the container started and
+/// the pod became ready.
 fn pod(started: u32, ready: u32) -> Value {
     let at = |second: u32| format!("2030-01-01T00:{:02}:{:02}Z", second / 60, second % 60);
     json!({
@@ -49,15 +50,15 @@ fn usage(cpu: &str) -> Value {
 }
 
 #[test]
-fn an_hpa_on_cpu_becomes_a_scenario_that_can_be_played() {
-    let seen = Seen {
+fn cluster_hpa_on_cpu_becomes_a_valid_scenario() {
+    let objects = Seen {
         hpa: hpa(&json!([cpu_metric()]), &json!([])),
         target: Some(deployment()),
         replicas: 3,
         pods: vec![pod(4, 24), pod(4, 24), pod(6, 36)],
         usage: vec![usage("200m"), usage("300m"), usage("400m")],
     };
-    let node = scenario(&seen);
+    let node = scenario(&objects);
     assert_eq!(
         print(&node),
         "title: shop/web
@@ -119,16 +120,16 @@ load:
 }
 
 #[test]
-fn a_pod_that_lost_its_readiness_in_between_tells_nothing_about_its_start() {
-    let seen = Seen { pods: vec![pod(0, 20), pod(0, 22), pod(0, 3_000)], ..Seen::default() };
-    assert_eq!(Measured::of(&seen).startup, json!({"oneOf": ["20s", "22s"]}));
+fn start_up_ignores_pods_that_recovered_or_restarted() {
+    let objects = Seen { pods: vec![pod(0, 20), pod(0, 22), pod(0, 3_000)], ..Seen::default() };
+    assert_eq!(Measured::from_objects(&objects).startup, json!({"oneOf": ["20s", "22s"]}));
     let mut restarted = pod(0, 20);
     restarted["status"]["containerStatuses"][0]["restartCount"] = json!(1);
-    assert!(Measured::of(&Seen { pods: vec![restarted], ..Seen::default() }).startup.is_null());
+    assert!(Measured::from_objects(&Seen { pods: vec![restarted], ..Seen::default() }).startup.is_null());
 }
 
 #[test]
-fn custom_metrics_become_demand_and_cpu_what_it_costs() {
+fn custom_metrics_become_demand_with_cpu_as_its_cost() {
     let metric = |field: &str, value: Value| {
         json!({
             "type": "Pods",
@@ -144,7 +145,7 @@ fn custom_metrics_become_demand_and_cpu_what_it_costs() {
     });
     let queue_now =
         json!({"type": "External", "external": {"metric": {"name": "queue"}, "current": {"value": "40"}}});
-    let seen = Seen {
+    let objects = Seen {
         hpa: hpa(
             &json!([metric("target", json!("20")), cpu_metric(), external]),
             &json!([metric("current", json!("16500m")), queue_now]),
@@ -154,17 +155,17 @@ fn custom_metrics_become_demand_and_cpu_what_it_costs() {
         ..Seen::default()
     };
     assert_eq!(
-        Value::Array(Measured::of(&seen).loads),
+        Value::Array(Measured::from_objects(&objects).loads),
         json!([
             {"demand": 33.0, "capacityPerPod": 25.0, "metrics": [{"name": "requests"}], "cpuPerUnit": "20m"},
             {"demand": 40.0, "capacityPerPod": 62.5, "metrics": [{"name": "queue", "external": {"labels": {"a": "b"}}}]},
         ])
     );
-    Scenario::read(&scenario(&seen), "").unwrap();
+    Scenario::read(&scenario(&objects), "").unwrap();
 }
 
 #[test]
-fn a_target_of_another_kind_is_played_as_a_deployment() {
+fn target_of_unknown_kind_becomes_a_deployment() {
     let mut hpa = hpa(&json!([cpu_metric()]), &json!([]));
     hpa["spec"]["scaleTargetRef"] = json!({"apiVersion": "example.com/v1", "kind": "Widget", "name": "web"});
     let scenario = Scenario::read(&scenario(&Seen { hpa, replicas: 2, ..Seen::default() }), "").unwrap();
@@ -172,13 +173,13 @@ fn a_target_of_another_kind_is_played_as_a_deployment() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_is_only_read() {
+async fn cluster_receives_only_reads() {
     use std::time::Duration;
 
-    use crate::clock::{SharedClock, VirtualClock};
-    use crate::embedded::Cluster;
-    use crate::embedded::load::{Curve, Load, LoadMetrics, Pipeline, Work};
-    use crate::embedded::workload::{WorkloadModel, Workloads};
+    use clock::{SharedClock, VirtualClock};
+    use fake_cluster::Cluster;
+    use fake_cluster::load::{Curve, Load, LoadMetrics, Pipeline, Work};
+    use fake_cluster::workload::{WorkloadModel, Workloads};
 
     let clock: SharedClock = Arc::new(VirtualClock::starting_at("2030-01-01T00:00:00Z".parse().unwrap()));
     let cluster = Cluster::new(Arc::clone(&clock));
@@ -213,15 +214,15 @@ async fn a_cluster_is_only_read() {
 
     let options = ClientOptions { gate: Gate::refusing(Refusal::DryRun), ..ClientOptions::default() };
     let clients = crate::commands::simulate::play::clients(&cluster, &options).unwrap();
-    let seen = see(&clients, "shop", "web").await.unwrap();
-    let measured = Measured::of(&seen);
-    assert_eq!((seen.replicas, seen.pods.len(), &measured.startup), (3, 3, &json!("20s")));
+    let objects = read_objects(&clients, "shop", "web").await.unwrap();
+    let measured = Measured::from_objects(&objects);
+    assert_eq!((objects.replicas, objects.pods.len(), &measured.startup), (3, 3, &json!("20s")));
     assert_eq!(measured.containers[0]["requests"], json!({"cpu": "500m"}));
     let used = measured.loads[0]["cpu"].as_str().unwrap();
-    assert!(["905m", "906m", "907m"].contains(&used), "the work and what pods use beside it: {used}");
+    assert!(["905m", "906m", "907m"].contains(&used), "the work and the pods' base usage: {used}");
     assert!(cluster.requests().entries().iter().all(|request| ["get", "list"].contains(&request.verb)));
 
-    let error = see(&clients, "shop", "wbe").await.unwrap_err().to_string();
+    let error = read_objects(&clients, "shop", "wbe").await.unwrap_err().to_string();
     assert_eq!(
         error,
         "the HPA shop/wbe cannot be read: horizontalpodautoscalers.autoscaling \"wbe\" not found"

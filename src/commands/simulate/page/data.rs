@@ -1,4 +1,4 @@
-//! What the page's script reads: every sample and decision of the charts, in little space.
+//! The data of the page's script: every sample and decision of the charts, in a compact form.
 
 use std::collections::BTreeMap;
 
@@ -9,73 +9,73 @@ use super::super::run::{HpaRun, MetricSeries, Run, Sample};
 use super::super::text;
 use crate::commands::story::{self, Role, Step, Zone, escape};
 
-/// Steps take most of the space. Once a chart has about so many bytes of them, only decisions that changed the count keep
-/// theirs, so that a day of one HPA stays below a megabyte.
+/// The size limit of the decision steps of one chart, in bytes (estimate). Beyond it, only decisions that
+/// changed the count keep their steps, so that the page for one HPA and one day stays below a megabyte.
 const STEPS: usize = 800_000;
-/// About how many bytes a place in the list of texts takes.
-const PLACE: usize = 6;
+/// The estimated size of an index into the list of texts, in bytes.
+const INDEX_SIZE: usize = 6;
 
-/// Everything, for all charts of the page.
+/// The data of all charts of the page.
 #[derive(Debug, Serialize)]
 pub(super) struct Data {
-    /// Each text once.
+    /// Each distinct text once.
     texts: Vec<String>,
-    courses: Vec<Course>,
+    courses: Vec<ChartData>,
     #[serde(skip)]
-    places: BTreeMap<String, usize>,
+    indexes: BTreeMap<String, usize>,
     #[serde(skip)]
     bytes: usize,
     #[serde(skip)]
     left_out: usize,
 }
 
-/// The title of a step, and its lines: each a label, then in turn the role of a piece and the piece.
+/// The title of a step, and its lines: the label, followed by pairs of a piece's role and text.
 type StepTexts = (usize, Vec<Vec<usize>>);
 
 #[derive(Debug, Serialize)]
-struct Course {
-    /// Seconds since 1970.
+struct ChartData {
+    /// The start, in seconds since 1970.
     start: i64,
-    /// Seconds between samples.
+    /// The seconds between samples.
     period: f64,
-    /// Seconds in all.
+    /// The length in seconds.
     length: f64,
-    /// How many samples.
+    /// The number of samples.
     samples: usize,
     columns: Vec<Column>,
-    /// When, its sentence, its steps.
+    /// The time, the sentence and the steps.
     decisions: Vec<(u64, usize, Vec<StepTexts>)>,
-    /// When, whether it warns, reason and message.
+    /// The time, whether the event is a warning, and the reason with the message.
     events: Vec<(u64, bool, usize)>,
-    /// From, to, what.
+    /// The start, the end and the description.
     happenings: Vec<(u64, u64, usize)>,
-    /// Of an overlay, the variants that lie in it: their places here.
+    /// For an overlay: the indexes of the variants' charts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     variants: Vec<usize>,
 }
 
-/// One value per sample, or only where it changes.
+/// One value per sample, or only the changes.
 #[derive(Debug, Serialize)]
 struct Column {
     label: String,
     unit: String,
     ink: &'static str,
     panel: usize,
-    /// How many samples.
+    /// The number of samples.
     count: usize,
-    /// If only changes are listed: how many samples after the one before.
+    /// The number of samples since the previous change. `None` if every sample is listed.
     #[serde(skip_serializing_if = "Option::is_none")]
     after: Option<Vec<usize>>,
     values: Vec<Option<Short>>,
 }
 
-/// A number with as many digits as people read, without `.0` at the end.
+/// A number with the digits of [`text::number`], without a trailing `.0`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Short(f64);
 
 impl Serialize for Short {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        // Through the text, which rounds; whole numbers as such, because a float would print its `.0`.
+        // Rounds through the text. Whole numbers are integers, because a float would have a trailing `.0`.
         let text = text::number(self.0);
         match (text.parse::<i64>(), text.parse::<f64>()) {
             (Ok(whole), _) => to.serialize_i64(whole),
@@ -86,12 +86,12 @@ impl Serialize for Short {
 }
 
 impl Data {
-    /// Nothing yet.
+    /// Creates empty data.
     pub(super) fn new() -> Self {
-        Self { texts: Vec::new(), courses: Vec::new(), places: BTreeMap::new(), bytes: 0, left_out: 0 }
+        Self { texts: Vec::new(), courses: Vec::new(), indexes: BTreeMap::new(), bytes: 0, left_out: 0 }
     }
 
-    /// Adds a chart; its place.
+    /// Adds a chart and returns its index.
     pub(super) fn add(&mut self, run: &Run, hpa: &HpaRun, figure: &Figure) -> usize {
         self.bytes = 0;
         let decisions = hpa.decisions.iter().map(|point| {
@@ -114,7 +114,7 @@ impl Data {
         let happenings =
             run.happenings.iter().map(|it| (it.from.as_secs(), it.to.as_secs(), self.text(&it.what)));
         let happenings = happenings.collect();
-        self.courses.push(Course {
+        self.courses.push(ChartData {
             start: run.start.as_second(),
             period: run.period.as_secs_f64(),
             length: figure.time.length(),
@@ -128,7 +128,7 @@ impl Data {
         self.courses.len() - 1
     }
 
-    /// Adds the chart in which these variants lie over each other; its place.
+    /// Adds the overlay chart of the variants and returns its index.
     pub(super) fn add_overlay(
         &mut self,
         group: &[(&Run, &HpaRun)],
@@ -137,17 +137,17 @@ impl Data {
     ) -> usize {
         let longest = group.iter().max_by_key(|(_, hpa)| hpa.samples.len());
         let Some((run, hpa)) = longest else { return 0 };
-        let columns = group.iter().enumerate().map(|(place, (run, hpa))| {
+        let columns = group.iter().enumerate().map(|(index, (run, hpa))| {
             let values = hpa.samples.iter().map(|sample| Some(f64::from(sample.wanted)));
             column(
                 escape::terminal(&run.variant).into_owned(),
                 String::new(),
-                Ink::variant(place),
+                Ink::variant(index),
                 0,
                 values.collect(),
             )
         });
-        self.courses.push(Course {
+        self.courses.push(ChartData {
             start: run.start.as_second(),
             period: run.period.as_secs_f64(),
             length: figure.time.length(),
@@ -161,14 +161,14 @@ impl Data {
         self.courses.len() - 1
     }
 
-    /// How many decisions have their sentence only.
+    /// The number of decisions without steps.
     pub(super) fn left_out(&self) -> usize {
         self.left_out
     }
 
-    /// As JSON that cannot end the element in which it stands.
+    /// Serializes to JSON that cannot close its HTML element.
     pub(super) fn json(&self) -> String {
-        // Maps and numbers of our own always serialize.
+        // These types always serialize.
         serde_json::to_string(self).unwrap_or_default().replace('<', "\\u003c")
     }
 
@@ -176,30 +176,30 @@ impl Data {
         let lines = step.lines.iter().map(|line| {
             let mut texts = vec![self.text(&line.label)];
             for piece in &line.pieces {
-                texts.extend([place_of(piece.role), self.text(&piece.text)]);
+                texts.extend([role_index(piece.role), self.text(&piece.text)]);
             }
             texts
         });
         let lines: Vec<Vec<usize>> = lines.collect();
-        self.bytes += lines.iter().map(|line| (line.len() + 1) * PLACE).sum::<usize>();
+        self.bytes += lines.iter().map(|line| (line.len() + 1) * INDEX_SIZE).sum::<usize>();
         (self.text(&step.title), lines)
     }
 
     fn text(&mut self, text: &str) -> usize {
         let text = escape::terminal(text);
-        if let Some(place) = self.places.get(&*text) {
-            return *place;
+        if let Some(index) = self.indexes.get(&*text) {
+            return *index;
         }
-        let place = self.texts.len();
+        let index = self.texts.len();
         self.bytes += text.len();
         self.texts.push(text.clone().into_owned());
-        self.places.insert(text.into_owned(), place);
-        place
+        self.indexes.insert(text.into_owned(), index);
+        index
     }
 }
 
-/// The place of a role in the script's list of their classes.
-fn place_of(role: Role) -> usize {
+/// The index of a role in the script's list of classes.
+fn role_index(role: Role) -> usize {
     match role {
         Role::Plain => 0,
         Role::Strong => 1,
@@ -216,19 +216,19 @@ fn columns(hpa: &HpaRun, figure: &Figure) -> Vec<Column> {
         column(label.to_owned(), String::new(), ink, 0, values.collect())
     };
     let mut columns = vec![
-        count("wanted", Ink::Wanted, |sample| Some(sample.wanted)),
+        count("desired", Ink::Desired, |sample| Some(sample.wanted)),
         count("ready", Ink::Ready, |sample| Some(sample.ready)),
         count("running", Ink::Running, |sample| Some(sample.running)),
     ];
-    let place = |title: &str| figure.panels.iter().position(|panel| panel.title == title);
+    let panel_index = |title: &str| figure.panels.iter().position(|panel| panel.title == title);
     for metric in &hpa.metrics {
-        let panel = place(&metric.subject.to_string()).unwrap_or(usize::MAX);
+        let panel = panel_index(&metric.subject.to_string()).unwrap_or(usize::MAX);
         let most = metric.values.iter().copied().flatten().fold(metric.target, f64::max);
         let scale = scale_of(metric.unit, most);
         let values = metric.values.iter().map(|value| value.map(|value| value / scale.by));
         columns.push(column(title(metric), scale.unit, Ink::Value, panel, values.collect()));
     }
-    if let Some(panel) = place("Load") {
+    if let Some(panel) = panel_index("Load") {
         let values =
             |value: fn(&Sample) -> f64| hpa.samples.iter().map(|sample| Some(value(sample))).collect();
         columns.push(column(
@@ -247,7 +247,7 @@ fn columns(hpa: &HpaRun, figure: &Figure) -> Vec<Column> {
             capacity,
         ));
     }
-    if let Some(panel) = place("Queue") {
+    if let Some(panel) = panel_index("Queue") {
         let values = hpa.samples.iter().map(|sample| Some(sample.queued)).collect();
         columns.push(column("waiting".to_owned(), String::new(), Ink::Queue, panel, values));
     }
@@ -262,12 +262,12 @@ fn column(label: String, unit: String, ink: Ink, panel: usize, values: Vec<Optio
     let values: Vec<_> =
         values.into_iter().map(|value| value.filter(|value| value.is_finite()).map(Short)).collect();
     let (mut after, mut changes) = (Vec::new(), Vec::new());
-    let (mut last_place, mut last) = (0, None);
-    for (place, value) in values.iter().enumerate() {
+    let (mut last_index, mut last) = (0, None);
+    for (index, value) in values.iter().enumerate() {
         if last != Some(*value) {
-            after.push(place - last_place);
+            after.push(index - last_index);
             changes.push(*value);
-            (last_place, last) = (place, Some(*value));
+            (last_index, last) = (index, Some(*value));
         }
     }
     let (ink, count) = (ink.name(), values.len());

@@ -1,21 +1,21 @@
 "use strict";
-// The crosshair with the explanation of a moment, and the choice of the theme. The charts stand without it.
+// The crosshair, the tip with the explanation of a sample, and the theme switch. The charts work without this script.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const tip = document.getElementById("tip");
   const say = document.getElementById("say");
   const ROLES = ["", "strong", "good", "warn", "bad", "dim"];
   const SVG = "http://www.w3.org/2000/svg";
-  let kept = false; // whether the moment stays when the pointer moves
+  let pinned = false; // whether the tip stays when the pointer moves
   let now = null; // {element, course, sample}
 
-  // Columns that list changes only are spread out once, when first needed.
-  const spread = (column) => {
+  // Columns that list only changes are expanded once, on first use.
+  const expand = (column) => {
     if (column.after) {
       const all = [];
-      column.after.forEach((after, place) => {
-        // What was listed before holds until here.
-        while (place > 0 && after-- > 0) all.push(column.values[place - 1]);
+      column.after.forEach((after, index) => {
+        // The previous value holds until this change.
+        while (index > 0 && after-- > 0) all.push(column.values[index - 1]);
       });
       while (all.length < column.count) all.push(column.values.at(-1));
       column.after = undefined;
@@ -36,7 +36,7 @@
     return parts.length ? parts.map(([amount, unit]) => `${amount} ${unit}`).join(" ") : "0 s";
   };
 
-  /** Index of the last entry that begins at or before `second`; -1 if none does. */
+  /** Index of the last entry that starts at or before `second`; -1 if there is none. */
   const lastBefore = (entries, second) => {
     let [low, high] = [0, entries.length];
     while (low < high) {
@@ -47,7 +47,7 @@
     return low - 1;
   };
 
-  /** The decision in force in the sync that begins at `second`. */
+  /** The decision in force in the sync that starts at `second`. */
   const decisionAt = (course, second) => course.decisions[lastBefore(course.decisions, second + course.period - 0.001)];
 
   const make = (tag, text, className) => {
@@ -63,7 +63,7 @@
     return element;
   };
 
-  /** What is known of a moment, as the content of the tip. */
+  /** The content of the tip for a sample. */
   const explain = (course, sample) => {
     const second = sample * course.period;
     const parts = [];
@@ -72,7 +72,7 @@
     parts.push(title);
     const values = make("ul", undefined, "values");
     for (const column of course.columns) {
-      const value = spread(column)[sample];
+      const value = expand(column)[sample];
       const item = make("li");
       const key = draw(item, "svg", { class: "key", width: 10, height: 10, "aria-hidden": "true" });
       const shape = column.ink === "running" ? { class: "f-running", d: "M0 0h10v10h-10z" } : { class: `s-${column.ink}`, d: "M0 5h10" };
@@ -89,37 +89,37 @@
     }
     const decision = decisionAt(course, second);
     if (course.variants) {
-      course.variants.forEach((place, variant) => {
-        const told = decisionAt(data.courses[place], second);
-        parts.push(make("h5", course.columns[variant].label), make("div", told ? data.texts[told[1]] : "nothing is decided yet"));
+      course.variants.forEach((index, variant) => {
+        const decided = decisionAt(data.courses[index], second);
+        parts.push(make("h5", course.columns[variant].label), make("div", decided ? data.texts[decided[1]] : "no decision yet"));
       });
     } else if (decision) {
       const [at, sentence, steps] = decision;
       parts.push(make("div", data.texts[sentence], "sentence"));
-      if (at < second) parts.push(make("div", `as decided at ${clock(course, at)}, and in the same way since`, "when"));
+      if (at < second) parts.push(make("div", `decided at ${clock(course, at)}; the syncs since then took the same steps`, "when"));
       const list = make("dl");
       for (const [head, lines] of steps) {
         const title = make("dt", data.texts[head], "step");
         list.append(title);
         for (const [label, ...pieces] of lines) {
-          const told = make("dd");
-          for (let place = 0; place < pieces.length; place += 2) {
-            told.append(make("span", data.texts[pieces[place + 1]], ROLES[pieces[place]]));
+          const line = make("dd");
+          for (let piece = 0; piece < pieces.length; piece += 2) {
+            line.append(make("span", data.texts[pieces[piece + 1]], ROLES[pieces[piece]]));
           }
-          // What a step tells in one line without a label stands beside its title.
+          // A single line without a label follows the title of its step.
           if (lines.length === 1 && !data.texts[label]) title.classList.add("short");
           else list.append(make("dt", data.texts[label]));
-          list.append(told);
+          list.append(line);
         }
       }
       parts.push(list);
     } else {
-      parts.push(make("div", "nothing is decided yet", "when"));
+      parts.push(make("div", "no decision yet", "when"));
     }
     return parts;
   };
 
-  /** The crosshair through all charts of an HPA, with a dot on each curve of the course that is looked at. */
+  /** Draws the crosshair through all charts of an HPA, and a dot on each curve of the active chart. */
   const cross = (element, course, sample) => {
     document.querySelectorAll(".cross, .dot").forEach((mark) => mark.remove());
     const second = Math.min((sample + 0.5) * course.period, course.length);
@@ -132,7 +132,7 @@
         if (other !== element) return;
         const [bottom, top] = [Number(plot.dataset.bottom), Number(plot.dataset.top)];
         for (const column of course.columns) {
-          const value = column.panel === panel && column.ink !== "running" ? spread(column)[sample] : null;
+          const value = column.panel === panel && column.ink !== "running" ? expand(column)[sample] : null;
           if (value === null || value === undefined || value > top) continue;
           draw(plot, "circle", { class: `dot ${column.ink}`, cx: x, cy: `${(1 - (value - bottom) / (top - bottom)) * 100}%`, r: 3.5 });
         }
@@ -140,8 +140,8 @@
     }
   };
 
-  /** Beside the crosshair, on the side where there is room, and never out of the window. */
-  const place = (element, course, sample, y) => {
+  /** Positions the tip next to the crosshair, on the side with enough room, within the window. */
+  const position = (element, course, sample, y) => {
     const plot = element.querySelector(".plot").getBoundingClientRect();
     const x = plot.left + (Math.min((sample + 0.5) * course.period, course.length) / course.length) * plot.width;
     const { offsetWidth: width, offsetHeight: height } = tip;
@@ -158,26 +158,26 @@
     tip.replaceChildren(...explain(course, sample));
     tip.hidden = false;
     cross(element, course, sample);
-    place(element, course, sample, y);
+    position(element, course, sample, y);
     if (aloud) {
-      const counts = course.columns.slice(0, 2).map((column) => `${spread(column)[sample]} ${column.label}`);
+      const counts = course.columns.slice(0, 2).map((column) => `${expand(column)[sample]} ${column.label}`);
       say.textContent = `${clock(course, sample * course.period)}: ${counts.join(", ")}. ${tip.querySelector(".sentence")?.textContent ?? ""}`;
     }
   };
   const hide = () => {
-    keep(false);
+    pin(false);
     now = null;
     tip.hidden = true;
     document.querySelectorAll(".cross, .dot").forEach((mark) => mark.remove());
   };
-  const keep = (value) => {
-    if (!kept && !value) return;
-    kept = value;
-    tip.classList.toggle("kept", kept);
-    document.body.classList.toggle("kept", kept);
-    const moment = kept && now ? `#c${now.element.dataset.course}@${now.sample * now.course.period}` : " ";
-    // The address names the moment, so that it can be handed on; a browser may forbid that for files.
-    try { history.replaceState(null, "", moment.trim() || location.pathname); } catch { /* it is a convenience */ }
+  const pin = (value) => {
+    if (!pinned && !value) return;
+    pinned = value;
+    tip.classList.toggle("kept", pinned);
+    document.body.classList.toggle("kept", pinned);
+    const hash = pinned && now ? `#c${now.element.dataset.course}@${now.sample * now.course.period}` : " ";
+    // The address names the sample, so that users can share it. A browser may forbid this for files.
+    try { history.replaceState(null, "", hash.trim() || location.pathname); } catch { /* optional */ }
   };
 
   const sampleAt = (element, x) => {
@@ -193,20 +193,20 @@
   for (const element of document.querySelectorAll(".course[data-course]")) {
     const course = data.courses[element.dataset.course];
     const move = (event) => {
-      if (kept) return;
+      if (pinned) return;
       if (within(element, event.clientX)) show(element, sampleAt(element, event.clientX), event.clientY + 12, false);
       else hide();
     };
     element.addEventListener("pointermove", move);
     element.addEventListener("pointerdown", move);
-    element.addEventListener("pointerleave", () => { if (!kept) hide(); });
+    element.addEventListener("pointerleave", () => { if (!pinned) hide(); });
     element.addEventListener("click", (event) => {
       if (!within(element, event.clientX)) return;
-      if (kept) {
-        keep(false);
+      if (pinned) {
+        pin(false);
         move(event);
       } else if (now) {
-        keep(true);
+        pin(true);
       }
     });
     element.addEventListener("keydown", (event) => {
@@ -227,39 +227,39 @@
       }[event.key];
       if (next) {
         event.preventDefault();
-        keep(false);
+        pin(false);
         show(element, next(), undefined, true);
       } else if (event.key === "Enter" || event.key === " ") {
         event.preventDefault();
         if (!now) show(element, sample, undefined, true);
-        keep(!kept);
+        pin(!pinned);
       }
     });
-    element.addEventListener("blur", () => { if (!kept) hide(); });
+    element.addEventListener("blur", () => { if (!pinned) hide(); });
   }
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
-  window.addEventListener("scroll", () => { if (now) place(now.element, now.course, now.sample); }, { passive: true });
-  window.addEventListener("resize", () => { if (now) place(now.element, now.course, now.sample); });
+  window.addEventListener("scroll", () => { if (now) position(now.element, now.course, now.sample); }, { passive: true });
+  window.addEventListener("resize", () => { if (now) position(now.element, now.course, now.sample); });
 
-  /** A moment that the address or a link in the list names. */
+  /** Shows the sample that the address or a link in a list names. */
   const goTo = (address, smooth) => {
-    const [, place, second] = /^#c(\d+)@([\d.]+)$/.exec(address) ?? [];
-    const element = place && document.getElementById(`c${place}`);
+    const [, chart, second] = /^#c(\d+)@([\d.]+)$/.exec(address) ?? [];
+    const element = chart && document.getElementById(`c${chart}`);
     if (!element) return false;
     element.scrollIntoView({ block: "nearest", behavior: smooth ? "auto" : "instant" });
-    show(element, Math.floor(Number(second) / data.courses[place].period), undefined, true);
-    keep(true);
+    show(element, Math.floor(Number(second) / data.courses[chart].period), undefined, true);
+    pin(true);
     return true;
   };
   document.addEventListener("click", (event) => {
     const link = event.target.closest?.(".happened a");
     if (link && goTo(link.getAttribute("href"), true)) event.preventDefault();
-    else if (kept && !event.target.closest(".course, #tip")) hide();
+    else if (pinned && !event.target.closest(".course, #tip")) hide();
   });
   goTo(location.hash, false);
   window.addEventListener("hashchange", () => goTo(location.hash, true));
 
-  // With several HPAs, a click on a score puts those with the most of it first, then last, then back.
+  // With several HPAs, a click on a score sorts them descending, then ascending, then resets the order.
   const table = document.querySelector(".scores table");
   if (table && table.tBodies.length > 1) {
     const given = [...table.tBodies];

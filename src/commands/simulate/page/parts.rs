@@ -1,4 +1,4 @@
-//! The parts of the page: heading, scores, a section for each HPA, and what is to be said at the end.
+//! The parts of the page: header, scores, a section for each HPA, and notes.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use super::super::text;
 use super::data::Data;
 use crate::commands::story::escape::html;
 
-/// How high the panel of replicas is, and how high the others.
+/// The height of the replica panel, and the height of the other panels.
 const HEIGHTS: (i32, i32) = (200, 116);
-/// What happened is listed up to so many lines; beyond, it is for the eye and the pointer.
+/// The maximum number of lines in a list of events. The charts show the other events.
 const LISTED: usize = 400;
 
-/// A table of so many HPAs scrolls by itself.
+/// The maximum number of HPAs in a table without a scroll bar.
 const TALL: usize = 12;
 
 type Group<'a> = Vec<(&'a Run, &'a HpaRun)>;
 
-/// Title and circumstances; for a single run its scores, large.
+/// The title and the parameters of the run.
 pub(super) fn header(comparison: &Comparison, groups: &[Group<'_>]) -> String {
     let Some(run) = comparison.runs.first() else { return String::new() };
     let mut facts = vec![
@@ -36,7 +36,7 @@ pub(super) fn header(comparison: &Comparison, groups: &[Group<'_>]) -> String {
     }
     format!(
         "<header>\n<div><h1>{}</h1>\n<p class=\"facts\">{}</p></div>\n\
-         <button id=\"theme\" class=\"pill\" type=\"button\" hidden title=\"Light, dark, or as the system\">Theme: <span>auto</span></button>\n</header>\n",
+         <button id=\"theme\" class=\"pill\" type=\"button\" hidden title=\"Light, dark, or the system setting\">Theme: <span>auto</span></button>\n</header>\n",
         html(&run.title),
         facts.join(" · ")
     )
@@ -84,16 +84,16 @@ fn score_table(groups: &[Group<'_>], shown: usize) -> String {
         );
     }
     let mut body = String::new();
-    for (place, group) in groups.iter().enumerate() {
-        // An HPA's variants stay together when HPAs are put in another order.
+    for (index, group) in groups.iter().enumerate() {
+        // Sorting the table by HPA keeps the variants of an HPA together.
         body.push_str("<tbody>\n");
         for row in table::rows(group) {
             body.push_str("<tr>");
             if has_hpas {
                 let name = format!("{}/{}", row.hpa.namespace, row.hpa.name);
                 let name = html(&name);
-                let _ = match (row.is_first, place < shown) {
-                    (true, true) => write!(body, "<th scope=\"row\"><a href=\"#hpa{place}\">{name}</a></th>"),
+                let _ = match (row.is_first, index < shown) {
+                    (true, true) => write!(body, "<th scope=\"row\"><a href=\"#hpa{index}\">{name}</a></th>"),
                     (true, false) => write!(body, "<th scope=\"row\">{name}</th>"),
                     (false, _) => write!(body, "<td></td>"),
                 };
@@ -110,19 +110,19 @@ fn score_table(groups: &[Group<'_>], shown: usize) -> String {
     }
     let class = if groups.len() > TALL { "wide tall" } else { "wide" };
     let changes = if has_variants {
-        "; in small type the difference to the first variant, the best in bold"
+        "; small type shows the difference to the first variant, bold type the best value"
     } else {
         ""
     };
     format!(
         "<section class=\"scores\"><h2>Scores</h2>\n<div class=\"{class}\"><table>\n<thead><tr>{head}</tr></thead>\n{body}</table></div>\n\
-         <p class=\"note\">Less is better, but for the peak, which is as high as it had to be{changes}.</p></section>\n"
+         <p class=\"note\">Lower is better, except for the peak{changes}.</p></section>\n"
     )
 }
 
 fn number(cell: &Cell) -> String {
     let class = if cell.is_best { "n best" } else { "n" };
-    // Tenfold and more is better read off the numbers themselves.
+    // A change of ten times and more is easier to read from the numbers themselves.
     let percent =
         cell.change.filter(|change| change.abs() < 10.0).map_or(0.0, |change| (change * 100.0).round());
     let change = if percent == 0.0 {
@@ -134,45 +134,45 @@ fn number(cell: &Cell) -> String {
     format!("<td class=\"{class}\" data-value=\"{}\">{}{change}</td>", cell.value, html(&cell.text))
 }
 
-/// The charts of an HPA with its variants, and lists of what happened.
-pub(super) fn section(place: usize, group: &Group<'_>, data: &mut Data) -> String {
+/// The charts of an HPA with its variants, and the lists of events.
+pub(super) fn section(index: usize, group: &Group<'_>, data: &mut Data) -> String {
     let Some((_, hpa)) = group.first() else { return String::new() };
     let name = format!("{}/{}", hpa.namespace, hpa.name);
     let mut markup = format!(
-        "<section class=\"hpa\" id=\"hpa{place}\"><h2>{} <small>scales {}</small></h2>\n",
+        "<section class=\"hpa\" id=\"hpa{index}\"><h2>{} <small>scales {}</small></h2>\n",
         html(&name),
         html(&hpa.target)
     );
     let mut figures: Vec<_> = group.iter().map(|(run, hpa)| Figure::new(run, hpa)).collect();
     figure::share_axes(&mut figures);
-    let courses: Vec<_> =
+    let indexes: Vec<_> =
         group.iter().zip(&figures).map(|((run, hpa), figure)| data.add(run, hpa, figure)).collect();
     if group.len() > 1
         && let Some(overlay) = Figure::overlay(group)
     {
-        let course = data.add_overlay(group, &overlay, courses.clone());
+        let chart = data.add_overlay(group, &overlay, indexes.clone());
         let label = format!("Replicas of {name} in all variants");
-        markup.push_str(&charts(course, "course overlay", &html(&label), &overlay));
+        markup.push_str(&charts(chart, "course overlay", &html(&label), &overlay));
     }
     markup.push_str("<div class=\"variants\">\n");
-    for (((run, hpa), figure), course) in group.iter().zip(&figures).zip(courses) {
+    for (((run, hpa), figure), chart) in group.iter().zip(&figures).zip(indexes) {
         markup.push_str("<div class=\"one\">\n");
         if group.len() > 1 {
             let _ = writeln!(markup, "<h3>{}</h3>", html(&run.variant));
         }
         let name = format!("Charts of {name} {}", run.variant);
-        markup.push_str(&charts(course, "course", &html(name.trim_end()), figure));
-        markup.push_str(&happened(run, hpa, course));
+        markup.push_str(&charts(chart, "course", &html(name.trim_end()), figure));
+        markup.push_str(&event_list(run, hpa, chart));
         markup.push_str("</div>\n");
     }
     markup.push_str("</div></section>\n");
     markup
 }
 
-/// The panels of a figure, to be pointed at.
-fn charts(course: usize, class: &str, label: &str, figure: &Figure) -> String {
+/// The panels of a figure, in an element that handles pointer and key events.
+fn charts(chart: usize, class: &str, label: &str, figure: &Figure) -> String {
     format!(
-        "<div class=\"{class}\" id=\"c{course}\" data-course=\"{course}\" tabindex=\"0\" role=\"group\" \
+        "<div class=\"{class}\" id=\"c{chart}\" data-course=\"{chart}\" tabindex=\"0\" role=\"group\" \
          aria-label=\"{label}: arrow keys move through time\">\n{}</div>\n",
         panels(figure)
     )
@@ -181,13 +181,13 @@ fn charts(course: usize, class: &str, label: &str, figure: &Figure) -> String {
 fn panels(figure: &Figure) -> String {
     let last = figure.panels.len().saturating_sub(1);
     let mut markup = String::new();
-    for (place, panel) in figure.panels.iter().enumerate() {
+    for (index, panel) in figure.panels.iter().enumerate() {
         let extent = Extent {
-            place: "width=\"100%\"".to_owned(),
+            attributes: "width=\"100%\"".to_owned(),
             height: if panel.is_main { HEIGHTS.0 } else { HEIGHTS.1 },
-            with_times: place == last,
+            with_times: index == last,
         };
-        let class = match (panel.is_main, place == last) {
+        let class = match (panel.is_main, index == last) {
             (true, true) => "panel main last",
             (true, false) => "panel main",
             (false, true) => "panel last",
@@ -203,7 +203,7 @@ fn panels(figure: &Figure) -> String {
     markup
 }
 
-/// The title of a panel and its legend.
+/// The title and legend of a panel.
 fn caption(figure: &Figure, panel: &Panel) -> String {
     let mut markup = format!("<b>{}</b>", html(&panel.title));
     if !panel.unit.is_empty() {
@@ -230,8 +230,8 @@ fn caption(figure: &Figure, panel: &Panel) -> String {
     markup
 }
 
-/// What the scenario did, rescales with their reasons, and warnings, oldest first.
-fn happened(run: &Run, hpa: &HpaRun, course: usize) -> String {
+/// The events of the scenario, rescales with their reasons, and warnings, oldest first.
+fn event_list(run: &Run, hpa: &HpaRun, chart: usize) -> String {
     let long = run.duration > Duration::from_hours(24);
     let mut lines: Vec<(Duration, &str, String, String)> = Vec::new();
     for point in &hpa.decisions {
@@ -258,7 +258,7 @@ fn happened(run: &Run, hpa: &HpaRun, course: usize) -> String {
     }
     lines.sort_by_key(|(at, ..)| *at);
     if lines.is_empty() {
-        return "<p class=\"note\">Nothing was rescaled, and nothing happened.</p>\n".to_owned();
+        return "<p class=\"note\">No rescales and no events.</p>\n".to_owned();
     }
     let left_out = lines.len().saturating_sub(LISTED);
     let mut rows = String::new();
@@ -266,14 +266,14 @@ fn happened(run: &Run, hpa: &HpaRun, course: usize) -> String {
         let time = text::time_of_day(run.start, *at, long);
         let _ = writeln!(
             rows,
-            "<tr class=\"{class}\"><td><a href=\"#c{course}@{}\">{time}</a></td><td>{}</td><td>{}</td></tr>",
+            "<tr class=\"{class}\"><td><a href=\"#c{chart}@{}\">{time}</a></td><td>{}</td><td>{}</td></tr>",
             at.as_secs(),
             html(what),
             html(why)
         );
     }
     if left_out > 0 {
-        let _ = writeln!(rows, "<tr><td></td><td></td><td>{left_out} more are in the chart only.</td></tr>");
+        let _ = writeln!(rows, "<tr><td></td><td></td><td>The chart shows {left_out} more.</td></tr>");
     }
     let others = lines.len() - rescales;
     let mut title = match rescales {
@@ -281,18 +281,14 @@ fn happened(run: &Run, hpa: &HpaRun, course: usize) -> String {
         _ => text::counted(rescales as u64, "rescale", "rescales"),
     };
     if others > 0 {
-        let _ = write!(
-            title,
-            ", {}",
-            text::counted(others as u64, "other thing that happened", "other things that happened")
-        );
+        let _ = write!(title, ", {}", text::counted(others as u64, "other event", "other events"));
     }
     format!(
         "<details><summary>{title}</summary>\n<div class=\"wide\"><table class=\"happened\"><tbody>\n{rows}</tbody></table></div></details>\n"
     )
 }
 
-/// What the page leaves out: charts of some HPAs, steps of some decisions.
+/// The list of omissions: charts of some HPAs, and steps of some decisions.
 pub(super) fn notice(shown: &[Group<'_>], left_out: &[Group<'_>], sentences: usize) -> String {
     let mut markup = String::new();
     if !left_out.is_empty() {
@@ -300,24 +296,22 @@ pub(super) fn notice(shown: &[Group<'_>], left_out: &[Group<'_>], sentences: usi
         let more = text::counted(left_out.len() as u64, "more is", "more are");
         let _ = writeln!(
             markup,
-            "<p class=\"notice\">Charts are shown of the first {shown}; {more} in the table of scores only.</p>"
+            "<p class=\"notice\">Charts are limited to the first {shown}; {more} only in the table of scores.</p>"
         );
     }
     if sentences > 0 {
         let which = text::counted(
             sentences as u64,
-            "decision that changed nothing has its",
-            "decisions that changed nothing have their",
+            "decision without effect shows only its sentence",
+            "decisions without effect show only their sentence",
         );
-        let _ = writeln!(
-            markup,
-            "<p class=\"notice\">To keep the page small, {which} sentence only, without the steps.</p>"
-        );
+        let _ =
+            writeln!(markup, "<p class=\"notice\">To keep the page small, {which}, without the steps.</p>");
     }
     markup
 }
 
-/// What the reader of the report should know.
+/// The notes and the footer.
 pub(super) fn notes(comparison: &Comparison) -> String {
     let mut markup = String::new();
     if !comparison.notes.is_empty() {
@@ -328,8 +322,8 @@ pub(super) fn notes(comparison: &Comparison) -> String {
         markup.push_str("</dl></section>\n");
     }
     markup.push_str(
-        "<footer>Made by <b>concertina simulate</b>. Times are in UTC. \
-         <span class=\"screen\">Point at a chart, or focus it and press the arrow keys, to see why; click or press Enter to keep the moment.</span></footer>\n",
+        "<footer>Generated by <b>concertina simulate</b>. Times are in UTC. \
+         <span class=\"screen\">Point at a chart, or focus it and press the arrow keys, to see the decision; click or press Enter to pin it.</span></footer>\n",
     );
     markup
 }

@@ -3,13 +3,13 @@ use super::super::sample;
 use super::*;
 
 #[test]
-fn a_day_fits_in_a_megabyte() {
+fn page_of_a_day_is_smaller_than_a_megabyte() {
     let page = render(&sample::day());
     assert!(page.len() < 1_000_000, "{}", page.len());
 }
 
 #[test]
-fn a_day_of_nothing_but_new_decisions_still_fits_and_the_page_says_what_it_leaves_out() {
+fn page_omits_steps_when_a_day_has_too_many_decisions() {
     let mut comparison = sample::day();
     let hpa = &mut comparison.runs[0].hpas[0];
     let points: Vec<_> = hpa.decisions.iter().cycle().take(5760).cloned().collect();
@@ -19,17 +19,17 @@ fn a_day_of_nothing_but_new_decisions_still_fits_and_the_page_says_what_it_leave
     }
     let page = render(&comparison);
     assert!(page.len() < 1_000_000, "{}", page.len());
-    assert!(page.contains("decisions that changed nothing have their sentence only"));
+    assert!(page.contains("decisions without effect show only their sentence"));
 }
 
 #[test]
-fn the_same_comparison_gives_the_same_bytes() {
+fn page_has_the_same_bytes_for_the_same_comparison() {
     assert_eq!(render(&sample::variants()), render(&sample::variants()));
     assert!(render(&Comparison::default()).contains("</html>"));
 }
 
 #[test]
-fn nothing_in_the_page_needs_more_than_its_policy_allows() {
+fn page_has_no_content_that_its_policy_forbids() {
     let page = render(&sample::outage());
     assert!(!page.contains(" style=") && !page.contains("unsafe-inline"));
     let inline = page.matches("<script").count();
@@ -41,20 +41,22 @@ fn nothing_in_the_page_needs_more_than_its_policy_allows() {
 }
 
 #[test]
-fn names_cannot_become_markup() {
+fn page_escapes_markup_in_names() {
     let page = render(&sample::many(5));
     assert!(!page.contains("<script>alert") && !page.contains("<img") && !page.contains('\u{1b}'));
     assert!(page.contains("shop/&lt;script&gt;alert(1)&lt;/script&gt;"));
     assert!(page.contains("a&amp;b"));
-    // The data ends where the page ends it.
+    // The data must not contain the end tag of its element.
     let data = page.split("id=\"data\">").nth(1).unwrap();
     let data = data.split("</script>").next().unwrap();
     assert!(serde_json::from_str::<serde_json::Value>(data).is_ok());
 }
 
 #[test]
-fn of_many_hpas_the_first_have_charts_and_the_page_says_so() {
+fn page_limits_charts_when_there_are_many_hpas() {
     let page = render(&sample::many(30));
     assert_eq!(page.matches("class=\"course\"").count(), CHARTS);
-    assert!(page.contains("Charts are shown of the first 12 HPAs; 18 more are in the table of scores only."));
+    assert!(
+        page.contains("Charts are limited to the first 12 HPAs; 18 more are only in the table of scores.")
+    );
 }

@@ -1,4 +1,4 @@
-//! Curves, as they are written in a scenario file.
+//! The format of curves in a scenario file.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -7,49 +7,51 @@ use super::either::either;
 use super::format::{DistributionFile, DrawnFile};
 use super::values::{Amount, Length, Share};
 
-/// An amount over time: a quantity that stays, or a shape.
+/// An amount over time: a constant quantity, or a shape.
 #[derive(Debug, Clone)]
 pub(crate) enum CurveFile {
     Constant(Amount),
     Shaped(Box<ShapedFile>),
 }
 
-/// A shape, exactly one, and what is done to it.
+/// Exactly one shape, and its transformations.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[schemars(rename = "Shape")]
 pub(crate) struct ShapedFile {
-    /// Always the same.
+    /// A constant value.
     pub(crate) constant: Option<Amount>,
-    /// From one value to another in a straight line, then staying.
+    /// A straight line from one value to another, then constant.
     pub(crate) ramp: Option<RampFile>,
-    /// One value until an instant, another from then on.
+    /// One value until an instant, another value from then on.
     pub(crate) step: Option<StepFile>,
-    /// Up and down around a mean, beginning there and going up.
+    /// A sine wave around a mean, which starts at the mean and rises.
     pub(crate) sine: Option<SineFile>,
     /// A working day by the time of day: quiet at night, two peaks, a dip at noon.
     pub(crate) business_day: Option<BusinessDayFile>,
-    /// Low, with a high plateau at the beginning of each period.
+    /// A low value, with a high plateau at the start of each period.
     pub(crate) spikes: Option<SpikesFile>,
-    /// Low, with high plateaus that begin at random.
+    /// A low value, with high plateaus at random times.
     pub(crate) random_spikes: Option<SpikesFile>,
     /// Straight lines between points of time and value.
     pub(crate) points: Option<Vec<PointFile>>,
-    /// A CSV file of time and value, by its path from the scenario's folder. Times are seconds, durations or dates.
+    /// A CSV file of time and value: its path, relative to the folder of the scenario. Times are seconds,
+    /// durations or dates.
     pub(crate) csv: Option<String>,
-    /// Several curves on top of each other.
+    /// The sum of several curves.
     pub(crate) sum: Option<Vec<CurveFile>>,
-    /// Whether values of `points` and `csv` hold until the next, instead of straight lines between them.
+    /// Whether values of `points` and `csv` hold until the next point, instead of straight lines between
+    /// them.
     pub(crate) steps: bool,
-    /// By which part of itself a value may be moved up or down, at random.
+    /// The maximum random deviation of a value, as a fraction of it.
     pub(crate) noise: Option<Share>,
-    /// Decides the noise; drawn from the scenario's seed if left out.
+    /// The seed of the noise; derived from the scenario's seed by default.
     pub(crate) noise_seed: Option<u64>,
-    /// How far into the shape the scenario begins.
+    /// The time within the shape at which the scenario starts.
     pub(crate) offset: Option<Length>,
-    /// What values are multiplied by.
+    /// The factor by which values are multiplied.
     pub(crate) scale: Option<Amount>,
-    /// After which time the shape begins anew.
+    /// The period after which the shape repeats.
     pub(crate) repeat: Option<Length>,
 }
 
@@ -58,14 +60,14 @@ pub(crate) struct ShapedFile {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(rename = "Ramp")]
 pub(crate) struct RampFile {
-    /// The value at its start.
+    /// The value before the ramp.
     pub(crate) from: Amount,
-    /// The value from its end on.
+    /// The value after the ramp.
     pub(crate) to: Amount,
-    /// When it starts, since the start of the scenario.
+    /// The start of the ramp, since the start of the scenario.
     #[serde(default)]
     pub(crate) at: Length,
-    /// How long it takes.
+    /// The length of the ramp.
     pub(crate) over: Length,
 }
 
@@ -74,11 +76,11 @@ pub(crate) struct RampFile {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(rename = "Step")]
 pub(crate) struct StepFile {
-    /// The value until then.
+    /// The value before the step.
     pub(crate) from: Amount,
-    /// The value from then on.
+    /// The value after the step.
     pub(crate) to: Amount,
-    /// The instant, since the start.
+    /// The time of the step, since the start of the scenario.
     pub(crate) at: Length,
 }
 
@@ -87,11 +89,11 @@ pub(crate) struct StepFile {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(rename = "Sine")]
 pub(crate) struct SineFile {
-    /// The value in the middle.
+    /// The mean value.
     pub(crate) mean: Amount,
-    /// How far up and down.
+    /// The largest deviation from the mean.
     pub(crate) amplitude: Amount,
-    /// From one peak to the next.
+    /// The period, from one peak to the next.
     pub(crate) period: Length,
 }
 
@@ -104,10 +106,10 @@ pub(crate) struct BusinessDayFile {
     pub(crate) night: Amount,
     /// The value at the two peaks.
     pub(crate) peak: Amount,
-    /// How much of the rise Saturday and Sunday have; none if left out.
+    /// The part of the rise that remains on Saturday and Sunday; none by default.
     #[serde(default)]
     pub(crate) weekend: Share,
-    /// How long a day takes; 24h if left out. Another day begins at midnight when the scenario begins.
+    /// The length of a day; 24h by default. With any other length, the scenario starts at midnight.
     #[serde(default)]
     pub(crate) day: Option<Length>,
 }
@@ -121,9 +123,9 @@ pub(crate) struct SpikesFile {
     pub(crate) base: Amount,
     /// The value during a spike.
     pub(crate) peak: Amount,
-    /// From the start of one spike to the start of the next, for random ones on average.
+    /// The time from the start of one spike to the start of the next; for random spikes, the average.
     pub(crate) every: Length,
-    /// How long a spike lasts.
+    /// The length of a spike.
     pub(crate) width: Length,
 }
 
@@ -132,9 +134,9 @@ pub(crate) struct SpikesFile {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(rename = "Point")]
 pub(crate) struct PointFile {
-    /// When, since the start.
+    /// The time, since the start of the scenario.
     pub(crate) at: Length,
-    /// How much.
+    /// The value.
     pub(crate) value: Amount,
 }
 

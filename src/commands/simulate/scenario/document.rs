@@ -1,5 +1,5 @@
-//! A YAML document as a tree in which every value knows where it is written, so that an error can name file and line,
-//! and so that values can be replaced one by one before anything is made of them.
+//! A YAML document as a tree in which every value has its location. The locations allow errors to name file
+//! and line. Values can be replaced one by one before the document is deserialized.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use serde_saphyr::{Options, Spanned};
 
 use super::problem::Problem;
 
-/// Where a value is written: a file and a line, or something that has no lines, such as a flag.
+/// The location of a value: a file and a line, or a source without lines, such as a flag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// The file's name as it was given, or the flag.
+    /// The file name from the command line, or the flag.
     pub(crate) source: Arc<str>,
-    /// Counted from 1; 0 where there are no lines.
+    /// The line, counted from 1; 0 for a source without lines.
     pub(crate) line: u64,
 }
 
-/// As the beginning of an error: `web.yaml:14`.
+/// The prefix of an error: `web.yaml:14`.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
@@ -30,14 +30,14 @@ impl fmt::Display for Place {
     }
 }
 
-/// A value with its place.
+/// A value with its location.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Node {
     pub(crate) place: Place,
     pub(crate) content: Content,
 }
 
-/// What a value is.
+/// The content of a value.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Content {
     Null,
@@ -45,18 +45,18 @@ pub(crate) enum Content {
     Number(Number),
     Text(String),
     List(Vec<Node>),
-    /// In the order in which it is written.
+    /// The entries in file order.
     Map(Vec<(Key, Node)>),
 }
 
-/// A key of a map, with its place.
+/// A key of a map, with its location.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Key {
     pub(crate) name: String,
     pub(crate) place: Place,
 }
 
-/// One step into a tree.
+/// One step of a path into a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
     Key(String),
@@ -64,7 +64,7 @@ pub(crate) enum Step {
 }
 
 impl Node {
-    /// Reads the one document of a text. An empty one is an empty map.
+    /// Reads a text with one document. An empty text is an empty map.
     pub(crate) fn read(source: &str, text: &str) -> Result<Self, Problem> {
         let source: Arc<str> = source.into();
         let mut documents = Self::read_all(&source, text)?.into_iter();
@@ -74,9 +74,11 @@ impl Node {
         };
         let first = documents.next().unwrap_or_else(empty);
         match documents.next() {
-            Some(second) => {
-                Err(Problem::new(second.place, "", "a second document begins here; expected one"))
-            }
+            Some(second) => Err(Problem::new(
+                second.place,
+                "",
+                "found a second document; a scenario is a single document",
+            )),
             None => Ok(first),
         }
     }
@@ -86,7 +88,7 @@ impl Node {
         let mut options = Options::default();
         options.with_snippet = false;
         match serde_saphyr::from_multiple_with_options::<Spanned<Raw>>(text, options) {
-            Ok(documents) => Ok(documents.into_iter().map(|raw| Self::placed(raw, source)).collect()),
+            Ok(documents) => Ok(documents.into_iter().map(|raw| Self::from_raw(raw, source)).collect()),
             Err(error) => {
                 let line = error.location().map_or(0, |location| location.line());
                 let text = error.to_string();
@@ -96,20 +98,22 @@ impl Node {
         }
     }
 
-    /// A value that is written nowhere with lines.
-    pub(crate) fn of(source: &Arc<str>, value: &Value) -> Self {
+    /// Converts a value from a source without lines.
+    pub(crate) fn from_json(source: &Arc<str>, value: &Value) -> Self {
         let place = Place { source: Arc::clone(source), line: 0 };
         let content = match value {
             Value::Null => Content::Null,
             Value::Bool(value) => Content::Bool(*value),
             Value::Number(number) => Content::Number(number.clone()),
             Value::String(text) => Content::Text(text.clone()),
-            Value::Array(items) => Content::List(items.iter().map(|item| Self::of(source, item)).collect()),
+            Value::Array(items) => {
+                Content::List(items.iter().map(|item| Self::from_json(source, item)).collect())
+            }
             Value::Object(fields) => Content::Map(
                 fields
                     .iter()
                     .map(|(name, value)| {
-                        (Key { name: name.clone(), place: place.clone() }, Self::of(source, value))
+                        (Key { name: name.clone(), place: place.clone() }, Self::from_json(source, value))
                     })
                     .collect(),
             ),
@@ -117,12 +121,12 @@ impl Node {
         Self { place, content }
     }
 
-    /// A list that is written nowhere with lines; its items may be.
+    /// Builds a list from a source without lines. Its items keep their locations.
     pub(crate) fn list(source: &Arc<str>, items: Vec<Self>) -> Self {
         Self { place: Place { source: Arc::clone(source), line: 0 }, content: Content::List(items) }
     }
 
-    fn placed(raw: Spanned<Raw>, source: &Arc<str>) -> Self {
+    fn from_raw(raw: Spanned<Raw>, source: &Arc<str>) -> Self {
         let place = Place { source: Arc::clone(source), line: raw.referenced.line() };
         let content = match raw.value {
             Raw::Null => Content::Null,
@@ -130,14 +134,14 @@ impl Node {
             Raw::Number(number) => Content::Number(number),
             Raw::Text(text) => Content::Text(text),
             Raw::List(items) => {
-                Content::List(items.into_iter().map(|item| Self::placed(item, source)).collect())
+                Content::List(items.into_iter().map(|item| Self::from_raw(item, source)).collect())
             }
             Raw::Map(fields) => Content::Map(
                 fields
                     .into_iter()
                     .map(|(key, value)| {
                         let place = Place { source: Arc::clone(source), line: key.referenced.line() };
-                        (Key { name: key.value, place }, Self::placed(value, source))
+                        (Key { name: key.value, place }, Self::from_raw(value, source))
                     })
                     .collect(),
             ),
@@ -145,7 +149,7 @@ impl Node {
         Self { place, content }
     }
 
-    /// Without places.
+    /// Converts the tree to JSON, without locations.
     pub(crate) fn json(&self) -> Value {
         match &self.content {
             Content::Null => Value::Null,
@@ -167,7 +171,7 @@ impl Node {
         }
     }
 
-    /// The value of a key of a map, to be changed.
+    /// The value of a key of a map, for modification.
     pub(crate) fn get_mut(&mut self, name: &str) -> Option<&mut Self> {
         match &mut self.content {
             Content::Map(fields) => {
@@ -177,7 +181,7 @@ impl Node {
         }
     }
 
-    /// The items of a list; none of anything else.
+    /// The items of a list; empty for any other value.
     pub(crate) fn items(&self) -> &[Self] {
         match &self.content {
             Content::List(items) => items,
@@ -185,7 +189,7 @@ impl Node {
         }
     }
 
-    /// The text behind some keys.
+    /// The text at a path of keys.
     pub(crate) fn text(&self, keys: &[&str]) -> Option<&str> {
         let node = keys.iter().try_fold(self, |node, key| node.get(key))?;
         match &node.content {
@@ -194,7 +198,7 @@ impl Node {
         }
     }
 
-    /// Puts a value under a key of a map, in place of what is there. Anything else than a map becomes one.
+    /// Sets the value of a key and replaces the previous value. A node that is not a map becomes a map.
     pub(crate) fn put(&mut self, name: &str, value: Self) {
         if !matches!(self.content, Content::Map(_)) {
             self.content = Content::Map(Vec::new());
@@ -208,23 +212,23 @@ impl Node {
         }
     }
 
-    /// Writes the value and all in it at one place.
-    pub(crate) fn take_place(&mut self, place: &Place) {
+    /// Sets the location of the value and of everything in it.
+    pub(crate) fn set_place(&mut self, place: &Place) {
         self.place = place.clone();
         match &mut self.content {
-            Content::List(items) => items.iter_mut().for_each(|item| item.take_place(place)),
+            Content::List(items) => items.iter_mut().for_each(|item| item.set_place(place)),
             Content::Map(fields) => {
                 for (key, value) in fields {
                     key.place = place.clone();
-                    value.take_place(place);
+                    value.set_place(place);
                 }
             }
             Content::Null | Content::Bool(_) | Content::Number(_) | Content::Text(_) => {}
         }
     }
 
-    /// The place of what some steps lead to: of the key, where there is one, or of the last value that there is on the
-    /// way.
+    /// The location at a path: the location of the key if the last step is a key, or of the last existing
+    /// value on the path.
     pub(crate) fn locate(&self, steps: &[Step]) -> Place {
         let mut place = &self.place;
         let mut node = self;
@@ -245,7 +249,7 @@ impl Node {
     }
 }
 
-/// In the order in which it is written.
+/// Serializes maps in file order.
 impl Serialize for Node {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match &self.content {
@@ -259,7 +263,7 @@ impl Serialize for Node {
     }
 }
 
-/// Steps as people write them: `workloads[0].startup`.
+/// Formats steps as a path: `workloads[0].startup`.
 pub(crate) fn printed(steps: &[Step]) -> String {
     let mut text = String::new();
     for step in steps {
@@ -279,7 +283,7 @@ pub(crate) fn printed(steps: &[Step]) -> String {
     text
 }
 
-/// A value as the YAML reader gives it.
+/// A value from the YAML parser.
 #[derive(Debug)]
 enum Raw {
     Null,
@@ -361,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn every_value_knows_its_line() {
+    fn node_locates_the_line_of_each_value() {
         let node = Node::read("a.yaml", TEXT).unwrap();
         let line = |steps: &[Step]| node.locate(steps).line;
         assert_eq!(line(&[key("title")]), 1);
@@ -372,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_as_written() {
+    fn node_keeps_the_types_of_values() {
         let node =
             Node::read("a.yaml", "a: 1\nb: 0.5\nc: '1'\nd: true\ne: 08:00\nf:\ng: 25%\nh: 1e3\n").unwrap();
         assert_eq!(
@@ -382,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_yaml_is_told_with_its_line() {
+    fn node_reports_the_line_of_invalid_yaml() {
         for (text, expected) in
             [("a: 1\nb: [", "a.yaml:"), ("a: 1\na: 2\n", "a.yaml:2: "), ("a: 1\n---\nb: 2", "a.yaml:3: ")]
         {
@@ -392,12 +396,12 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_text_is_an_empty_map() {
+    fn node_is_an_empty_map_when_the_text_is_empty() {
         assert_eq!(Node::read("a.yaml", "# nothing\n").unwrap().json().to_string(), "{}");
     }
 
     #[test]
-    fn steps_are_printed_as_people_write_them() {
+    fn steps_print_as_a_path() {
         assert_eq!(printed(&[key("workloads"), Step::Index(0), key("startup")]), "workloads[0].startup");
     }
 }

@@ -1,7 +1,7 @@
-//! Fields that take a plain value or a map: the plain one is the usual case.
+//! Fields that take a scalar or a map. The scalar is the common case.
 
-/// Makes an enum of two variants readable from a scalar and from a map. Unlike serde's untagged enums it keeps the error of
-/// the one that was meant.
+/// Implements deserialization of a two-variant enum from a scalar or from a map. Unlike serde's untagged
+/// enums, it keeps the error of the variant that the input selects.
 macro_rules! either {
     (
         $type:ident, $name:literal, $what:literal,

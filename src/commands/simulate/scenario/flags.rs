@@ -1,4 +1,4 @@
-//! The controller's flags in a scenario: read as a command line reads them.
+//! The controller's flags in a scenario, parsed like a command line.
 
 use std::collections::BTreeMap;
 
@@ -10,23 +10,23 @@ use crate::cli::config::Config;
 use crate::cli::flags::{FlagError, Purpose, Raw, Table};
 use crate::cli::{kcm, own};
 
-/// The configuration that the flags ask for.
+/// Resolves the flags to the controller's configuration.
 pub(super) fn read(flags: &BTreeMap<String, FlagText>, sources: Sources<'_>) -> Result<Config, Problem> {
     let table = Table::new(&[kcm::FLAGS, kcm::REMOVED_FLAGS, own::FLAGS]);
     let word = |name: &str, value: &FlagText| format!("--{name}={}", value.0);
-    // One by one first, so that an error knows its line.
+    // Each flag is first parsed alone, so that an error has the flag's line.
     for (name, value) in flags {
         let at = |message: String| sources.problem(&format!("flags.{name}"), message);
         let one = Raw::parse([word(name, value)], &table).and_then(|raw| Config::resolve(&raw, &table));
         match one {
             Ok(_) => {}
             Err(FlagError::Unknown(_)) => {
-                let known: Vec<_> = table
+                let valid: Vec<_> = table
                     .flags()
                     .filter(|flag| matches!(flag.purpose, Purpose::Here { .. }))
                     .map(|flag| flag.name)
                     .collect();
-                return Err(at(format!("there is no such flag{}", suggestion(name, &known))));
+                return Err(at(format!("unknown flag{}", suggestion(name, &valid))));
             }
             Err(error) => return Err(at(error.to_string())),
         }

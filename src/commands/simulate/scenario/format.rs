@@ -1,4 +1,4 @@
-//! The scenario file, as it is written. The descriptions of its fields are those of its JSON schema.
+//! The format of a scenario file. The doc comments of the fields are the descriptions in its JSON schema.
 
 use std::collections::BTreeMap;
 
@@ -8,31 +8,32 @@ use serde::Deserialize;
 use super::curve_format::CurveFile;
 use super::values::{Amount, FlagText, Length, Share, Start};
 
-/// A scenario for `concertina simulate`: HPAs, the workloads they scale, the load on them, the metrics in between.
+/// A scenario for `concertina simulate`: HPAs, the workloads they scale, their load, and the path of the
+/// metrics.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[schemars(title = "Scenario")]
 pub(crate) struct ScenarioFile {
-    /// What charts and reports are called.
+    /// The title of charts and reports.
     pub(crate) title: String,
-    /// How long the scenario lasts; 1h if left out.
+    /// The length of the run; 1h by default.
     pub(crate) duration: Option<Length>,
-    /// The time at which it begins; midnight of a Monday if left out.
+    /// The time at which the run starts; midnight of a Monday by default.
     pub(crate) start: Start,
-    /// Decides everything that is left to chance; the same seed gives the same run.
+    /// The random seed. The same seed gives the same run.
     pub(crate) seed: u64,
-    /// The flags of the controller, by their names without dashes, such as `horizontal-pod-autoscaler-tolerance: 0.2`.
+    /// The controller's flags by name, without dashes, such as `horizontal-pod-autoscaler-tolerance: 0.2`.
     pub(crate) flags: BTreeMap<String, FlagText>,
     /// The HPAs: real manifests, inline or from a file.
     #[schemars(length(min = 1), with = "Vec<HpaSchema>")]
     pub(crate) hpas: Vec<serde_json::Value>,
-    /// The workloads that they scale. One that is left out is derived from its HPA's `scaleTargetRef`.
+    /// The workloads that the HPAs scale. A missing one is derived from its HPA's `scaleTargetRef`.
     pub(crate) workloads: Vec<WorkloadFile>,
-    /// The work that the workloads have to do.
+    /// The work of the workloads.
     pub(crate) load: Vec<LoadFile>,
-    /// How metrics come from the pods to the controller.
+    /// The path of metrics from the pods to the controller.
     pub(crate) metrics: MetricsFile,
-    /// Changes of pod templates, each of which replaces all pods of its workload.
+    /// Changes of pod templates. Each replaces all pods of its workload.
     pub(crate) rollouts: Vec<RolloutFile>,
 }
 
@@ -44,45 +45,47 @@ pub(crate) struct ScenarioFile {
 pub(crate) enum HpaSchema {
     /// A file with a manifest.
     File {
-        /// Its path, from the scenario's folder.
+        /// The path of the file, relative to the folder of the scenario.
         file: String,
     },
-    /// A manifest of autoscaling/v2 itself; `apiVersion` and `kind` may be left out.
+    /// An autoscaling/v2 manifest; `apiVersion` and `kind` are optional.
     Manifest(serde_json::Map<String, serde_json::Value>),
 }
 
-/// A workload and how its pods live.
+/// A workload and the behaviour of its pods.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[schemars(rename = "Workload")]
 pub(crate) struct WorkloadFile {
     /// `metadata.name`.
     pub(crate) name: String,
-    /// Its namespace; that of the HPA that scales it if left out.
+    /// The namespace; by default the namespace of the HPA that scales it.
     pub(crate) namespace: Option<String>,
-    /// Its kind; that of the HPA's `scaleTargetRef`, or Deployment, if left out.
+    /// The kind; by default the kind in the HPA's `scaleTargetRef`, or Deployment.
     pub(crate) kind: Option<WorkloadKind>,
-    /// The labels of its pods, which are its selector too; `app: NAME` if left out.
+    /// The labels of the pods and of the selector; `app: NAME` by default.
     pub(crate) labels: BTreeMap<String, String>,
-    /// How many pods there are at the start; the HPA's `minReplicas`, at least 1, if left out. At 0 the HPA is off.
+    /// The number of pods at the start; by default the HPA's `minReplicas`, but at least 1. With 0 the HPA is
+    /// disabled.
     pub(crate) replicas: Option<u32>,
-    /// The containers of a pod; one that requests 500m cpu and 256Mi memory if left out.
+    /// The containers of a pod; by default one that requests 500m cpu and 256Mi memory.
     pub(crate) containers: Vec<ContainerFile>,
-    /// From the start of a pod's containers until it is ready; 10s if left out.
+    /// The time from the start of a pod's containers until it is ready; 10s by default.
     pub(crate) startup: Option<DistributionFile>,
-    /// Pulling the image, before containers start; none if left out.
+    /// The time to pull the image, before containers start; none by default.
     pub(crate) image_pull: Option<ImagePullFile>,
-    /// From the deletion of a pod until it is gone; 5s if left out.
+    /// The time from the deletion of a pod until it is gone; 5s by default.
     pub(crate) grace_period: Option<Length>,
-    /// Cpu of a pod beside what its work costs.
+    /// Cpu of a pod in addition to the cost of its work.
     pub(crate) cpu: CpuFile,
-    /// Memory of a pod beside what its work costs.
+    /// Memory of a pod in addition to the cost of its work.
     pub(crate) memory: MemoryFile,
-    /// How unevenly work is spread: by which part a pod's share may differ from the mean, up to 50%; 4% if left out.
+    /// How unevenly the work is spread: the maximum deviation of a pod's share from the mean, up to 50%; 4%
+    /// by default.
     pub(crate) skew: Option<Share>,
-    /// How a Deployment replaces its pods in a rollout.
+    /// The parameters by which a Deployment replaces its pods in a rollout.
     pub(crate) rolling_update: RollingUpdateFile,
-    /// What goes wrong with its pods.
+    /// The failures of its pods.
     pub(crate) failures: Vec<FailureFile>,
 }
 
@@ -101,7 +104,7 @@ pub(crate) enum WorkloadKind {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[schemars(rename = "Container")]
 pub(crate) struct ContainerFile {
-    /// Its name; that of the workload if left out.
+    /// The name; by default the workload's name.
     pub(crate) name: Option<String>,
     /// `resources.requests`.
     pub(crate) requests: BTreeMap<String, Amount>,
@@ -109,73 +112,73 @@ pub(crate) struct ContainerFile {
     pub(crate) limits: BTreeMap<String, Amount>,
 }
 
-/// A length of time that may differ from pod to pod.
+/// A duration that may differ from pod to pod.
 #[derive(Debug, Clone)]
 pub(crate) enum DistributionFile {
     Fixed(Length),
     Drawn(DrawnFile),
 }
 
-/// A distribution from which each pod's time is drawn.
+/// A distribution from which each pod draws its duration.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
 #[schemars(rename = "DrawnDuration")]
 pub(crate) enum DrawnFile {
-    /// Every time between two, equally likely.
+    /// A uniform distribution between two durations.
     Uniform {
-        /// The shortest.
+        /// The shortest duration.
         from: Length,
-        /// The longest.
+        /// The longest duration.
         to: Length,
     },
-    /// The normal distribution without the part below zero.
+    /// A normal distribution, truncated at zero.
     Normal {
-        /// Its mean.
+        /// The mean.
         mean: Length,
-        /// Its standard deviation.
+        /// The standard deviation.
         deviation: Length,
     },
-    /// The lognormal distribution, with its long tail of slow ones.
+    /// A lognormal distribution, which has a long tail of slow pods.
     LogNormal {
-        /// Half of them are faster.
+        /// The median.
         median: Length,
-        /// 95 of 100 are faster.
+        /// The 95th percentile.
         p95: Length,
     },
-    /// One of these, equally likely: what was measured.
+    /// One of these measured durations, with equal probability.
     OneOf(Vec<Length>),
 }
 
-/// When an image is pulled, and how long it takes.
+/// The pods that pull an image, and the duration of a pull.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(rename = "ImagePull")]
 pub(crate) enum ImagePullFile {
-    /// The first pod on a node pulls, those behind it wait for it.
+    /// The first pod on a node pulls. Later pods on the node wait for it.
     FirstOnNode(DistributionFile),
     /// Every pod pulls.
     EveryPod(DistributionFile),
 }
 
-/// Cpu of a pod beside what its work costs, in cores.
+/// Cpu of a pod in addition to the cost of its work, in cores.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[schemars(rename = "PodCpu")]
 pub(crate) struct CpuFile {
-    /// At any time; 2m if left out.
+    /// The constant usage; 2m by default.
     pub(crate) base: Option<Amount>,
-    /// While it starts and is not ready yet, instead of all else; the base if left out.
+    /// The usage during start-up, until the pod is ready. It replaces all other usage; the base by default.
     pub(crate) start_up: Option<Amount>,
 }
 
-/// Memory of a pod beside what its work costs, in bytes.
+/// Memory of a pod in addition to the cost of its work, in bytes.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[schemars(rename = "PodMemory")]
 pub(crate) struct MemoryFile {
-    /// Of a container that has just started; 12Mi if left out.
+    /// The usage of a container that has just started; 12Mi by default.
     pub(crate) base: Option<Amount>,
-    /// What each second adds until the container starts anew.
+    /// The growth per second, until the container restarts.
     pub(crate) growth_per_second: Option<Amount>,
 }
 
@@ -184,85 +187,87 @@ pub(crate) struct MemoryFile {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[schemars(rename = "RollingUpdate")]
 pub(crate) struct RollingUpdateFile {
-    /// How many pods beyond the wanted there may be, as a number or in percent; 25% if left out.
+    /// The maximum number of pods above the desired count, as a number or in percent; 25% by default.
     pub(crate) max_surge: Option<FlagText>,
-    /// How many of the wanted pods may be missing, as a number or in percent; 25% if left out.
+    /// The maximum number of unavailable pods, as a number or in percent; 25% by default.
     pub(crate) max_unavailable: Option<FlagText>,
 }
 
-/// Something that goes wrong with some of a workload's pods.
+/// A failure of some of a workload's pods.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
 #[schemars(rename = "Failure")]
 pub(crate) enum FailureFile {
-    /// Containers exit again and again, restarted with growing pauses.
+    /// Containers exit repeatedly and restart with increasing back-off.
     CrashLoop {
-        /// When it begins, since the start.
+        /// The start time, since the start of the scenario.
         #[serde(default)]
         from: Length,
-        /// How long it lasts; to the end if left out.
+        /// The length; to the end of the scenario by default.
         r#for: Option<Length>,
-        /// How many of the pods.
+        /// The fraction of the pods.
         fraction: Share,
-        /// How long a container runs before it exits; longer than its start-up, it is ready for a while.
+        /// The time a container runs before it exits. If it is longer than the start-up, the pod is ready for
+        /// a while.
         #[serde(default)]
         runs_for: Length,
     },
-    /// Pods created within this time never become ready.
+    /// Pods created in the given period never become ready.
     NeverReady {
-        /// When it begins, since the start.
+        /// The start time, since the start of the scenario.
         #[serde(default)]
         from: Length,
-        /// How long it lasts; to the end if left out.
+        /// The length; to the end of the scenario by default.
         r#for: Option<Length>,
-        /// How many of these pods.
+        /// The fraction of the pods created in the period.
         fraction: Share,
     },
     /// The readiness probes of running pods fail.
     Unready {
-        /// When it begins, since the start.
+        /// The start time, since the start of the scenario.
         #[serde(default)]
         from: Length,
-        /// How long it lasts; to the end if left out.
+        /// The length; to the end of the scenario by default.
         r#for: Option<Length>,
-        /// How many of the pods.
+        /// The fraction of the pods.
         fraction: Share,
     },
-    /// Pods created within this time wait for their image.
+    /// Pods created in the given period wait for their image.
     SlowPull {
-        /// When it begins, since the start.
+        /// The start time, since the start of the scenario.
         #[serde(default)]
         from: Length,
-        /// How long it lasts; to the end if left out.
+        /// The length; to the end of the scenario by default.
         r#for: Option<Length>,
-        /// How long each waits.
+        /// The wait of each pod.
         pull: DistributionFile,
     },
 }
 
-/// Work for one workload. Give `cpu`, or `demand` with what a unit costs.
+/// Work for one workload. Set `cpu`, or `demand` and the cost of a unit.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[schemars(rename = "Load")]
 pub(crate) struct LoadFile {
-    /// The workload's name, `NAMESPACE/NAME` where the name alone is not clear; the only one if left out.
+    /// The workload's name, or `NAMESPACE/NAME` if the name is ambiguous; the only workload by default.
     pub(crate) workload: Option<String>,
-    /// Cpu itself as the work: how many cores all pods together would use.
+    /// Cpu as the work: the number of cores that all pods together would use.
     pub(crate) cpu: Option<CurveFile>,
-    /// Work that comes in, in units per second: requests, items, or whatever the pods work on.
+    /// Incoming work in units per second, such as requests or items.
     pub(crate) demand: Option<CurveFile>,
-    /// What a unit of `demand` is called, such as `requests`.
+    /// The name of a unit of `demand`, such as `requests`.
     pub(crate) unit: Option<String>,
-    /// Units per second that a ready pod can do. For `cpu`, in cores: its limit, or twice its request, if left out.
+    /// The capacity of a ready pod in units per second. For `cpu`, in cores: by default its limit, or twice
+    /// its request.
     pub(crate) capacity_per_pod: Option<Amount>,
-    /// Whether units beyond the capacity wait in a queue; else they are lost.
+    /// Whether units beyond the capacity wait in a queue. Otherwise they are lost.
     pub(crate) queue: bool,
-    /// Cpu that one unit per second costs.
+    /// The cpu that one unit per second costs.
     pub(crate) cpu_per_unit: Option<Amount>,
-    /// Memory that one unit per second costs.
+    /// The memory that one unit per second costs.
     pub(crate) memory_per_unit: Option<Amount>,
-    /// The metrics that show this work. If left out, each custom and external metric that the workload's HPAs ask for and
-    /// no load shows: what waits of a queue, else the demand.
+    /// The metrics that measure this work. By default, each custom and external metric that the workload's
+    /// HPAs request and no load exposes: the queue length of a queue, otherwise the demand.
     pub(crate) metrics: Option<Vec<MetricFile>>,
 }
 
@@ -271,46 +276,46 @@ pub(crate) struct LoadFile {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(rename = "Metric")]
 pub(crate) struct MetricFile {
-    /// Its name.
+    /// The name of the metric.
     pub(crate) name: String,
-    /// What it measures.
+    /// The measured quantity.
     #[serde(default)]
     pub(crate) measures: Option<MeasureFile>,
-    /// Of what object it is; without `object` and `external`, of each pod.
+    /// The object that the metric describes. Without `object` and `external`, the metric describes each pod.
     #[serde(default)]
     pub(crate) object: Option<ObjectFile>,
-    /// Makes it a metric of the external API.
+    /// The series, for a metric of the external metrics API.
     #[serde(default)]
     pub(crate) external: Option<ExternalFile>,
 }
 
-/// What a metric measures of its work.
+/// The measured quantity of the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "Measure")]
 pub(crate) enum MeasureFile {
-    /// Units per second that come in; of pods, an even share.
+    /// Incoming units per second; for pods, an even share.
     Demand,
-    /// Units per second that are done.
+    /// Completed units per second.
     Served,
-    /// Units that wait; of pods, an even share.
+    /// Units in the queue; for pods, an even share.
     Waiting,
-    /// How many seconds the last unit would wait.
+    /// The waiting time of the last unit in the queue, in seconds.
     WaitingTime,
-    /// What is done by what could be done, from 0 to 1.
+    /// The completed work as a fraction of the capacity, from 0 to 1.
     Saturation,
 }
 
-/// The object of a metric.
+/// The object that a metric describes.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(rename = "Object")]
 pub(crate) struct ObjectFile {
-    /// Such as `networking.k8s.io/v1`.
+    /// The API version, such as `networking.k8s.io/v1`.
     pub(crate) api_version: String,
-    /// Such as `Ingress`.
+    /// The kind, such as `Ingress`.
     pub(crate) kind: String,
-    /// Its name, in the workload's namespace.
+    /// The name, in the workload's namespace.
     pub(crate) name: String,
 }
 
@@ -319,20 +324,21 @@ pub(crate) struct ObjectFile {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[schemars(rename = "External")]
 pub(crate) struct ExternalFile {
-    /// Its labels.
+    /// The labels of the series.
     pub(crate) labels: BTreeMap<String, String>,
 }
 
-/// How metrics come from the pods to the controller: for all three APIs, and for each one what differs.
+/// The path of metrics from the pods to the controller: values for all three APIs, and the exceptions for
+/// each.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[schemars(rename = "Metrics")]
 pub(crate) struct MetricsFile {
-    /// From one sample to the next; 15s if left out.
+    /// The interval between samples; 15s by default.
     pub(crate) scrape_interval: Option<Length>,
-    /// Over what time rates are averaged, cpu among them; the scrape interval if left out.
+    /// The window over which rates such as cpu are averaged; the scrape interval by default.
     pub(crate) window: Option<Length>,
-    /// From the taking of a sample until it can be read; 0s if left out.
+    /// The delay from taking a sample until the API serves it; 0s by default.
     pub(crate) delay: Option<Length>,
     /// metrics.k8s.io: metrics-server.
     pub(crate) resource: ScrapingFile,
@@ -340,46 +346,46 @@ pub(crate) struct MetricsFile {
     pub(crate) custom: ScrapingFile,
     /// external.metrics.k8s.io: an adapter.
     pub(crate) external: ScrapingFile,
-    /// When one of them does not do what it should.
+    /// The outages of the APIs.
     pub(crate) outages: Vec<OutageFile>,
 }
 
-/// What differs for one metrics API.
+/// The values that differ for one metrics API.
 #[derive(Debug, Default, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[schemars(rename = "Scraping")]
 pub(crate) struct ScrapingFile {
-    /// From one sample to the next.
+    /// The interval between samples.
     pub(crate) scrape_interval: Option<Length>,
-    /// Over what time rates are averaged.
+    /// The window over which rates are averaged.
     pub(crate) window: Option<Length>,
-    /// From the taking of a sample until it can be read.
+    /// The delay from taking a sample until the API serves it.
     pub(crate) delay: Option<Length>,
 }
 
-/// A time in which a metrics API does not do what it should.
+/// A period in which a metrics API fails.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(rename = "Outage")]
 pub(crate) struct OutageFile {
-    /// Which one.
+    /// The API that fails.
     pub(crate) api: ApiFile,
-    /// When it begins, since the start.
+    /// The start time, since the start of the scenario.
     #[serde(default)]
     pub(crate) from: Length,
-    /// How long it lasts; to the end if left out.
+    /// The length; to the end of the scenario by default.
     #[serde(default)]
     pub(crate) r#for: Option<Length>,
-    /// How it fails; with an error if left out.
+    /// The kind of failure; an error by default.
     #[serde(default)]
     pub(crate) kind: OutageKindFile,
-    /// The HTTP status of an error; 503 if left out.
+    /// The HTTP status of the error response; 503 by default.
     #[serde(default)]
     pub(crate) code: Option<u16>,
-    /// The text of an error.
+    /// The text of the error response.
     #[serde(default)]
     pub(crate) message: Option<String>,
-    /// How many of the pods are missing, or of the metrics.
+    /// The fraction of the pods, or of the metrics, without samples.
     #[serde(default)]
     pub(crate) fraction: Option<Share>,
 }
@@ -397,21 +403,21 @@ pub(crate) enum ApiFile {
     External,
 }
 
-/// How a metrics API fails.
+/// The kind of failure of a metrics API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "OutageKind")]
 pub(crate) enum OutageKindFile {
-    /// It answers with an HTTP status and a text.
+    /// The API responds with an HTTP status and a text.
     #[default]
     Error,
-    /// It does not answer.
+    /// The API does not respond.
     Timeout,
-    /// It answers with empty lists.
+    /// The API responds with empty lists.
     Empty,
     /// Samples of a fraction of the pods are missing.
     Missing,
-    /// No new samples are taken; the old ones stay.
+    /// The API serves stale samples and takes no new ones.
     Stale,
 }
 
@@ -420,9 +426,9 @@ pub(crate) enum OutageKindFile {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(rename = "Rollout")]
 pub(crate) struct RolloutFile {
-    /// When, since the start.
+    /// The time, since the start of the scenario.
     pub(crate) at: Length,
-    /// The workload's name, `NAMESPACE/NAME` where the name alone is not clear; the only one if left out.
+    /// The workload's name, or `NAMESPACE/NAME` if the name is ambiguous; the only workload by default.
     #[serde(default)]
     pub(crate) workload: Option<String>,
 }

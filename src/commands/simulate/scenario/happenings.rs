@@ -1,14 +1,14 @@
-//! What a scenario does to the cluster, as marks for charts.
+//! The events that a scenario causes in the cluster, as marks for charts.
 
 use std::time::Duration;
 
 use super::workloads::WorkloadPlan;
 use crate::commands::simulate::run::Happening;
-use crate::embedded::MetricsApi;
-use crate::embedded::load::{OutageKind, Pipeline};
-use crate::embedded::workload::{Failure, Span};
+use fake_cluster::MetricsApi;
+use fake_cluster::load::{OutageKind, Pipeline};
+use fake_cluster::workload::{Failure, Span};
 
-pub(super) fn of(
+pub(super) fn collect(
     pipeline: &Pipeline,
     workloads: &[WorkloadPlan],
     rollouts: &[(Duration, usize)],
@@ -27,11 +27,11 @@ pub(super) fn of(
             MetricsApi::External => "external metrics API",
         };
         let what = match &outage.kind {
-            OutageKind::Error { code, .. } => format!("{api} answers {code}"),
-            OutageKind::Timeout => format!("{api} does not answer"),
-            OutageKind::Empty => format!("{api} is empty"),
-            OutageKind::Missing { fraction } => format!("{api} misses {:.0} % of samples", fraction * 100.0),
-            OutageKind::Stale => format!("{api} shows old samples"),
+            OutageKind::Error { code, .. } => format!("{api} responds with {code}"),
+            OutageKind::Timeout => format!("{api} does not respond"),
+            OutageKind::Empty => format!("{api} returns empty lists"),
+            OutageKind::Missing { fraction } => format!("{api} lacks {:.0} % of samples", fraction * 100.0),
+            OutageKind::Stale => format!("{api} serves stale samples"),
         };
         all.push(happening(&outage.during, what));
     }
@@ -56,8 +56,8 @@ pub(super) fn of(
             });
         }
     }
-    for (at, place) in rollouts {
-        if let Some(workload) = workloads.get(*place) {
+    for (at, index) in rollouts {
+        if let Some(workload) = workloads.get(*index) {
             all.push(Happening { from: *at, to: *at, what: format!("rollout of {}", workload.name) });
         }
     }

@@ -1,4 +1,4 @@
-//! The HPAs of a scenario: manifests inline or in files, checked by the API server's own rules.
+//! The HPAs of a scenario: manifests, inline or in files, validated by the rules of the API server.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,24 +9,24 @@ use serde_json::{Value, json};
 use super::document::{Content, Node, Place, Step};
 use super::manifests;
 use super::problem::Problem;
-use crate::clock::SystemClock;
-use crate::embedded::{Cluster, Status};
+use clock::SystemClock;
+use fake_cluster::{Cluster, Status};
 
 /// An HPA of a scenario.
 #[derive(Debug, Clone)]
 pub(crate) struct HpaPlan {
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// As the API server has stored it, without what a server adds.
+    /// The manifest without server fields, and with its namespace.
     pub(crate) manifest: Value,
-    /// Its spec, read.
+    /// The spec with the API server's defaults.
     pub(crate) spec: Arc<Spec>,
 }
 
-/// Puts the manifests of files in the place of `file: web.yaml`, and describes the workloads that are with them.
+/// Replaces `file: web.yaml` with the HPAs of that file, and adds the workloads of the file.
 pub(super) fn inline_files(document: &mut Node) -> Result<(), Problem> {
     let Some(hpas) = document.get_mut("hpas") else { return Ok(()) };
-    let (mut inlined, mut beside_them) = (Vec::new(), Vec::new());
+    let (mut inlined, mut files) = (Vec::new(), Vec::new());
     for (index, item) in hpas.items().iter().enumerate() {
         let Some(file) = item.get("file") else {
             inlined.push(item.clone());
@@ -46,28 +46,28 @@ pub(super) fn inline_files(document: &mut Node) -> Result<(), Problem> {
         })?;
         let manifests = manifests::read(&path, &text)?;
         if manifests.hpas.is_empty() {
-            let message = format!("{} holds no HorizontalPodAutoscaler", path.display());
+            let message = format!("{} contains no HorizontalPodAutoscaler", path.display());
             return Err(Problem::new(file.place.clone(), field, message));
         }
         inlined.extend(manifests.hpas.iter().cloned());
-        beside_them.push(manifests);
+        files.push(manifests);
     }
     if let Content::List(items) = &mut hpas.content {
         *items = inlined;
     }
-    for manifests in beside_them {
+    for manifests in files {
         manifests.describe(document);
     }
     Ok(())
 }
 
-/// A path as it is meant at its place: from the folder of the file that names it.
+/// Resolves a path relative to the folder of the file that names it.
 pub(super) fn beside(place: &Place, name: &str) -> PathBuf {
     let folder = if place.line > 0 { Path::new(&*place.source).parent() } else { None };
     folder.map_or_else(|| PathBuf::from(name), |folder| folder.join(name))
 }
 
-/// Has every manifest checked and completed by an API server.
+/// Validates and completes every manifest with an API server.
 pub(super) fn read(document: &Node) -> Result<Vec<HpaPlan>, Problem> {
     let server = Cluster::new(Arc::new(SystemClock));
     let items = document.get("hpas").map(Node::items).unwrap_or_default();
@@ -75,7 +75,7 @@ pub(super) fn read(document: &Node) -> Result<Vec<HpaPlan>, Problem> {
         return Err(Problem::new(
             document.locate(&[Step::Key("hpas".to_owned())]),
             "hpas",
-            "there is no HPA; give at least one, as a manifest or as file: web.yaml",
+            "the scenario has no HPA; add one, as a manifest or as file: web.yaml",
         ));
     }
     let read = |(index, item): (usize, &Node)| hpa(&server, &format!("hpas[{index}]"), item);
@@ -102,8 +102,8 @@ fn hpa(server: &Cluster, field: &str, item: &Node) -> Result<HpaPlan, Problem> {
         )));
     }
     if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
-        for theirs in ["uid", "resourceVersion", "generation", "creationTimestamp", "managedFields"] {
-            metadata.remove(theirs);
+        for field in ["uid", "resourceVersion", "generation", "creationTimestamp", "managedFields"] {
+            metadata.remove(field);
         }
     }
     let stored = server.create(manifest.clone()).map_err(|status| refused(field, item, &status))?;
@@ -117,14 +117,14 @@ fn hpa(server: &Cluster, field: &str, item: &Node) -> Result<HpaPlan, Problem> {
     Ok(HpaPlan { namespace, name, manifest, spec: Arc::new(spec) })
 }
 
-/// What the API server says, at the line of the first field that it names.
+/// The API server's error, at the line of the first field that it names.
 fn refused(field: &str, item: &Node, status: &Status) -> Problem {
     let cause = status.details.as_ref().and_then(|details| details.pointer("/causes/0/field"));
     let steps = cause.and_then(Value::as_str).map(steps).unwrap_or_default();
     Problem::new(item.locate(&steps), field, status.message.clone())
 }
 
-/// `spec.metrics[0].resource` as steps.
+/// Parses `spec.metrics[0].resource` into steps.
 fn steps(field: &str) -> Vec<Step> {
     let part = |part: &str| {
         let part = part.trim_end_matches(']');

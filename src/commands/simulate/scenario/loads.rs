@@ -1,4 +1,4 @@
-//! The work of a scenario's workloads, what it costs, and the metrics that show it.
+//! The work of a scenario's workloads, its cost, and the metrics that measure it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,37 +19,38 @@ use super::hpas::{HpaPlan, beside};
 use super::problem::Problem;
 use super::reading::suggestion;
 use super::workloads::{WorkloadPlan, target};
-use crate::embedded::load::{
-    Between, CpuModel, Curve, Excess, Load, Measure, MemoryModel, Metric, Points, Shape, Shown, Work,
+use fake_cluster::load::{
+    CpuModel, Curve, Interpolation, Load, Measure, MemoryModel, Metric, OverflowPolicy, Points, Shape, Shown,
+    Work,
 };
 
-/// How much more than its target a pod can do, where nothing says so.
+/// The default capacity of a pod, as a multiple of the metric's target.
 const MARGIN: f64 = 1.25;
 
 /// The work of one workload.
 #[derive(Debug, Clone)]
 pub(crate) struct LoadPlan {
-    /// What the embedded cluster plays.
+    /// The input of the embedded cluster.
     pub(crate) load: Load,
-    /// What the units of the first work are called.
+    /// The unit of the first kind of work.
     pub(crate) unit: String,
 }
 
 impl LoadPlan {
-    /// Whether the first work waits in a queue where it is too much.
+    /// Whether excess units of the first kind of work wait in a queue.
     pub(crate) fn queues(&self) -> bool {
-        self.load.work.first().is_some_and(|work| work.excess == Excess::Waits)
+        self.load.work.first().is_some_and(|work| work.excess == OverflowPolicy::Waits)
     }
 }
 
-/// What curves depend on beside their own words.
-struct Surroundings<'a> {
+/// The inputs of a curve other than its fields.
+struct LoadContext<'a> {
     sources: Sources<'a>,
     start: Timestamp,
     seed: u64,
 }
 
-/// A load for each workload, without work for those that have none.
+/// Builds a load for each workload. A workload without load has no work.
 pub(super) fn read(
     files: &[LoadFile],
     workloads: &[WorkloadPlan],
@@ -61,11 +62,11 @@ pub(super) fn read(
     let mut plans: Vec<_> = workloads.iter().map(|workload| idle(workload, seed)).collect();
     for (index, file) in files.iter().enumerate() {
         let field = format!("load[{index}]");
-        let place = named(file.workload.as_deref(), workloads)
+        let target = named(file.workload.as_deref(), workloads)
             .map_err(|message| sources.problem(&format!("{field}.workload"), message))?;
-        let around = Surroundings { sources, start, seed: seed.wrapping_add(1).wrapping_add(index as u64) };
-        let (Some(workload), Some(plan)) = (workloads.get(place), plans.get_mut(place)) else { continue };
-        let work = work(file, &field, workload, &around)?;
+        let context = LoadContext { sources, start, seed: seed.wrapping_add(1).wrapping_add(index as u64) };
+        let (Some(workload), Some(plan)) = (workloads.get(target), plans.get_mut(target)) else { continue };
+        let work = work(file, &field, workload, &context)?;
         if plan.load.work.is_empty() {
             plan.unit = match (&file.unit, &file.cpu) {
                 (_, Some(_)) => "millicores".to_owned(),
@@ -76,13 +77,14 @@ pub(super) fn read(
         plan.load.work.push(work);
     }
     for (plan, workload) in plans.iter_mut().zip(workloads) {
-        show_what_is_asked_for(plan, files, workload, workloads, hpas);
+        expose_requested_metrics(plan, files, workload, workloads, hpas);
     }
     Ok(plans)
 }
 
-/// A load out of a CSV file for the target of a manifest: cpu if that is what its first metric is about, else units of
-/// which a pod can do a quarter more than its target.
+/// Builds a load from a CSV file for the target of an HPA manifest. If the first metric is a Pods, Object or
+/// External metric, the load is a demand, and a pod can do a quarter more than the metric's target. Otherwise
+/// the load is cpu.
 pub(crate) fn load_of(manifest: &Node, csv: &Path) -> Value {
     let hpa = manifest.json();
     let workload = hpa.pointer("/spec/scaleTargetRef/name").cloned().unwrap_or_default();
@@ -101,38 +103,38 @@ pub(crate) fn load_of(manifest: &Node, csv: &Path) -> Value {
     }
 }
 
-/// The place of a workload by its name, or of the only one.
+/// The index of the workload named `name`, or of the only workload.
 pub(super) fn named(name: Option<&str>, workloads: &[WorkloadPlan]) -> Result<usize, String> {
     let full = |workload: &WorkloadPlan| format!("{}/{}", workload.namespace, workload.name);
     let Some(name) = name else {
         return match workloads {
             [_] => Ok(0),
-            _ => Err("there are several workloads; name one".to_owned()),
+            _ => Err("the scenario has several workloads; set workload to the name of one".to_owned()),
         };
     };
     let found: Vec<_> = workloads
         .iter()
         .enumerate()
         .filter(|(_, workload)| workload.name == name || full(workload) == name)
-        .map(|(place, _)| place)
+        .map(|(index, _)| index)
         .collect();
     match found.as_slice() {
-        [place] => Ok(*place),
+        [index] => Ok(*index),
         [] => {
-            let known: Vec<_> = workloads.iter().map(|workload| workload.name.as_str()).collect();
-            Err(format!("there is no workload {name:?}{}", suggestion(name, &known)))
+            let valid: Vec<_> = workloads.iter().map(|workload| workload.name.as_str()).collect();
+            Err(format!("unknown workload {name:?}{}", suggestion(name, &valid)))
         }
-        _ => Err(format!("several workloads are called {name:?}; give NAMESPACE/NAME")),
+        _ => Err(format!("several workloads are named {name:?}; use NAMESPACE/NAME")),
     }
 }
 
 fn idle(workload: &WorkloadPlan, seed: u64) -> LoadPlan {
     let file = &workload.file;
-    let usual = CpuModel::default();
-    let always = file.cpu.base.map_or(usual.base, |cores| cores.0 * 1_000.0);
+    let default = CpuModel::default();
+    let base = file.cpu.base.map_or(default.base, |cores| cores.0 * 1_000.0);
     let cpu = CpuModel {
-        base: always,
-        start_up: file.cpu.start_up.map_or(always, |cores| cores.0 * 1_000.0),
+        base,
+        start_up: file.cpu.start_up.map_or(base, |cores| cores.0 * 1_000.0),
         limit: workload.sum("cpu", |container| &container.limits).map(|cores| cores * 1_000.0),
     };
     let memory = MemoryModel {
@@ -155,16 +157,16 @@ fn work(
     file: &LoadFile,
     field: &str,
     workload: &WorkloadPlan,
-    around: &Surroundings<'_>,
+    context: &LoadContext<'_>,
 ) -> Result<Work, Problem> {
-    let wrong = |message: &str| around.sources.problem(field, message);
+    let wrong = |message: &str| context.sources.problem(field, message);
     let work = match (&file.cpu, &file.demand) {
         (Some(_), Some(_)) => {
-            return Err(wrong("cpu and demand are both given; give demand with cpuPerUnit, or cpu alone"));
+            return Err(wrong("cpu and demand are both set; use demand with cpuPerUnit, or only cpu"));
         }
-        (None, None) => return Err(wrong("there is no curve; give cpu or demand")),
+        (None, None) => return Err(wrong("no curve is set; set cpu or demand")),
         (Some(_), None) if file.cpu_per_unit.is_some() => {
-            return Err(wrong("cpuPerUnit is given with cpu, whose unit is a core; give it with demand"));
+            return Err(wrong("cpuPerUnit is only valid with demand, because the unit of cpu is a core"));
         }
         (Some(cpu), None) => {
             let capacity = file.capacity_per_pod.map(|cores| cores.0).or_else(|| {
@@ -172,26 +174,26 @@ fn work(
                     .sum("cpu", |container| &container.limits)
                     .or_else(|| workload.sum("cpu", |container| &container.requests).map(|cores| 2.0 * cores))
             });
-            let capacity = capacity
-                .ok_or_else(|| wrong("how much cpu a pod can use is not known; give capacityPerPod"))?;
-            let curve = curve(cpu, &format!("{field}.cpu"), around)?.scaled_by(1_000.0);
+            let capacity =
+                capacity.ok_or_else(|| wrong("the cpu capacity of a pod is unknown; set capacityPerPod"))?;
+            let curve = curve(cpu, &format!("{field}.cpu"), context)?.scaled_by(1_000.0);
             Work::cpu(curve, capacity * 1_000.0)
         }
         (None, Some(demand)) => {
             let capacity = file
                 .capacity_per_pod
-                .ok_or_else(|| wrong("how much a pod can do is not known; give capacityPerPod"))?;
-            Work::requests(curve(demand, &format!("{field}.demand"), around)?, capacity.0)
+                .ok_or_else(|| wrong("demand requires the capacity of a pod; set capacityPerPod"))?;
+            Work::requests(curve(demand, &format!("{field}.demand"), context)?, capacity.0)
                 .with_cpu(file.cpu_per_unit.map_or(0.0, |cores| cores.0 * 1_000.0))
         }
     };
     let mut work = work.with_memory(file.memory_per_unit.map_or(0.0, |bytes| bytes.0));
     if file.queue {
-        work.excess = Excess::Waits;
+        work.excess = OverflowPolicy::Waits;
     }
     for (index, metric) in file.metrics.iter().flatten().enumerate() {
         work =
-            work.shown_as(shown(metric, file.queue, &format!("{field}.metrics[{index}]"), around.sources)?);
+            work.shown_as(shown(metric, file.queue, &format!("{field}.metrics[{index}]"), context.sources)?);
     }
     Ok(work)
 }
@@ -211,7 +213,7 @@ fn shown(file: &MetricFile, queue: bool, field: &str, sources: Sources<'_>) -> R
     let measure = measure(file.measures, queue);
     match (&file.object, &file.external) {
         (Some(_), Some(_)) => {
-            Err(sources.problem(field, "object and external are both given; a metric is one or the other"))
+            Err(sources.problem(field, "object and external are both set; use only one of them"))
         }
         (Some(object), None) => {
             Ok(Metric::of_object(&file.name, measure, &object.api_version, &object.kind, &object.name))
@@ -225,37 +227,37 @@ fn shown(file: &MetricFile, queue: bool, field: &str, sources: Sources<'_>) -> R
     }
 }
 
-/// Shows the first work of a workload, where the file does not say how, under every metric that its HPAs ask for and
-/// that no load shows.
-fn show_what_is_asked_for(
+/// Adds the custom and external metrics that the workload's HPAs request and no load exposes. The added
+/// metrics measure the workload's first work without a list of metrics.
+fn expose_requested_metrics(
     plan: &mut LoadPlan,
     files: &[LoadFile],
     workload: &WorkloadPlan,
     workloads: &[WorkloadPlan],
     hpas: &[HpaPlan],
 ) {
-    let place = workloads.iter().position(|other| std::ptr::eq(other, workload));
-    let ours: Vec<_> =
-        files.iter().filter(|file| named(file.workload.as_deref(), workloads).ok() == place).collect();
-    let Some(first) = ours.iter().position(|file| file.metrics.is_none()) else { return };
-    let known: Vec<&str> = files
+    let index = workloads.iter().position(|other| std::ptr::eq(other, workload));
+    let loads: Vec<_> =
+        files.iter().filter(|file| named(file.workload.as_deref(), workloads).ok() == index).collect();
+    let Some(first) = loads.iter().position(|file| file.metrics.is_none()) else { return };
+    let exposed: Vec<&str> = files
         .iter()
         .flat_map(|file| file.metrics.iter().flatten())
         .map(|metric| metric.name.as_str())
         .collect();
-    let wanted = hpas.iter().filter(|hpa| target(hpa, workloads) == place).flat_map(|hpa| &hpa.spec.metrics);
+    let sources = hpas.iter().filter(|hpa| target(hpa, workloads) == index).flat_map(|hpa| &hpa.spec.metrics);
     let Some(work) = plan.load.work.get_mut(first) else { return };
-    let measure = measure(None, work.excess == Excess::Waits);
-    for source in wanted {
-        let Some(metric) = asked(source, measure) else { continue };
-        if !known.contains(&metric.name.as_str()) && !work.metrics.contains(&metric) {
+    let measure = measure(None, work.excess == OverflowPolicy::Waits);
+    for source in sources {
+        let Some(metric) = requested(source, measure) else { continue };
+        if !exposed.contains(&metric.name.as_str()) && !work.metrics.contains(&metric) {
             work.metrics.push(metric);
         }
     }
 }
 
-/// A metric as it is asked for.
-fn asked(source: &MetricSource, measure: Measure) -> Option<Metric> {
+/// The metric that a metric source requests.
+fn requested(source: &MetricSource, measure: Measure) -> Option<Metric> {
     match source {
         MetricSource::Pods { metric, .. } => Some(Metric::of_pods(&metric.name, measure)),
         MetricSource::Object { described, metric, .. } => Some(Metric::of_object(
@@ -283,12 +285,12 @@ fn labels(metric: &MetricIdentifier) -> BTreeMap<String, String> {
     serde_json::from_value(labels).unwrap_or_default()
 }
 
-fn curve(file: &CurveFile, field: &str, around: &Surroundings<'_>) -> Result<Curve, Problem> {
+fn curve(file: &CurveFile, field: &str, context: &LoadContext<'_>) -> Result<Curve, Problem> {
     let file = match file {
         CurveFile::Constant(amount) => return Ok(Curve::constant(amount.0)),
         CurveFile::Shaped(file) => file,
     };
-    let mut curve = shape(file, field, around)?;
+    let mut curve = shape(file, field, context)?;
     if let Some(scale) = file.scale {
         curve = curve.scaled_by(scale.0);
     }
@@ -299,22 +301,22 @@ fn curve(file: &CurveFile, field: &str, around: &Surroundings<'_>) -> Result<Cur
         curve = curve.repeating(period.0);
     }
     if let Some(noise) = file.noise {
-        curve = curve.with_noise(noise.0, file.noise_seed.unwrap_or(around.seed));
+        curve = curve.with_noise(noise.0, file.noise_seed.unwrap_or(context.seed));
     }
     Ok(curve)
 }
 
-fn shape(file: &ShapedFile, field: &str, around: &Surroundings<'_>) -> Result<Curve, Problem> {
-    let wrong = |message: String| around.sources.problem(field, message);
+fn shape(file: &ShapedFile, field: &str, context: &LoadContext<'_>) -> Result<Curve, Problem> {
+    let wrong = |message: String| context.sources.problem(field, message);
     let mut shapes: Vec<(&str, Curve)> = Vec::new();
-    let between = if file.steps { Between::Step } else { Between::Linear };
+    let between = if file.steps { Interpolation::Step } else { Interpolation::Linear };
     if let Some(amount) = file.constant {
         shapes.push(("constant", Curve::constant(amount.0)));
     }
     if let Some(ramp) = &file.ramp {
         let end = ramp.at.0.saturating_add(ramp.over.0);
         let points = [(Duration::ZERO, ramp.from.0), (ramp.at.0, ramp.from.0), (end, ramp.to.0)];
-        let points = Points::new(points, Between::Linear).map_err(|error| wrong(error.to_string()))?;
+        let points = Points::new(points, Interpolation::Linear).map_err(|error| wrong(error.to_string()))?;
         shapes.push(("ramp", points.into()));
     }
     if let Some(step) = &file.step {
@@ -325,7 +327,7 @@ fn shape(file: &ShapedFile, field: &str, around: &Surroundings<'_>) -> Result<Cu
         shapes.push(("sine", shape.into()));
     }
     if let Some(day) = &file.business_day {
-        shapes.push(("businessDay", business_day(day, around.start)));
+        shapes.push(("businessDay", business_day(day, context.start)));
     }
     if let Some(spikes) = &file.spikes {
         let (base, peak) = (spikes.base.0, spikes.peak.0);
@@ -335,23 +337,23 @@ fn shape(file: &ShapedFile, field: &str, around: &Surroundings<'_>) -> Result<Cu
     if let Some(spikes) = &file.random_spikes {
         let (base, peak) = (spikes.base.0, spikes.peak.0);
         let (every, width) = (spikes.every.0, spikes.width.0);
-        let shape = Shape::RandomSpikes { base, peak, every, width, seed: around.seed };
+        let shape = Shape::RandomSpikes { base, peak, every, width, seed: context.seed };
         shapes.push(("randomSpikes", shape.into()));
     }
     if let Some(points) = &file.points {
         let points = points.iter().map(|point| (point.at.0, point.value.0));
         let points = Points::new(points, between)
-            .map_err(|error| around.sources.problem(&format!("{field}.points"), error.to_string()))?;
+            .map_err(|error| context.sources.problem(&format!("{field}.points"), error.to_string()))?;
         shapes.push(("points", points.into()));
     }
     if let Some(name) = &file.csv {
         let field = format!("{field}.csv");
-        let path = beside(&around.sources.place(&field), name);
+        let path = beside(&context.sources.place(&field), name);
         let text = std::fs::read_to_string(&path).map_err(|error| {
-            around.sources.problem(&field, format!("{} cannot be read: {error}", path.display()))
+            context.sources.problem(&field, format!("{} cannot be read: {error}", path.display()))
         })?;
         let points = Points::from_csv(&text, between).map_err(|error| {
-            around.sources.problem(&field, format!("{} cannot be understood: {error}", path.display()))
+            context.sources.problem(&field, format!("{} cannot be parsed: {error}", path.display()))
         })?;
         shapes.push(("csv", points.into()));
     }
@@ -360,28 +362,29 @@ fn shape(file: &ShapedFile, field: &str, around: &Surroundings<'_>) -> Result<Cu
             .iter()
             .enumerate()
             .map(|(index, one)| {
-                let around =
-                    Surroundings { seed: around.seed.wrapping_add((index as u64 + 1) << 32), ..*around };
-                curve(one, &format!("{field}.sum[{index}]"), &around)
+                let context =
+                    LoadContext { seed: context.seed.wrapping_add((index as u64 + 1) << 32), ..*context };
+                curve(one, &format!("{field}.sum[{index}]"), &context)
             })
             .collect::<Result<_, _>>()?;
         shapes.push(("sum", Curve::sum(curves)));
     }
     match shapes.len() {
         0 => Err(wrong(
-            "there is no shape; give a quantity or one of constant, ramp, step, sine, businessDay, spikes, \
+            "no shape is set; use a quantity or one of constant, ramp, step, sine, businessDay, spikes, \
              randomSpikes, points, csv and sum"
                 .to_owned(),
         )),
         1 => Ok(shapes.remove(0).1),
         _ => {
             let names: Vec<_> = shapes.iter().map(|(name, _)| *name).collect();
-            Err(wrong(format!("{} are both given; put several shapes into sum", names.join(" and "))))
+            Err(wrong(format!("{} are both set; combine shapes with sum", names.join(" and "))))
         }
     }
 }
 
-/// A real day follows the time of day and the day of the week, a compressed one begins with the scenario.
+/// A 24 h day follows the time of day and the day of the week. A shorter or longer day starts with the
+/// scenario.
 fn business_day(file: &BusinessDayFile, start: Timestamp) -> Curve {
     let hours = Duration::from_hours(24);
     let day = file.day.map_or(hours, |day| day.0);

@@ -1,4 +1,4 @@
-//! Manifests in files of their own: HPAs, and the workloads that they scale.
+//! Manifest files: HPAs, and the workloads that they scale.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use serde_json::{Map, Value};
 use super::document::{Content, Node};
 use super::problem::Problem;
 
-/// What a file of manifests holds.
+/// The content of a manifest file.
 #[derive(Debug, Default)]
 pub(crate) struct Manifests {
-    /// HPAs, as they are.
+    /// The HPAs, unchanged.
     pub(crate) hpas: Vec<Node>,
-    /// Workloads, as a scenario describes them.
+    /// The workloads, in the format of a scenario file.
     workloads: Vec<Node>,
 }
 
-/// Reads the documents of a file, of lists too; other kinds of objects are passed over.
+/// Reads the documents of a file, including lists. Other kinds of objects are ignored.
 pub(crate) fn read(path: &Path, text: &str) -> Result<Manifests, Problem> {
     let source: Arc<str> = path.display().to_string().into();
     let mut found = Manifests::default();
@@ -40,7 +40,7 @@ pub(crate) fn read(path: &Path, text: &str) -> Result<Manifests, Problem> {
 }
 
 impl Manifests {
-    /// Adds those workloads to a document that its HPAs name and that it does not describe itself.
+    /// Adds the workloads that an HPA of the document names, unless the document already describes them.
     pub(crate) fn describe(&self, document: &mut Node) {
         for workload in &self.workloads {
             let is_in = |list: &str, keys: &[&str]| {
@@ -59,7 +59,7 @@ impl Manifests {
     }
 }
 
-/// A workload's manifest in the words of a scenario file.
+/// Converts a workload's manifest to the format of a scenario file.
 fn workload(manifest: &Node) -> Node {
     let json = manifest.json();
     let at = |pointer: &str| json.pointer(pointer).cloned().unwrap_or_default();
@@ -78,12 +78,12 @@ fn workload(manifest: &Node) -> Node {
     let containers = containers.as_array().map_or(&[][..], Vec::as_slice).iter().map(container);
     fields.insert("containers".to_owned(), containers.collect());
     fields.retain(|_, value| !value.is_null());
-    let mut node = Node::of(&manifest.place.source, &Value::Object(fields));
-    node.take_place(&manifest.place);
+    let mut node = Node::from_json(&manifest.place.source, &Value::Object(fields));
+    node.set_place(&manifest.place);
     node
 }
 
-/// Its name, requests and limits.
+/// The name, requests and limits of a container.
 fn container(container: &Value) -> Value {
     let fields = [("name", "/name"), ("requests", "/resources/requests"), ("limits", "/resources/limits")];
     let field =
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deployment_beside_its_hpa_describes_the_workload() {
+    fn manifest_with_deployment_and_hpa_describes_the_workload() {
         let text = "kind: Deployment
 metadata: {name: web, namespace: shop}
 spec:
@@ -118,7 +118,7 @@ spec: {scaleTargetRef: {name: web}}
 ";
         let manifests = read(Path::new("web.yaml"), text).unwrap();
         let source: Arc<str> = "a test".into();
-        let mut document = Node::of(&source, &Value::Object(Map::new()));
+        let mut document = Node::from_json(&source, &Value::Object(Map::new()));
         document.put("hpas", Node::list(&source, manifests.hpas.clone()));
         manifests.describe(&mut document);
         assert_eq!(
@@ -127,6 +127,6 @@ spec: {scaleTargetRef: {name: web}}
         );
         let before = document.clone();
         manifests.describe(&mut document);
-        assert_eq!(document, before, "what is described already stays");
+        assert_eq!(document, before, "an existing description is kept");
     }
 }

@@ -1,4 +1,4 @@
-//! What the reader of a report should know about a scenario: what was assumed, and what has no effect.
+//! Notes for the reader of a report: the assumptions of a scenario, and the settings without effect.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,11 +9,11 @@ use super::loads::LoadPlan;
 use super::workloads::{WorkloadPlan, target};
 use crate::cli::Config;
 
-/// How many names a note lists.
+/// The maximum number of names in a note.
 const LISTED: usize = 5;
 
 /// The notes, by topic.
-pub(super) fn of(
+pub(super) fn collect(
     config: &Config,
     hpas: &[HpaPlan],
     workloads: &[WorkloadPlan],
@@ -25,8 +25,8 @@ pub(super) fn of(
     }
     let targets = || {
         hpas.iter().filter_map(|hpa| {
-            let place = target(hpa, workloads)?;
-            Some((hpa, workloads.get(place)?, loads.get(place)?))
+            let index = target(hpa, workloads)?;
+            Some((hpa, workloads.get(index)?, loads.get(index)?))
         })
     };
     let assumed = targets().filter(|(hpa, workload, _)| {
@@ -35,7 +35,7 @@ pub(super) fn of(
     let assumed: BTreeSet<_> = assumed.map(|(_, workload, _)| workload.name.as_str()).collect();
     if !assumed.is_empty() {
         let text = format!(
-            "500m cpu and 256Mi memory are taken to be the requests of {}; say others in its containers",
+            "requests of 500m cpu and 256Mi memory are assumed for {}; set others in its containers",
             listed(&assumed)
         );
         notes.insert("requests".to_owned(), text);
@@ -47,7 +47,7 @@ pub(super) fn of(
     let idle: BTreeSet<_> = idle.collect();
     if !idle.is_empty() {
         let text = format!(
-            "cpu is a metric, but no work of {} costs any; give a load of cpu, or cpuPerUnit",
+            "cpu is a metric, but the work of {} uses none; set a load of cpu, or cpuPerUnit",
             listed(&idle)
         );
         notes.insert("cpu".to_owned(), text);
@@ -55,7 +55,7 @@ pub(super) fn of(
     notes
 }
 
-/// The first names, and how many more there are.
+/// The first names, and the number of further names.
 fn listed(names: &BTreeSet<&str>) -> String {
     let first: Vec<_> = names.iter().copied().take(LISTED).collect();
     match names.len() - first.len() {
@@ -64,7 +64,7 @@ fn listed(names: &BTreeSet<&str>) -> String {
     }
 }
 
-/// Whether a metric is measured by what pods request.
+/// Whether a metric depends on the pods' requests.
 fn is_of_requests(metric: &MetricSource) -> bool {
     let (MetricSource::Resource { target, .. } | MetricSource::ContainerResource { target, .. }) = metric
     else {
@@ -86,7 +86,7 @@ mod tests {
     use crate::commands::simulate::scenario::{Node, Scenario};
 
     #[test]
-    fn what_is_assumed_and_what_has_no_effect_is_noted() {
+    fn notes_list_assumptions_and_settings_without_effect() {
         let text = "
 hpas:
   - metadata: {name: web}

@@ -1,4 +1,4 @@
-//! The way of metrics in a scenario.
+//! The path of metrics from the pods to the controller.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use super::Sources;
 use super::format::{ApiFile, MetricsFile, OutageFile, OutageKindFile, ScrapingFile};
 use super::problem::Problem;
 use super::workloads::span;
-use crate::embedded::MetricsApi;
-use crate::embedded::load::{Outage, OutageKind, Pipeline, SCRAPE_INTERVAL, Scraping};
+use fake_cluster::MetricsApi;
+use fake_cluster::load::{Outage, OutageKind, Pipeline, SCRAPE_INTERVAL, Scraping};
 
-/// What a proxy says before an adapter that is down.
+/// The body of a proxy's response while the adapter behind it is down.
 const DOWN: &str = "service unavailable";
 
 pub(super) fn read(file: &MetricsFile, sources: Sources<'_>) -> Result<Pipeline, Problem> {
@@ -26,24 +26,25 @@ pub(super) fn read(file: &MetricsFile, sources: Sources<'_>) -> Result<Pipeline,
 
 fn scraping(
     all: &MetricsFile,
-    own: &ScrapingFile,
+    specific: &ScrapingFile,
     api: &str,
     sources: Sources<'_>,
 ) -> Result<Scraping, Problem> {
-    let interval = own.scrape_interval.or(all.scrape_interval).map_or(SCRAPE_INTERVAL, |interval| interval.0);
-    let field = |name: &str, is_own: bool| {
-        if is_own { format!("metrics.{api}.{name}") } else { format!("metrics.{name}") }
+    let interval =
+        specific.scrape_interval.or(all.scrape_interval).map_or(SCRAPE_INTERVAL, |interval| interval.0);
+    let field = |name: &str, is_specific: bool| {
+        if is_specific { format!("metrics.{api}.{name}") } else { format!("metrics.{name}") }
     };
     if interval < Duration::from_secs(1) {
-        let field = field("scrapeInterval", own.scrape_interval.is_some());
-        return Err(sources.problem(&field, "is too short; give at least 1s"));
+        let field = field("scrapeInterval", specific.scrape_interval.is_some());
+        return Err(sources.problem(&field, "must be at least 1s"));
     }
-    let window = own.window.or(all.window).map_or(interval, |window| window.0);
+    let window = specific.window.or(all.window).map_or(interval, |window| window.0);
     if window < interval {
-        let field = field("window", own.window.is_some());
-        return Err(sources.problem(&field, "is shorter than the scrape interval"));
+        let field = field("window", specific.window.is_some());
+        return Err(sources.problem(&field, "must be at least the scrape interval"));
     }
-    let delay = own.delay.or(all.delay).map_or(Duration::ZERO, |delay| delay.0);
+    let delay = specific.delay.or(all.delay).map_or(Duration::ZERO, |delay| delay.0);
     Ok(Scraping { window, delay, ..Scraping::every(interval) })
 }
 
@@ -51,7 +52,9 @@ fn read_outage(file: &OutageFile, field: &str, sources: Sources<'_>) -> Result<O
     let only_with = |name: &str, given: bool, kind: OutageKindFile| {
         if given && file.kind != kind {
             let kind = if kind == OutageKindFile::Error { "error" } else { "missing" };
-            return Err(sources.problem(&format!("{field}.{name}"), format!("only goes with kind: {kind}")));
+            return Err(
+                sources.problem(&format!("{field}.{name}"), format!("is only valid with kind: {kind}"))
+            );
         }
         Ok(())
     };
@@ -63,7 +66,7 @@ fn read_outage(file: &OutageFile, field: &str, sources: Sources<'_>) -> Result<O
             let code = file.code.unwrap_or(503);
             if !(400..600).contains(&code) {
                 return Err(
-                    sources.problem(&format!("{field}.code"), "is no HTTP error; give one from 400 to 599")
+                    sources.problem(&format!("{field}.code"), "must be an HTTP error status from 400 to 599")
                 );
             }
             OutageKind::Error { code, message: file.message.clone().unwrap_or_else(|| DOWN.to_owned()) }
@@ -72,7 +75,7 @@ fn read_outage(file: &OutageFile, field: &str, sources: Sources<'_>) -> Result<O
         OutageKindFile::Empty => OutageKind::Empty,
         OutageKindFile::Missing => {
             let fraction = file.fraction.ok_or_else(|| {
-                sources.problem(field, "how many samples are missing is not said; give fraction: 50%")
+                sources.problem(field, "kind: missing requires a fraction, such as fraction: 50%")
             })?;
             OutageKind::Missing { fraction: fraction.0 }
         }

@@ -1,14 +1,14 @@
-//! What is wrong with a scenario, and where.
+//! An error in a scenario, with its location.
 
 use std::fmt;
 
 use super::document::Place;
 
-/// Something in a scenario that cannot be followed: file and line, field, and what it should be.
+/// An error in a scenario: file and line, field, and the expected value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     place: Place,
-    /// The field; empty if the whole is meant.
+    /// The field. Empty for an error about the whole document.
     field: String,
     message: String,
 }

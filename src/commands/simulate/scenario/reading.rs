@@ -1,4 +1,4 @@
-//! From a document to typed values, with errors that name place and field.
+//! Deserializes a document to typed values. Errors name location and field.
 
 use serde::de::DeserializeOwned;
 use serde_path_to_error::Segment;
@@ -6,7 +6,7 @@ use serde_path_to_error::Segment;
 use super::document::{Node, Step, printed};
 use super::problem::Problem;
 
-/// Reads a whole document.
+/// Deserializes a whole document.
 pub(super) fn read<T: DeserializeOwned>(node: &Node) -> Result<T, Problem> {
     serde_path_to_error::deserialize(node.json()).map_err(|error| {
         let steps = steps(error.path());
@@ -25,15 +25,16 @@ fn steps(path: &serde_path_to_error::Path) -> Vec<Step> {
     path.iter().filter_map(step).collect()
 }
 
-/// What serde says, for people: with the nearest name instead of all of them, and without the names of Rust's types.
+/// Rewrites serde's error for users. The result has the nearest valid name instead of all names, and no Rust
+/// type names.
 fn in_plain_words(message: &str) -> String {
     let names: Vec<_> = message.split('`').skip(1).step_by(2).collect();
-    if let Some((wrong, known)) = names.split_first() {
+    if let Some((wrong, valid)) = names.split_first() {
         if message.starts_with("unknown field") {
-            return format!("there is no such field{}", suggestion(wrong, known));
+            return format!("unknown field{}", suggestion(wrong, valid));
         }
         if message.starts_with("unknown variant") {
-            return format!("there is no {wrong:?} here{}", suggestion(wrong, known));
+            return format!("unknown value {wrong:?}{}", suggestion(wrong, valid));
         }
     }
     let number = ["u16", "u32", "u64"].iter().find(|number| message.ends_with(&format!("expected {number}")));
@@ -46,16 +47,16 @@ fn in_plain_words(message: &str) -> String {
     message.replace("integer ", "").replace("floating point ", "")
 }
 
-/// `; did you mean "startup"?`, or all that is known where nothing is near.
-pub(crate) fn suggestion(wrong: &str, known: &[&str]) -> String {
+/// `; did you mean "startup"?`, or all valid names if none is similar.
+pub(crate) fn suggestion(wrong: &str, valid: &[&str]) -> String {
     let wrong_lower = wrong.to_lowercase();
     let distance = |name: &str| strsim::damerau_levenshtein(&wrong_lower, &name.to_lowercase());
-    let nearest = known.iter().map(|name| (distance(name), *name)).min();
+    let nearest = valid.iter().map(|name| (distance(name), *name)).min();
     match nearest {
         Some((distance, name)) if distance <= 1 + wrong.chars().count() / 3 => {
             format!("; did you mean {name:?}?")
         }
-        Some(_) => format!("; known are {}", known.join(", ")),
+        Some(_) => format!("; valid names are {}", valid.join(", ")),
         None => String::new(),
     }
 }

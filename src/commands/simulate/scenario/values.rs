@@ -1,5 +1,5 @@
-//! The small values of a scenario file: lengths of time, amounts, shares, a time of day. Each knows how it is written and
-//! says so when it is written otherwise.
+//! The scalar values of a scenario file: durations, quantities, shares and times. An invalid value is
+//! reported with the expected format.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,28 +11,28 @@ use jiff::civil::Time as TimeOfDay;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 
-use crate::duration::GoDuration;
+use autoscaling::duration::GoDuration;
 
-/// Midnight of a Monday: when scenarios begin that do not say when.
+/// The default start of a scenario: midnight of a Monday.
 const MONDAY: &str = "2030-01-07T00:00:00Z";
 
-/// A length of time, as Go writes it.
+/// A duration in Go's format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Length(pub(crate) Duration);
 
-/// An amount that is not negative, as a Kubernetes quantity.
+/// A Kubernetes quantity that is not negative.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default)]
 pub(crate) struct Amount(pub(crate) f64);
 
-/// A part of something, from 0 to 1.
+/// A share of something, from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default)]
 pub(crate) struct Share(pub(crate) f64);
 
-/// When a scenario begins.
+/// The start of a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Start(pub(crate) Timestamp);
 
-/// The value of a flag, as a command line would have it.
+/// The value of a flag, as on a command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FlagText(pub(crate) String);
 
@@ -91,9 +91,9 @@ impl Start {
     }
 }
 
-/// A value that is written as a text, and where that is natural as a number.
+/// A value with a text format that may also be a YAML number.
 trait Written: Sized {
-    /// What it is, for an error about something that is neither.
+    /// The expected format, for the error about a value of another type.
     const WHAT: &'static str;
     const NUMBERS: bool;
 
@@ -134,17 +134,17 @@ macro_rules! written {
 }
 
 written!(Length, "Duration", "a duration such as 30s or 1h30m", numbers: false, schema: {
-    "description": "A length of time as Go writes it, such as 90s, 1m30s or 250ms.",
+    "description": "A duration in Go's format, such as 90s, 1m30s or 250ms.",
     "type": "string",
     "pattern": r"^\+?(0|([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+$",
 });
 written!(Amount, "Quantity", "a quantity such as 250m, 1.5 or 64Mi", numbers: true, schema: {
-    "description": "An amount as a Kubernetes quantity, such as 250m, 1.5 or 64Mi.",
+    "description": "A Kubernetes quantity, such as 250m, 1.5 or 64Mi.",
     "type": ["string", "number"],
     "minimum": 0,
 });
 written!(Share, "Share", "a share from 0 to 1, or from 0% to 100%", numbers: true, schema: {
-    "description": "A part of something: from 0 to 1, or from 0% to 100%.",
+    "description": "A share of something, from 0 to 1 or from 0% to 100%.",
     "type": ["string", "number"],
     "minimum": 0,
     "maximum": 1,
@@ -162,7 +162,7 @@ impl FlagText {
 }
 
 written!(FlagText, "FlagValue", "the value of a flag", numbers: true, schema: {
-    "description": "The value of a flag, as a command line would have it.",
+    "description": "The value of a flag, as on a command line.",
     "type": ["string", "number", "boolean"],
 });
 
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_of_time_are_those_of_go() {
+    fn length_parses_go_durations() {
         assert_eq!(read(json!("1m30s")), Ok(Length(Duration::from_secs(90))));
         assert_eq!(
             read::<Length>(json!("fast")).unwrap_err(),
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_are_quantities() {
+    fn amount_parses_quantities() {
         assert_eq!(read(json!("250m")), Ok(Amount(0.25)));
         assert_eq!(read(json!(2.5)), Ok(Amount(2.5)));
         assert_eq!(read(json!("1Ki")), Ok(Amount(1024.0)));
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_fractions_or_percent() {
+    fn share_parses_fractions_and_percentages() {
         assert_eq!(read(json!("25%")), Ok(Share(0.25)));
         assert_eq!(read(json!(0.5)), Ok(Share(0.5)));
         for wrong in [json!(2), json!("150%"), json!("half")] {
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_is_a_time_or_a_time_of_day() {
+    fn start_parses_times_and_times_of_day() {
         let at = |text: &str| Start(text.parse().unwrap());
         assert_eq!(read(json!("08:30")), Ok(at("2030-01-07T08:30:00Z")));
         assert_eq!(read(json!("2031-05-06T07:08:09Z")), Ok(at("2031-05-06T07:08:09Z")));
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_have_values_of_any_kind() {
+    fn flag_text_accepts_scalars_of_any_type() {
         for (value, text) in
             [(json!(0.2), "0.2"), (json!("1m"), "1m"), (json!(true), "true"), (json!(5), "5")]
         {

@@ -1,4 +1,4 @@
-//! The workloads of a scenario: those that are described, and those that follow from the HPAs.
+//! The workloads of a scenario, from the file or derived from the HPAs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use super::format::{
 use super::hpas::HpaPlan;
 use super::problem::Problem;
 use super::values::{Amount, FlagText, Length};
-use crate::embedded::Status;
-use crate::embedded::workload::{Distribution, Failure, ImagePull, Span, WorkloadModel};
+use fake_cluster::Status;
+use fake_cluster::workload::{Distribution, Failure, ImagePull, Span, WorkloadModel};
 
-/// From the start of a container to Ready, unless told otherwise.
+/// The default time from the start of a pod's containers to Ready.
 const START_UP: Duration = Duration::from_secs(10);
-/// From the deletion of a pod until it is gone, unless told otherwise.
+/// The default time from the deletion of a pod to its removal.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// A workload of a scenario.
@@ -35,9 +35,9 @@ pub(crate) struct WorkloadPlan {
     pub(crate) model: WorkloadModel,
     /// The containers, each with its name.
     pub(crate) containers: Vec<(String, ContainerFile)>,
-    /// As it is written; all of it left out for one that follows from its HPA.
+    /// The workload's description in the file. A workload derived from an HPA has only name and kind.
     pub(super) file: WorkloadFile,
-    /// Where it is written.
+    /// The field that describes the workload.
     pub(super) field: String,
     place: Place,
 }
@@ -56,7 +56,7 @@ impl WorkloadKind {
         if self == Self::ReplicationController { "v1" } else { "apps/v1" }
     }
 
-    /// The resource, as the cluster names it.
+    /// The name of the resource in the embedded cluster.
     pub(crate) fn resource(self) -> &'static str {
         match self {
             Self::Deployment => "apps/deployments",
@@ -69,29 +69,29 @@ impl WorkloadKind {
     fn named(kind: &str) -> Option<Self> {
         [Self::Deployment, Self::StatefulSet, Self::ReplicaSet, Self::ReplicationController]
             .into_iter()
-            .find(|known| known.as_str() == kind)
+            .find(|named| named.as_str() == kind)
     }
 }
 
 impl WorkloadPlan {
-    /// What the API server says about its object.
+    /// The API server's error about the workload's object.
     pub(crate) fn refused(&self, status: &Status) -> Problem {
         Problem::new(self.place.clone(), &self.field, &status.message)
     }
 
-    /// The sum of what the containers request or may use at most.
+    /// The sum of the containers' requests or limits.
     pub(super) fn sum(
         &self,
         resource: &str,
-        of: impl Fn(&ContainerFile) -> &BTreeMap<String, Amount>,
+        select: impl Fn(&ContainerFile) -> &BTreeMap<String, Amount>,
     ) -> Option<f64> {
         let amounts: Vec<_> =
-            self.containers.iter().filter_map(|(_, container)| of(container).get(resource)).collect();
+            self.containers.iter().filter_map(|(_, container)| select(container).get(resource)).collect();
         (!amounts.is_empty()).then(|| amounts.iter().map(|amount| amount.0).sum())
     }
 }
 
-/// The workloads that are described, then those that HPAs name beside them.
+/// Returns the workloads of the file, followed by the workloads that only HPAs name.
 pub(super) fn read(
     files: Vec<WorkloadFile>,
     hpas: &[HpaPlan],
@@ -101,7 +101,7 @@ pub(super) fn read(
     for (index, file) in files.into_iter().enumerate() {
         let field = format!("workloads[{index}]");
         if file.name.is_empty() {
-            return Err(sources.problem(&field, "its name is missing; give name: web"));
+            return Err(sources.problem(&field, "has no name; add one, such as name: web"));
         }
         let scaled_by = |hpa: &&HpaPlan| {
             hpa.spec.target.name == file.name
@@ -114,7 +114,7 @@ pub(super) fn read(
             other.namespace == plan.namespace && other.name == plan.name && other.kind == plan.kind
         };
         if let Some(other) = plans.iter().find(same) {
-            let message = format!("{} is described already, as {}", plan.name, other.field);
+            let message = format!("{} is already described as {}", plan.name, other.field);
             return Err(sources.problem(&plan.field, message));
         }
         plans.push(plan);
@@ -124,7 +124,7 @@ pub(super) fn read(
             let field = format!("hpas[{index}].spec.scaleTargetRef");
             let kind = WorkloadKind::named(&hpa.spec.target.kind).ok_or_else(|| {
                 let kind = &hpa.spec.target.kind;
-                sources.problem(&field, format!("targets of kind {kind:?} cannot be played; known are Deployment, StatefulSet, ReplicaSet and ReplicationController"))
+                sources.problem(&field, format!("targets of kind {kind:?} are not supported; use Deployment, StatefulSet, ReplicaSet or ReplicationController"))
             })?;
             let file = WorkloadFile {
                 name: hpa.spec.target.name.clone(),
@@ -137,7 +137,7 @@ pub(super) fn read(
     Ok(plans)
 }
 
-/// The workload that an HPA scales.
+/// The index of the workload that an HPA scales.
 pub(super) fn target(hpa: &HpaPlan, workloads: &[WorkloadPlan]) -> Option<usize> {
     workloads.iter().position(|workload| {
         workload.namespace == hpa.namespace
@@ -164,7 +164,7 @@ fn plan(
     } else {
         file.labels.clone()
     };
-    // One that stands at zero would count as switched off by somebody.
+    // At least 1, because a target with 0 replicas disables the HPA.
     let least = hpa.and_then(|hpa| hpa.spec.min_replicas).unwrap_or(1).max(1);
     let replicas = file.replicas.unwrap_or_else(|| u32::try_from(least).unwrap_or(0));
     let containers = containers(&file, hpa);
@@ -210,7 +210,8 @@ fn pulls(file: &WorkloadFile) -> impl Iterator<Item = &DistributionFile> {
     })
 }
 
-/// Those that are described; else one for each container that the HPA names, or one of the workload's name.
+/// The containers in the file. By default, one for each container that the HPA names, or one with the
+/// workload's name.
 fn containers(file: &WorkloadFile, hpa: Option<&HpaPlan>) -> Vec<(String, ContainerFile)> {
     let described = |container: &ContainerFile| {
         let name = container.name.clone().unwrap_or_else(|| file.name.clone());
@@ -220,7 +221,7 @@ fn containers(file: &WorkloadFile, hpa: Option<&HpaPlan>) -> Vec<(String, Contai
     if !file.containers.is_empty() {
         return file.containers.iter().map(described).collect();
     }
-    let usual = || {
+    let default = || {
         let amounts = [("cpu", 0.5), ("memory", 256.0 * 1024.0 * 1024.0)];
         let requests = amounts.map(|(resource, amount)| (resource.to_owned(), Amount(amount))).into();
         ContainerFile { requests, ..ContainerFile::default() }
@@ -236,7 +237,7 @@ fn containers(file: &WorkloadFile, hpa: Option<&HpaPlan>) -> Vec<(String, Contai
     if names.is_empty() {
         names.push(file.name.clone());
     }
-    names.into_iter().map(|name| (name, usual())).collect()
+    names.into_iter().map(|name| (name, default())).collect()
 }
 
 fn object(
@@ -297,7 +298,7 @@ fn object(
     object
 }
 
-/// An amount of a resource as a quantity: cpu to the milli-core, anything else in whole units.
+/// Formats an amount as a quantity: cpu in millicores, any other resource in whole units.
 fn quantity(resource: &str, amount: f64) -> String {
     if resource == "cpu" { format!("{:.0}m", amount * 1_000.0) } else { format!("{amount:.0}") }
 }
@@ -320,7 +321,7 @@ pub(super) fn distribution(file: &DistributionFile) -> Distribution {
     }
 }
 
-/// From an instant on, for a while or to the end.
+/// A span that starts at `from` and lasts for `length`, or to the end of the run.
 pub(super) fn span(from: Length, length: Option<Length>) -> Span {
     length.map_or_else(|| Span::since(from.0), |length| Span::new(from.0, length.0))
 }

@@ -4,14 +4,14 @@ use super::*;
 use crate::commands::story::Zone;
 use crate::commands::why::scene::{Scene, external, external_metric, pods_metric, starting, usage, usages};
 
-fn told(situation: &Situation) -> Vec<String> {
+fn lines(situation: &Situation) -> Vec<String> {
     let found = counterfactual(situation).unwrap();
     let step = found.step(&situation.explanation, situation.at, &Zone::utc());
     let lines = step.map(|step| step.lines).unwrap_or_default();
     lines.iter().map(|line| format!("{}: {}", line.label, line.text())).collect()
 }
 
-/// The same for a past in which everything that was wanted is long gone.
+/// Creates a situation in which all recommendations have expired.
 fn free(scene: Scene) -> Situation {
     scene.recommended(&[(1000, 1)]).situation()
 }
@@ -21,94 +21,94 @@ fn rules() -> serde_json::Value {
 }
 
 #[test]
-fn a_metric_within_tolerance_has_a_value_above_and_one_below() {
+fn metric_within_tolerance_has_two_thresholds() {
     assert_eq!(
-        told(&Scene::cpu(5, 430).situation()),
+        lines(&Scene::cpu(5, 430).situation()),
         [
             "for 6: cpu above 88 % of request (440m of 500m per pod; now 86 %)",
-            // 65 % is below the tolerance, but rounded up still asks for 5.
+            // 65 % is below the tolerance, but the proposal is rounded up to 5.
             "for 4: cpu at most 64 % of request (320m of 500m per pod; now 86 %) for 5 min",
         ]
     );
 }
 
 #[test]
-fn a_value_is_told_without_a_wait_if_no_window_holds() {
-    let lines = told(&free(Scene::cpu(5, 430)));
+fn threshold_has_no_duration_without_a_window() {
+    let lines = lines(&free(Scene::cpu(5, 430)));
     assert_eq!(lines[1], "for 4: cpu at most 64 % of request (320m of 500m per pod; now 86 %)");
 }
 
 #[test]
-fn a_window_that_holds_lets_go_at_a_time() {
+fn window_expires_at_a_time() {
     let scene = Scene::cpu(5, 200).recommended(&[(290, 5), (200, 4), (10, 3)]);
     assert_eq!(
-        told(&scene.situation()),
+        lines(&scene.situation()),
         [
-            "for 4: wait until 12:01:20Z (in 10 s), when the scale-down window lets go, if the metrics stay as they are",
+            "for 4: wait until 12:01:20Z (in 10 s), when the scale-down window expires, if the metrics stay as they are",
             "for 6: cpu above 88 % of request (440m of 500m per pod; now 40 %)",
         ]
     );
 }
 
 #[test]
-fn a_window_for_growing_asks_for_patience() {
+fn scale_up_window_requires_a_duration() {
     let behavior = json!({"scaleUp": {"stabilizationWindowSeconds": 120, "policies": rules()}, "scaleDown": {"policies": rules()}});
     let steady = Scene::cpu(5, 400).behavior(behavior.clone()).recommended(&[(100, 5), (50, 5)]);
     assert_eq!(
-        told(&steady.situation())[0],
+        lines(&steady.situation())[0],
         "for 6: cpu above 88 % of request (440m of 500m per pod; now 80 %) for 2 min"
     );
     let held = Scene::cpu(5, 600).behavior(behavior).recommended(&[(100, 5), (50, 8)]).situation();
     assert_eq!(
-        told(&held)[0],
-        "for 8: wait until 12:01:30Z (in 20 s), when the scale-up window lets go, if the metrics stay as they are"
+        lines(&held)[0],
+        "for 8: wait until 12:01:30Z (in 20 s), when the scale-up window expires, if the metrics stay as they are"
     );
-    assert!(told(&held).iter().all(|line| !line.contains("above")), "{:?}", told(&held));
+    assert!(lines(&held).iter().all(|line| !line.contains("above")), "{:?}", lines(&held));
 }
 
 #[test]
-fn a_policy_that_is_used_up_frees_at_a_time() {
+fn exhausted_policy_allows_more_at_a_time() {
     let policy = json!([{"type": "Pods", "value": 2, "periodSeconds": 60}]);
     let behavior = json!({"scaleUp": {"policies": policy}, "scaleDown": {"policies": rules()}});
     let scene = Scene::cpu(5, 900).behavior(behavior).recommended(&[(400, 5)]).added(&[(40, 2)]);
     assert_eq!(
-        told(&scene.situation())[0],
+        lines(&scene.situation())[0],
         "for 7: wait until 12:01:30Z (in 20 s), when the scale-up policies allow more, if the metrics stay as they are"
     );
 }
 
 #[test]
-fn a_bound_is_a_field_to_be_changed() {
+fn bound_is_a_field_to_change() {
     assert_eq!(
-        told(&Scene::cpu(10, 600).situation()),
+        lines(&Scene::cpu(10, 600).situation()),
         [
             "for 9: cpu at most 71 % of request (355m of 500m per pod; now 120 %) for 5 min",
             "for 15: spec.maxReplicas 15 or more (it is 10)",
         ]
     );
     assert_eq!(
-        told(&free(Scene::cpu(2, 100))),
+        lines(&free(Scene::cpu(2, 100))),
         [
             "for 3: cpu above 88 % of request (440m of 500m per pod; now 20 %)",
             "for 1: spec.minReplicas 1 or less (it is 2)",
         ]
     );
     assert_eq!(
-        told(&Scene::cpu(10, 400).situation())[0],
+        lines(&Scene::cpu(10, 400).situation())[0],
         "for 9: cpu at most 71 % of request (355m of 500m per pod; now 80 %) for 5 min"
     );
     assert_eq!(
-        told(&Scene::cpu(10, 400).situation())[1],
-        "for more: no value of a metric adds a pod: maxReplicas is 10"
+        lines(&Scene::cpu(10, 400).situation())[1],
+        "for more: no metric value adds a pod: maxReplicas is 10"
     );
 }
 
 #[test]
-fn a_direction_that_is_switched_off_can_be_switched_on() {
+fn disabled_direction_can_be_enabled() {
     let down = json!({"selectPolicy": "Disabled", "policies": rules()});
     let behavior = json!({"scaleUp": {"policies": rules()}, "scaleDown": down});
     assert_eq!(
-        told(&free(Scene::cpu(5, 300).behavior(behavior))),
+        lines(&free(Scene::cpu(5, 300).behavior(behavior))),
         [
             "for 6: cpu above 88 % of request (440m of 500m per pod; now 60 %)",
             "for 4: spec.behavior.scaleDown.selectPolicy Max or Min (it is Disabled)",
@@ -117,83 +117,86 @@ fn a_direction_that_is_switched_off_can_be_switched_on() {
 }
 
 #[test]
-fn any_metric_adds_pods_but_all_must_agree_to_remove_one() {
+fn one_metric_adds_pods_but_all_must_agree_to_remove_one() {
     let jobs = || external_metric("jobs", &json!({"type": "AverageValue", "averageValue": "30"}));
     assert_eq!(
-        told(&Scene::cpu(5, 430).and(jobs(), Ok(external("140"))).situation()),
+        lines(&Scene::cpu(5, 430).and(jobs(), Ok(external("140"))).situation()),
         [
             "for 6: cpu above 88 % of request (440m of 500m per pod; now 86 %)",
-            "for 6: jobs above 165 in all, that is 33 per pod (now 28 per pod)",
-            "for 4: cpu at most 64 % of request (320m of 500m per pod; now 86 %) and jobs at most 120 in all, that is 24 \
+            "for 6: jobs above 165 in total, that is 33 per pod (now 28 per pod)",
+            "for 4: cpu at most 64 % of request (320m of 500m per pod; now 86 %) and jobs at most 120 in total, that is 24 \
              per pod (now 28 per pod), both for 5 min",
         ]
     );
-    // The one that asks for less already is in nobody's way.
+    // A metric with a lower proposal does not prevent the change.
     assert_eq!(
-        told(&free(Scene::cpu(5, 430).and(jobs(), Ok(external("20")))))[2],
+        lines(&free(Scene::cpu(5, 430).and(jobs(), Ok(external("20")))))[2],
         "for 4: cpu at most 64 % of request (320m of 500m per pod; now 86 %)"
     );
 }
 
 #[test]
-fn a_metric_that_fails_must_be_readable_again() {
+fn failed_metric_must_be_readable() {
     let scene = Scene::cpu(5, 200).and(pods_metric("requests", "30"), Err("no such metric"));
     assert_eq!(
-        told(&scene.situation()),
+        lines(&scene.situation()),
         [
             "needed: requests must be readable",
             "for 6: cpu above 88 % of request (440m of 500m per pod; now 40 %)",
-            "for fewer: no value of a metric removes a pod: while a metric cannot be read, nothing is scaled down",
+            "for fewer: no metric value removes a pod: while a metric cannot be read, nothing is scaled down",
         ]
     );
 }
 
 #[test]
-fn a_decision_that_changes_the_count_says_what_would_have_kept_it() {
+fn change_of_the_count_has_values_that_would_keep_it() {
     assert_eq!(
-        told(&Scene::cpu(5, 600).situation()),
+        lines(&Scene::cpu(5, 600).situation()),
         ["to stay 5: cpu at most 88 % of request (440m of 500m per pod; now 120 %)"]
     );
     assert_eq!(
-        told(&free(Scene::cpu(5, 200))),
+        lines(&free(Scene::cpu(5, 200))),
         ["to stay 5: cpu at least 65 % of request (325m of 500m per pod; now 40 %)"]
     );
 }
 
 #[test]
-fn a_metric_that_shows_nothing_has_a_value_above_all_the_same() {
+fn metric_at_zero_has_a_threshold() {
     assert_eq!(
-        told(&free(Scene::cpu(2, 0)))[0],
+        lines(&free(Scene::cpu(2, 0)))[0],
         "for 3: cpu above 88 % of request (440m of 500m per pod; now 0 %)"
     );
     let jobs = Scene::jobs(2, &json!({"type": "Value", "value": "100"}), "0");
-    assert_eq!(told(&free(jobs))[0], "for 3: jobs above 110 (now 0)");
+    assert_eq!(lines(&free(jobs))[0], "for 3: jobs above 110 (now 0)");
 }
 
 #[test]
-fn courses_without_metrics_have_their_own_changes() {
+fn decisions_without_metrics_have_their_own_changes() {
     let mut missing = Scene::cpu(5, 400);
     missing.scale = Err("not found".to_owned());
-    assert_eq!(told(&missing.situation()), ["needed: the target must exist, and its scale be readable"]);
-    assert_eq!(told(&Scene::cpu(12, 400).situation()), ["for 12: spec.maxReplicas 12 or more (it is 10)"]);
-    assert_eq!(told(&Scene::cpu(1, 400).situation()), ["for 1: spec.minReplicas 1 or less (it is 2)"]);
+    assert_eq!(
+        lines(&missing.situation()),
+        ["needed: the target must exist, and its scale must be readable"]
+    );
+    assert_eq!(lines(&Scene::cpu(12, 400).situation()), ["for 12: spec.maxReplicas 12 or more (it is 10)"]);
+    assert_eq!(lines(&Scene::cpu(1, 400).situation()), ["for 1: spec.minReplicas 1 or less (it is 2)"]);
 }
 
 #[test]
-fn what_was_not_decided_from_is_not_guessed() {
+fn missing_inputs_have_no_counterfactual() {
     let mut recorded = Scene::cpu(5, 430).situation();
     recorded.hpa = None;
     recorded.metrics.clear();
     assert_eq!(counterfactual(&recorded), None);
-    // Samples of another moment do not give this decision.
+    // Samples from another time do not reproduce this decision.
     let mut other = Scene::cpu(5, 900).situation();
     other.explanation.desired = Some(5);
     assert_eq!(counterfactual(&other), None);
 }
 
-/// Each value is tried: at the last of the same result nothing changes, at the first of another everything is as told.
+/// Decides at each threshold: `last` keeps the result, and `first` gives the announced count.
 #[test]
-fn every_value_holds_when_it_comes_true() {
+fn every_threshold_gives_the_announced_count() {
     let at = |replicas: usize, percent: i32, missing: usize| {
         let mut scene = Scene::cpu(replicas, i64::from(percent) * 5);
         scene.spec["maxReplicas"] = json!(20);
@@ -218,7 +221,7 @@ fn every_value_holds_when_it_comes_true() {
                     else {
                         panic!("one metric in percent: {thresholds:?}");
                     };
-                    // Where the change lies within one percent, the next percent is beyond it in any case.
+                    // If the change lies within one percent, the next percent is always beyond the change.
                     let onwards = if direction == Direction::Up { 1 } else { -1 };
                     let aside = if last == first { onwards } else { 0 };
                     let desired = |percent| at(replicas, percent, missing).explanation.desired;
@@ -235,12 +238,12 @@ fn every_value_holds_when_it_comes_true() {
 }
 
 #[test]
-fn a_value_counts_the_pods_that_do_not_count() {
-    // A pod that is not ready counts with nothing: the others must show more.
+fn threshold_includes_unready_pods() {
+    // An unready pod counts with zero usage, so the others must use more.
     let mut scene = Scene::cpu(3, 400);
     scene.pods[2] = starting("web-3");
     scene.answers = vec![Some(Ok(autoscaling::query::Answer::Resource(
         ["web-1", "web-2", "web-3"].map(|name| usage(name, 400)).into(),
     )))];
-    assert_eq!(told(&free(scene))[0], "for 4: cpu above 133 % of request (665m of 500m per pod; now 80 %)");
+    assert_eq!(lines(&free(scene))[0], "for 4: cpu above 133 % of request (665m of 500m per pod; now 80 %)");
 }

@@ -1,4 +1,4 @@
-//! What would have to change, in words.
+//! The changes that would give another result, rendered as text.
 
 use autoscaling::explanation::{Explanation, LimitingStep, Measure, Span, amount, milli};
 use autoscaling::history::Direction;
@@ -8,7 +8,7 @@ use super::{Change, Counterfactual, Hold, Threshold};
 use crate::commands::story::{Line, Step, Zone, share_of};
 
 impl Counterfactual {
-    /// As a step of the story; none if nothing is known.
+    /// Renders the changes as a step. Returns `None` without changes.
     pub fn step(&self, explanation: &Explanation, at: Timestamp, zone: &Zone) -> Option<Step> {
         let mut step = Step::new("What would have to change for another result");
         step.lines.extend(self.changes.iter().map(|change| line(change, at, zone)));
@@ -20,7 +20,7 @@ impl Counterfactual {
 fn line(change: &Change, at: Timestamp, zone: &Zone) -> Line {
     match change {
         Change::Metrics { direction, thresholds, for_seconds, to } => {
-            let all = join(thresholds, |threshold| threshold.tell(*direction));
+            let all = join(thresholds, |threshold| threshold.describe(*direction));
             let together = if thresholds.len() == 2 { ", both" } else { "" };
             let line = Line::new(format!("for {to}")).plain(all);
             match for_seconds {
@@ -29,14 +29,14 @@ fn line(change: &Change, at: Timestamp, zone: &Zone) -> Line {
             }
         }
         Change::Keep { direction, thresholds, to } => Line::new(format!("to stay {to}"))
-            .plain(join(thresholds, |threshold| threshold.tell_first(*direction))),
+            .plain(join(thresholds, |threshold| threshold.describe_first(*direction))),
         Change::Wait { until, step, to } => {
             let wait =
                 if *until > at { format!(" (in {})", Span::between(at, *until)) } else { String::new() };
             Line::new(format!("for {to}"))
                 .plain("wait until ")
                 .strong(zone.time(*until, at))
-                .plain(format!("{wait}, when {}, if the metrics stay as they are", lets_go(*step)))
+                .plain(format!("{wait}, when {}, if the metrics stay as they are", expiry(*step)))
         }
         Change::Field { path, now, must_be, to } => {
             Line::new(format!("for {to}")).plain(format!("{path} {must_be} (it is {now})"))
@@ -45,14 +45,15 @@ fn line(change: &Change, at: Timestamp, zone: &Zone) -> Line {
     }
 }
 
-fn join(thresholds: &[Threshold], tell: impl Fn(&Threshold) -> String) -> String {
-    thresholds.iter().map(tell).collect::<Vec<_>>().join(" and ")
+fn join(thresholds: &[Threshold], describe: impl Fn(&Threshold) -> String) -> String {
+    thresholds.iter().map(describe).collect::<Vec<_>>().join(" and ")
 }
 
 impl Threshold {
-    /// `cpu above 88 % of request (440m of 500m per pod; now 86 %)`. Of the two ways to say it, the last value of the same
-    /// result or the first of another, the shorter number.
-    fn tell(&self, direction: Direction) -> String {
+    /// Describes a threshold: `cpu above 88 % of request (440m of 500m per pod; now 86 %)`. The text states
+    /// the last value with the same result or the first value with another result, and prefers the shorter
+    /// number.
+    fn describe(&self, direction: Direction) -> String {
         let subject = &self.subject;
         let (beyond, up_to) = match direction {
             Direction::Up => ("above", "at least"),
@@ -65,18 +66,18 @@ impl Threshold {
         let last = number(self.last, self.totals.map(|[_, last, _]| last));
         let first = number(self.first, self.totals.map(|[.., first]| first));
         if last == first {
-            // The change lies within what one number shows.
-            self.told(beyond, self.first, &first)
+            // The change lies within the precision of the printed number.
+            self.phrase(beyond, self.first, &first)
         } else if last.len() < first.len() || (direction == Direction::Up && last.len() == first.len()) {
-            // Nobody says that cpu must be at least 89 %.
-            self.told(beyond, self.last, &last)
+            // `above 88 %` reads better than `at least 89 %`.
+            self.phrase(beyond, self.last, &last)
         } else {
-            self.told(up_to, self.first, &first)
+            self.phrase(up_to, self.first, &first)
         }
     }
 
-    /// `cpu at most 88 % of request (...)`: the values from which on the result differs.
-    fn tell_first(&self, direction: Direction) -> String {
+    /// Describes a threshold by the first value with another result: `cpu at most 88 % of request (...)`.
+    fn describe_first(&self, direction: Direction) -> String {
         let within_one = self.last == self.first && self.totals.is_none_or(|[_, last, first]| last == first);
         let word = match (direction, within_one) {
             (Direction::Up, false) => "at least",
@@ -88,15 +89,15 @@ impl Threshold {
             Some([.., first]) => milli(first, &self.subject),
             None => amount(self.first, &self.subject),
         };
-        self.told(word, self.first, &number)
+        self.phrase(word, self.first, &number)
     }
 
-    fn told(&self, word: &str, value: Measure, number: &str) -> String {
+    fn phrase(&self, word: &str, value: Measure, number: &str) -> String {
         let subject = &self.subject;
         let now = amount(self.now, subject);
         match (value, self.request) {
             _ if self.totals.is_some() => {
-                format!("{subject} {word} {number} in all, that is {} (now {now})", amount(value, subject))
+                format!("{subject} {word} {number} in total, that is {} (now {now})", amount(value, subject))
             }
             (Measure::Percent(percent), Some(request)) => {
                 let used = i128::from(request) * i128::from(percent) / 100;
@@ -109,13 +110,13 @@ impl Threshold {
     }
 }
 
-fn lets_go(step: LimitingStep) -> &'static str {
+fn expiry(step: LimitingStep) -> &'static str {
     match step {
-        LimitingStep::ScaleUpWindow => "the scale-up window lets go",
-        LimitingStep::ScaleDownWindow => "the scale-down window lets go",
+        LimitingStep::ScaleUpWindow => "the scale-up window expires",
+        LimitingStep::ScaleDownWindow => "the scale-down window expires",
         LimitingStep::ScaleUpPolicy => "the scale-up policies allow more",
         LimitingStep::ScaleDownPolicy => "the scale-down policies allow more",
-        _ => "what holds the count lets go",
+        _ => "the limit expires",
     }
 }
 
@@ -128,12 +129,12 @@ fn held(hold: Hold, explanation: &Explanation) -> Line {
         LimitingStep::Failure => "while a metric cannot be read, nothing is scaled down".to_owned(),
         LimitingStep::Tolerance => "the tolerance hides every change".to_owned(),
         LimitingStep::MissingPods => "too many pods have no sample or are not ready".to_owned(),
-        LimitingStep::ScaleUpWindow => "the scale-up window holds".to_owned(),
-        LimitingStep::ScaleDownWindow => "the scale-down window holds".to_owned(),
-        LimitingStep::ScaleUpPolicy => "the scale-up policies forbid it".to_owned(),
-        LimitingStep::ScaleDownPolicy => "the scale-down policies forbid it".to_owned(),
+        LimitingStep::ScaleUpWindow => "the scale-up window prevents it".to_owned(),
+        LimitingStep::ScaleDownWindow => "the scale-down window prevents it".to_owned(),
+        LimitingStep::ScaleUpPolicy => "the scale-up policies prevent it".to_owned(),
+        LimitingStep::ScaleDownPolicy => "the scale-down policies prevent it".to_owned(),
         LimitingStep::Maximum => format!("maxReplicas is {}", explanation.max),
         LimitingStep::Minimum => format!("minReplicas is {}", explanation.min),
     };
-    Line::new(label).plain(format!("no value of a metric {what}: {why}"))
+    Line::new(label).plain(format!("no metric value {what}: {why}"))
 }

@@ -1,4 +1,4 @@
-//! Deciding again, with one thing changed.
+//! Repeats a decision with one change.
 
 use autoscaling::condition::Limit;
 use autoscaling::explanation::{
@@ -11,17 +11,17 @@ use autoscaling::{Answers, Hpa, Overlap, Scale, decide, plan};
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Change, Situation, Threshold};
-use crate::shadow::level::at_level;
-use crate::store::HpaRecord;
+use controller::shadow::level::at_level;
+use controller::store::HpaRecord;
 
-/// The level at which a metric shows nothing.
+/// The level of zero usage.
 pub(super) const LOWEST: f64 = 0.0;
-/// A level at which a metric shows more than any HPA can follow.
+/// A level above the maximum of every HPA.
 const HIGHEST: f64 = 1e12;
-/// Halvings of a search, at most: then two neighbours among the floats are left.
+/// Maximum number of bisection steps, after which the bounds are neighbouring floats.
 const HALVINGS: usize = 56;
 
-/// One situation to be decided again.
+/// A situation with a decision that can be repeated.
 pub(super) struct Trial<'a> {
     situation: &'a Situation,
     record: &'a HpaRecord,
@@ -29,27 +29,29 @@ pub(super) struct Trial<'a> {
     pub(super) explanation: &'a Explanation,
 }
 
-/// Which past a decision is told of.
+/// The history that a decision uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Past {
-    /// What is known of it.
+    /// The known history.
     Known,
-    /// None that counts: every window and every period has passed.
+    /// A history without effect, because every window and every period has passed.
     Settled,
 }
 
 /// A level of a metric at which the result differs.
 pub(super) struct Beyond {
+    /// The index of the metric.
     pub(super) place: usize,
     pub(super) level: f64,
     pub(super) threshold: Threshold,
 }
 
 impl<'a> Trial<'a> {
-    /// `None` if what was decided from is not at hand, or does not give the decision that is explained.
+    /// Creates a trial. Returns `None` if the inputs of the decision are missing, or do not reproduce the
+    /// explained decision.
     pub(super) fn new(situation: &'a Situation) -> Option<Self> {
         let explanation = &situation.explanation;
-        // The pods are selected already; a decision looks at the selector only to see whether there is one.
+        // The pods are already selected. A decision only checks that the selector is present.
         let scale = Scale::new(explanation.current, explanation.status_replicas, "selected=already").ok()?;
         let trial = Self { situation, record: situation.hpa.as_deref()?, scale, explanation };
         let again = trial.decide(&[], Past::Known, &trial.record.spec, situation.at);
@@ -57,7 +59,7 @@ impl<'a> Trial<'a> {
             .then_some(trial)
     }
 
-    /// The places of the metrics that can be read.
+    /// Returns the indices of the valid metrics.
     pub(super) fn readings(&self) -> impl Iterator<Item = usize> {
         self.explanation
             .metrics
@@ -67,29 +69,30 @@ impl<'a> Trial<'a> {
             .map(|(at, _)| at)
     }
 
-    /// All readable metrics at one level.
+    /// Returns the levels with every valid metric at `level`.
     pub(super) fn levels(&self, level: f64) -> Vec<(usize, f64)> {
         self.readings().map(|place| (place, level)).collect()
     }
 
-    /// The count that follows if some metrics are at other levels.
+    /// Returns the resulting count with some metrics at other levels.
     pub(super) fn desired(&self, levels: &[(usize, f64)], past: Past) -> Option<i32> {
         self.at_levels(levels, past).desired
     }
 
-    /// What limits the count however far all metrics go in a direction.
+    /// Returns the step that limits the count with all metrics at the extreme of a direction.
     pub(super) fn limit_at_extreme(&self, direction: Direction) -> Option<LimitingStep> {
         let level = if direction == Direction::Up { HIGHEST } else { LOWEST };
         self.at_levels(&self.levels(level), Past::Settled).limiting_step()
     }
 
-    /// The level of one metric at which, the others being as they are, the count fulfils `differs`.
+    /// Finds the level of one metric at which the count satisfies `differs`, with the other metrics
+    /// unchanged.
     pub(super) fn alone(&self, place: usize, past: Past, differs: impl Fn(i32) -> bool) -> Option<Beyond> {
         self.search(place, HIGHEST, &[], past, differs)
     }
 
-    /// The levels that metrics must all fall to for the count to fulfil `differs`: of each metric the one that does while
-    /// the others show nothing. Metrics that stand in nobody's way are left out.
+    /// Finds the levels to which all metrics must fall for the count to satisfy `differs`. The level of each
+    /// metric is found with the others at zero. Metrics that do not prevent the change are omitted.
     pub(super) fn together(&self, past: Past, differs: impl Fn(i32) -> bool) -> Vec<Beyond> {
         let places: Vec<usize> = self.readings().collect();
         let needed = places.iter().filter_map(|place| {
@@ -103,7 +106,8 @@ impl<'a> Trial<'a> {
         needed.collect()
     }
 
-    /// Halves the way from the level that a metric has to `extreme` until the two sides of the change are found.
+    /// Bisects between the current level of a metric and `extreme` until the values on both sides of the
+    /// change are found.
     fn search(
         &self,
         place: usize,
@@ -130,7 +134,7 @@ impl<'a> Trial<'a> {
         let reading = |level: f64| at(level).1.and_then(|metric| metric.reading().cloned());
         let (mut last, mut first) = (now.clone(), reading(beyond)?);
         for _ in 0..HALVINGS {
-            // Values are whole milli-units: closer than that, nothing differs.
+            // Values are in whole milli-units, so smaller differences have no effect.
             if (beyond - same).abs() * finest < 1.0 {
                 break;
             }
@@ -148,13 +152,14 @@ impl<'a> Trial<'a> {
         Some(Beyond { place, level: beyond, threshold: threshold(now, &last, &first) })
     }
 
-    /// The level at which a metric is: levels are factors, unless it shows nothing that could be multiplied.
+    /// Returns the current level of a metric. Levels are factors, so the current level is 1. It is 0 for a
+    /// value of zero, which cannot be multiplied.
     fn level_now(&self, place: usize) -> f64 {
         let shows = self.explanation.metrics.get(place).and_then(MetricExplanation::reading).map(shown);
         if shows == Some(0) { 0.0 } else { 1.0 }
     }
 
-    /// When time alone gives another count.
+    /// Finds the time at which the count changes without a change of the metrics.
     pub(super) fn wait(&self) -> Option<Change> {
         let stabilization = self.explanation.stabilization.iter().flat_map(|step| &step.recommendations);
         let policies = self.explanation.limit.iter().flat_map(|limit| &limit.policies);
@@ -168,7 +173,7 @@ impl<'a> Trial<'a> {
         moments.dedup();
         let step = self.explanation.limiting_step()?;
         moments.into_iter().find_map(|until| {
-            // What counts to the end of its window is gone an instant later.
+            // A recommendation counts until the end of its window and expires an instant later.
             let after = until.checked_add(SignedDuration::from_nanos(1)).ok()?;
             let later = self.decide(&[], Past::Known, &self.record.spec, after);
             let to = later.desired.filter(|to| Some(*to) != self.explanation.desired)?;
@@ -176,7 +181,7 @@ impl<'a> Trial<'a> {
         })
     }
 
-    /// The field of the HPA that holds the count back.
+    /// Finds the field of the HPA that limits the count.
     pub(super) fn field(&self) -> Option<Change> {
         let limit = self.explanation.limit.as_ref().filter(|limit| limit.before != limit.after)?;
         let mut spec = Spec::clone(&self.record.spec);
@@ -225,7 +230,8 @@ impl<'a> Trial<'a> {
         let history = match past {
             Past::Known => &situation.past.history,
             Past::Settled => {
-                // One that is outdated, as the first of an HPA without history would count.
+                // The recommendation has expired. Without any recommendation, the current count would become
+                // the first one.
                 let ancient = Recommendation { at: Timestamp::MIN, replicas: self.explanation.current };
                 settled = History { recommendations: vec![ancient], ..History::default() };
                 &settled
@@ -254,7 +260,7 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// Goes ever further from where a metric is until the result differs, so that little is searched afterwards.
+/// Increases the level exponentially until the result differs. The level bounds the bisection.
 fn first_beyond(from: f64, highest: f64, differs: impl Fn(f64) -> bool) -> Option<f64> {
     let mut step = 0.125;
     while from + step < highest {
@@ -266,7 +272,7 @@ fn first_beyond(from: f64, highest: f64, differs: impl Fn(f64) -> bool) -> Optio
     None
 }
 
-/// The finest number that a reading shows.
+/// Returns the most precise number of a reading.
 fn shown(reading: &MetricReading) -> i64 {
     match (reading.total, reading.value) {
         (Some(total), _) => total,

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{Finding, Situation};
 
-/// maxReplicas keeps the count below what the metrics ask for.
+/// Finds a maxReplicas that keeps the count below the proposal of the metrics.
 pub(super) fn maximum(situation: &Situation) -> Option<Finding> {
     let explanation = &situation.explanation;
     let limit = explanation.limit.as_ref().filter(|limit| limit.limit == Limit::Maximum)?;
@@ -15,29 +15,30 @@ pub(super) fn maximum(situation: &Situation) -> Option<Finding> {
         return None;
     }
     let subject = explanation.winning_metric().map(|metric| metric.subject().to_string()).unwrap_or_default();
-    let wanted = explanation.proposal.unwrap_or(limit.before).max(limit.before);
+    let proposal = explanation.proposal.unwrap_or(limit.before).max(limit.before);
     Some(Finding::warning(
         "max-replicas",
-        format!("{subject} asks for {wanted}, but maxReplicas is {}", explanation.max),
+        format!("{subject} asks for {proposal}, but maxReplicas is {}", explanation.max),
         format!(
-            "Raise maxReplicas if the cluster, and what the pods depend on, can take more; else find out what drives {subject}."
+            "Raise maxReplicas if the cluster and the dependencies of the pods have the capacity; otherwise find out what \
+             drives {subject}."
         ),
     ))
 }
 
-/// There is nothing to choose from.
+/// Finds a minReplicas and maxReplicas that allow a single count.
 pub(super) fn fixed(situation: &Situation) -> Option<Finding> {
     let (min, max) = (situation.explanation.min, situation.explanation.max);
     (situation.hpa.is_some() && min >= max).then(|| {
         Finding::info(
             "fixed-size",
             format!("minReplicas {min} and maxReplicas {max} leave nothing to scale"),
-            "Set maxReplicas above minReplicas, or delete the HPA if a fixed size is meant.",
+            "Set maxReplicas above minReplicas, or delete the HPA if a fixed size is intended.",
         )
     })
 }
 
-/// The tolerance hides a change that rounding would make.
+/// Finds a tolerance that prevents a change of the count.
 pub(super) fn tolerance(situation: &Situation) -> Option<Finding> {
     let explanation = &situation.explanation;
     let reading = explanation.winning_metric().and_then(MetricExplanation::reading)?;
@@ -65,13 +66,13 @@ pub(super) fn tolerance(situation: &Situation) -> Option<Finding> {
             trimmed(bounded, 0),
         ),
         format!(
-            "Meant so that small changes do not scale. If this one matters, set behavior.{field}.tolerance below {}.",
+            "The tolerance prevents scaling on small changes. If this change matters, set behavior.{field}.tolerance below {}.",
             trimmed(tolerance, 4)
         ),
     ))
 }
 
-/// The count that a metric within tolerance would ask for without it.
+/// Returns the count that a metric within tolerance would propose without the tolerance.
 fn without_tolerance(reading: &MetricReading, current: i32) -> Option<f64> {
     let pods = |number: usize| i32::try_from(number).map(f64::from).ok();
     match (reading.why, reading.corrected, reading.total) {
@@ -91,7 +92,7 @@ fn without_tolerance(reading: &MetricReading, current: i32) -> Option<f64> {
     }
 }
 
-/// What the behavior says and no rule knows, or what is switched off.
+/// Finds invalid or disabled fields of the behavior.
 pub(super) fn behavior(situation: &Situation) -> Vec<Finding> {
     let Some(hpa) = &situation.hpa else {
         return Vec::new();
@@ -99,7 +100,7 @@ pub(super) fn behavior(situation: &Situation) -> Vec<Finding> {
     let Some(behavior) = &hpa.spec.behavior else {
         return Vec::new();
     };
-    // A typed spec has no place for words that nobody knows: they are looked up as written.
+    // The typed spec drops invalid values, so the raw spec is checked.
     let raw: Value = serde_json::from_str(hpa.spec_raw.get()).unwrap_or_default();
     let mut found = Vec::new();
     for (field, rules) in [("scaleUp", &behavior.scale_up), ("scaleDown", &behavior.scale_down)] {
@@ -108,8 +109,8 @@ pub(super) fn behavior(situation: &Situation) -> Vec<Finding> {
     if !situation.settings.configurable_tolerance && has_tolerance(behavior) {
         found.push(Finding::warning(
             "tolerance-ignored",
-            "behavior sets a tolerance, but the gate HPAConfigurableTolerance is off, so it does not count",
-            "Switch the gate on, or set --horizontal-pod-autoscaler-tolerance for the whole controller.",
+            "behavior sets a tolerance, but the gate HPAConfigurableTolerance is off, so it is ignored",
+            "Enable the gate, or set --horizontal-pod-autoscaler-tolerance for the whole controller.",
         ));
     }
     found
@@ -125,15 +126,17 @@ fn unknown_words(field: &str, rules: &ScalingRules, raw: &Value) -> Option<Findi
     if let Some(select) = select.filter(|select| !matches!(*select, "Max" | "Min" | "Disabled" | "")) {
         return Some(Finding::warning(
             "unknown-behavior",
-            format!("behavior.{field}.selectPolicy is {select:?}, which no rule knows; it counts as Max"),
-            "Write Max, Min or Disabled.",
+            format!("behavior.{field}.selectPolicy is {select:?}, which is invalid; it counts as Max"),
+            "Set it to Max, Min or Disabled.",
         ));
     }
     rules.policies.iter().any(|policy| policy.kind == PolicyKind::Unknown).then(|| {
         Finding::warning(
             "unknown-behavior",
-            format!("a policy of behavior.{field} has a type that no rule knows; it allows what the one before it allows"),
-            "Write Pods or Percent.",
+            format!(
+                "a policy of behavior.{field} has an invalid type; it allows the same as the policy before it"
+            ),
+            "Set it to Pods or Percent.",
         )
     })
 }

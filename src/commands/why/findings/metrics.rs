@@ -1,4 +1,4 @@
-//! Findings about metrics: missing requests, failures, old samples.
+//! Findings about metrics: missing requests, failures, stale samples.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{Finding, Situation, counted, listed, target_name};
 
-/// So much later than its window a sample may arrive: metrics APIs collect once a minute at most.
+/// Maximum delay of a sample after its window. Metrics APIs collect at least once a minute.
 const DELAY: SignedDuration = SignedDuration::from_secs(60);
 
-/// Containers without the request that a target in percent is a share of.
+/// Finds containers without the request that a target in percent needs.
 pub(super) fn requests(situation: &Situation) -> Vec<Finding> {
     let Some(hpa) = &situation.hpa else {
         return Vec::new();
@@ -29,7 +29,8 @@ pub(super) fn requests(situation: &Situation) -> Vec<Finding> {
             } => (resource, Some(&**container)),
             _ => continue,
         };
-        // By container: how many pods have it without a request, and how many have it not at all.
+        // `without` counts the pods that have a container without its request, by container. `absent` counts
+        // the pods without the container.
         let mut without: BTreeMap<&str, usize> = BTreeMap::new();
         let mut absent = 0usize;
         for pod in &situation.pods {
@@ -76,40 +77,40 @@ pub(super) fn requests(situation: &Situation) -> Vec<Finding> {
     found
 }
 
-/// Containers, and init containers that keep running beside them.
+/// Returns containers and restartable init containers, which keep running alongside the containers.
 fn long_running(requests: &PodRequests) -> impl Iterator<Item = &autoscaling::pod::ContainerRequests> {
-    let beside = requests.init_containers.iter().filter(|container| container.restartable);
-    requests.containers.iter().chain(beside)
+    let sidecars = requests.init_containers.iter().filter(|container| container.restartable);
+    requests.containers.iter().chain(sidecars)
 }
 
-/// Whether the pod sets requests as a whole: then containers need none.
+/// Returns whether the pod sets pod-level requests. The containers of such a pod need no requests.
 fn has_pod_level(pod: &Pod) -> bool {
     !pod.requests.pod_level.is_empty()
 }
 
-/// Metrics that fail for other reasons than those that have findings of their own.
+/// Finds failed metrics, except for failures with a separate finding.
 pub(super) fn failed(situation: &Situation) -> Vec<Finding> {
     let metrics = situation.explanation.metrics.iter();
     let failed = metrics.filter_map(|metric| match metric {
         MetricExplanation::Failed(failed) => Some(failed),
         MetricExplanation::Valid(_) => None,
     });
-    failed.filter_map(|failed| of_failure(situation, failed)).collect()
+    failed.filter_map(|failed| failure(situation, failed)).collect()
 }
 
-fn of_failure(situation: &Situation, failed: &FailedMetric) -> Option<Finding> {
+fn failure(situation: &Situation, failed: &FailedMetric) -> Option<Finding> {
     let (subject, cause) = (&failed.subject, failed.cause());
     let error = |code, advice: String| {
         Some(Finding::error(code, format!("{subject} cannot be read: {cause}"), advice))
     };
-    let (group, stands_behind) = match &*subject.kind {
+    let (group, backend) = match &*subject.kind {
         "Resource" | "ContainerResource" => ("metrics.k8s.io", "metrics-server"),
         "External" => ("external.metrics.k8s.io", "the adapter that serves it"),
         _ => ("custom.metrics.k8s.io", "the adapter that serves it"),
     };
     let has_pods = !situation.pods.is_empty() && situation.hpa.is_some();
     if cause.starts_with("missing request for") || cause.contains("not found in Pod") {
-        // From a record the pods are not known: the error names one of them.
+        // A record contains no pods, but the error names one of them.
         return if has_pods {
             None
         } else {
@@ -119,7 +120,7 @@ fn of_failure(situation: &Situation, failed: &FailedMetric) -> Option<Finding> {
     if cause.starts_with("missing pod-level request") {
         return error(
             "missing-request",
-            "Name the resource in the pod's own requests (spec.resources of the template), or on each container.".to_owned(),
+            "Set the resource in the pod-level requests (spec.resources of the template), or on each container.".to_owned(),
         );
     }
     if situation.missing_apis.iter().any(|api| group == group_of(*api)) {
@@ -132,8 +133,8 @@ fn of_failure(situation: &Situation, failed: &FailedMetric) -> Option<Finding> {
         return error(
             "metrics-api-unavailable",
             format!(
-                "The API {group} is registered but does not answer: see kubectl get apiservice and the pods and logs of \
-                 {stands_behind}."
+                "The API {group} is registered but does not respond: check kubectl get apiservice, and the pods and logs of \
+                 {backend}."
             ),
         );
     }
@@ -141,22 +142,22 @@ fn of_failure(situation: &Situation, failed: &FailedMetric) -> Option<Finding> {
         return Some(Finding::error(
             "invalid-metric",
             format!("a metric of the spec cannot be used: {cause}"),
-            "Correct this metric in the spec: while it is there, it counts as failed and nothing is scaled down.",
+            "Correct this metric in the spec; until then it counts as failed and nothing is scaled down.",
         ));
     }
     if cause.contains("no metrics returned") || cause.contains("could not find the metric") {
         return error(
             "no-metric-values",
             format!(
-                "{group} answers, but has no value for it. Check the metric's name and selector against what {stands_behind} \
-                 serves; a series that vanishes when nothing happens should report 0 instead."
+                "{group} responds, but has no value for this metric. Compare its name and selector with the metrics of \
+                 {backend}; a series that disappears when idle should report 0 instead."
             ),
         );
     }
     if cause.contains("did not receive metrics for targeted pods") {
         return error(
             "no-metric-values",
-            "No pod that counts has a sample: see whether the pods are running and ready. Samples of new pods take a minute \
+            "No counted pod has a sample: check whether the pods are running and ready. Samples of new pods take a minute \
              or two."
                 .to_owned(),
         );
@@ -165,15 +166,14 @@ fn of_failure(situation: &Situation, failed: &FailedMetric) -> Option<Finding> {
         return error(
             "no-pods",
             format!(
-                "See why {} has no pods: kubectl describe it and its newest ReplicaSet.",
+                "Find out why {} has no pods with kubectl describe, also on its newest ReplicaSet.",
                 target_name(situation)
             ),
         );
     }
     error(
         "metric-failed",
-        "While it fails, nothing is scaled down, and it cannot ask for more. The text is what the server of the metrics API \
-         says."
+        "While it fails, nothing is scaled down, and this metric cannot scale up. The error text comes from the metrics API."
             .to_owned(),
     )
 }
@@ -186,7 +186,7 @@ fn group_of(api: autoscaling::query::Api) -> &'static str {
     }
 }
 
-/// Samples that are older than their window and the usual delay.
+/// Finds samples that are older than their window and [`DELAY`].
 pub(super) fn stale(situation: &Situation) -> Vec<Finding> {
     let mut found = Vec::new();
     for (metric, answer) in situation.explanation.metrics.iter().zip(&situation.metrics) {
@@ -202,24 +202,25 @@ pub(super) fn stale(situation: &Situation) -> Vec<Finding> {
             continue;
         };
         let age = Span::between(oldest.taken, situation.at);
-        let of = oldest.of.map(|of| format!(" ({of})")).unwrap_or_default();
+        let source = oldest.source.map(|source| format!(" ({source})")).unwrap_or_default();
         found.push(Finding::warning(
             "stale-metric",
             format!(
-                "{} of {number} for {} {} old: the oldest was taken {age} ago{of}",
+                "{} of {number} for {} {} stale: the oldest was taken {age} ago{source}",
                 counted(old.len(), "sample"),
                 metric.subject(),
                 if old.len() == 1 { "is" } else { "are" },
             ),
-            "The decision uses them as if they were new. See whether what serves the metric still collects it: for cpu and \
-             memory metrics-server and the kubelet of the pod's node.",
+            "The decision uses them as if they were fresh. Check whether the metric is still collected: for cpu and memory, \
+             by metrics-server and the kubelet of the pod's node.",
         ));
     }
     found
 }
 
 struct Sample<'a> {
-    of: Option<&'a str>,
+    /// The pod or object that the sample describes.
+    source: Option<&'a str>,
     taken: Timestamp,
     window: SignedDuration,
 }
@@ -231,7 +232,7 @@ impl Sample<'_> {
     }
 }
 
-/// The samples that have a time, of pods that are not ending.
+/// Returns the samples with a time, without samples of pods that are being deleted.
 fn samples<'a>(situation: &'a Situation, answer: &'a Answer) -> Vec<Sample<'a>> {
     let is_ending = |name: &str| {
         let at = situation.pods.binary_search_by(|pod| (*pod.name).cmp(name)).ok();
@@ -243,7 +244,7 @@ fn samples<'a>(situation: &'a Situation, answer: &'a Answer) -> Vec<Sample<'a>> 
             .filter(|usage| !is_ending(&usage.pod))
             .filter_map(|usage| {
                 let window = SignedDuration::from_nanos(usage.window_nanos);
-                Some(Sample { of: Some(&*usage.pod), taken: usage.timestamp?, window })
+                Some(Sample { source: Some(&*usage.pod), taken: usage.timestamp?, window })
             })
             .collect(),
         Answer::Custom(values) => values
@@ -251,13 +252,13 @@ fn samples<'a>(situation: &'a Situation, answer: &'a Answer) -> Vec<Sample<'a>> 
             .filter(|value| !is_ending(&value.object))
             .filter_map(|value| {
                 let window = SignedDuration::from_secs(value.window_seconds.unwrap_or(0));
-                Some(Sample { of: Some(&*value.object), taken: value.timestamp?, window })
+                Some(Sample { source: Some(&*value.object), taken: value.timestamp?, window })
             })
             .collect(),
         Answer::External(values) => values
             .iter()
             .filter_map(|value| {
-                Some(Sample { of: None, taken: value.timestamp?, window: SignedDuration::ZERO })
+                Some(Sample { source: None, taken: value.timestamp?, window: SignedDuration::ZERO })
             })
             .collect(),
     }

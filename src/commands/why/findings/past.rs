@@ -1,4 +1,4 @@
-//! Findings about what happened lately.
+//! Findings about recent rescales.
 
 use std::cmp::Ordering;
 
@@ -8,15 +8,15 @@ use jiff::{SignedDuration, Timestamp};
 use super::super::situation::RecentEvent;
 use super::{Finding, Situation};
 
-/// From so many changes of direction within an hour on, an HPA flaps.
+/// Minimum number of direction changes within an hour for an HPA to count as flapping.
 const FLAPPING: usize = 4;
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
-/// So many counts are shown, the newest.
+/// Maximum number of counts to show. The newest counts are shown.
 const SHOWN: usize = 8;
-/// Of one event that was seen often, so many occurrences are taken in.
+/// Maximum number of occurrences that are derived from a repeated event.
 const OCCURRENCES: u32 = 240;
 
-/// The count goes up and down all the time.
+/// Finds a count that changes direction repeatedly.
 pub(super) fn flapping(situation: &Situation) -> Option<Finding> {
     let since = situation.at.checked_sub(HOUR).unwrap_or(Timestamp::MIN);
     let mut sizes: Vec<(Timestamp, i32)> = situation
@@ -44,18 +44,18 @@ pub(super) fn flapping(situation: &Situation) -> Option<Finding> {
     let now = window.map(|window| format!(" (now {})", Span::seconds(window))).unwrap_or_default();
     Some(Finding::warning(
         "flapping",
-        format!("the count changed its direction {changes} times in the last hour: {}", newest.join(" → ")),
+        format!("the count changed direction {changes} times in the last hour: {}", newest.join(" → ")),
         format!(
-            "Lengthen behavior.scaleDown.stabilizationWindowSeconds{now}, or let fewer pods go at a time. concertina simulate \
-             shows what a change would do."
+            "Increase behavior.scaleDown.stabilizationWindowSeconds{now}, or remove fewer pods at a time. concertina simulate \
+             shows the effect of a change."
         ),
     ))
 }
 
-/// When an event was seen and what size it tells. Of one that was seen more often only the first and the last time are
-/// known; the others are taken to lie evenly between.
+/// Returns the occurrences of an event, each with its time and size. A repeated event has only the times of
+/// its first and last occurrence. The other occurrences are assumed to lie evenly in between.
 fn occurrences(event: &RecentEvent) -> Vec<(Timestamp, i32)> {
-    // What a combined event repeats is not one size.
+    // A combined event covers rescales to different sizes.
     let Some((size, false)) = event.new_size() else {
         return Vec::new();
     };

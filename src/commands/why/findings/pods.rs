@@ -1,4 +1,4 @@
-//! Findings about pods: those of others, those that do not count.
+//! Findings about pods: pods of foreign owners, and uncounted pods.
 
 use std::collections::BTreeMap;
 
@@ -7,62 +7,62 @@ use autoscaling::explanation::{MetricReading, PodGroup};
 use super::super::situation::{Owner, Target};
 use super::{Finding, Situation, counted, listed, target_name};
 
-/// So many names of foreign pods are told for each owner.
+/// Maximum number of foreign pods to name per owner.
 const NAMED: usize = 3;
 
-/// Pods that the selector matches and the target does not own.
+/// Finds pods that the selector matches and the target does not own.
 pub(super) fn foreign(situation: &Situation) -> Option<Finding> {
     let target = situation.target.as_ref()?;
     let mut own = 0usize;
-    let mut strangers: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    let mut foreign: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for pod in &situation.pods {
-        // A pod of which nothing is known is nobody's in particular.
+        // The owner of a pod without a chain is unknown.
         let Some(chain) = situation.owners.get(&pod.name) else {
             continue;
         };
         if chain.iter().any(|owner| is_target(owner, target)) {
             own += 1;
-        } else if !may_go_on(situation, chain) {
+        } else if !may_continue(situation, chain) {
             let owner = match chain.last() {
                 Some(owner) => format!("{}/{}", owner.kind, owner.name),
                 None => "without a controller".to_owned(),
             };
-            strangers.entry(owner).or_default().push(&pod.name);
+            foreign.entry(owner).or_default().push(&pod.name);
         }
     }
-    let number: usize = strangers.values().map(Vec::len).sum();
+    let number: usize = foreign.values().map(Vec::len).sum();
     if number == 0 {
         return None;
     }
-    let whose: Vec<String> = strangers
+    let owners: Vec<String> = foreign
         .iter()
         .map(|(owner, pods)| {
-            let of = if owner.contains('/') { format!("of {owner}") } else { owner.clone() };
-            format!("{} {of} ({})", pods.len(), listed(pods, NAMED))
+            let owner = if owner.contains('/') { format!("of {owner}") } else { owner.clone() };
+            format!("{} {owner} ({})", pods.len(), listed(pods, NAMED))
         })
         .collect();
     let name = target_name(situation);
-    let whose = whose.join(", ");
+    let owners = owners.join(", ");
     if own == 0 {
         return Some(Finding::info(
             "foreign-pods",
             format!(
-                "by their owner references, none of the {} belongs to {name}: {whose}",
+                "by their owner references, none of the {} belongs to {name}: {owners}",
                 counted(number, "pod")
             ),
-            "Fine if the target's controller makes pods by way of other objects. If not, the selector of the scale matches the \
-             wrong pods.",
+            "This is fine if the target's controller creates pods through other objects. Otherwise the selector of the \
+             scale matches the wrong pods.",
         ));
     }
     Some(Finding::warning(
         "foreign-pods",
         format!(
-            "the selector of {name} also matches {} of others, and they count in the metrics: {whose}",
+            "the selector of {name} also matches {} of other owners, which count in the metrics: {owners}",
             counted(number, "pod")
         ),
         format!(
-            "Change the labels of those pods, or give the pods of {name} a label of their own and select by it (the selector \
-             of a Deployment cannot be edited: it must be created anew)."
+            "Change the labels of those pods, or add a distinct label to the pods of {name} and select by it (the selector \
+             of a Deployment is immutable: recreate the Deployment)."
         ),
     ))
 }
@@ -74,8 +74,8 @@ fn is_target(owner: &Owner, target: &Target) -> bool {
     }
 }
 
-/// Whether the chain may go on beyond what could be read.
-fn may_go_on(situation: &Situation, chain: &[Owner]) -> bool {
+/// Returns whether the chain may continue with an owner that could not be read.
+fn may_continue(situation: &Situation, chain: &[Owner]) -> bool {
     let Some(last) = chain.last() else {
         return false;
     };
@@ -86,7 +86,7 @@ fn may_go_on(situation: &Situation, chain: &[Owner]) -> bool {
     })
 }
 
-/// Half of the pods or more are not ready.
+/// Finds a metric with at least half of its pods not ready.
 pub(super) fn unready(situation: &Situation) -> Option<Finding> {
     uncounted(situation, PodGroup::is_unready, |reading, number, all| {
         let subject = &reading.subject;
@@ -100,22 +100,19 @@ pub(super) fn unready(situation: &Situation) -> Option<Finding> {
         let how = match (starting, pending) {
             (0, 0) => String::new(),
             (0, pending) => format!(" ({pending} pending)"),
-            (starting, 0) => format!(" ({starting} started lately)"),
-            (starting, pending) => format!(" ({starting} started lately, {pending} pending)"),
+            (starting, 0) => format!(" ({starting} started recently)"),
+            (starting, pending) => format!(" ({starting} started recently, {pending} pending)"),
         };
         Finding::warning(
             "unready-pods",
-            format!(
-                "{number} of {} are not ready{how}: what they use of {subject} does not count",
-                counted(all, "pod")
-            ),
-            "See why with kubectl describe pod. If pods start slowly, give them a startup probe; if they are unready because \
-             they are overloaded, a metric that does not depend on readiness serves better.",
+            format!("{number} of {} are not ready{how}: their {subject} does not count", counted(all, "pod")),
+            "Find the cause with kubectl describe pod. If pods start slowly, add a startup probe; if they are unready because \
+             of overload, use a metric that does not depend on readiness.",
         )
     })
 }
 
-/// Half of the pods or more have no sample.
+/// Finds a metric with at least half of its pods without a sample.
 pub(super) fn missing(situation: &Situation) -> Option<Finding> {
     uncounted(
         situation,
@@ -124,14 +121,14 @@ pub(super) fn missing(situation: &Situation) -> Option<Finding> {
             Finding::warning(
                 "missing-samples",
                 format!("{number} of {} have no sample of {}", counted(all, "pod"), reading.subject),
-                "Samples of new pods take a minute or two; if they stay away, see whether what serves the metric knows these pods \
-             (kubectl top pod for cpu and memory).",
+                "Samples of new pods take a minute or two. If they stay missing, check whether the source of the metric reports \
+                 these pods (kubectl top pod for cpu and memory).",
             )
         },
     )
 }
 
-/// The first metric of which half of the pods or more are in a group.
+/// Creates the finding for the first metric with at least half of its pods in a group.
 fn uncounted(
     situation: &Situation,
     is_in: impl Fn(PodGroup) -> bool,

@@ -1,36 +1,36 @@
-//! Findings about what is scaled, and who else has a hand in it.
+//! Findings about the target and about other writers of its count.
 
-use autoscaling::explanation::{Course, Span};
+use autoscaling::explanation::{DecisionPath, Span};
 
 use super::super::situation::FieldManager;
 use super::{Finding, Situation, target_name};
 
-/// The Scale cannot be read, or says too little.
+/// Finds a Scale that cannot be read or has no selector.
 pub(super) fn scale(situation: &Situation) -> Option<Finding> {
     let explanation = &situation.explanation;
     let target = target_name(situation);
     let failure = explanation.failure.as_deref().unwrap_or_default();
     match explanation.course {
-        Course::NoSelector => Some(Finding::error(
+        DecisionPath::NoSelector => Some(Finding::error(
             "no-selector",
             format!("the scale of {target} has no selector, so its pods cannot be found"),
-            "If the target is a custom resource, set labelSelectorPath in the scale subresource of its definition and let \
-             its controller fill in that field.",
+            "If the target is a custom resource, set labelSelectorPath in the scale subresource of its definition and make \
+             its controller set that field.",
         )),
-        // A refusal is told by itself.
-        Course::NoScale if situation.blind().next().is_some() => None,
-        Course::NoScale if failure.contains("no matches for kind") => Some(Finding::error(
+        // A refused read has a separate finding.
+        DecisionPath::NoScale if situation.blind().next().is_some() => None,
+        DecisionPath::NoScale if failure.contains("no matches for kind") => Some(Finding::error(
             "unknown-target-kind",
-            format!("the cluster does not know the kind of {target}: {failure}"),
-            "Correct apiVersion and kind in spec.scaleTargetRef, or install the definition of that kind.",
+            format!("the cluster does not serve the kind of {target}: {failure}"),
+            "Correct apiVersion and kind in spec.scaleTargetRef, or install the CustomResourceDefinition of that kind.",
         )),
-        Course::NoScale if failure.contains("not found") => Some(Finding::error(
+        DecisionPath::NoScale if failure.contains("not found") => Some(Finding::error(
             "missing-target",
             format!("{target} does not exist, or has no scale: {failure}"),
-            "Correct spec.scaleTargetRef (the target must be in the HPA's namespace), or delete the HPA if its target is \
-             gone for good.",
+            "Correct spec.scaleTargetRef (the target must be in the HPA's namespace), or delete the HPA if its target was \
+             removed permanently.",
         )),
-        Course::NoScale => Some(Finding::error(
+        DecisionPath::NoScale => Some(Finding::error(
             "unreadable-scale",
             format!("the scale of {target} cannot be read: {failure}"),
             "Try to read it with kubectl get --subresource=scale; while it cannot be read, nothing is scaled.",
@@ -39,15 +39,15 @@ pub(super) fn scale(situation: &Situation) -> Option<Finding> {
     }
 }
 
-/// The target stands at zero, and nobody but a person lifts it.
+/// Finds a target at zero replicas, which the HPA does not change.
 pub(super) fn paused(situation: &Situation) -> Option<Finding> {
-    (situation.explanation.course == Course::Disabled).then(|| {
+    (situation.explanation.course == DecisionPath::Disabled).then(|| {
         let target = target_name(situation);
         Finding::warning(
             "paused",
-            format!("{target} is set to 0 replicas, which switches autoscaling off"),
+            format!("{target} is set to 0 replicas, which disables autoscaling"),
             format!(
-                "To switch it on again: kubectl -n {} scale {target} --replicas={}.",
+                "To enable it again: kubectl -n {} scale {target} --replicas={}.",
                 situation.key.namespace,
                 situation.explanation.min.max(1)
             ),
@@ -55,29 +55,30 @@ pub(super) fn paused(situation: &Situation) -> Option<Finding> {
     })
 }
 
-/// Several HPAs on the same pods.
+/// Finds several HPAs on the same pods.
 pub(super) fn shared(situation: &Situation) -> Option<Finding> {
-    let stopped = situation.explanation.course == Course::Ambiguous;
+    let stopped = situation.explanation.course == DecisionPath::Ambiguous;
     let names: Vec<&str> = situation.sharing.iter().map(|key| &*key.name).collect();
     if names.is_empty() && !stopped {
         return None;
     }
-    let who = match (&names[..], situation.explanation.failure.as_deref()) {
+    let others = match (&names[..], situation.explanation.failure.as_deref()) {
         ([], Some(failure)) => failure.to_owned(),
         (names, _) => super::listed(names, 5),
     };
     let advice = "Keep one HPA for these pods: put all metrics into it (the highest proposal counts), or give the pods of \
-                  each target labels of their own.";
+                  each target distinct labels.";
     Some(if stopped {
-        let message = format!("other HPAs select the same pods, so none of them scales ({who})");
+        let message = format!("other HPAs select the same pods, so none of them scales ({others})");
         Finding::error("shared-pods", message, advice)
     } else {
-        Finding::warning("shared-pods", format!("other HPAs select the same pods ({who})"), advice)
+        Finding::warning("shared-pods", format!("other HPAs select the same pods ({others})"), advice)
     })
 }
 
-/// Who beside the scale subresource has set `spec.replicas`. That somebody created the target with a count is nothing to
-/// worry about; who applies it again and again, or set it after the HPA did, is.
+/// Finds field managers that set `spec.replicas` outside of the scale subresource. A count from the creation
+/// of the target is harmless. A manager that applies the field, or that set it after the HPA's last rescale,
+/// is not.
 pub(super) fn field_managers(situation: &Situation) -> Option<Finding> {
     let object = situation.target.as_ref()?.object.as_ref()?;
     let mut managers: Vec<&FieldManager> =
@@ -92,20 +93,20 @@ pub(super) fn field_managers(situation: &Situation) -> Option<Finding> {
             format!("{}{}", manager.manager, since.unwrap_or_default())
         })
         .collect();
-    let known = tool.map(|tool| format!(", that is {}", tool.name)).unwrap_or_default();
+    let tool_name = tool.map(|tool| format!(" ({})", tool.name)).unwrap_or_default();
     let more = tool.map_or("", |tool| tool.advice);
     let scaled = situation.hpa.as_ref().and_then(|hpa| hpa.status.last_scale_time);
-    let comes_again = managers.iter().any(|manager| {
+    let recurs = managers.iter().any(|manager| {
         let after = scaled.zip(manager.time).is_some_and(|(scaled, set)| set > scaled);
         manager.operation == "Apply" || tool_of(&manager.manager).is_some() || after
     });
     let message = format!(
-        "spec.replicas of {} is also set by {}{known}: the next time it does, the count jumps to its value",
+        "spec.replicas of {} is also set by {}{tool_name}: the next such write resets the count",
         target_name(situation),
         named.join(", ")
     );
     let advice = format!("Remove replicas from the manifest of {}.{more}", target_name(situation));
-    let finding = if comes_again { Finding::warning } else { Finding::info };
+    let finding = if recurs { Finding::warning } else { Finding::info };
     Some(finding("replicas-also-set", message, advice))
 }
 
@@ -121,19 +122,20 @@ fn tool_of(manager: &str) -> Option<Tool> {
     match manager {
         manager if manager.starts_with("argocd") => tool(
             "Argo CD",
-            " If it must stay there: ignoreDifferences for /spec/replicas, with the sync option \
+            " If it must stay there, set ignoreDifferences for /spec/replicas and the sync option \
              RespectIgnoreDifferences=true.",
         ),
         "helm" | "Helm" => {
-            tool("Helm", " In a chart: leave the field out of the template while autoscaling is on.")
+            tool("Helm", " In a chart, omit the field from the template while autoscaling is enabled.")
         }
         "kustomize-controller" | "helm-controller" | "flux" => tool("Flux", ""),
         "kubectl" | "kubectl-client-side-apply" | "kubectl-last-applied" | "before-first-apply" => {
             tool("kubectl", "")
         }
-        manager if manager.to_ascii_lowercase().contains("terraform") => {
-            tool("Terraform", " If it must stay there: ignore_changes for that field in its lifecycle block.")
-        }
+        manager if manager.to_ascii_lowercase().contains("terraform") => tool(
+            "Terraform",
+            " If it must stay there, set ignore_changes for that field in its lifecycle block.",
+        ),
         _ => None,
     }
 }

@@ -9,10 +9,10 @@ use super::*;
 use crate::commands::why::scene::{
     Scene, ago, chain, external, external_metric, pod, pods_metric, starting, usage, usages,
 };
-use crate::commands::why::situation::{FieldManager, RecentEvent, Refused, Told};
-use crate::store::Key;
+use crate::commands::why::situation::{EventContent, FieldManager, RecentEvent, Refused};
+use controller::store::Key;
 
-/// A situation and what is found in it: code, severity, and the message.
+/// A situation and its expected finding, as code, severity and message.
 type Case = (Situation, &'static str, Severity, &'static str);
 
 fn with(scene: Scene, change: impl FnOnce(&mut Situation)) -> Situation {
@@ -21,13 +21,13 @@ fn with(scene: Scene, change: impl FnOnce(&mut Situation)) -> Situation {
     situation
 }
 
-/// Each case has its finding, once, and no other.
+/// Checks that each case has exactly the expected finding.
 fn check(cases: Vec<Case>) {
     for (situation, code, severity, message) in cases {
         let found = findings(&situation);
-        let told: Vec<(&str, Severity, &str)> =
+        let found_fields: Vec<(&str, Severity, &str)> =
             found.iter().map(|finding| (finding.code, finding.severity, finding.message.as_str())).collect();
-        assert_eq!(told, [(code, severity, message)]);
+        assert_eq!(found_fields, [(code, severity, message)]);
         assert!(found[0].advice.ends_with('.'), "{}", found[0].advice);
     }
 }
@@ -39,20 +39,20 @@ fn failing(message: &str) -> Scene {
 }
 
 #[test]
-fn a_healthy_hpa_has_no_findings() {
+fn healthy_hpa_has_no_findings() {
     assert_eq!(findings(&Scene::cpu(5, 400).situation()), []);
     assert_eq!(findings(&Scene::cpu(5, 600).situation()), []);
 }
 
 #[test]
-fn targets_that_cannot_be_scaled() {
+fn unusable_targets_are_found() {
     let unreadable = |text: &str| {
         let mut scene = Scene::cpu(5, 400);
         scene.scale = Err(text.to_owned());
         scene.situation()
     };
     let no_selector = with(Scene::cpu(5, 400), |situation| {
-        situation.explanation.course = autoscaling::explanation::Course::NoSelector;
+        situation.explanation.course = autoscaling::explanation::DecisionPath::NoSelector;
         situation.explanation.metrics.clear();
     });
     let mut zero = Scene::cpu(0, 400);
@@ -68,7 +68,7 @@ fn targets_that_cannot_be_scaled() {
             unreadable("no matches for kind \"Deploymet\" in group \"apps\""),
             "unknown-target-kind",
             Severity::Error,
-            "the cluster does not know the kind of Deployment/web: no matches for kind \"Deploymet\" in group \"apps\"",
+            "the cluster does not serve the kind of Deployment/web: no matches for kind \"Deploymet\" in group \"apps\"",
         ),
         (
             unreadable("Timeout: request did not complete"),
@@ -86,13 +86,13 @@ fn targets_that_cannot_be_scaled() {
             zero.situation(),
             "paused",
             Severity::Warning,
-            "Deployment/web is set to 0 replicas, which switches autoscaling off",
+            "Deployment/web is set to 0 replicas, which disables autoscaling",
         ),
     ]);
 }
 
 #[test]
-fn several_hpas_on_the_same_pods() {
+fn hpas_that_share_pods_are_found() {
     let mut scene = Scene::cpu(5, 400);
     scene.overlap = Overlap::Shared(vec!["shop/web".to_owned(), "shop/web-2".to_owned()]);
     let stopped = with(scene, |situation| situation.sharing = vec![Key::new("shop", "web-2")]);
@@ -105,7 +105,7 @@ fn several_hpas_on_the_same_pods() {
 }
 
 #[test]
-fn metrics_apis_that_are_missing_or_silent() {
+fn missing_and_unavailable_metrics_apis_are_found() {
     let missing = |message: &str, api| with(failing(message), |situation| situation.missing_apis = vec![api]);
     check(vec![
         (
@@ -128,7 +128,7 @@ fn metrics_apis_that_are_missing_or_silent() {
 }
 
 #[test]
-fn metrics_that_fail_for_other_reasons() {
+fn other_metric_failures_are_found() {
     let mut empty = Scene::cpu(5, 400);
     empty.answers = vec![Some(Ok(Answer::Resource([].into())))];
     let mut unmatched = Scene::cpu(2, 400);
@@ -174,7 +174,7 @@ fn metrics_that_fail_for_other_reasons() {
 }
 
 #[test]
-fn what_may_not_be_read() {
+fn refused_reads_are_found() {
     let refused = |resource: &str, decides| Refused {
         verb: "list",
         group: "metrics.k8s.io".to_owned(),
@@ -195,26 +195,26 @@ fn what_may_not_be_read() {
             metrics,
             "forbidden",
             Severity::Error,
-            "you may not list pods.metrics.k8s.io in namespace shop, so what is told here is not what the controller decides",
+            "you may not list pods.metrics.k8s.io in namespace shop, so this decision is not the controller's",
         ),
         (
             other,
             "forbidden",
             Severity::Info,
-            "you may not list replicasets.apps in namespace shop, so not everything could be checked",
+            "you may not list replicasets.apps in namespace shop, so some checks were skipped",
         ),
     ]);
 }
 
 #[test]
-fn requests_that_are_missing() {
+fn missing_requests_and_containers_are_found() {
     let mut scene = Scene::cpu(5, 400);
     scene.pods[1] = pod("web-2", None);
     let mut sidecar = Scene::cpu(2, 400);
     sidecar.spec["metrics"][0] = json!({"type": "ContainerResource", "containerResource": {"name": "cpu",
         "container": "proxy", "target": {"type": "Utilization", "averageUtilization": 80}}});
     let no_container = with(sidecar, |situation| {
-        // What the metrics API lacks is told beside it and not of interest here.
+        // The failure of the metric has a separate finding.
         situation.explanation.metrics.clear();
     });
     check(vec![
@@ -234,7 +234,7 @@ fn requests_that_are_missing() {
 }
 
 #[test]
-fn samples_that_are_old() {
+fn stale_samples_are_found() {
     let mut scene = Scene::cpu(5, 400);
     let old = |name: &str| autoscaling::query::PodUsage { timestamp: Some(ago(400)), ..usage(name, 400) };
     let fresh = |name: &str| usage(name, 400);
@@ -244,12 +244,12 @@ fn samples_that_are_old() {
         scene.situation(),
         "stale-metric",
         Severity::Warning,
-        "2 samples of 5 for cpu are old: the oldest was taken 6 min 40 s ago (web-3)",
+        "2 samples of 5 for cpu are stale: the oldest was taken 6 min 40 s ago (web-3)",
     )]);
 }
 
 #[test]
-fn pods_of_other_workloads() {
+fn pods_of_other_owners_are_found() {
     let mut scene = Scene::cpu(3, 400);
     scene.pods.extend(["job-1", "job-2", "lone-1"].map(|name| pod(name, Some("500m"))));
     scene.pods.sort_by(|a, b| a.name.cmp(&b.name));
@@ -273,7 +273,7 @@ fn pods_of_other_workloads() {
             situation,
             "foreign-pods",
             Severity::Warning,
-            "the selector of Deployment/web also matches 3 pods of others, and they count in the metrics: \
+            "the selector of Deployment/web also matches 3 pods of other owners, which count in the metrics: \
              2 of Job/report-7d9 (job-1, job-2), 1 without a controller (lone-1)",
         ),
         (
@@ -286,7 +286,7 @@ fn pods_of_other_workloads() {
 }
 
 #[test]
-fn owners_that_may_not_be_read_make_no_strangers() {
+fn pods_with_unreadable_owners_are_not_foreign() {
     let situation = with(Scene::cpu(2, 400), |situation| {
         for chain in situation.owners.values_mut() {
             chain.truncate(1);
@@ -305,7 +305,7 @@ fn owners_that_may_not_be_read_make_no_strangers() {
 }
 
 #[test]
-fn pods_that_do_not_count() {
+fn uncounted_pods_are_found() {
     let mut unready = Scene::cpu(4, 400);
     unready.pods[2] = starting("web-3");
     unready.pods[3] = autoscaling::pod::Pod { phase: Phase::Pending, ..pod("web-4", Some("500m")) };
@@ -316,14 +316,14 @@ fn pods_that_do_not_count() {
             unready.situation(),
             "unready-pods",
             Severity::Warning,
-            "2 of 4 pods are not ready (1 started lately, 1 pending): what they use of cpu does not count",
+            "2 of 4 pods are not ready (1 started recently, 1 pending): their cpu does not count",
         ),
         (missing.situation(), "missing-samples", Severity::Warning, "2 of 4 pods have no sample of cpu"),
     ]);
 }
 
 #[test]
-fn bounds_and_tolerance() {
+fn limits_by_bounds_and_tolerance_are_found() {
     let mut fixed = Scene::cpu(5, 400);
     (fixed.spec["minReplicas"], fixed.spec["maxReplicas"]) = (json!(5), json!(5));
     check(vec![
@@ -356,14 +356,14 @@ fn bounds_and_tolerance() {
 }
 
 #[test]
-fn tolerance_that_changes_nothing_is_not_told() {
-    // 0.95 times 5 pods is 5 in any case; at maxReplicas more would not be had.
+fn tolerance_without_an_effect_is_not_found() {
+    // 0.95 times 5 pods rounds up to 5 with or without tolerance. maxReplicas prevents more pods.
     assert_eq!(findings(&Scene::cpu(5, 380).situation()), []);
     assert_eq!(findings(&Scene::cpu(10, 430).situation()), []);
 }
 
 #[test]
-fn behavior_that_no_rule_knows() {
+fn invalid_and_ignored_behavior_is_found() {
     let policies = json!([{"type": "Percent", "value": 100, "periodSeconds": 15}]);
     let up =
         |rules| Scene::cpu(5, 400).behavior(json!({"scaleUp": rules, "scaleDown": {"policies": policies}}));
@@ -374,27 +374,27 @@ fn behavior_that_no_rule_knows() {
             up(json!({"selectPolicy": "Average", "policies": policies})).situation(),
             "unknown-behavior",
             Severity::Warning,
-            "behavior.scaleUp.selectPolicy is \"Average\", which no rule knows; it counts as Max",
+            "behavior.scaleUp.selectPolicy is \"Average\", which is invalid; it counts as Max",
         ),
         (
             up(json!({"policies": [{"type": "Nodes", "value": 1, "periodSeconds": 15}]})).situation(),
             "unknown-behavior",
             Severity::Warning,
-            "a policy of behavior.scaleUp has a type that no rule knows; it allows what the one before it allows",
+            "a policy of behavior.scaleUp has an invalid type; it allows the same as the policy before it",
         ),
         (
             ignored.situation(),
             "tolerance-ignored",
             Severity::Warning,
-            "behavior sets a tolerance, but the gate HPAConfigurableTolerance is off, so it does not count",
+            "behavior sets a tolerance, but the gate HPAConfigurableTolerance is off, so it is ignored",
         ),
     ]);
 }
 
 #[test]
-fn counts_that_go_up_and_down() {
+fn flapping_counts_are_found() {
     let event = |size: i32, count: u32, first: i64, last: i64| RecentEvent {
-        told: Told {
+        told: EventContent {
             kind: EventKind::Normal,
             reason: "SuccessfulRescale".to_owned(),
             message: format!(
@@ -421,13 +421,13 @@ fn counts_that_go_up_and_down() {
         flapping,
         "flapping",
         Severity::Warning,
-        "the count changed its direction 4 times in the last hour: 8 → 5 → 8 → 5 → 8 → 5",
+        "the count changed direction 4 times in the last hour: 8 → 5 → 8 → 5 → 8 → 5",
     )]);
     assert_eq!(findings(&calm), []);
 }
 
 #[test]
-fn others_that_set_the_replicas() {
+fn other_writers_of_the_replicas_are_found() {
     let manager = |manager: &str, subresource: &str, seconds| FieldManager {
         manager: manager.to_owned(),
         operation: "Update".to_owned(),
@@ -439,33 +439,32 @@ fn others_that_set_the_replicas() {
             situation.target.as_mut().unwrap().object.as_mut().unwrap().replicas_owners = managers;
         })
     };
-    let tell =
+    let messages =
         |situation| findings(&situation).into_iter().map(|finding| finding.message).collect::<Vec<_>>();
     check(vec![(
         owned(vec![manager("kube-controller-manager", "scale", 60), manager("argocd-controller", "", 7200)]),
         "replicas-also-set",
         Severity::Warning,
-        "spec.replicas of Deployment/web is also set by argocd-controller 2 h ago, that is Argo CD: the next time it does, \
-         the count jumps to its value",
+        "spec.replicas of Deployment/web is also set by argocd-controller 2 h ago (Argo CD): the next such write resets \
+         the count",
     )]);
     check(vec![(
         owned(vec![manager("kubectl-create", "", 60)]),
         "replicas-also-set",
         Severity::Info,
-        "spec.replicas of Deployment/web is also set by kubectl-create 1 min ago: the next time it does, the count jumps to \
-         its value",
+        "spec.replicas of Deployment/web is also set by kubectl-create 1 min ago: the next such write resets the count",
     )]);
-    assert_eq!(tell(owned(vec![manager("kube-controller-manager", "scale", 60)])), [""; 0]);
+    assert_eq!(messages(owned(vec![manager("kube-controller-manager", "scale", 60)])), [""; 0]);
     for (name, tool) in
         [("helm", "Helm"), ("kustomize-controller", "Flux"), ("kubectl-client-side-apply", "kubectl")]
     {
-        let told = tell(owned(vec![manager(name, "", 60)]));
-        assert!(told[0].contains(&format!("{name} 1 min ago, that is {tool}")), "{told:?}");
+        let found = messages(owned(vec![manager(name, "", 60)]));
+        assert!(found[0].contains(&format!("{name} 1 min ago ({tool})")), "{found:?}");
     }
 }
 
 #[test]
-fn clocks_that_differ() {
+fn clock_skew_is_found() {
     let skewed = |seconds| {
         with(Scene::cpu(5, 400), |situation| situation.skew = Some(SignedDuration::from_secs(seconds)))
     };
@@ -474,25 +473,25 @@ fn clocks_that_differ() {
             skewed(90),
             "clock-skew",
             Severity::Warning,
-            "the clock of this machine is 1 min 30 s behind that of the API server",
+            "the clock of this machine is 1 min 30 s behind the API server's",
         ),
         (
             skewed(-6),
             "clock-skew",
             Severity::Warning,
-            "the clock of this machine is 6 s ahead of that of the API server",
+            "the clock of this machine is 6 s ahead of the API server's",
         ),
     ]);
     assert_eq!(findings(&skewed(5)), []);
 }
 
 #[test]
-fn the_worst_comes_first() {
+fn findings_are_sorted_by_severity() {
     let scene = Scene::cpu(10, 600).and(pods_metric("requests", "10"), Err("no such metric"));
     let situation = with(scene, |situation| situation.skew = Some(SignedDuration::from_secs(60)));
     let codes: Vec<&str> = findings(&situation).iter().map(|finding| finding.code).collect();
     assert_eq!(codes, ["metric-failed", "max-replicas", "clock-skew"]);
-    let beside = Scene::cpu(5, 400)
+    let healthy = Scene::cpu(5, 400)
         .and(external_metric("jobs", &json!({"type": "Value", "value": "1"})), Ok(external("1")));
-    assert_eq!(findings(&beside.situation()), []);
+    assert_eq!(findings(&healthy.situation()), []);
 }

@@ -7,7 +7,7 @@ use crate::commands::why::scene::{
     Scene, ago, external, external_metric, pod, pods_metric, starting, usage, usages,
 };
 use crate::commands::why::situation::{FieldManager, FlagUse, Owner, Refused};
-use crate::record::wire::Difference;
+use controller::record::wire::Difference;
 
 const NARROW: Style = Style { colours: false, width: Some(80) };
 
@@ -15,11 +15,11 @@ fn berlin() -> Zone {
     Zone::new(jiff::tz::TimeZone::fixed(jiff::tz::offset(2)))
 }
 
-fn told(situation: &Situation, style: Style) -> String {
+fn text_of(situation: &Situation, style: Style) -> String {
     whole(situation, &findings(situation), style, &berlin())
 }
 
-/// As it is read from a cluster: the past and the flags are not all known.
+/// Creates a situation from a cluster, with an incomplete history and assumed flags.
 fn from_outside(scene: Scene) -> Situation {
     let mut situation = scene.situation();
     situation.past.complete = false;
@@ -102,16 +102,16 @@ fn maximum() -> Situation {
 }
 
 fn check(file: &str, expected: &str, situation: &Situation) {
-    let text = told(situation, NARROW);
+    let text = text_of(situation, NARROW);
     if std::env::var_os("WRITE_STORIES").is_some() {
         std::fs::write(format!("{}/tests/story/{file}", env!("CARGO_MANIFEST_DIR")), &text).unwrap();
         return;
     }
-    assert_eq!(text, expected, "{file}; WRITE_STORIES=1 writes it anew");
+    assert_eq!(text, expected, "{file} is stale; WRITE_STORIES=1 regenerates it");
 }
 
 #[test]
-fn whole_texts_are_as_in_the_files() {
+fn full_texts_equal_the_files() {
     macro_rules! story {
         ($file:literal, $situation:expr) => {
             check($file, include_str!(concat!("../../../../tests/story/", $file)), &$situation)
@@ -125,21 +125,21 @@ fn whole_texts_are_as_in_the_files() {
 }
 
 #[test]
-fn no_line_is_wider_than_the_terminal() {
+fn lines_fit_the_terminal() {
     for situation in [window(), starting_pods(), failing(), policy(), maximum()] {
-        for line in told(&situation, NARROW).lines() {
+        for line in text_of(&situation, NARROW).lines() {
             assert!(line.chars().count() <= 80, "{line}");
         }
-        assert!(told(&situation, Style::default()).lines().any(|line| line.chars().count() > 80));
+        assert!(text_of(&situation, Style::default()).lines().any(|line| line.chars().count() > 80));
     }
 }
 
 #[test]
-fn colours_come_only_when_asked_for_and_change_no_text() {
+fn colors_are_optional_and_change_no_text() {
     let situation = maximum();
-    let plain = told(&situation, NARROW);
+    let plain = text_of(&situation, NARROW);
     assert!(!plain.contains('\x1b'));
-    let coloured = told(&situation, Style { colours: true, ..NARROW });
+    let coloured = text_of(&situation, Style { colours: true, ..NARROW });
     assert!(coloured.contains("\x1b[33m") && coloured.contains("\x1b[1m"));
     let mut stripped = coloured;
     for code in ["0", "1", "2", "31", "32", "33"] {
@@ -149,13 +149,13 @@ fn colours_come_only_when_asked_for_and_change_no_text() {
 }
 
 #[test]
-fn what_the_cluster_says_cannot_act_on_the_terminal() {
+fn text_of_the_cluster_is_escaped_for_the_terminal() {
     let evil = "\x1b[2J\u{202e}\nfaked line\x07";
     let mut scene = Scene::cpu(3, 400).and(pods_metric(evil, "30"), Err(evil));
     scene.pods = ["a", "b", "c"].map(|name| starting(&format!("{name}{evil}"))).to_vec();
     scene.answers[0] = Some(Ok(usages(&scene.pods, 400)));
     let mut situation = scene.situation();
-    situation.key = crate::store::Key::new(evil, evil);
+    situation.key = controller::store::Key::new(evil, evil);
     situation.refused = vec![Refused {
         verb: "get",
         group: evil.to_owned(),
@@ -167,7 +167,7 @@ fn what_the_cluster_says_cannot_act_on_the_terminal() {
     }];
     situation.target.as_mut().unwrap().name = evil.to_owned();
     let found = findings(&situation);
-    for text in [told(&situation, NARROW), table([(&situation, &found[..])].into_iter(), NARROW)] {
+    for text in [text_of(&situation, NARROW), table([(&situation, &found[..])].into_iter(), NARROW)] {
         assert!(!text.contains(['\x1b', '\u{202e}', '\x07']), "{text}");
         assert!(text.lines().all(|line| !line.starts_with("faked")), "{text}");
         assert!(text.contains("\\u{1b}[2J\\u{202e}\\u{a}faked"), "{text}");
@@ -175,7 +175,7 @@ fn what_the_cluster_says_cannot_act_on_the_terminal() {
 }
 
 #[test]
-fn a_record_tells_for_how_long_it_has_been_so() {
+fn record_shows_since_when_the_decision_is_unchanged() {
     let mut situation = Scene::cpu(5, 400).situation();
     situation.hpa = None;
     situation.source = Source::Record {
@@ -185,11 +185,11 @@ fn a_record_tells_for_how_long_it_has_been_so() {
         syncs: 41,
         version: "0.1.0".to_owned(),
     };
-    let text = told(&situation, Style::default());
+    let text = text_of(&situation, Style::default());
     assert!(
         text.contains(
             "Deployment/web, decided by Concertina 0.1.0 at 2026-07-01 14:01:10+02:00, \
-             the same for 41 syncs since 13:51:10+02:00, record of http://127.0.0.1:10257\n"
+             unchanged for 41 syncs since 13:51:10+02:00, record of http://127.0.0.1:10257\n"
         ),
         "{text}"
     );
@@ -197,7 +197,7 @@ fn a_record_tells_for_how_long_it_has_been_so() {
 }
 
 #[test]
-fn what_could_not_be_read_is_said_in_the_verdict() {
+fn verdict_mentions_incomplete_data() {
     let mut situation = Scene::cpu(5, 400).situation();
     situation.refused = vec![Refused {
         verb: "list",
@@ -208,11 +208,11 @@ fn what_could_not_be_read_is_said_in_the_verdict() {
         text: "pods is forbidden".to_owned(),
         decides: true,
     }];
-    assert!(told(&situation, NARROW).starts_with("shop/web as far as it can be seen stays at 5: "));
+    assert!(text_of(&situation, NARROW).starts_with("shop/web (incomplete data) stays at 5: "));
 }
 
 #[test]
-fn a_table_has_one_aligned_line_each_and_what_needs_attention_comes_first() {
+fn table_is_aligned_and_sorted_by_severity() {
     let named = |mut situation: Situation, name: &str| {
         situation.key.name = name.into();
         let found = findings(&situation);
@@ -220,13 +220,13 @@ fn a_table_has_one_aligned_line_each_and_what_needs_attention_comes_first() {
     };
     let mut norequest = Scene::cpu(5, 400);
     norequest.pods[1] = Pod { ..pod("web-2", None) };
-    let told = [
+    let answers = [
         named(Scene::cpu(5, 400).situation(), "api"),
         named(maximum(), "jobs"),
         named(Scene::cpu(5, 600).situation(), "search"),
         named(norequest.situation(), "web"),
     ];
-    let rows = || told.iter().map(|(situation, found)| (situation, found.as_slice()));
+    let rows = || answers.iter().map(|(situation, found)| (situation, found.as_slice()));
     assert_eq!(
         table(rows(), Style::default()),
         "STATE    NAMESPACE NAME   REPLICAS WHY\n\
@@ -242,7 +242,7 @@ fn a_table_has_one_aligned_line_each_and_what_needs_attention_comes_first() {
 }
 
 #[test]
-fn what_a_dry_run_found_beside_the_controller_is_told() {
+fn comparison_of_a_dry_run_is_shown() {
     let mut situation = window();
     let comparison = Comparison {
         since: ago(7200),
@@ -262,8 +262,8 @@ fn what_a_dry_run_found_beside_the_controller_is_told() {
         comparison: Some(comparison),
     };
     situation.source = Source::Cluster { watching_since: None, record: Recorded::Read(recorder) };
-    let text = told(&situation, Style::default());
-    assert!(text.contains("The record of the dry run beside it"), "{text}");
+    let text = text_of(&situation, Style::default());
+    assert!(text.contains("The dry run's own record"), "{text}");
     assert!(text.contains("40 changes the same, 1 different, 2 unknown, since "), "{text}");
     assert!(text.contains("the built-in controller: 4 to 6; the dry run: 4 to 4"), "{text}");
 }

@@ -1,4 +1,5 @@
-//! What comes, goes, comes back, breaks and is repaired; and what other hands do to a target.
+//! Scenarios with objects that are created, deleted, broken and repaired, and with foreign changes of a
+//! target.
 
 use serde_json::json;
 
@@ -7,7 +8,7 @@ use super::{after, cpu, deployment, external, hpa, hpa_with, object, scenario};
 
 pub(super) fn all() -> Vec<Scenario> {
     let queue = [external("queue", "10")];
-    let of_web = |name: &'static str, selector: &'static str| {
+    let target = |name: &'static str, selector: &'static str| {
         Change::Target(Target {
             name,
             resource: ["apps", "v1", "deployments"],
@@ -16,7 +17,7 @@ pub(super) fn all() -> Vec<Scenario> {
             labels: &[("tier", "front")],
         })
     };
-    let begin = |replicas: i64| {
+    let initial = |replicas: i64| {
         vec![deployment("web", replicas), Change::External("queue", 40), Change::Hpa(hpa("web", &queue))]
     };
     let widget = |replicas: i64| {
@@ -28,10 +29,10 @@ pub(super) fn all() -> Vec<Scenario> {
             labels: &[],
         })
     };
-    let of_widget =
+    let widget_ref =
         json!({"scaleTargetRef": {"apiVersion": "example.com/v1", "kind": "Widget", "name": "web"}});
-    // Of HPAs that want the same pods the first one that a new process syncs acts once, before it knows of the other: so it
-    // is in the reference.
+    // If several HPAs select the same pods, the first one that a new process syncs acts once, before the
+    // process has synced the others. The reference does the same.
     let by_order = |scenario: Scenario| Scenario { counts: Counts::Last, ..scenario };
     vec![
         scenario(
@@ -52,27 +53,27 @@ pub(super) fn all() -> Vec<Scenario> {
         ),
         scenario(
             "paused",
-            "somebody sets the count to 0, and back",
-            begin(3),
+            "a user sets the count to 0 and back",
+            initial(3),
             vec![after(20, [Change::Count("web", 0)]), after(40, [Change::Count("web", 2)])],
             50,
         ),
         scenario(
             "by-hand",
-            "somebody scales by hand, up and down",
-            begin(4),
+            "a user scales up and down",
+            initial(4),
             vec![after(20, [Change::Count("web", 9)]), after(60, [Change::Count("web", 1)])],
             50,
         ),
         scenario(
             "invalid",
-            "a spec that nobody can follow, and its repair",
-            begin(3),
+            "a spec that no controller can follow, and its repair",
+            initial(3),
             vec![
                 after(
                     20,
                     [
-                        Change::Force("web", json!({"spec": {"metrics": [{"type": "Weather"}]}})),
+                        Change::Force("web", json!({"spec": {"metrics": [{"type": "Nonsense"}]}})),
                         Change::External("queue", 70),
                     ],
                 ),
@@ -83,7 +84,7 @@ pub(super) fn all() -> Vec<Scenario> {
         scenario(
             "selector",
             "the target's selector breaks and is repaired",
-            begin(3),
+            initial(3),
             vec![
                 after(20, [Change::Selector("web", "app in (web"), Change::External("queue", 70)]),
                 after(30, [Change::Selector("web", "")]),
@@ -93,7 +94,7 @@ pub(super) fn all() -> Vec<Scenario> {
         ),
         scenario(
             "another-hpa",
-            "an HPA is deleted, and another of its name comes",
+            "an HPA is deleted, and another one of its name is created",
             vec![
                 deployment("web", 4),
                 Change::External("queue", 40),
@@ -112,17 +113,17 @@ pub(super) fn all() -> Vec<Scenario> {
         ),
         scenario(
             "another-target",
-            "a target is deleted, and another of its name comes",
-            begin(3),
+            "a target is deleted, and another one of its name is created",
+            initial(3),
             vec![after(20, [Change::Gone("web")]), after(40, [deployment("web", 1)])],
             50,
         ),
         by_order(scenario(
             "ambiguous",
-            "two HPAs want the same pods, until one target selects others",
+            "two HPAs select the same pods until one target selects others",
             vec![
-                of_web("web", "app=web"),
-                of_web("api", "app=api"),
+                target("web", "app=web"),
+                target("api", "app=api"),
                 Change::Cpu("web", 200),
                 Change::External("queue", 20),
                 Change::Hpa(hpa("web", &[cpu(50)])),
@@ -136,8 +137,8 @@ pub(super) fn all() -> Vec<Scenario> {
         )),
         by_order(scenario(
             "rival",
-            "a second HPA of the same target comes and goes",
-            begin(3),
+            "a second HPA for the same target is created and deleted",
+            initial(3),
             vec![
                 after(
                     20,
@@ -150,7 +151,7 @@ pub(super) fn all() -> Vec<Scenario> {
         scenario(
             "widget",
             "a custom resource is the target",
-            vec![widget(2), Change::External("queue", 20), hpa_with("web", &queue, &of_widget)],
+            vec![widget(2), Change::External("queue", 20), hpa_with("web", &queue, &widget_ref)],
             vec![after(20, [Change::External("queue", 50)]), after(30, [Change::External("queue", 10)])],
             70,
         ),

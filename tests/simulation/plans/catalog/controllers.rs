@@ -1,4 +1,4 @@
-//! Several replicas of the controller, and one that first looks for another.
+//! Scenarios with several replicas of the controller, and with a takeover from another controller.
 
 use concertina::cli::config::TakeOver;
 use serde_json::json;
@@ -7,7 +7,7 @@ use super::super::scenario::{Change, Scenario};
 use super::{after, deployment, external, hpa, hpa_with, scenario};
 
 pub(super) fn all() -> Vec<Scenario> {
-    let begin = |behavior| {
+    let initial = |behavior| {
         vec![
             deployment("web", 2),
             Change::External("queue", 20),
@@ -20,15 +20,15 @@ pub(super) fn all() -> Vec<Scenario> {
     vec![
         two(scenario(
             "hand-over",
-            "the leader ends in order, within a policy's period",
-            begin(slow),
+            "the leader shuts down within a policy's period",
+            initial(slow),
             vec![after(20, [queue(80)]), after(20, [Change::End(0)])],
             130,
         )),
         two(scenario(
             "there-and-back",
             "both replicas are replaced, one after the other",
-            begin(json!({"scaleDown": {"stabilizationWindowSeconds": 30}})),
+            initial(json!({"scaleDown": {"stabilizationWindowSeconds": 30}})),
             vec![
                 after(15, [Change::End(0)]),
                 after(10, [queue(60)]),
@@ -41,8 +41,8 @@ pub(super) fn all() -> Vec<Scenario> {
             checkpoint: true,
             ..scenario(
                 "checkpoint",
-                "the only replica is replaced in mid-period and mid-window, and keeps a checkpoint",
-                begin(json!({
+                "the only replica is replaced within a period and within a window, and has a checkpoint",
+                initial(json!({
                     "scaleUp": {"policies": [{"type": "Pods", "value": 3, "periodSeconds": 60}]},
                     "scaleDown": {"stabilizationWindowSeconds": 45},
                 })),
@@ -59,7 +59,7 @@ pub(super) fn all() -> Vec<Scenario> {
             takeover: TakeOver::Wait,
             ..scenario(
                 "looks-first",
-                "before it writes, the controller looks for another one at work",
+                "before it writes, the controller checks for another active controller",
                 vec![deployment("web", 2), queue(50), Change::Hpa(hpa("web", &[external("queue", "10")]))],
                 vec![after(60, [queue(20)])],
                 80,

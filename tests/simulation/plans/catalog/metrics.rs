@@ -1,4 +1,4 @@
-//! Every kind of metric, and metrics that fail.
+//! Scenarios for every kind of metric, and for metrics that fail.
 
 use serde_json::json;
 
@@ -9,7 +9,7 @@ pub(super) fn all() -> Vec<Scenario> {
     let container = json!({"type": "ContainerResource", "containerResource": {
         "name": "cpu", "container": "side", "target": {"type": "Utilization", "averageUtilization": 50},
     }});
-    let of_pods = json!({"type": "Pods", "pods": {
+    let pods_metric = json!({"type": "Pods", "pods": {
         "metric": {"name": "hits"}, "target": {"type": "AverageValue", "averageValue": "10"},
     }});
     let tolerant = json!({"behavior": {
@@ -38,7 +38,11 @@ pub(super) fn all() -> Vec<Scenario> {
         scenario(
             "pods",
             "a metric of the pods",
-            vec![deployment("web", 2), Change::Pods("web", "hits", 20), Change::Hpa(hpa("web", &[of_pods]))],
+            vec![
+                deployment("web", 2),
+                Change::Pods("web", "hits", 20),
+                Change::Hpa(hpa("web", &[pods_metric])),
+            ],
             vec![after(20, [Change::Pods("web", "hits", 60)]), after(30, [Change::Pods("web", "hits", 30)])],
             70,
         ),
@@ -55,7 +59,7 @@ pub(super) fn all() -> Vec<Scenario> {
         ),
         scenario(
             "external",
-            "a metric from outside, for two HPAs",
+            "an external metric for two HPAs",
             vec![
                 deployment("web", 2),
                 deployment("job", 1),
@@ -68,7 +72,7 @@ pub(super) fn all() -> Vec<Scenario> {
         ),
         scenario(
             "several",
-            "three metrics take turns to decide",
+            "each of three metrics decides in turn",
             vec![
                 deployment("web", 2),
                 Change::Cpu("web", 200),
@@ -129,7 +133,7 @@ pub(super) fn all() -> Vec<Scenario> {
         ),
         scenario(
             "tolerance",
-            "an HPA with tolerances of its own",
+            "an HPA with tolerances in its behavior",
             vec![
                 deployment("web", 4),
                 Change::External("queue", 40),

@@ -1,4 +1,4 @@
-//! The scenarios: each a small world and a few minutes, as data.
+//! The scenarios. Each is a small cluster and a few minutes of changes, as data.
 
 mod comings;
 mod controllers;
@@ -15,11 +15,11 @@ pub(crate) fn all() -> Vec<Scenario> {
     [metrics::all(), rates::all(), comings::all(), controllers::all()].concat()
 }
 
-/// A scenario with one replica of the controller and a short window; `rest` seconds follow the last step.
+/// A scenario with one replica of the controller and a short window. `rest` seconds follow the last step.
 fn scenario(
     name: &'static str,
     about: &'static str,
-    begin: Vec<Change>,
+    initial: Vec<Change>,
     steps: Vec<Step>,
     rest: u64,
 ) -> Scenario {
@@ -30,36 +30,36 @@ fn scenario(
         window: 30,
         takeover: TakeOver::Off,
         checkpoint: false,
-        begin,
+        initial,
         steps,
         rest,
         counts: Counts::All,
     }
 }
 
-/// Changes so many seconds after the step before, or as many as it takes to heal a fault.
+/// Changes `seconds` after the previous step, or later if a fault takes longer to heal.
 fn after(seconds: u64, changes: impl Into<Vec<Change>>) -> Step {
     Step { after: seconds, abrupt: false, changes: changes.into() }
 }
 
-/// Changes exactly so many seconds after the step before.
+/// Changes exactly `seconds` after the previous step.
 fn abruptly(seconds: u64, changes: impl Into<Vec<Change>>) -> Step {
     Step { after: seconds, abrupt: true, changes: changes.into() }
 }
 
 /// A Deployment.
 fn deployment(name: &'static str, replicas: i64) -> Change {
-    // Selectors of the names that the scenarios use.
+    // The names that the scenarios use, with their selectors.
     let selector = match split(name).1 {
         "web" => "app=web",
         "api" => "app=api",
         "job" => "app=job",
-        other => panic!("a Deployment {other}"),
+        other => panic!("unknown Deployment {other}"),
     };
     Change::Target(Target { name, resource: ["apps", "v1", "deployments"], replicas, selector, labels: &[] })
 }
 
-/// An HPA of the Deployment of its own name, from 1 to 10 replicas.
+/// An HPA for the Deployment of the same name, from 1 to 10 replicas.
 fn hpa(name: &str, metrics: &[Value]) -> Value {
     let (namespace, name) = split(name);
     json!({
@@ -72,28 +72,28 @@ fn hpa(name: &str, metrics: &[Value]) -> Value {
     })
 }
 
-/// The same with other fields of the spec.
+/// Like [`hpa`], but with other fields of the spec.
 fn hpa_with(name: &str, metrics: &[Value], fields: &Value) -> Change {
     let mut hpa = hpa(name, metrics);
     super::scenario::merge(&mut hpa["spec"], fields);
     Change::Hpa(hpa)
 }
 
-/// Cpu, in percent of the request, which is 100m for each of two containers.
+/// A target for cpu in percent of the request, which is 100m for each of two containers.
 fn cpu(percent: u32) -> Value {
     json!({"type": "Resource", "resource": {
         "name": "cpu", "target": {"type": "Utilization", "averageUtilization": percent},
     }})
 }
 
-/// An external metric of which each replica is to have so much.
+/// An external metric with an average target.
 fn external(metric: &str, average: &str) -> Value {
     json!({"type": "External", "external": {
         "metric": {"name": metric}, "target": {"type": "AverageValue", "averageValue": average},
     }})
 }
 
-/// `requests` of a Service, of which each replica is to have so many.
+/// The metric `requests` of a Service with an average target.
 fn object(service: &str, average: &str) -> Value {
     json!({"type": "Object", "object": {
         "describedObject": {"apiVersion": "v1", "kind": "Service", "name": service},

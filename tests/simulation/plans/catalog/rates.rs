@@ -1,4 +1,4 @@
-//! Behavior: policies and windows, met whole and in the middle.
+//! Scenarios with `behavior`: policies and windows that run in full or are changed midway.
 
 use serde_json::{Value, json};
 
@@ -101,7 +101,7 @@ pub(super) fn all() -> Vec<Scenario> {
         ),
         scenario(
             "bounds",
-            "minimum and maximum move over the count",
+            "minimum and maximum move past the count",
             vec![
                 deployment("web", 4),
                 Change::External("queue", 40),

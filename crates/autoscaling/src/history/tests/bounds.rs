@@ -2,7 +2,7 @@ use super::super::{Added, Changes, RECOMMENDATIONS, SCALE_EVENTS};
 use super::*;
 use crate::stabilization;
 
-/// The reference's slots: in place of the last outdated entry, or at the end, however many there are.
+/// Stores an entry like upstream: replaces the last outdated entry, or appends the new one, without a bound.
 fn keep_all<T>(entries: &mut Vec<T>, entry: T, outdated: impl Fn(&T) -> bool) {
     match entries.iter().rposition(outdated) {
         Some(slot) => entries[slot] = entry,
@@ -16,23 +16,23 @@ fn recommend(history: &mut History, entry: Recommendation, window: i64) {
     history.commit(&Changes { recommendation, ..Changes::default() });
 }
 
-/// Counts as a metric may ask for: around a level, rising, falling, or anything.
+/// Counts of a metric: around a level, rising, falling, a wave, or random.
 fn counts(length: impl Into<collection::SizeRange>) -> impl Strategy<Value = Vec<i32>> {
     let shape = select(&["level", "rising", "falling", "wave", "any"][..]);
     (shape, collection::vec(0..2000, length)).prop_map(|(shape, counts)| {
-        let place = |index: usize| i32::try_from(index).unwrap();
+        let number = |index: usize| i32::try_from(index).unwrap();
         let shaped = counts.iter().enumerate().map(|(index, count)| match shape {
             "level" => 20 + count % 7,
-            "rising" => place(index),
-            "falling" => 5000 - 2 * place(index) + count % 2,
-            "wave" => (place(index) % 700 - 350).abs() * 3 + count % 2,
+            "rising" => number(index),
+            "falling" => 5000 - 2 * number(index) + count % 2,
+            "wave" => (number(index) % 700 - 350).abs() * 3 + count % 2,
             _ => *count,
         });
         shaped.collect()
     })
 }
 
-/// A count lies between the current one and another.
+/// Whether `count` lies between `current` and `other`.
 fn is_between(current: i32, count: i32, other: i32) -> bool {
     (current.min(other)..=current.max(other)).contains(&count)
 }
@@ -41,7 +41,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn within_the_bounds_entries_are_the_references(
+    fn entries_within_the_bounds_equal_upstreams(
         counts in counts(0..RECOMMENDATIONS), apart in 1..60_i64, window in 0..=3600_i64,
     ) {
         let mut history = History::default();
@@ -56,7 +56,7 @@ proptest! {
     }
 
     #[test]
-    fn beyond_the_bound_recommendations_let_no_decision_go_further(
+    fn bounded_recommendations_allow_no_larger_change(
         counts in counts(600..1600),
         (up, down) in (0..=3600_i64, 0..=3600_i64),
         later in 0..4000_i64,
@@ -87,10 +87,11 @@ proptest! {
         }
     }
 
-    // Compared with every rescale there was. An event that its own direction counts no longer may have lost its slot while
-    // the other still counts it, as in the reference; which one does depends on the order of the slots.
+    // Compares with a history of all rescales. An event that no longer counts in its direction may have lost
+    // its slot while the other direction still counts it, as in upstream. The order of the slots determines
+    // the lost event.
     #[test]
-    fn beyond_the_bound_scale_events_allow_nothing_more(
+    fn bounded_scale_events_allow_no_larger_change(
         rules in behaviors(),
         steps in collection::vec((1..4_i64, -40..40_i32), 600..900),
         later in 0..1900_i64,
@@ -117,12 +118,12 @@ proptest! {
 }
 
 #[test]
-fn what_no_window_reaches_goes_first() {
+fn entries_out_of_reach_of_any_window_are_dropped_first() {
     let mut history = History::default();
     for second in 0..=512 {
         recommend(&mut history, Recommendation { at: at(second), replicas: 7 }, 10_000);
     }
-    // All alike: the newest alone can hold anything.
+    // All counts are equal, so only the newest entry can hold a count.
     assert_eq!(history.recommendations, [Recommendation { at: at(512), replicas: 7 }]);
 
     let mut history = History::default();
@@ -130,20 +131,21 @@ fn what_no_window_reaches_goes_first() {
         recommend(&mut history, Recommendation { at: at(second), replicas: 7 }, 4000);
     }
     recommend(&mut history, Recommendation { at: at(3999), replicas: 7 }, 3600);
-    assert_eq!(history.recommendations.len(), 512, "in the slot of an outdated one");
+    assert_eq!(history.recommendations.len(), 512, "the entry replaces an outdated one");
     recommend(&mut history, Recommendation { at: at(4010), replicas: 7 }, 4000);
     recommend(&mut history, Recommendation { at: at(4011), replicas: 8 }, 4012);
     let times: Vec<Timestamp> = history.recommendations.iter().map(|entry| entry.at).collect();
     assert_eq!(
         times,
         [at(4010), at(4011)],
-        "the older ones of a window longer than the API's go when it is full"
+        "entries of a window longer than the API's are dropped when the history is full"
     );
 }
 
 #[test]
-fn what_just_fits_stays_as_it_is() {
-    // Falling counts, each of which may hold something; of the first two, alike, the older one cannot.
+fn entries_that_just_fit_are_kept() {
+    // The counts fall, so each entry may hold a count. The first two are equal, so the older of the two
+    // cannot.
     let mut history = History::default();
     for (second, replicas) in (0..).zip(std::iter::once(2000).chain((0..512).map(|below| 2000 - below))) {
         recommend(&mut history, Recommendation { at: at(second), replicas }, 3600);
@@ -151,7 +153,8 @@ fn what_just_fits_stays_as_it_is() {
     assert_eq!(history.recommendations.len(), RECOMMENDATIONS);
     assert_eq!(history.recommendations[0], Recommendation { at: at(1), replicas: 2000 });
 
-    // Of two that no period reaches one gives its slot, the other goes, and what is left is in no order of time.
+    // Two entries are out of reach. One is replaced, and the other is dropped. The others are not in order of
+    // time.
     let rescaled = |second| ScaleEvent::new(at(second), 1);
     let mut expected: Vec<_> = (2000..2255).rev().map(rescaled).collect();
     let mut scale_ups = expected.clone();

@@ -1,10 +1,10 @@
-use super::super::{HistoryError, RECOMMENDATIONS, SCALE_EVENTS, Unsettled};
+use super::super::{HistoryError, PendingWrite, RECOMMENDATIONS, SCALE_EVENTS};
 use super::*;
 
 fn histories() -> impl Strategy<Value = History> {
     let recommendation = (times(), any::<i32>()).prop_map(|(at, replicas)| Recommendation { at, replicas });
     let unsettled =
-        (times(), any::<i32>(), any::<i32>()).prop_map(|(at, from, to)| Unsettled { at, from, to });
+        (times(), any::<i32>(), any::<i32>()).prop_map(|(at, from, to)| PendingWrite { at, from, to });
     let doubts = (
         proptest::option::of(times()),
         proptest::option::of(times()),
@@ -26,7 +26,7 @@ fn histories() -> impl Strategy<Value = History> {
     )
 }
 
-/// What a sync may meet: how long after the one before, what the metric wants, how the write ends.
+/// Random syncs: the time since the previous sync, the metric's count, and the outcome of the write.
 fn syncs() -> impl Strategy<Value = Vec<(i64, i32, WriteOutcome)>> {
     let outcome = prop_oneof![
         6 => Just(WriteOutcome::Done),
@@ -41,12 +41,12 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_is_written_reads_as_the_same(history in histories()) {
+    fn any_history_survives_a_round_trip(history in histories()) {
         prop_assert_eq!(History::decode(&history.encode()), Ok(history));
     }
 
     #[test]
-    fn whatever_a_run_remembers_reads_as_the_same(rules in behaviors(), syncs in syncs(), inherited in proptest::option::of(times())) {
+    fn history_of_any_run_survives_a_round_trip(rules in behaviors(), syncs in syncs(), inherited in proptest::option::of(times())) {
         let mut run = Run::new(spec(Some(rules)), 5);
         run.history.inherited = inherited;
         let mut now = at(1_700_000_000);
@@ -58,10 +58,10 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_a_history_within_the_bounds_or_an_error(
-        mut bytes in collection::vec(any::<u8>(), 0..200), known: bool,
+    fn any_bytes_decode_to_a_bounded_history_or_an_error(
+        mut bytes in collection::vec(any::<u8>(), 0..200), valid_header: bool,
     ) {
-        if known && bytes.len() > 1 {
+        if valid_header && bytes.len() > 1 {
             (bytes[0], bytes[1]) = (1, bytes[1] & 15);
         }
         if let Ok(history) = History::decode(&bytes) {
@@ -73,7 +73,7 @@ proptest! {
     }
 
     #[test]
-    fn a_part_of_a_history_is_an_error(history in histories(), cut in 0.0..1.0) {
+    fn truncated_history_is_an_error(history in histories(), cut in 0.0..1.0) {
         let bytes = history.encode();
         let most = f64::from(u32::try_from(bytes.len()).unwrap());
         let kept = crate::number::truncate_to_count(most * cut).unsigned_abs() as usize;
@@ -82,31 +82,31 @@ proptest! {
 }
 
 #[test]
-fn what_is_wrong_with_bytes_is_told() {
-    let told = |bytes: &[u8]| History::decode(bytes).unwrap_err().to_string();
-    assert_eq!(told(&[]), "a history cut off after 0 bytes");
-    assert_eq!(told(&[9]), "a history of format version 9, where this build reads version 1");
-    assert_eq!(told(&[1, 16]), "a history with unknown flags 0b00010000");
-    assert_eq!(told(&[1, 0, 0, 0, 0, 7]), "a history with 1 bytes too many at its end");
-    assert_eq!(told(&[1, 0, 0x81, 4]), "a history with 513 recommendations, where at most 512 are kept");
-    assert_eq!(told(&[1, 0, 0, 0x81, 2]), "a history with 257 scale events, where at most 256 are kept");
+fn decode_errors_name_the_cause() {
+    let error = |bytes: &[u8]| History::decode(bytes).unwrap_err().to_string();
+    assert_eq!(error(&[]), "history is truncated after 0 bytes");
+    assert_eq!(error(&[9]), "history has format version 9, but this build reads version 1");
+    assert_eq!(error(&[1, 16]), "history has unknown flags 0b00010000");
+    assert_eq!(error(&[1, 0, 0, 0, 0, 7]), "history has 1 trailing bytes");
+    assert_eq!(error(&[1, 0, 0x81, 4]), "history has 513 recommendations, but at most 512 are allowed");
+    assert_eq!(error(&[1, 0, 0, 0x81, 2]), "history has 257 scale events, but at most 256 are allowed");
     // A change of 2³¹ pods, and a number of more than 128 bits.
-    assert_eq!(told(&[1, 0, 0, 1, 0, 0x80, 0x80, 0x80, 0x80, 0x10]), "a history with a change out of range");
-    assert_eq!(told(&[&[1, 0][..], &[0xff; 19]].concat()), "a history with a number out of range");
-    // The first count is 2³¹; and a time after the last one there is.
-    assert_eq!(told(&[1, 0, 1, 0, 0x80, 0x80, 0x80, 0x80, 0x10]), "a history with a count out of range");
+    assert_eq!(error(&[1, 0, 0, 1, 0, 0x80, 0x80, 0x80, 0x80, 0x10]), "history has a change out of range");
+    assert_eq!(error(&[&[1, 0][..], &[0xff; 19]].concat()), "history has a number out of range");
+    // A first count of 2³¹, and a time after the last timestamp.
+    assert_eq!(error(&[1, 0, 1, 0, 0x80, 0x80, 0x80, 0x80, 0x10]), "history has a count out of range");
     let far = [&[1, 0, 1][..], &[0xff; 17], &[0x7f, 0]].concat();
-    assert_eq!(told(&far), "a history with a time out of range");
-    // A scale event that is not known to be later than long before the first time there is.
+    assert_eq!(error(&far), "history has a time out of range");
+    // A scale event with an earliest time long before the first timestamp.
     for most in [0x7f, 3] {
         let before = vec![0xff; if most == 3 { 18 } else { 17 }];
         let event = [&[1, 0, 0, 1, 0, 1][..], &before, &[most, 0]].concat();
-        assert_eq!(told(&event), "a history with a time out of range");
+        assert_eq!(error(&event), "history has a time out of range");
     }
 }
 
-/// Syncs 15 s apart, give or take a few milliseconds, of an HPA that moves now and then; with behavior, which keeps the
-/// rescales too.
+/// The history of an HPA that changes occasionally, from syncs 15 s apart with a few milliseconds of jitter.
+/// The HPA has a `behavior`, so the history stores rescales too.
 fn usual(window: i64, syncs: i64) -> History {
     let rules = json!({
         "scaleUp": {"policies": [{"type": "Pods", "value": 4, "periodSeconds": 60}]},
@@ -128,7 +128,7 @@ fn usual(window: i64, syncs: i64) -> History {
 }
 
 #[test]
-fn a_history_takes_about_six_bytes_per_entry() {
+fn history_takes_about_six_bytes_per_entry() {
     for (window, syncs, entries, most) in [(300, 400, 20, 180), (3600, 800, 240, 1500)] {
         let history = usual(window, syncs);
         let bytes = history.encode().len();

@@ -1,4 +1,4 @@
-use super::super::{Added, Changes, Found, Unsettled};
+use super::super::{Added, Changes, Found, PendingWrite};
 use super::*;
 
 fn recommended(second: i64, replicas: i32, outdated_before: i64) -> Changes {
@@ -12,7 +12,7 @@ fn counts(history: &History) -> Vec<i32> {
 }
 
 #[test]
-fn a_new_entry_takes_the_slot_of_the_last_outdated_one() {
+fn new_entry_replaces_the_last_outdated_one() {
     let mut history = History::default();
     for (second, replicas) in [(0, 1), (10, 2), (20, 3)] {
         history.commit(&recommended(second, replicas, 0));
@@ -26,7 +26,7 @@ fn a_new_entry_takes_the_slot_of_the_last_outdated_one() {
 }
 
 #[test]
-fn the_initial_recommendation_goes_before_the_new_one_and_only_where_there_is_none() {
+fn initial_recommendation_is_first_and_added_only_when_none_exists() {
     let mut history = History::default();
     let initial = Some(Recommendation { at: at(1), replicas: 3 });
     let changes = Changes { initial, ..recommended(1, 5, 0) };
@@ -37,10 +37,10 @@ fn the_initial_recommendation_goes_before_the_new_one_and_only_where_there_is_no
 }
 
 #[test]
-fn a_slot_is_found_when_its_entry_is_committed() {
+fn slot_is_chosen_when_the_entry_is_committed() {
     let behavior = behavior_of(&one_per_minute());
     let mut history = History { scale_ups: vec![ScaleEvent::new(at(0), 1)], ..History::default() };
-    // Both were made when the first slot was free.
+    // Both changes were created while the first slot was outdated.
     let (ours, theirs) =
         (Changes::rescaled(&behavior, 2, 4, at(100)), Changes::rescaled(&behavior, 4, 7, at(100)));
     history.commit(&ours);
@@ -49,7 +49,7 @@ fn a_slot_is_found_when_its_entry_is_committed() {
 }
 
 #[test]
-fn a_rescale_remembered_before_the_first_sync_does_not_stand_for_the_first_recommendation() {
+fn rescale_before_the_first_sync_does_not_replace_the_initial_entry() {
     let mut run = Run::new(spec(Some(one_per_minute())), 5);
     run.history.commit(&Changes::rescaled(run.spec.behavior.as_ref().unwrap(), 4, 5, at(90)));
     let conclusion = run.done(5, at(100));
@@ -58,7 +58,7 @@ fn a_rescale_remembered_before_the_first_sync_does_not_stand_for_the_first_recom
 }
 
 #[test]
-fn a_doubt_goes_when_no_period_reaches_it() {
+fn unknown_rescale_is_dropped_when_no_period_reaches_it() {
     let mut history =
         History { unknown_up: Some(at(100)), unknown_down: Some(at(101)), ..History::default() };
     history.commit(&recommended(1899, 1, 0));
@@ -70,17 +70,17 @@ fn a_doubt_goes_when_no_period_reaches_it() {
 }
 
 #[test]
-fn a_history_with_anything_in_it_is_not_empty() {
+fn history_with_any_content_is_not_empty() {
     assert!(History::default().is_empty());
     assert!(!History::default().inherit(at(1)).is_empty());
     assert!(!History { unknown_down: Some(at(1)), ..History::default() }.is_empty());
 }
 
 #[test]
-fn a_clock_that_is_set_moves_all_that_is_remembered_and_all_that_is_added() {
+fn clock_jump_shifts_the_history_and_its_changes() {
     let recommendation = |second| Recommendation { at: at(second), replicas: 3 };
     let event = |second| ScaleEvent { at: at(second), change: 2, earliest: Some(at(second - 1)) };
-    let unsettled = |second| Some(Unsettled { at: at(second), from: 1, to: 2 });
+    let unsettled = |second| Some(PendingWrite { at: at(second), from: 1, to: 2 });
     let remembered = |second| History {
         recommendations: vec![recommendation(second)],
         scale_ups: vec![event(second)],

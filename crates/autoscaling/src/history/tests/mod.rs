@@ -1,4 +1,4 @@
-//! What holds for every history.
+//! Properties of every history.
 
 mod bounds;
 mod codec;
@@ -32,7 +32,7 @@ fn seconds(seconds: i64) -> SignedDuration {
     SignedDuration::from_secs(seconds)
 }
 
-/// An HPA of 1 to 100 replicas that wants what its metric says.
+/// An HPA of 1 to 100 replicas that follows its metric.
 fn spec(behavior: Option<Value>) -> Spec {
     let mut spec = json!({
         "scaleTargetRef": {"kind": "Deployment", "name": "web"},
@@ -53,7 +53,7 @@ fn behavior_of(value: &Value) -> Behavior {
     spec(Some(value.clone())).behavior.unwrap()
 }
 
-/// One pod in a minute each way, at once.
+/// One pod per minute in each direction, without stabilization.
 fn one_per_minute() -> Value {
     let rules = json!({
         "stabilizationWindowSeconds": 0,
@@ -62,7 +62,7 @@ fn one_per_minute() -> Value {
     json!({"scaleUp": rules, "scaleDown": rules})
 }
 
-/// An HPA with its target, and what one controller remembers of it.
+/// An HPA with its target, and the history of one controller.
 #[derive(Debug, Clone)]
 struct Run {
     spec: Spec,
@@ -78,7 +78,7 @@ impl Run {
         Self { spec, status: Status::default(), settings, history: History::default(), replicas }
     }
 
-    /// One sync at which the metric wants so many replicas, whose write ends so.
+    /// Makes one sync. The metric requests `wanted` replicas, and the write has the given outcome.
     fn sync(&mut self, wanted: i32, outcome: WriteOutcome, now: Timestamp) -> Conclusion {
         let scale = Scale::new(self.replicas, self.replicas, "app=web").unwrap();
         self.sync_with(Ok(scale), wanted, outcome, now)
@@ -121,7 +121,7 @@ impl Run {
     }
 }
 
-/// How far the policies let a count go, up and down.
+/// The highest and the lowest count that the policies allow.
 fn allowed(behavior: &Behavior, history: &History, current: i32, now: Timestamp) -> (i32, i32) {
     let bounds = Bounds { current, min: 0, max: i32::MAX };
     let up = with_behavior(bounds, i32::MAX, behavior, history, now).after;
@@ -129,7 +129,7 @@ fn allowed(behavior: &Behavior, history: &History, current: i32, now: Timestamp)
     (up, down)
 }
 
-/// Whether one history allows nothing in either direction that the other does not.
+/// Whether `safe` allows at most the change that `than` allows, in both directions.
 fn no_further(behavior: &Behavior, safe: &History, than: &History, current: i32, now: Timestamp) -> bool {
     let (up, down) = allowed(behavior, safe, current, now);
     let (most, least) = allowed(behavior, than, current, now);

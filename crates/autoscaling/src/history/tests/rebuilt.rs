@@ -15,20 +15,20 @@ fn rescaled(points: &[(i64, i32)]) -> Vec<Rescaled> {
     points.iter().map(|&(second, to)| Rescaled { at: at(second), to }).collect()
 }
 
-/// The rescale of unknown size, which counts in both directions.
+/// Time of the rescale of unknown size, which counts in both directions.
 fn unknown(history: &History) -> Option<Timestamp> {
     assert_eq!(history.unknown_up, history.unknown_down);
     history.unknown_up
 }
 
 #[test]
-fn an_hpa_that_was_never_scaled_has_no_past() {
+fn never_scaled_hpa_has_an_empty_history() {
     let history = History::rebuilt(&Status::default(), &rescaled(&[(90, 5)]), APART, at(100));
     assert_eq!(history, History::default().inherit(at(100)));
 }
 
 #[test]
-fn without_events_the_last_rescale_is_of_unknown_size() {
+fn last_rescale_has_unknown_size_without_events() {
     let history = History::rebuilt(&scaled(50, 5), &[], APART, at(100));
     assert_eq!(unknown(&history), Some("1970-01-01T00:00:50.999999999Z".parse().unwrap()));
     assert!(history.inherited == Some(at(100)) && history.scale_ups.is_empty());
@@ -37,7 +37,7 @@ fn without_events_the_last_rescale_is_of_unknown_size() {
 }
 
 #[test]
-fn a_rescale_that_no_period_reaches_is_no_past() {
+fn rescale_beyond_every_period_is_ignored() {
     let long_ago = History::rebuilt(&scaled(50, 5), &rescaled(&[(50, 5)]), APART, at(1851));
     assert_eq!(long_ago, History::default().inherit(at(1851)));
     let barely = History::rebuilt(&scaled(50, 5), &rescaled(&[(50, 5)]), APART, at(1850));
@@ -45,13 +45,13 @@ fn a_rescale_that_no_period_reaches_is_no_past() {
 }
 
 #[test]
-fn a_rescale_that_has_just_left_the_longest_period_is_no_past() {
+fn rescale_that_just_left_the_longest_period_is_ignored() {
     let history = History::rebuilt(&scaled(213, 9), &rescaled(&[(213, 9), (198, 6)]), APART, at(2000));
     assert_eq!((unknown(&history), history.scale_ups.len()), (None, 1));
 }
 
 #[test]
-fn events_of_syncs_that_may_be_as_near_as_events_are_late_tell_nothing() {
+fn events_are_ignored_when_syncs_are_too_close() {
     let events = rescaled(&[(50, 5), (46, 3)]);
     let rebuilt = |apart| History::rebuilt(&scaled(50, 5), &events, Duration::from_secs(apart), at(100));
     assert!(rebuilt(4).scale_ups.is_empty() && unknown(&rebuilt(4)).is_some());
@@ -59,7 +59,7 @@ fn events_of_syncs_that_may_be_as_near_as_events_are_late_tell_nothing() {
 }
 
 #[test]
-fn rescales_one_sync_after_another_are_known_but_for_the_first() {
+fn consecutive_rescales_are_known_except_for_the_first() {
     let events = rescaled(&[(45, 9), (15, 6), (30, 4), (45, 9)]);
     let history = History::rebuilt(&scaled(45, 9), &events, APART, at(100));
     let end = "1970-01-01T00:00:45.999999999Z".parse().unwrap();
@@ -69,7 +69,7 @@ fn rescales_one_sync_after_another_are_known_but_for_the_first() {
 }
 
 #[test]
-fn a_rescale_from_a_count_that_no_event_tells_is_of_unknown_size() {
+fn rescale_from_a_count_without_an_event_has_unknown_size() {
     let events = rescaled(&[(30, 4), (45, 9)]);
     for (current_replicas, known) in [(4, true), (9, true), (12, false)] {
         let status = Status { current_replicas, ..scaled(45, 9) };
@@ -80,7 +80,7 @@ fn a_rescale_from_a_count_that_no_event_tells_is_of_unknown_size() {
 }
 
 #[test]
-fn back_to_the_longest_period_events_may_tell_everything() {
+fn events_can_cover_the_whole_longest_period() {
     let events: Vec<Rescaled> = (0..140)
         .map(|step| Rescaled { at: at(step * 15), to: 10 + i32::try_from(step % 2).unwrap() })
         .collect();
@@ -91,41 +91,39 @@ fn back_to_the_longest_period_events_may_tell_everything() {
 }
 
 #[test]
-fn where_another_rescale_fits_between_two_events_the_newer_is_of_unknown_size() {
+fn newer_event_has_unknown_size_when_a_rescale_fits_in_between() {
     let history = History::rebuilt(&scaled(48, 9), &rescaled(&[(30, 4), (48, 9)]), APART, at(100));
     assert!(history.scale_ups.is_empty());
     assert!(unknown(&history) >= Some(at(48)));
     for second in [43, 47] {
         let events = rescaled(&[(30, 4), (second, 9)]);
         let history = History::rebuilt(&scaled(second, 9), &events, APART, at(100));
-        assert_eq!(history.scale_ups.len(), 1, "as far apart as two syncs may seem to be");
+        assert_eq!(history.scale_ups.len(), 1, "the apparent distance of two syncs");
     }
 }
 
 #[test]
-fn events_that_contradict_the_status_or_each_other_are_not_believed() {
+fn contradictory_events_are_ignored() {
     let events = rescaled(&[(30, 4), (45, 9)]);
     let all_unknown = |status: &Status, events: &[Rescaled], apart| {
         let history = History::rebuilt(status, events, apart, at(100));
         history.scale_ups.is_empty() && history.scale_downs.is_empty() && unknown(&history) >= Some(at(45))
     };
     assert!(!all_unknown(&scaled(45, 9), &events, APART));
-    assert!(all_unknown(&scaled(60, 9), &events, APART), "a newer one was lost");
-    assert!(all_unknown(&scaled(45, 8), &events, APART), "the status tells another size");
-    assert!(all_unknown(&scaled(30, 4), &events, APART), "the status does not tell the newest");
+    assert!(all_unknown(&scaled(60, 9), &events, APART), "a newer event was lost");
+    assert!(all_unknown(&scaled(45, 8), &events, APART), "the status has another size");
+    assert!(all_unknown(&scaled(30, 4), &events, APART), "the status lacks the newest rescale");
     assert!(all_unknown(&scaled(45, 9), &rescaled(&[(32, 9), (45, 9)]), APART), "from 9 to 9");
-    assert!(all_unknown(&scaled(45, 9), &rescaled(&[(45, 8), (45, 9)]), APART), "which was first?");
-    assert!(
-        all_unknown(&scaled(45, 9), &rescaled(&[(40, 8), (45, 9)]), APART),
-        "nearer than one sync to the next"
-    );
-    assert!(all_unknown(&scaled(45, 9), &events, Duration::ZERO), "nobody knows how near syncs can be");
+    assert!(all_unknown(&scaled(45, 9), &rescaled(&[(45, 8), (45, 9)]), APART), "the order is ambiguous");
+    assert!(all_unknown(&scaled(45, 9), &rescaled(&[(40, 8), (45, 9)]), APART), "less than one sync apart");
+    assert!(all_unknown(&scaled(45, 9), &events, Duration::ZERO), "the minimum distance of syncs is unknown");
 }
 
-/// Rescales of an HPA, oldest first: how long after the one before, to which size, how long before it its event was
-/// made and how long after it its status, and whether the event was lost.
+/// A rescale of an HPA. Times are in milliseconds: `after` since the previous rescale, `event` from the event
+/// to the rescale, and `status` from the rescale to the status. `to` is the new size, and `lost` marks a lost
+/// event.
 #[derive(Debug, Clone)]
-struct True {
+struct RealRescale {
     after: i64,
     to: i32,
     event: i64,
@@ -133,21 +131,22 @@ struct True {
     lost: bool,
 }
 
-fn pasts() -> impl Strategy<Value = Vec<True>> {
+fn pasts() -> impl Strategy<Value = Vec<RealRescale>> {
     let after = prop_oneof![6 => 15_000..17_000_i64, 2 => 15_000..40_000_i64, 1 => 15_000..600_000_i64];
     let moment = prop_oneof![9 => 0..5_i64, 1 => 0..999_i64];
     let rescale = (after, 0..60, moment.clone(), moment, proptest::bool::weighted(0.1))
-        .prop_map(|(after, to, event, status, lost)| True { after, to, event, status, lost });
+        .prop_map(|(after, to, event, status, lost)| RealRescale { after, to, event, status, lost });
     collection::vec(rescale, 1..40)
 }
 
-/// Whether the past rebuilt of a true one, looked at so many milliseconds after it, allows no more than the true one.
-fn rebuilt_is_safe(rules: &Value, past: &[True], later: i64) -> (bool, History) {
+/// Whether the history, rebuilt `later` milliseconds after the last rescale, allows no larger change than the
+/// real history.
+fn rebuilt_is_safe(rules: &Value, past: &[RealRescale], later: i64) -> (bool, History) {
     let behavior = behavior_of(rules);
     let milliseconds = SignedDuration::from_millis;
     let (mut now, mut size) = (at(1_700_000_000), 20);
     let mut truth = History::default();
-    let (mut status, mut told) = (Status::default(), Vec::new());
+    let (mut status, mut events) = (Status::default(), Vec::new());
     for rescale in past.iter().filter(|rescale| rescale.after > 0) {
         now += milliseconds(rescale.after);
         if rescale.to == size {
@@ -157,13 +156,13 @@ fn rebuilt_is_safe(rules: &Value, past: &[True], later: i64) -> (bool, History) 
         truth.events_mut(direction).push(ScaleEvent::new(now, change));
         size = rescale.to;
         if !rescale.lost {
-            told.push(Rescaled { at: whole_seconds(now - milliseconds(rescale.event)), to: size });
+            events.push(Rescaled { at: whole_seconds(now - milliseconds(rescale.event)), to: size });
         }
         status.last_scale_time = Some(whole_seconds(now + milliseconds(rescale.status)));
         status.desired_replicas = size;
     }
     let now = now + milliseconds(later);
-    let history = History::rebuilt(&status, &told, APART, now);
+    let history = History::rebuilt(&status, &events, APART, now);
     let safe = [0, 1, 500, 1500, 30_000, 400_000, 1_700_000]
         .into_iter()
         .all(|after| no_further(&behavior, &history, &truth, size, now + milliseconds(after)));
@@ -174,7 +173,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_rebuilt_past_never_allows_more_than_the_true_one(
+    fn rebuilt_history_never_allows_more_than_the_real_one(
         rules in behaviors(), past in pasts(), later in prop_oneof![0..3000_i64, 0..2_000_000_i64],
     ) {
         let (safe, history) = rebuilt_is_safe(&rules, &past, later);
@@ -185,9 +184,10 @@ proptest! {
 }
 
 #[test]
-fn believing_every_event_would_allow_more() {
-    // From 20 to 5 and up to 9, the 5 lost. Who took the two events for all there is would allow 11 after a minute.
-    let event = |after, to, lost| True { after, to, event: 0, status: 0, lost };
+fn using_every_event_would_allow_more() {
+    // The count goes from 20 to 5 and up to 9, and the event with 5 is lost. If the two known events were the
+    // whole history, the policy would allow 11 after a minute.
+    let event = |after, to, lost| RealRescale { after, to, event: 0, status: 0, lost };
     let past =
         [event(30_000, 20, false), event(30_000, 18, false), event(30_000, 5, true), event(30_000, 9, false)];
     let rules = json!({"scaleUp": {"policies": [{"type": "Pods", "value": 4, "periodSeconds": 20}]}});

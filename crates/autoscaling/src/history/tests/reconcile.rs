@@ -1,27 +1,27 @@
-use super::super::Unsettled;
+use super::super::PendingWrite;
 use super::*;
 
 fn lost() -> WriteOutcome {
     WriteOutcome::Unknown("connection reset".to_owned())
 }
 
-/// One pod per minute, standing at 5, with a first sync behind it.
+/// A run with one pod per minute, at 5 replicas, after a first sync.
 fn settled_at_five() -> Run {
     let mut run = Run::new(spec(Some(one_per_minute())), 5);
     run.done(5, at(85));
     run
 }
 
-/// The same after a sync that wanted 9, wrote 6 and got no answer.
+/// The same run after a sync that wrote 6 replicas for a metric at 9, and received no answer.
 fn without_an_answer() -> Run {
     let mut run = settled_at_five();
     run.sync(9, lost(), at(100));
-    assert_eq!(run.history.unsettled, Some(Unsettled { at: at(100), from: 5, to: 6 }));
+    assert_eq!(run.history.unsettled, Some(PendingWrite { at: at(100), from: 5, to: 6 }));
     run
 }
 
 #[test]
-fn a_lost_answer_is_told_like_a_failure() {
+fn lost_answer_is_reported_like_a_failure() {
     let (mut lost, mut failed) = (settled_at_five(), settled_at_five());
     let mut lost = lost.sync(9, super::reconcile::lost(), at(100));
     let failed = failed.sync(9, WriteOutcome::Failed("connection reset".to_owned()), at(100));
@@ -30,7 +30,7 @@ fn a_lost_answer_is_told_like_a_failure() {
 }
 
 #[test]
-fn a_lost_write_that_was_done_counts_from_when_it_was_written() {
+fn lost_write_that_succeeded_counts_from_its_write() {
     let mut run = without_an_answer();
     run.replicas = 6;
     run.done(9, at(115));
@@ -42,7 +42,7 @@ fn a_lost_write_that_was_done_counts_from_when_it_was_written() {
 }
 
 #[test]
-fn a_lost_write_that_was_not_done_is_forgotten() {
+fn lost_write_that_failed_is_forgotten() {
     let mut run = without_an_answer();
     run.done(9, at(115));
     assert_eq!(run.replicas, 6);
@@ -51,7 +51,7 @@ fn a_lost_write_that_was_not_done_is_forgotten() {
 }
 
 #[test]
-fn a_lost_write_that_somebody_wrote_over_counts_against_its_direction_alone() {
+fn overwritten_lost_write_counts_only_against_its_direction() {
     let mut run = without_an_answer();
     run.replicas = 8;
     run.done(9, at(115));
@@ -62,17 +62,17 @@ fn a_lost_write_that_somebody_wrote_over_counts_against_its_direction_alone() {
 }
 
 #[test]
-fn a_lost_write_stays_open_until_the_scale_is_read() {
+fn lost_write_stays_unsettled_until_the_scale_is_read() {
     let mut run = without_an_answer();
     let open = run.history.clone();
     run.sync_with(Err("no answer".to_owned()), 9, WriteOutcome::Done, at(115));
     assert_eq!(run.history, open);
     run.sync(9, lost(), at(130));
-    assert_eq!(run.history.unsettled, Some(Unsettled { at: at(130), from: 5, to: 6 }));
+    assert_eq!(run.history.unsettled, Some(PendingWrite { at: at(130), from: 5, to: 6 }));
 }
 
 #[test]
-fn without_behavior_nothing_of_a_lost_write_is_remembered() {
+fn lost_write_is_not_stored_without_behavior() {
     let mut run = Run::new(spec(None), 5);
     run.sync(9, lost(), at(100));
     assert_eq!(run.history.unsettled, None);
@@ -82,7 +82,7 @@ fn without_behavior_nothing_of_a_lost_write_is_remembered() {
     assert_eq!((removed.history.unsettled, removed.history.scale_ups.len()), (None, 0));
 }
 
-/// A run whose controller went away after the status told of five replicas, scaled last at second 50.
+/// A run taken over from another controller. The status has five replicas and a last rescale at second 50.
 fn taken_over() -> Run {
     let mut run = settled_at_five();
     run.history.scale_ups.push(ScaleEvent::new(at(50), 1));
@@ -92,7 +92,7 @@ fn taken_over() -> Run {
 }
 
 #[test]
-fn a_history_taken_over_that_nothing_contradicts_is_just_taken() {
+fn consistent_inherited_history_is_adopted_unchanged() {
     let mut run = taken_over();
     let conclusion = run.done(5, at(100));
     assert!(conclusion.changes.found.is_some_and(|found| found.owned && found.scale_event.is_none()));
@@ -102,7 +102,7 @@ fn a_history_taken_over_that_nothing_contradicts_is_just_taken() {
 }
 
 #[test]
-fn rescales_that_are_remembered_and_not_told_explain_a_count() {
+fn stored_rescales_newer_than_the_status_explain_a_count() {
     for (ups, downs, count) in [(2, 0, 7), (0, 2, 3), (3, 1, 7)] {
         let mut run = taken_over();
         let event = |change| (change > 0).then(|| ScaleEvent::new(at(70), change));
@@ -115,19 +115,19 @@ fn rescales_that_are_remembered_and_not_told_explain_a_count() {
 }
 
 #[test]
-fn a_count_that_the_last_process_did_not_tell_may_be_its_rescale_in_either_direction() {
+fn unexplained_count_may_be_a_rescale_in_either_direction() {
     let mut run = taken_over();
     run.replicas = 6;
     run.done(9, at(100));
-    assert_eq!(run.replicas, 6, "somebody added a pod just now");
+    assert_eq!(run.replicas, 6, "another client added a pod just now");
     assert_eq!(run.history.scale_ups, [ScaleEvent::new(at(50), 1)]);
     assert_eq!((run.history.unknown_up, run.history.unknown_down), (Some(at(100)), Some(at(100))));
     run.done(1, at(115));
-    assert_eq!(run.replicas, 6, "a person may have added two, and the last process taken one away");
+    assert_eq!(run.replicas, 6, "a user may have added two pods, and the last process removed one");
 }
 
 #[test]
-fn it_is_no_younger_than_the_last_request_of_that_process_may_be_however_late_the_scale_is_read() {
+fn inherited_rescale_is_no_later_than_the_last_possible_request() {
     let mut run = taken_over();
     run.replicas = 8;
     run.done(8, at(1000));
@@ -137,7 +137,7 @@ fn it_is_no_younger_than_the_last_request_of_that_process_may_be_however_late_th
 }
 
 #[test]
-fn of_a_target_that_could_not_be_written_the_status_tells_the_count_that_it_had() {
+fn failed_write_leaves_the_previous_count_in_the_status() {
     let mut run = taken_over();
     (run.history.inherited, run.replicas) = (None, 8);
     run.sync(9, WriteOutcome::Failed("denied".to_owned()), at(115));
@@ -148,7 +148,7 @@ fn of_a_target_that_could_not_be_written_the_status_tells_the_count_that_it_had(
 }
 
 #[test]
-fn of_a_sync_that_came_to_no_count_too() {
+fn sync_without_a_count_leaves_the_current_count_in_the_status() {
     let mut run = Run::new(spec(Some(one_per_minute())), 5);
     let without_selector = Scale::new(5, 5, "").unwrap();
     run.sync_with(Ok(without_selector), 9, WriteOutcome::Done, at(100));
@@ -159,7 +159,7 @@ fn of_a_sync_that_came_to_no_count_too() {
 }
 
 #[test]
-fn without_an_inheritance_a_count_that_somebody_changed_is_no_rescale() {
+fn foreign_change_is_no_rescale_without_an_inherited_history() {
     let mut run = taken_over();
     run.history.inherited = None;
     (run.replicas, run.status.last_scale_time) = (6, Some(at(90)));
@@ -168,7 +168,7 @@ fn without_an_inheritance_a_count_that_somebody_changed_is_no_rescale() {
 }
 
 #[test]
-fn a_rescale_that_only_the_status_tells_is_of_unknown_size() {
+fn rescale_known_only_from_the_status_has_unknown_size() {
     let mut run = taken_over();
     run.status.last_scale_time = Some(at(90));
     let conclusion = run.done(9, at(120));
@@ -177,8 +177,8 @@ fn a_rescale_that_only_the_status_tells_is_of_unknown_size() {
     assert_eq!((run.history.unknown_up, run.history.unknown_down), (Some(end), Some(end)));
     assert_eq!(
         conclusion.explanation.sentence(at(120)),
-        "stays at 5: wanted asks for 9, but the scale-up policies allow 5 (a rescale 30 s ago counts as all that they \
-         allow, since its size is not known), for another 31 s"
+        "stays at 5: wanted asks for 9, but the scale-up policies allow 5 (a rescale of unknown size 30 s ago counts as \
+         the full allowance), for another 31 s"
     );
     run.done(1, at(121));
     assert_eq!(run.replicas, 5);
@@ -189,7 +189,7 @@ fn a_rescale_that_only_the_status_tells_is_of_unknown_size() {
 }
 
 #[test]
-fn a_rescale_in_the_second_that_the_status_tells_is_the_one_it_tells() {
+fn rescale_in_the_second_of_the_status_is_the_one_in_the_status() {
     let mut run = taken_over();
     run.history.scale_ups = vec![ScaleEvent::new("1970-01-01T00:00:50.7Z".parse().unwrap(), 1)];
     run.done(5, at(100));
@@ -197,21 +197,21 @@ fn a_rescale_in_the_second_that_the_status_tells_is_the_one_it_tells() {
 }
 
 #[test]
-fn a_remembered_rescale_explains_a_count_that_the_status_does_not_tell() {
+fn stored_rescale_explains_a_count_that_the_status_lacks() {
     let mut run = taken_over();
     run.history.scale_ups.push(ScaleEvent::new(at(95), 3));
     run.replicas = 8;
     let found = run.done(8, at(100)).changes.found.unwrap();
     assert!(found.scale_event.is_none() && found.unknown.is_none(), "{found:?}");
 
-    // A later status may have told the count already.
+    // A later status may already contain the count.
     let mut run = taken_over();
     run.history.scale_ups.push(ScaleEvent::new(at(95), 3));
     (run.replicas, run.status.desired_replicas) = (8, 8);
     let found = run.done(8, at(100)).changes.found.unwrap();
     assert!(found.scale_event.is_none() && found.unknown.is_none(), "{found:?}");
 
-    // What neither explains may be anything.
+    // An unexplained count may be the result of any rescale.
     let mut run = taken_over();
     run.history.scale_ups.push(ScaleEvent::new(at(95), 3));
     run.replicas = 7;
@@ -220,7 +220,7 @@ fn a_remembered_rescale_explains_a_count_that_the_status_does_not_tell() {
 }
 
 #[test]
-fn a_status_that_was_never_written_explains_nothing_and_contradicts_nothing() {
+fn empty_status_explains_and_contradicts_nothing() {
     let mut run = Run::new(spec(Some(one_per_minute())), 5);
     run.history.inherited = Some(at(95));
     run.done(9, at(100));
@@ -229,7 +229,7 @@ fn a_status_that_was_never_written_explains_nothing_and_contradicts_nothing() {
 }
 
 #[test]
-fn nor_does_the_status_of_syncs_that_came_to_no_count() {
+fn status_of_syncs_without_a_count_contradicts_nothing() {
     let mut run = Run::new(spec(Some(one_per_minute())), 5);
     run.history.inherited = Some(at(95));
     run.sync_with(Err("no answer".to_owned()), 9, WriteOutcome::Done, at(100));
@@ -239,7 +239,7 @@ fn nor_does_the_status_of_syncs_that_came_to_no_count() {
 }
 
 #[test]
-fn without_behavior_a_history_taken_over_holds_nothing_back() {
+fn inherited_history_has_no_effect_without_behavior() {
     let mut run = taken_over();
     run.spec = spec(None);
     (run.status.last_scale_time, run.replicas) = (Some(at(90)), 6);
@@ -249,10 +249,10 @@ fn without_behavior_a_history_taken_over_holds_nothing_back() {
 }
 
 #[test]
-fn what_another_writer_left_open_meanwhile_stays_open() {
+fn concurrently_added_unsettled_write_stays_unsettled() {
     let mut run = without_an_answer();
     let conclusion = run.clone().done(9, at(115));
-    let other = Unsettled { at: at(110), from: 5, to: 7 };
+    let other = PendingWrite { at: at(110), from: 5, to: 7 };
     run.history.unsettled = Some(other);
     run.history.commit(&conclusion.changes);
     assert_eq!(run.history.unsettled, Some(other));

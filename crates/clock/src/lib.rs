@@ -1,0 +1,95 @@
+//! The source of the time of day: the only file that reads the system's clock.
+//!
+//! All other code takes a [`Clock`], so that tests, simulation and the demo run in virtual time: tokio's
+//! paused clock moves timers and, through [`VirtualClock`], the time of day together.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
+
+/// A source of the time of day. Durations and timers use `tokio::time`, which virtual time moves too.
+pub trait Clock: Debug + Send + Sync + 'static {
+    /// Returns the current time of day.
+    fn now(&self) -> Timestamp;
+}
+
+/// A clock shared by several owners.
+pub type SharedClock = Arc<dyn Clock>;
+
+/// The system's clock.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "the only caller of the system's clock")]
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+}
+
+/// A clock with a constant offset from another clock, such as a server's clock.
+#[derive(Debug, Clone)]
+pub struct ShiftedClock {
+    /// The reference clock.
+    pub clock: SharedClock,
+    /// Offset by which this clock is ahead of the reference clock; negative if this clock is behind.
+    pub ahead: SignedDuration,
+}
+
+impl Clock for ShiftedClock {
+    fn now(&self) -> Timestamp {
+        let now = self.clock.now();
+        now.checked_add(self.ahead).unwrap_or(now)
+    }
+}
+
+/// One instant on the wall clock and on the monotonic clock. The comparison of the two reveals a wall-clock
+/// jump.
+#[derive(Debug, Clone, Copy)]
+pub struct Anchor {
+    day: Timestamp,
+    steady: Instant,
+}
+
+impl Anchor {
+    /// Tolerance. A smaller difference between the two clocks is a gradual correction, not a jump.
+    pub const IN_STEP: SignedDuration = SignedDuration::from_secs(1);
+
+    /// Pairs the wall-clock time `day` with the current monotonic instant.
+    pub fn at(day: Timestamp) -> Self {
+        Self { day, steady: Instant::now() }
+    }
+
+    /// Returns the size of the wall-clock jump since the anchor was created, if the wall clock shows `day`
+    /// now. Returns zero if the difference is within [`Self::IN_STEP`].
+    pub fn set_by(&self, day: Timestamp) -> SignedDuration {
+        let passed = SignedDuration::try_from(self.steady.elapsed()).unwrap_or(SignedDuration::MAX);
+        let by = day.duration_since(self.day).saturating_sub(passed);
+        if by.abs() > Self::IN_STEP { by } else { SignedDuration::ZERO }
+    }
+}
+
+/// A clock that follows tokio's clock: `epoch` plus the time that tokio's clock has moved since construction.
+///
+/// Under `start_paused`, time stands still until every task waits. Then it jumps to the next timer.
+#[derive(Debug, Clone)]
+pub struct VirtualClock {
+    epoch: Timestamp,
+    origin: Instant,
+}
+
+impl VirtualClock {
+    /// Creates a clock that shows `epoch` now. Must be called within a tokio runtime.
+    pub fn starting_at(epoch: Timestamp) -> Self {
+        Self { epoch, origin: Instant::now() }
+    }
+}
+
+impl Clock for VirtualClock {
+    fn now(&self) -> Timestamp {
+        let elapsed = self.origin.elapsed();
+        self.epoch.checked_add(elapsed).unwrap_or(Timestamp::MAX)
+    }
+}

@@ -1,0 +1,284 @@
+//! One request as data: method, path, name in error texts, and limits.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Method;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use tokio::time::Instant;
+
+/// The characters that Go does not encode in a path segment, and `*`, which custom metrics paths contain.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~')
+    .remove(b'$')
+    .remove(b'&')
+    .remove(b'+')
+    .remove(b',')
+    .remove(b':')
+    .remove(b'=')
+    .remove(b'@')
+    .remove(b'*');
+
+/// The characters that Go's `url.QueryEscape` does not encode, and the space, which becomes `+`.
+const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b' ');
+
+/// The default size limit of a response, in bytes. An object in etcd has at most 1.5 MiB.
+pub const DEFAULT_LIMIT: usize = 4 << 20;
+
+/// One request.
+#[derive(Debug, Clone)]
+pub struct Call {
+    pub(super) method: Method,
+    /// Path and query, encoded.
+    pub(super) path: String,
+    /// The resource in error texts: `pods.metrics.k8s.io`. Empty for a request without a resource.
+    pub(super) resource: Arc<str>,
+    /// `scale` or `status`. Empty for the object itself.
+    subresource: &'static str,
+    /// The name in metrics, instead of the resource.
+    counted_as: Option<&'static str>,
+    /// The object's name in error texts. Empty for a request without a name.
+    pub(super) name: String,
+    pub(super) body: Bytes,
+    pub(super) content_type: &'static str,
+    /// The time limit. Defaults to the client's time limit.
+    pub(super) timeout: Option<Duration>,
+    pub(super) limit: usize,
+    pub(super) sent: Sent,
+}
+
+/// The time at which a request was sent. Its response is at least as recent. Clones share the time.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Sent(Arc<OnceLock<Instant>>);
+
+impl Sent {
+    /// Records the current time as the send time. Only the first call has an effect.
+    pub(super) fn now(&self) {
+        let _ = self.0.set(Instant::now());
+    }
+
+    /// The time at which the request was sent. `None` if it has not been sent yet.
+    pub(super) fn at(&self) -> Option<Instant> {
+        self.0.get().copied()
+    }
+}
+
+impl Call {
+    /// Creates a GET request. The path segments are encoded.
+    pub fn get<'a>(segments: impl IntoIterator<Item = &'a str>) -> Self {
+        Self::new(Method::GET, segments)
+    }
+
+    /// Creates a request with a body of type `content_type`. The path segments are encoded.
+    pub fn send<'a>(
+        method: Method,
+        segments: impl IntoIterator<Item = &'a str>,
+        content_type: &'static str,
+        body: Vec<u8>,
+    ) -> Self {
+        Self { body: body.into(), content_type, ..Self::new(method, segments) }
+    }
+
+    fn new<'a>(method: Method, segments: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut path = String::with_capacity(96);
+        for segment in segments {
+            path.push('/');
+            path.extend(utf8_percent_encode(segment, SEGMENT));
+        }
+        Self {
+            method,
+            path,
+            resource: Arc::default(),
+            subresource: "",
+            counted_as: None,
+            name: String::new(),
+            body: Bytes::new(),
+            content_type: "",
+            timeout: None,
+            limit: DEFAULT_LIMIT,
+            sent: Sent::default(),
+        }
+    }
+
+    /// Adds a query parameter unless its value is empty. Go sorts parameters by key, so add them in the order
+    /// of their keys.
+    #[must_use]
+    pub fn query(mut self, key: &str, value: &str) -> Self {
+        if value.is_empty() {
+            return self;
+        }
+        self.path.push(if self.path.contains('?') { '&' } else { '?' });
+        self.path.push_str(key);
+        self.path.push('=');
+        for piece in utf8_percent_encode(value, QUERY) {
+            // An encoded piece never contains a space, so only spaces of the value are replaced.
+            if piece.contains(' ') {
+                self.path.push_str(&piece.replace(' ', "+"));
+            } else {
+                self.path.push_str(piece);
+            }
+        }
+        self
+    }
+
+    /// Sets the name in error texts: the resource with its group, and the object's name or an empty string.
+    #[must_use]
+    pub fn about(mut self, resource: impl Into<Arc<str>>, name: &str) -> Self {
+        self.resource = resource.into();
+        name.clone_into(&mut self.name);
+        self
+    }
+
+    /// Sets the subresource. Metrics include it, error texts do not.
+    #[must_use]
+    pub fn subresource(mut self, subresource: &'static str) -> Self {
+        self.subresource = subresource;
+        self
+    }
+
+    /// Sets the name in metrics. The name bounds the label values of resources that users can name.
+    #[must_use]
+    pub fn counted_as(mut self, resource: &'static str) -> Self {
+        self.counted_as = Some(resource);
+        self
+    }
+
+    /// Sets the time limit, from sending the request to the end of the response.
+    #[must_use]
+    pub fn within(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Sets the size limit of the response, in bytes.
+    #[must_use]
+    pub fn at_most(mut self, limit: usize) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Records the send time in `sent`. The send time excludes all waits on the client's side.
+    #[must_use]
+    pub(super) fn recording(mut self, sent: &Sent) -> Self {
+        self.sent = sent.clone();
+        self
+    }
+
+    /// Path and query, encoded.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The HTTP method.
+    pub fn method(&self) -> &Method {
+        &self.method
+    }
+
+    /// The RBAC verb: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`.
+    pub fn verb(&self) -> &'static str {
+        match self.method {
+            Method::POST => "create",
+            Method::PUT => "update",
+            Method::PATCH => "patch",
+            Method::DELETE => "delete",
+            _ if self.is_watch() => "watch",
+            _ if self.name.is_empty() && !self.resource.is_empty() => "list",
+            _ => "get",
+        }
+    }
+
+    /// Whether the request is a watch.
+    pub fn is_watch(&self) -> bool {
+        let query = self.path.split_once('?').map_or("", |(_, query)| query);
+        query.split('&').any(|parameter| parameter == "watch=true")
+    }
+
+    /// The RBAC resource with a bounded number of values, for metrics.
+    pub fn counted(&self) -> Counted {
+        match self.counted_as {
+            Some(name) => Counted::As(name),
+            None if self.resource.is_empty() => Counted::As(self.root()),
+            None => Counted::Resource(Arc::clone(&self.resource), self.subresource),
+        }
+    }
+
+    /// The first segment of a path without a resource.
+    fn root(&self) -> &'static str {
+        let path = self.path.split_once('?').map_or(&*self.path, |(path, _)| path);
+        let root = path.split('/').nth(1).unwrap_or_default();
+        ["/api", "/apis", "/version", "/livez", "/readyz", "/healthz", "/openapi"]
+            .into_iter()
+            .find(|prefix| prefix.strip_prefix('/') == Some(root))
+            .unwrap_or("/")
+    }
+}
+
+/// The name of a request in metrics.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Counted {
+    /// A resource as in error texts, and its subresource: `deployments/scale`.
+    Resource(Arc<str>, &'static str),
+    /// A name that covers many resources (`*.external.metrics.k8s.io`), or a path without a resource
+    /// (`/apis`).
+    As(&'static str),
+}
+
+impl fmt::Display for Counted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Resource(name, "") => f.write_str(name),
+            Self::Resource(name, subresource) => write!(f, "{name}/{subresource}"),
+            Self::As(name) => f.write_str(name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_and_queries_are_encoded_as_in_go() {
+        let call =
+            Call::get(["apis", "custom.metrics.k8s.io", "v1beta2", "namespaces", "a b", "pods", "*", "x/y"])
+                .query("labelSelector", "app=web,tier in (a,b)")
+                .query("metricLabelSelector", "")
+                .query("z", "~ü");
+        assert_eq!(
+            call.path(),
+            "/apis/custom.metrics.k8s.io/v1beta2/namespaces/a%20b/pods/*/x%2Fy\
+             ?labelSelector=app%3Dweb%2Ctier+in+%28a%2Cb%29&z=~%C3%BC"
+        );
+    }
+
+    #[test]
+    fn request_is_counted_by_its_rbac_name() {
+        let scale = ["apis", "apps", "v1", "namespaces", "shop", "deployments", "web", "scale"];
+        let get = |segments: &[&str]| Call::get(segments.to_vec());
+        let put = Call::send(Method::PUT, scale, "application/json", Vec::new());
+        let cases = [
+            (get(&scale).about("deployments", "web").subresource("scale"), "get", "deployments/scale"),
+            (put.about("deployments", "web").subresource("scale"), "update", "deployments/scale"),
+            (get(&["api", "v1", "pods"]).about("pods", ""), "list", "pods"),
+            (get(&["api", "v1", "pods"]).query("watch", "true").about("pods", ""), "watch", "pods"),
+            (
+                get(&["apis", "external.metrics.k8s.io", "v1beta1", "namespaces", "shop", "secret"])
+                    .about("secret.external.metrics.k8s.io", "")
+                    .counted_as("*.external.metrics.k8s.io"),
+                "list",
+                "*.external.metrics.k8s.io",
+            ),
+            (get(&["apis", "apps", "v1"]), "get", "/apis"),
+            (get(&["version"]).query("timeout", "5s"), "get", "/version"),
+            (get(&["anything"]), "get", "/"),
+        ];
+        for (call, verb, resource) in cases {
+            assert_eq!((call.verb(), &*call.counted().to_string()), (verb, resource), "{}", call.path());
+        }
+    }
+}

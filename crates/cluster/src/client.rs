@@ -1,0 +1,553 @@
+//! The API clients share one connection pool and one write gate. As in the built-in controller, each client
+//! has a separate token bucket.
+//!
+//! A request waits for a token, passes the gate, is authenticated, and is sent. Its time limit starts when it
+//! receives the token. A request is sent once. Only a GET is repeated within its time limit, if the server
+//! requests it (429 or 5xx with `Retry-After`).
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE, DATE, HeaderValue, RETRY_AFTER, USER_AGENT};
+use http::{Method, Request, Response, StatusCode, Uri};
+use hyper::body::Incoming;
+use hyper::rt::{Read, Write};
+use kube::client::Body;
+use serde::de::DeserializeOwned;
+use tokio::time::{Instant, timeout_at};
+use tower::util::BoxCloneSyncService;
+use tower::{BoxError, Layer, Service, ServiceExt};
+
+use super::body;
+use super::call::Call;
+use super::connect::{
+    self, Account, CredentialError, HttpService, PluginError, PluginLimits, ProxyError, Source,
+};
+use super::decode::DecodeError;
+use super::error::ApiError;
+use super::gate::{Gate, GateLayer, Writes};
+use super::items::{Envelope, ItemScanner};
+use super::jitter::Jitter;
+use super::limit::TokenBucket;
+use super::user::User;
+
+/// Maximum size of an error response, in bytes. The rest is not read.
+const MAX_ERROR_BODY: usize = 1 << 20;
+/// Maximum repetitions of a GET after `Retry-After`. The limit is client-go's.
+const MAX_REPEATS: u32 = 10;
+/// The minimum burst of discovery, which is rare and comes in bursts. The value is client-go's.
+const DISCOVERY_BURST: u32 = 200;
+
+/// A time limit longer than any run.
+const FOREVER: Duration = Duration::from_hours(24 * 365);
+
+/// An error in the creation of the clients.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The certificates of the configuration are unusable.
+    #[error("the TLS settings are unusable: {0}")]
+    Tls(#[source] kube::Error),
+    /// The impersonated user or groups do not fit into headers.
+    #[error("the user or groups to impersonate cannot be sent as headers: {0}")]
+    Headers(#[source] kube::Error),
+    /// The credentials of the configuration are unusable.
+    #[error("the credentials are unusable: {0}")]
+    Credentials(#[from] CredentialError),
+    /// The proxy is unusable.
+    #[error(transparent)]
+    Proxy(#[from] ProxyError),
+    /// The user agent is not a valid header value.
+    #[error("the user agent {0:?} cannot be sent: use visible ASCII characters only")]
+    UserAgent(String),
+}
+
+/// Receives all requests, for metrics.
+pub trait RequestObserver: fmt::Debug + Send + Sync + 'static {
+    /// Called after each attempt to send a request, with or without a response. Repetitions are attempts too.
+    fn attempted(&self, attempt: &Attempt<'_>) {
+        let _ = attempt;
+    }
+
+    /// Called at the end of a request other than a watch, after all its repetitions. `elapsed` is the time
+    /// from the start of the wait for a token to the end of the body, as in client-go.
+    fn ended(&self, call: &Call, host: &Arc<str>, elapsed: Duration) {
+        let _ = (call, host, elapsed);
+    }
+
+    /// Called when a request other than a watch fails, after [`Self::attempted`].
+    fn failed(&self, call: &Call, error: &ApiError) {
+        let _ = (call, error);
+    }
+}
+
+/// One request that was sent.
+#[derive(Debug, Clone, Copy)]
+pub struct Attempt<'a> {
+    /// The request.
+    pub call: &'a Call,
+    /// The server, with its port.
+    pub host: &'a Arc<str>,
+    /// The HTTP code. `None` without a response.
+    pub code: Option<u16>,
+    /// The `Date` header of the response.
+    pub date: Option<&'a str>,
+    /// Time from sending the request to receiving the response headers.
+    pub elapsed: Duration,
+}
+
+/// Options of the clients.
+#[derive(Debug, Clone)]
+pub struct ClientOptions {
+    /// `--kube-api-qps`: requests per second per client. 0 or less disables the limit.
+    pub qps: f32,
+    /// `--kube-api-burst`: requests per client without a wait.
+    pub burst: u32,
+    /// `--status-qps`: status writes per second, above 0. `None` starts with the rate of the other clients
+    /// and adapts to the number of HPAs.
+    pub status_qps: Option<f32>,
+    /// The `User-Agent` header.
+    pub user_agent: String,
+    /// The default time limit of a request.
+    pub request_timeout: Duration,
+    /// The write gate.
+    pub gate: Arc<Gate>,
+    /// Receives all requests.
+    pub observer: Option<Arc<dyn RequestObserver>>,
+    /// Time limits of a credential plugin.
+    pub plugin_limits: PluginLimits,
+    /// The ServiceAccount that the controller acts as. The configured credentials then serve only token
+    /// requests, the Lease and reviews.
+    pub service_account: Option<ServiceAccount>,
+}
+
+/// A ServiceAccount that the controller acts as.
+#[derive(Debug, Clone)]
+pub struct ServiceAccount {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// Spreads the token refreshes of replicas.
+    pub jitter: Jitter,
+}
+
+impl Default for ClientOptions {
+    /// kube-controller-manager's limits and an open gate.
+    fn default() -> Self {
+        Self {
+            qps: 20.0,
+            burst: 30,
+            status_qps: None,
+            user_agent: concat!("concertina/", env!("CARGO_PKG_VERSION")).to_owned(),
+            request_timeout: Duration::from_secs(30),
+            gate: Gate::open(),
+            observer: None,
+            plugin_limits: PluginLimits::default(),
+            service_account: None,
+        }
+    }
+}
+
+/// All clients. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Clients {
+    /// Scale subresources.
+    pub scale: Client,
+    /// metrics.k8s.io
+    pub resource_metrics: Client,
+    /// custom.metrics.k8s.io
+    pub custom_metrics: Client,
+    /// external.metrics.k8s.io
+    pub external_metrics: Client,
+    /// Events, and single objects.
+    pub core: Client,
+    /// Status writes. By default the rate follows the number of HPAs.
+    pub status: Client,
+    /// Discovery: groups, versions and resources.
+    pub discovery: Client,
+    /// Lists and watches. No token bucket.
+    pub watch: Client,
+    /// The Lease. No token bucket and separate connections, so that no other request can delay a renewal.
+    pub lease: Client,
+    /// Token and access reviews. No token bucket.
+    pub reviews: Client,
+    /// Events about a replica that holds back because of another controller.
+    pub notices: Client,
+    /// The checkpoint of histories. A separate token bucket, so that large writes delay no other request.
+    pub checkpoint: Client,
+    /// The gate for all writes.
+    pub gate: Arc<Gate>,
+    source: Option<Arc<Source>>,
+    /// The identity for requests to controllers. `None` if requests carry no identity.
+    pub user: Option<Arc<User>>,
+}
+
+impl Clients {
+    /// Creates clients for the server of `config`, with the TLS settings and credentials of `config`.
+    pub fn new(config: &kube::Config, options: &ClientOptions) -> Result<Self, ClientError> {
+        let (http, source) = connect::over_network(config, options.plugin_limits)?;
+        let (lease, _) = connect::over_network(config, options.plugin_limits)?;
+        let acting = |tokens: Client| match &options.service_account {
+            None => Ok(None),
+            Some(ServiceAccount { namespace, name, jitter }) => {
+                connect::as_account(config, || Account::new(tokens, namespace, name, jitter.clone()))
+            }
+        };
+        let clients = Self::on(http, lease, acting, config.cluster_url.clone(), options)?;
+        Ok(Self {
+            user: Some(Arc::new(User::new(config.auth_info.clone(), Arc::clone(&source)))),
+            source: Some(source),
+            ..clients
+        })
+    }
+
+    /// Replaces the identity for requests to controllers with the user of `config`.
+    pub fn with_user(self, config: &kube::Config) -> Result<Self, ClientError> {
+        let source = Arc::new(connect::source(config, PluginLimits::default())?);
+        Ok(Self { user: Some(Arc::new(User::new(config.auth_info.clone(), source))), ..self })
+    }
+
+    /// Runs the credential plugin, if one is configured. The first request would also run the plugin, but
+    /// within the time limit of the request. A separate call gives the user time to log in.
+    pub async fn log_in(&self) -> Result<(), PluginError> {
+        match &self.source {
+            Some(source) => source.log_in().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Creates clients over any connector of byte streams. The server's URL is `http://embedded/`.
+    pub fn over<C>(connector: C, options: &ClientOptions) -> Result<Self, ClientError>
+    where
+        C: Service<Uri> + Clone + Send + Sync + 'static,
+        C::Response: Read + Write + Unpin + Send + 'static,
+        C::Error: Into<BoxError>,
+        C::Future: Send + 'static,
+    {
+        let base = Uri::from_static("http://embedded/");
+        let lease = connect::over(connector.clone(), base.clone());
+        Self::on(connect::over(connector, base.clone()), lease, |_| Ok(None), base, options)
+    }
+
+    /// Creates the clients over a stack. `acting` receives a client that may request tokens. If a
+    /// ServiceAccount is configured, `acting` returns the stack for all requests that do not use the
+    /// configured credentials.
+    fn on(
+        http: HttpService,
+        lease: HttpService,
+        acting: impl FnOnce(Client) -> Result<Option<HttpService>, ClientError>,
+        base: Uri,
+        options: &ClientOptions,
+    ) -> Result<Self, ClientError> {
+        let user_agent = HeaderValue::from_str(&options.user_agent)
+            .map_err(|_| ClientError::UserAgent(options.user_agent.clone()))?;
+        let gated =
+            |http, writes| BoxCloneSyncService::new(GateLayer(Arc::clone(&options.gate), writes).layer(http));
+        let account_client = Client {
+            http: gated(http.clone(), Writes::Account),
+            host: base.authority().map_or("", |authority| authority.as_str()).into(),
+            base,
+            bucket: None,
+            user_agent,
+            timeout: options.request_timeout,
+            observer: options.observer.clone(),
+        };
+        let http = acting(account_client.clone())?.unwrap_or(http);
+        let unlimited = Client { http: gated(http.clone(), Writes::Autoscaling), ..account_client.clone() };
+        let limited = |qps, burst| Client { bucket: TokenBucket::new(qps, burst), ..unlimited.clone() };
+        let client = || limited(options.qps, options.burst);
+        Ok(Self {
+            scale: client(),
+            resource_metrics: client(),
+            custom_metrics: client(),
+            external_metrics: client(),
+            core: client(),
+            status: match options.status_qps {
+                Some(qps) => limited(qps, options.burst.max(whole(qps))),
+                None => client(),
+            },
+            discovery: limited(options.qps, options.burst.max(DISCOVERY_BURST)),
+            watch: unlimited.clone(),
+            lease: Client { http: gated(lease, Writes::Lease), ..unlimited.clone() },
+            reviews: account_client,
+            checkpoint: Client { http: gated(http.clone(), Writes::Checkpoint), ..client() },
+            notices: Client { http: gated(http, Writes::Notices), ..unlimited },
+            gate: Arc::clone(&options.gate),
+            source: None,
+            user: None,
+        })
+    }
+}
+
+/// A rate as a number of requests, rounded up. Saturates.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast from a float saturates")]
+fn whole(rate: f32) -> u32 {
+    rate.ceil() as u32
+}
+
+/// The headers of a WebSocket handshake.
+#[derive(Debug)]
+pub struct WebSocket<'a> {
+    /// `Sec-WebSocket-Key`.
+    pub key: &'a str,
+    /// `Sec-WebSocket-Protocol`.
+    pub protocol: &'a str,
+}
+
+/// One client with its token bucket. Clones share the bucket and the connections.
+#[derive(Clone)]
+pub struct Client {
+    http: HttpService,
+    base: Uri,
+    /// The server, with its port.
+    host: Arc<str>,
+    bucket: Option<TokenBucket>,
+    user_agent: HeaderValue,
+    timeout: Duration,
+    observer: Option<Arc<dyn RequestObserver>>,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("base", &self.base)
+            .field("bucket", &self.bucket)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// Sends a request and decodes the response.
+    pub async fn json<T: DeserializeOwned>(&self, call: &Call) -> Result<T, ApiError> {
+        let body = self.bytes(call).await?;
+        serde_json::from_slice(&body).map_err(|error| ApiError::Decode(error.into()))
+    }
+
+    /// The same client without an observer.
+    #[must_use]
+    pub fn unobserved(&self) -> Self {
+        Self { observer: None, ..self.clone() }
+    }
+
+    /// Sends a request and reads the response, up to the request's size limit.
+    pub async fn bytes(&self, call: &Call) -> Result<Bytes, ApiError> {
+        self.bytes_in(self.turn().await, call).await
+    }
+
+    /// Like [`Self::bytes`], but for a request that already holds a token.
+    pub async fn bytes_in(&self, turn: Turn, call: &Call) -> Result<Bytes, ApiError> {
+        let read = async |answer: Response<Incoming>| body::collect(answer.into_body(), call.limit).await;
+        self.timed(turn, call, read).await
+    }
+
+    /// Waits for a token of the rate limit.
+    pub async fn turn(&self) -> Turn {
+        let since = Instant::now();
+        self.take_token().await;
+        Turn { since }
+    }
+
+    /// Sends a request and passes the items of the response to `item` as they arrive.
+    pub(super) async fn items(
+        &self,
+        call: &Call,
+        mut item: impl FnMut(&[u8]) -> Result<(), DecodeError>,
+    ) -> Result<Envelope, ApiError> {
+        self.timed(self.turn().await, call, async |answer: Response<Incoming>| {
+            let mut body = answer.into_body();
+            let (mut scanner, mut read) = (ItemScanner::default(), 0_usize);
+            while let Some(piece) = body::chunk(&mut body).await? {
+                read += piece.len();
+                if read > call.limit {
+                    return Err(ApiError::TooLarge { limit: call.limit });
+                }
+                scanner.push(&piece, &mut item).map_err(ApiError::Decode)?;
+            }
+            scanner.finish().map_err(ApiError::Decode)
+        })
+        .await
+    }
+
+    /// Sends a request and returns the response before its body arrives. The time limit covers only the wait
+    /// for the headers. Watches use this method.
+    pub async fn open(&self, call: &Call) -> Result<Response<Incoming>, ApiError> {
+        self.take_token().await;
+        let deadline = self.deadline(call);
+        match timeout_at(deadline, self.attempt(call)).await {
+            Ok(result) => result.map_err(|failure| failure.error),
+            Err(_) => Err(ApiError::timed_out(call, &self.base)),
+        }
+    }
+
+    /// Sends a WebSocket handshake. Returns a 101 response or an error. The time limit covers only the
+    /// handshake.
+    pub async fn upgrade(&self, call: &Call, to: &WebSocket<'_>) -> Result<Response<Incoming>, ApiError> {
+        use http::header::{
+            CONNECTION, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
+        };
+        self.take_token().await;
+        let unsendable = |error: String| ApiError::Request(error);
+        let mut request = self.request(call).map_err(|error| unsendable(error.to_string()))?;
+        for (name, value) in [
+            (CONNECTION, "Upgrade"),
+            (UPGRADE, "websocket"),
+            (SEC_WEBSOCKET_VERSION, "13"),
+            (SEC_WEBSOCKET_KEY, to.key),
+            (SEC_WEBSOCKET_PROTOCOL, to.protocol),
+        ] {
+            let value = HeaderValue::from_str(value).map_err(|error| unsendable(error.to_string()))?;
+            request.headers_mut().insert(name, value);
+        }
+        let sent = self.send(call, request);
+        match timeout_at(self.deadline(call), sent).await {
+            Ok(result) => result.map_err(|failure| failure.error),
+            Err(_) => Err(ApiError::timed_out(call, &self.base)),
+        }
+    }
+
+    /// Sends a request and reads its response, within its time limit.
+    async fn timed<T>(
+        &self,
+        turn: Turn,
+        call: &Call,
+        read: impl AsyncFnOnce(Response<Incoming>) -> Result<T, ApiError>,
+    ) -> Result<T, ApiError> {
+        call.sent.now();
+        let deadline = self.deadline(call);
+        let answered = async {
+            let answer = self.repeat(call, deadline).await?;
+            read(answer).await
+        };
+        let result = match timeout_at(deadline, answered).await {
+            Ok(result) => result,
+            Err(_) => Err(ApiError::timed_out(call, &self.base)),
+        };
+        if let Some(observer) = &self.observer
+            && !matches!(result, Err(ApiError::Refused(_)))
+        {
+            observer.ended(call, &self.host, turn.since.elapsed());
+        }
+        result
+    }
+
+    fn deadline(&self, call: &Call) -> Instant {
+        let now = Instant::now();
+        // The value of a flag may exceed the range of the clock.
+        now.checked_add(call.timeout.unwrap_or(self.timeout)).unwrap_or(now + FOREVER)
+    }
+
+    /// Changes the rate of the token bucket, if the client has one.
+    pub fn set_rate(&self, per_second: f64) {
+        if let Some(bucket) = &self.bucket {
+            bucket.set_rate(per_second);
+        }
+    }
+
+    async fn take_token(&self) {
+        if let Some(bucket) = &self.bucket {
+            bucket.take().await;
+        }
+    }
+
+    async fn repeat(&self, call: &Call, deadline: Instant) -> Result<Response<Incoming>, ApiError> {
+        let mut repeats = 0;
+        loop {
+            let failure = match self.attempt(call).await {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => failure,
+            };
+            let again = call.method == Method::GET && repeats < MAX_REPEATS && failure.error.is_transient();
+            match failure.asked_to_wait {
+                Some(wait) if again && wait < deadline.saturating_duration_since(Instant::now()) => {
+                    tokio::time::sleep(wait).await;
+                    self.take_token().await;
+                    repeats += 1;
+                }
+                _ => {
+                    if let Some(observer) = &self.observer {
+                        observer.failed(call, &failure.error);
+                    }
+                    return Err(failure.error);
+                }
+            }
+        }
+    }
+
+    /// Builds the request and sends it once.
+    async fn attempt(&self, call: &Call) -> Result<Response<Incoming>, Failure> {
+        match self.request(call) {
+            Ok(request) => self.send(call, request).await,
+            Err(error) => Err(ApiError::Request(error.to_string()).into()),
+        }
+    }
+
+    async fn send(&self, call: &Call, request: Request<Body>) -> Result<Response<Incoming>, Failure> {
+        let started = Instant::now();
+        let result = self.http.clone().oneshot(request).await;
+        let code = result.as_ref().ok().map(|answer| answer.status().as_u16());
+        tracing::trace!(method = %call.method, path = call.path, code, elapsed = ?started.elapsed(), "request");
+        let answer = match result {
+            Ok(answer) => answer,
+            Err(error) => {
+                let error = ApiError::from_stack(call, &self.base, error.as_ref());
+                if !error.is_refused() {
+                    self.observe(call, None, None, started);
+                }
+                return Err(error.into());
+            }
+        };
+        self.observe(call, code, answer.headers().get(DATE), started);
+        if answer.status().is_success() || answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return Ok(answer);
+        }
+        let (head, rest) = answer.into_parts();
+        let header = |name| head.headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+        let asked_to_wait = header(RETRY_AFTER).and_then(|value| value.parse().ok()).map(Duration::from_secs);
+        let text = body::prefix(rest, MAX_ERROR_BODY).await;
+        let content_type = header(CONTENT_TYPE).unwrap_or_default();
+        let error = ApiError::from_answer(call, head.status, content_type, asked_to_wait, &text);
+        Err(Failure { error, asked_to_wait })
+    }
+
+    fn request(&self, call: &Call) -> Result<Request<Body>, http::Error> {
+        let mut request = Request::builder()
+            .method(call.method.clone())
+            .uri(call.path.as_str())
+            .header(ACCEPT, "application/json")
+            .header(USER_AGENT, self.user_agent.clone());
+        if !call.content_type.is_empty() {
+            request = request.header(CONTENT_TYPE, call.content_type);
+        }
+        request.body(if call.body.is_empty() { Body::empty() } else { Body::from(call.body.clone()) })
+    }
+
+    fn observe(&self, call: &Call, code: Option<u16>, date: Option<&HeaderValue>, started: Instant) {
+        if let Some(observer) = &self.observer {
+            let date = date.and_then(|date| date.to_str().ok());
+            let elapsed = started.elapsed();
+            observer.attempted(&Attempt { call, host: &self.host, code, date, elapsed });
+        }
+    }
+}
+
+/// A token of the rate limit for one request.
+#[derive(Debug)]
+#[must_use]
+pub struct Turn {
+    /// Start of the wait for the token.
+    since: Instant,
+}
+
+/// An error, and the wait that its `Retry-After` header requests.
+struct Failure {
+    error: ApiError,
+    asked_to_wait: Option<Duration>,
+}
+
+impl From<ApiError> for Failure {
+    fn from(error: ApiError) -> Self {
+        Self { error, asked_to_wait: None }
+    }
+}

@@ -1,0 +1,244 @@
+//! Authenticates as a ServiceAccount, like kube-controller-manager's `--use-service-account-credentials`.
+//! Other credentials request the tokens.
+//!
+//! A token is refreshed in the background when a fifth of its lifetime is left. While the refresh fails, the
+//! current token is used until it expires. A missing account is created. Only durations are used, so a wrong
+//! clock has no effect.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http::Method;
+use http::header::HeaderValue;
+use serde::Deserialize;
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::credentials::{CredentialError, bearer};
+use crate::call::Call;
+use crate::client::Client;
+use crate::error::ApiError;
+use crate::jitter::Jitter;
+
+/// The requested lifetime of a token, as in kube-controller-manager. The server may grant less.
+const LIFE: Duration = Duration::from_hours(1);
+/// The assumed minimum lifetime of a token.
+const SHORTEST: Duration = Duration::from_mins(1);
+/// The latest refresh of a token, as a fraction of its lifetime. Jitter makes the refresh slightly earlier.
+const RENEWAL: f64 = 0.8;
+/// The maximum jitter, as a fraction of the lifetime. Jitter keeps replicas with the same start time from
+/// refreshing together.
+const SPREAD: f64 = 0.1;
+/// The wait after a failed refresh, and the minimum time between two tokens if the server refuses the first.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// The wait after a failed attempt while no token is valid and every request needs one.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// No token of a ServiceAccount is available.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("no token for ServiceAccount {account} (--use-service-account-credentials): {error}")]
+pub struct AccountError {
+    account: String,
+    /// Boxed because many error types contain this rare error.
+    pub(crate) error: Box<ApiError>,
+}
+
+/// A ServiceAccount to act as.
+#[derive(Debug)]
+pub(crate) struct Account {
+    /// The client with the credentials that request tokens.
+    client: Client,
+    namespace: String,
+    name: String,
+    state: Mutex<State>,
+    /// Held while a token is requested.
+    turn: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug)]
+struct State {
+    token: Option<Arc<Token>>,
+    /// Time and error of the last attempt, if it failed.
+    failed: Option<(Instant, AccountError)>,
+    /// The number of completed attempts.
+    attempts: u64,
+    jitter: Jitter,
+}
+
+/// An issued token.
+#[derive(Debug)]
+pub(super) struct Token {
+    pub(super) header: HeaderValue,
+    issued: Instant,
+    renew: Instant,
+    expires: Instant,
+}
+
+#[derive(Deserialize)]
+struct TokenRequest {
+    spec: Spec,
+    status: Status,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec {
+    expiration_seconds: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Status {
+    token: String,
+}
+
+impl Account {
+    pub(crate) fn new(client: Client, namespace: &str, name: &str, jitter: Jitter) -> Self {
+        let state = Mutex::new(State { token: None, failed: None, attempts: 0, jitter });
+        let turn = tokio::sync::Mutex::default();
+        Self { client, namespace: namespace.to_owned(), name: name.to_owned(), state, turn }
+    }
+
+    /// Returns the current token, or waits for a new one if the current token has expired or was refused.
+    pub(super) async fn current(self: &Arc<Self>) -> Result<Arc<Token>, CredentialError> {
+        let (current, attempts) = {
+            let state = self.state();
+            (state.token.clone(), state.attempts)
+        };
+        let now = Instant::now();
+        match current.filter(|token| now < token.expires) {
+            Some(token) if now < token.renew || self.is_pausing(now) => Ok(token),
+            Some(token) => {
+                if self.turn.try_lock().is_ok() {
+                    tokio::spawn(Arc::clone(self).renew(attempts));
+                }
+                Ok(token)
+            }
+            None => {
+                if let Some(error) = self.just_failed(now) {
+                    return Err(CredentialError::Account(error));
+                }
+                // The attempt runs in a separate task because the caller may be cancelled. The next caller
+                // then uses the result.
+                let renewed = tokio::spawn(Arc::clone(self).renew(attempts)).await;
+                renewed
+                    .unwrap_or_else(|error| Err(self.failure(ApiError::Request(error.to_string()))))
+                    .map_err(CredentialError::Account)
+            }
+        }
+    }
+
+    /// Records that the server refused `token`. The next request fetches another token, unless `token` is
+    /// recent.
+    pub(super) fn refused(&self, token: &Arc<Token>) {
+        let mut state = self.state();
+        let is_current = state.token.as_ref().is_some_and(|current| Arc::ptr_eq(current, token));
+        if is_current && token.issued.elapsed() >= PAUSE {
+            state.token = None;
+        }
+    }
+
+    fn is_pausing(&self, now: Instant) -> bool {
+        self.state().failed.as_ref().is_some_and(|(at, _)| now < *at + PAUSE)
+    }
+
+    /// The error of a recent failed attempt.
+    fn just_failed(&self, now: Instant) -> Option<AccountError> {
+        self.state().failed.as_ref().filter(|(at, _)| now < *at + RETRY).map(|(_, error)| error.clone())
+    }
+
+    /// Requests a token. If another attempt has completed since `attempts_before`, returns the result of that
+    /// attempt instead, even if it is an error.
+    async fn renew(self: Arc<Self>, attempts_before: u64) -> Result<Arc<Token>, AccountError> {
+        let _turn = self.turn.lock().await;
+        {
+            let state = self.state();
+            match (&state.failed, &state.token) {
+                _ if state.attempts == attempts_before => {}
+                (Some((_, error)), _) => return Err(error.clone()),
+                (None, Some(token)) => return Ok(Arc::clone(token)),
+                (None, None) => {}
+            }
+        }
+        let asked = Instant::now();
+        let answer = self.ask().await;
+        let mut state = self.state();
+        state.attempts += 1;
+        let result = answer.and_then(|answer| {
+            let life = answer.spec.expiration_seconds.map_or(LIFE, Duration::from_secs).max(SHORTEST);
+            let header =
+                bearer(&answer.status.token).map_err(|error| ApiError::Request(error.to_string()))?;
+            let renew = life.mul_f64(RENEWAL - SPREAD * state.jitter.fraction());
+            Ok(Arc::new(Token { header, issued: asked, renew: asked + renew, expires: asked + life }))
+        });
+        match result {
+            Ok(token) => {
+                state.token = Some(Arc::clone(&token));
+                if state.failed.take().is_some() {
+                    tracing::info!(account = self.full_name(), "token refresh recovered");
+                }
+                Ok(token)
+            }
+            Err(error) => {
+                let error = self.failure(error);
+                if state.token.is_some() {
+                    tracing::warn!(%error, "token refresh failed, using the previous token until it expires");
+                }
+                state.failed = Some((Instant::now(), error.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    async fn ask(&self) -> Result<TokenRequest, ApiError> {
+        match self.request_token().await {
+            Err(error) if error.is_not_found() => {
+                tracing::info!(account = self.full_name(), "ServiceAccount does not exist, creating it");
+                self.create().await?;
+                self.request_token().await
+            }
+            answer => answer,
+        }
+    }
+
+    async fn request_token(&self) -> Result<TokenRequest, ApiError> {
+        let body = json!({
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": LIFE.as_secs()},
+        });
+        let path = ["api", "v1", "namespaces", &self.namespace, "serviceaccounts", &self.name, "token"];
+        let call = Call::send(Method::POST, path, "application/json", body.to_string().into_bytes());
+        self.client.json(&call.about("serviceaccounts", &self.name)).await
+    }
+
+    async fn create(&self) -> Result<(), ApiError> {
+        let body = json!({
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": self.name, "namespace": self.namespace},
+        });
+        let path = ["api", "v1", "namespaces", &self.namespace, "serviceaccounts"];
+        let call = Call::send(Method::POST, path, "application/json", body.to_string().into_bytes());
+        match self.client.bytes(&call.about("serviceaccounts", &self.name)).await {
+            // Another replica created it first.
+            Err(error) if error.code() == Some(409) => Ok(()),
+            answer => answer.map(drop),
+        }
+    }
+
+    fn failure(&self, error: ApiError) -> AccountError {
+        AccountError { account: self.full_name(), error: Box::new(error) }
+    }
+
+    fn full_name(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,201 @@
+//! The bottom of the client stack: HTTP/1.1 over TLS and TCP, directly or through a proxy, or over an
+//! in-process byte stream, and the credentials of requests.
+
+mod account;
+mod credentials;
+mod exec;
+mod proxy;
+mod stream;
+mod tunnel;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::header::PROXY_AUTHORIZATION;
+use http::{Request, Response, Uri};
+use hyper::body::Incoming;
+use hyper::rt::{Read, Write};
+use hyper_util::client::legacy::connect::{Connect, HttpConnector};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use kube::client::middleware::BaseUriLayer;
+use kube::client::{Body, ConfigExt};
+use kube::config::AuthInfo;
+use tower::util::BoxCloneSyncService;
+use tower::{BoxError, Layer, Service, ServiceExt};
+
+use self::credentials::{Authorized, Certified};
+use self::exec::{Identity, Plugin};
+use self::proxy::Proxy;
+use self::stream::Stream;
+use self::tunnel::Tunnel;
+use super::client::ClientError;
+use crate::platform;
+use clock::SystemClock;
+
+pub(super) use self::account::Account;
+pub use self::account::AccountError;
+pub use self::credentials::CredentialError;
+pub(super) use self::credentials::{Shown, Source};
+pub use self::exec::{PluginError, PluginLimits};
+pub use self::proxy::ProxyError;
+pub(super) use self::tunnel::TunnelError;
+
+/// Checks the URL of a proxy. `origin` names its source in errors.
+pub(super) fn check_proxy(url: &str, origin: &str) -> Result<(), ProxyError> {
+    Proxy::parse(url, origin).map(drop)
+}
+
+/// Sends requests. The URI of a request is a path. The stack prefixes the server's URL.
+pub(super) type HttpService = BoxCloneSyncService<Request<Body>, Response<Incoming>, BoxError>;
+
+/// Lifetime of an idle connection.
+const IDLE: Duration = Duration::from_mins(1);
+
+/// Maximum idle connections: twice the number that concurrent status writes use. Additional connections,
+/// opened at startup or because of slow responses, are closed after use.
+const MOST_IDLE: usize = 32;
+
+/// Size of a connection's read buffer, in bytes. The buffer also limits the response headers. TLS returns 16
+/// KiB at a time. hyper's default of 400 KiB would remain allocated by each connection that ever had a long
+/// response.
+const READ_AHEAD: usize = 32 * 1024;
+
+/// Builds the stack over TLS and TCP, directly or through a proxy, with the configuration's credentials. Also
+/// returns the source of the credentials.
+pub(super) fn over_network(
+    config: &kube::Config,
+    limits: PluginLimits,
+) -> Result<(HttpService, Arc<Source>), ClientError> {
+    // An error means that a provider is already installed, which is sufficient.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let proxy = proxy(config)?;
+    let source = Arc::new(source(config, limits)?);
+
+    let mut config = config.clone();
+    // The plugin's token and certificate are added per request.
+    config.auth_info.exec = None;
+    let http = transport(&config, proxy.as_ref())?;
+    let certified = Certified::new(Box::new(move |identity: &Identity| {
+        let mut config = config.clone();
+        config.auth_info.client_certificate_data = Some(STANDARD.encode(&identity.certificate));
+        config.auth_info.client_key_data = Some(STANDARD.encode(&identity.key).into());
+        transport(&config, proxy.as_ref())
+    }));
+    let authorized = Authorized { source: Arc::clone(&source), http, certified };
+    Ok((BoxCloneSyncService::new(authorized), source))
+}
+
+/// The source of a configuration's credentials.
+pub(super) fn source(config: &kube::Config, limits: PluginLimits) -> Result<Source, CredentialError> {
+    let exec = config.auth_info.exec.clone().unwrap_or_default();
+    Source::of(config, || Plugin::new(exec, limits, Arc::new(SystemClock)))
+}
+
+/// Builds the stack to a configuration's server. Tokens of a ServiceAccount replace the credentials of the
+/// configuration's user. `None` for a server at `http://`, which receives no credentials.
+pub(super) fn as_account(
+    config: &kube::Config,
+    account: impl FnOnce() -> Account,
+) -> Result<Option<HttpService>, ClientError> {
+    if config.cluster_url.scheme_str() != Some("https") {
+        return Ok(None);
+    }
+    let mut config = config.clone();
+    config.auth_info = AuthInfo::default();
+    let proxy = proxy(&config)?;
+    let http = transport(&config, proxy.as_ref())?;
+    let source = Arc::new(Source::Account(Arc::new(account())));
+    let certified = Certified::new(Box::new(move |_| transport(&config, proxy.as_ref())));
+    Ok(Some(BoxCloneSyncService::new(Authorized { source, http, certified })))
+}
+
+fn proxy(config: &kube::Config) -> Result<Option<Arc<Proxy>>, ProxyError> {
+    let proxy = match &config.proxy_url {
+        Some(url) => Some(Proxy::parse(&url.to_string(), "proxy-url")?),
+        None => Proxy::from_environment(&config.cluster_url, |name| std::env::var(name).ok())?,
+    };
+    Ok(proxy.map(Arc::new))
+}
+
+/// Builds a connection pool that adds the configured headers to all requests.
+fn transport(config: &kube::Config, proxy: Option<&Arc<Proxy>>) -> Result<HttpService, ClientError> {
+    let mut http = HttpConnector::new();
+    http.enforce_http(false);
+    http.set_nodelay(true);
+    // A dead peer is detected within 30 s: 15 s of silence and three probes, or 30 s of unacknowledged bytes.
+    http.set_keepalive(Some(Duration::from_secs(15)));
+    http.set_keepalive_interval(Some(Duration::from_secs(5)));
+    http.set_keepalive_retries(Some(3));
+    platform::limit_unconfirmed_bytes(&mut http, Duration::from_secs(30));
+    http.set_connect_timeout(config.connect_timeout);
+
+    let mut config = config.clone();
+    let stack = if let Some(proxy) = proxy {
+        if let (Some("http"), Some(authorization)) = (config.cluster_url.scheme_str(), proxy.authorization())
+        {
+            // The proxy forwards each request to a server at http://, without a tunnel.
+            config.headers.push((PROXY_AUTHORIZATION, authorization));
+        }
+        let dial = config.rustls_https_connector_with_connector(http).map_err(ClientError::Tls)?;
+        let timeout = config.connect_timeout.unwrap_or(IDLE);
+        let tunnel = Tunnel { proxy: Arc::clone(proxy), dial, timeout };
+        http1(config.rustls_https_connector_with_connector(tunnel).map_err(ClientError::Tls)?)
+    } else {
+        http1(config.rustls_https_connector_with_connector(http).map_err(ClientError::Tls)?)
+    };
+    let headers = config.extra_headers_layer().map_err(ClientError::Headers)?;
+    Ok(BoxCloneSyncService::new(config.base_uri_layer().layer(headers.layer(stack))))
+}
+
+/// Builds the stack over a connector of byte streams.
+pub(super) fn over<C>(connector: C, base: Uri) -> HttpService
+where
+    C: Service<Uri> + Clone + Send + Sync + 'static,
+    C::Response: Read + Write + Unpin + Send + 'static,
+    C::Error: Into<BoxError>,
+    C::Future: Send + 'static,
+{
+    BoxCloneSyncService::new(BaseUriLayer::new(base).layer(http1(InProcess(connector))))
+}
+
+fn http1<C>(connector: C) -> HttpService
+where
+    C: Connect + Clone + Send + Sync + 'static,
+{
+    let client = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE)
+        .pool_max_idle_per_host(MOST_IDLE)
+        .http1_max_buf_size(READ_AHEAD)
+        .build::<_, Body>(connector);
+    BoxCloneSyncService::new(client.map_err(BoxError::from))
+}
+
+/// Adapts a connector of plain byte streams to hyper-util.
+#[derive(Debug, Clone)]
+struct InProcess<C>(C);
+
+impl<C> Service<Uri> for InProcess<C>
+where
+    C: Service<Uri> + Clone + Send + Sync + 'static,
+    C::Response: Send + 'static,
+    C::Error: Into<BoxError>,
+    C::Future: Send + 'static,
+{
+    type Response = Stream<C::Response>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.0.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, to: Uri) -> Self::Future {
+        let connecting = self.0.call(to);
+        Box::pin(async move { connecting.await.map(Stream::to_server).map_err(Into::into) })
+    }
+}

@@ -1,0 +1,365 @@
+//! Decodes a few fields of an object and skips all others at the speed of [`Nesting`].
+//!
+//! Most of a pod or an HPA is unused, managedFields above all. Decoded values are validated as strictly as by
+//! serde_json. Skipped values are only scanned for their end. As in Go, the last of equal keys counts, and
+//! `null` is the empty value.
+
+use serde::Deserialize;
+
+use super::DecodeError;
+use super::nesting::Nesting;
+use super::text::Text;
+
+/// A position in the bytes of a JSON value.
+#[derive(Debug)]
+pub(crate) struct Cursor<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    /// Creates a cursor at the first byte.
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    /// Decodes the object at the cursor. Calls `field` with each key. `field` must consume the value, at
+    /// least with [`Self::skip`].
+    pub(crate) fn fields(
+        &mut self,
+        mut field: impl FnMut(&[u8], &mut Self) -> Result<(), DecodeError>,
+    ) -> Result<(), DecodeError> {
+        if self.null()? {
+            return Ok(());
+        }
+        self.expect(b'{', "an object")?;
+        if self.take(b'}') {
+            return Ok(());
+        }
+        loop {
+            self.key(&mut field)?;
+            if self.take(b'}') {
+                return Ok(());
+            }
+            self.expect(b',', "a comma or the end of the object")?;
+        }
+    }
+
+    /// Decodes the array at the cursor. Calls `element` at each element. `element` must consume the element.
+    pub(crate) fn elements(
+        &mut self,
+        mut element: impl FnMut(&mut Self) -> Result<(), DecodeError>,
+    ) -> Result<(), DecodeError> {
+        if self.null()? {
+            return Ok(());
+        }
+        self.expect(b'[', "an array")?;
+        if self.take(b']') {
+            return Ok(());
+        }
+        loop {
+            element(self)?;
+            if self.take(b']') {
+                return Ok(());
+            }
+            self.expect(b',', "a comma or the end of the array")?;
+        }
+    }
+
+    /// Decodes the object at the cursor as pairs, in wire order.
+    pub(crate) fn pairs<V>(
+        &mut self,
+        mut value: impl FnMut(&mut Self) -> Result<V, DecodeError>,
+    ) -> Result<Vec<(Text<'a>, V)>, DecodeError> {
+        let mut pairs = Vec::new();
+        if self.null()? {
+            return Ok(pairs);
+        }
+        self.expect(b'{', "an object")?;
+        if self.take(b'}') {
+            return Ok(pairs);
+        }
+        loop {
+            if !self.at_text() {
+                return Err(self.unexpected("a key"));
+            }
+            let key = self.text()?;
+            self.expect(b':', "a colon")?;
+            pairs.push((key, value(self)?));
+            if self.take(b'}') {
+                return Ok(pairs);
+            }
+            self.expect(b',', "a comma or the end of the object")?;
+        }
+    }
+
+    /// Decodes the string at the cursor.
+    pub(crate) fn text(&mut self) -> Result<Text<'a>, DecodeError> {
+        if self.null()? {
+            return Ok(Text::default());
+        }
+        if !self.at_text() {
+            return Err(self.unexpected("a string"));
+        }
+        let inner = self.rest().get(1..).unwrap_or_default();
+        let end = inner.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..0x20));
+        let plain = end.filter(|end| inner.get(*end) == Some(&b'"')).and_then(|end| inner.get(..end));
+        let Some(plain) = plain else {
+            return self.parse();
+        };
+        match std::str::from_utf8(plain) {
+            Ok(text) => {
+                self.at += plain.len() + 2;
+                Ok(text.into())
+            }
+            Err(_) => self.parse(),
+        }
+    }
+
+    /// Decodes the value at the cursor with serde. `T` determines the handling of `null`.
+    pub(crate) fn parse<T: Deserialize<'a>>(&mut self) -> Result<T, DecodeError> {
+        Ok(serde_json::from_slice(self.raw()?)?)
+    }
+
+    /// Whether the value at the cursor is a string.
+    pub(crate) fn at_text(&mut self) -> bool {
+        self.peek() == Some(b'"')
+    }
+
+    /// The bytes of the value at the cursor.
+    pub(crate) fn raw(&mut self) -> Result<&'a [u8], DecodeError> {
+        let first = self.peek();
+        let rest = self.rest();
+        let length = match first {
+            Some(b'{' | b'[') => Nesting::opened().end(rest.get(1..).unwrap_or_default()).map(|end| end + 2),
+            Some(b'"') => end_of_string(rest.get(1..).unwrap_or_default()).map(|end| end + 2),
+            _ => {
+                let is_scalar_byte =
+                    |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+                let length = rest.iter().take_while(|byte| is_scalar_byte(byte)).count();
+                (length > 0).then_some(length)
+            }
+        };
+        let Some(length) = length else {
+            if matches!(first, Some(b'{' | b'[' | b'"')) {
+                self.at = self.bytes.len();
+            }
+            return Err(self.unexpected("a value"));
+        };
+        self.at += length;
+        Ok(rest.get(..length).unwrap_or_default())
+    }
+
+    /// Skips the value at the cursor.
+    pub(crate) fn skip(&mut self) -> Result<(), DecodeError> {
+        self.raw().map(drop)
+    }
+
+    /// Consumes the value at the cursor if it is `null`. Returns whether it was `null`.
+    pub(crate) fn null(&mut self) -> Result<bool, DecodeError> {
+        if self.peek() != Some(b'n') {
+            return Ok(false);
+        }
+        if self.rest().starts_with(b"null") {
+            self.at += 4;
+            return Ok(true);
+        }
+        Err(self.unexpected("a value"))
+    }
+
+    /// Checks that no bytes follow.
+    pub(crate) fn finish(mut self) -> Result<(), DecodeError> {
+        if self.peek().is_none() { Ok(()) } else { Err(self.unexpected("the end")) }
+    }
+
+    /// Consumes a key with its colon.
+    fn key(
+        &mut self,
+        field: impl FnOnce(&[u8], &mut Self) -> Result<(), DecodeError>,
+    ) -> Result<(), DecodeError> {
+        if let Some(key) = self.plain_key() {
+            return field(key, self);
+        }
+        if !self.at_text() {
+            return Err(self.unexpected("a key"));
+        }
+        let key = self.text()?;
+        self.expect(b':', "a colon")?;
+        field(key.as_bytes(), self)
+    }
+
+    /// Consumes a key without escapes and its colon, in the form that API servers write.
+    fn plain_key(&mut self) -> Option<&'a [u8]> {
+        if !self.at_text() {
+            return None;
+        }
+        let inner = self.rest().get(1..)?;
+        let end = inner.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..0x20))?;
+        let key = inner.get(..end)?;
+        if inner.get(end..end + 2) != Some(b"\":") {
+            return None;
+        }
+        self.at += end + 3;
+        Some(key)
+    }
+
+    /// The next non-whitespace byte.
+    fn peek(&mut self) -> Option<u8> {
+        loop {
+            match self.bytes.get(self.at) {
+                Some(b' ' | b'\t' | b'\r' | b'\n') => self.at += 1,
+                next => return next.copied(),
+            }
+        }
+    }
+
+    fn rest(&self) -> &'a [u8] {
+        self.bytes.get(self.at..).unwrap_or_default()
+    }
+
+    fn take(&mut self, byte: u8) -> bool {
+        let taken = self.peek() == Some(byte);
+        self.at += usize::from(taken);
+        taken
+    }
+
+    fn expect(&mut self, byte: u8, what: &str) -> Result<(), DecodeError> {
+        if self.take(byte) { Ok(()) } else { Err(self.unexpected(what)) }
+    }
+
+    fn unexpected(&self, wanted: &str) -> DecodeError {
+        if self.at >= self.bytes.len() {
+            return DecodeError::cut_short();
+        }
+        DecodeError::new(format!("expected {wanted} at byte {}", self.at))
+    }
+}
+
+/// The index of the closing quote of a string. `bytes` starts after the opening quote.
+fn end_of_string(bytes: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        let rest = bytes.get(at..)?;
+        at += rest.iter().position(|byte| matches!(byte, b'"' | b'\\'))?;
+        if bytes.get(at) == Some(&b'"') {
+            return Some(at);
+        }
+        at += 2;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    /// Decodes any value with the cursor, and scalars with serde.
+    fn value(cursor: &mut Cursor<'_>) -> Result<Value, DecodeError> {
+        match cursor.peek() {
+            Some(b'{') => {
+                let pairs = cursor.pairs(value)?;
+                Ok(pairs.into_iter().map(|(key, value)| (key.0.into_owned(), value)).collect())
+            }
+            Some(b'[') => {
+                let mut values = Vec::new();
+                cursor.elements(|cursor| {
+                    values.push(value(cursor)?);
+                    Ok(())
+                })?;
+                Ok(values.into())
+            }
+            Some(b'"') => Ok(cursor.text()?.0.into_owned().into()),
+            _ => cursor.parse(),
+        }
+    }
+
+    fn read(json: &str) -> Result<Value, DecodeError> {
+        let mut cursor = Cursor::new(json.as_bytes());
+        let read = value(&mut cursor)?;
+        cursor.finish()?;
+        Ok(read)
+    }
+
+    #[test]
+    fn cursor_accepts_and_rejects_the_same_json_as_serde() {
+        let texts = [
+            r#" {"a" : [1, -2.5e3,true,null , "x\"y\u00e9\\", {}, []], "b\n":{"c":"é"} } "#,
+            "{}",
+            "[]",
+            r#""""#,
+            r#"{"a":{}}"#,
+            "7",
+            "",
+            " ",
+            "{",
+            r#"{"a"}"#,
+            r#"{"a":}"#,
+            r#"{"a":1,}"#,
+            r#"{"a":1 "b":2}"#,
+            "[1,]",
+            "[,1]",
+            "[1 2]",
+            "{]",
+            "[}",
+            r#"{"a":tru}"#,
+            "{a:1}",
+            "{} x",
+            "\"a\nb\"",
+            r#""\x""#,
+            r#"{"a":"b"#,
+            "[[]",
+            r#"{"a":[1}"#,
+            "nul",
+            ":",
+            "{\"a\u{1}\":1}",
+            r#"{"a":1"b":2}"#,
+            r#"{"a":1"}"#,
+        ];
+        for text in texts {
+            let expected = serde_json::from_str::<Value>(text).ok();
+            assert_eq!(read(text).ok(), expected, "{text}");
+        }
+        assert!(read("\"\u{e9}\"").is_ok());
+        assert!(Cursor::new(b"\"\xff\"").text().is_err());
+    }
+
+    #[test]
+    fn unused_fields_are_skipped() {
+        let text = r#"{"a":{"x":"}{","y":[1,{"z":null}]},"b":-1.5,"c":"\"","d":7, "e" :[ ]}"#;
+        let mut keys = Vec::new();
+        let mut cursor = Cursor::new(text.as_bytes());
+        let fields = cursor.fields(|key, cursor| {
+            keys.push(String::from_utf8(key.to_vec()).unwrap());
+            if key == b"d" {
+                assert_eq!(cursor.parse::<i32>()?, 7);
+                return Ok(());
+            }
+            cursor.skip()
+        });
+        fields.unwrap();
+        cursor.finish().unwrap();
+        assert_eq!(keys, ["a", "b", "c", "d", "e"]);
+    }
+
+    #[test]
+    fn null_is_empty() {
+        let mut cursor = Cursor::new(b"null");
+        assert_eq!(cursor.fields(|_, _| Err(DecodeError::new("a field"))), Ok(()));
+        assert_eq!(Cursor::new(b" null").elements(|_| Err(DecodeError::new("an element"))), Ok(()));
+        assert_eq!(Cursor::new(b"null").text(), Ok(Text::default()));
+        assert_eq!(Cursor::new(b"null").pairs(Cursor::text), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn truncated_json_gives_gos_error_and_invalid_json_its_position() {
+        let error =
+            |text: &str| Cursor::new(text.as_bytes()).fields(|_, value| value.skip()).unwrap_err().message;
+        for text in ["", "{", r#"{"a":"#, r#"{"a":[{"#, r#"{"a":"b"#, r#"{"a":1,"#] {
+            let expected = "couldn't get version/kind; json parse error: unexpected end of JSON input";
+            assert_eq!(error(text), expected, "{text}");
+        }
+        assert_eq!(error("[]"), "expected an object at byte 0");
+        assert_eq!(error(r#"{"a":}"#), "expected a value at byte 5");
+    }
+}

@@ -1,0 +1,191 @@
+//! Decoders from wire bytes to the stores' inputs. Unused fields are skipped without building their values.
+
+mod cursor;
+mod hpas;
+mod managed;
+mod nesting;
+mod pods;
+mod text;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use self::cursor::Cursor;
+use super::error::{MAX_MESSAGE, cut};
+pub use hpas::{CachedHpa, HpaObject, decode_cached_hpa, hpa};
+pub use nesting::Nesting;
+pub use pods::{WireContainer, WirePod, pod};
+pub(crate) use text::Pairs;
+pub use text::Text;
+
+/// A decoding error. The size of the text is bounded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct DecodeError {
+    /// The error text.
+    pub message: String,
+}
+
+impl DecodeError {
+    /// Creates an error with the text `message`, truncated to the maximum length.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: cut(message.into(), MAX_MESSAGE) }
+    }
+
+    /// Go's error for JSON that ends too early.
+    fn cut_short() -> Self {
+        Self::new("couldn't get version/kind; json parse error: unexpected end of JSON input")
+    }
+}
+
+impl From<serde_json::Error> for DecodeError {
+    fn from(error: serde_json::Error) -> Self {
+        let mut message = match error.classify() {
+            serde_json::error::Category::Eof => return Self::cut_short(),
+            serde_json::error::Category::Syntax => {
+                format!("couldn't get version/kind; json parse error: {error}")
+            }
+            _ => error.to_string(),
+        };
+        if let Some((at, _)) = message.char_indices().nth(512) {
+            message.truncate(at);
+        }
+        Self { message }
+    }
+}
+
+/// The identity of an object.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Meta {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `metadata.resourceVersion`.
+    pub resource_version: String,
+    /// The annotation `k8s.io/initial-events-end` of bookmarks.
+    initial_events_end: bool,
+}
+
+impl Meta {
+    /// Whether the object is the bookmark that ends the initial events of a streaming list.
+    pub fn ends_initial_events(&self) -> bool {
+        self.initial_events_end
+    }
+
+    fn read(metadata: &mut Cursor<'_>) -> Result<Self, DecodeError> {
+        let mut meta = Self::default();
+        metadata.fields(|key, value| {
+            let text = match key {
+                b"namespace" => &mut meta.namespace,
+                b"name" => &mut meta.name,
+                b"uid" => &mut meta.uid,
+                b"resourceVersion" => &mut meta.resource_version,
+                b"annotations" => {
+                    return value.fields(|key, value| {
+                        if key != b"k8s.io/initial-events-end" {
+                            return value.skip();
+                        }
+                        meta.initial_events_end = &*value.text()? == "true";
+                        Ok(())
+                    });
+                }
+                _ => return value.skip(),
+            };
+            *text = value.text()?.0.into_owned();
+            Ok(())
+        })?;
+        Ok(meta)
+    }
+}
+
+/// Decodes the identity of an object and skips all other fields.
+pub fn meta(object: &[u8]) -> Result<Meta, DecodeError> {
+    let (mut cursor, mut meta) = (Cursor::new(object), None);
+    cursor.fields(|key, value| {
+        if key != b"metadata" {
+            return value.skip();
+        }
+        meta = Some(Meta::read(value)?);
+        Ok(())
+    })?;
+    cursor.finish()?;
+    meta.ok_or_else(|| DecodeError::new("an object without metadata"))
+}
+
+/// Decodes the identity of an object from its `metadata`.
+pub fn meta_of(metadata: &RawValue) -> Result<Meta, DecodeError> {
+    Meta::read(&mut Cursor::new(metadata.get().as_bytes()))
+}
+
+/// One line of a watch.
+#[derive(Debug)]
+pub struct WatchEvent<'a> {
+    /// `ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK`, `ERROR`.
+    pub kind: Text<'a>,
+    /// The object's bytes.
+    pub object: &'a [u8],
+}
+
+/// Decodes the envelope of a watch event without decoding its object.
+pub fn watch_event(line: &[u8]) -> Result<WatchEvent<'_>, DecodeError> {
+    #[derive(Deserialize)]
+    struct Envelope<'a> {
+        #[serde(borrow, rename = "type")]
+        kind: Text<'a>,
+        #[serde(borrow)]
+        object: &'a RawValue,
+    }
+    // Go always writes the envelope in this form. Stripping it saves one pass over the object, which is
+    // validated when it is decoded.
+    for kind in ["ADDED", "MODIFIED", "DELETED", "BOOKMARK"] {
+        let object = line
+            .strip_prefix(b"{\"type\":\"")
+            .and_then(|rest| rest.strip_prefix(kind.as_bytes()))
+            .and_then(|rest| rest.strip_prefix(b"\",\"object\":"))
+            .and_then(|rest| rest.trim_ascii_end().strip_suffix(b"}"));
+        if let Some(object) = object {
+            return Ok(WatchEvent { kind: kind.into(), object });
+        }
+    }
+    let envelope: Envelope<'_> = serde_json::from_slice(line)?;
+    Ok(WatchEvent { kind: envelope.kind, object: envelope.object.get().as_bytes() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn envelope_is_decoded_in_any_field_order() {
+        for line in [
+            "{\"type\":\"ADDED\",\"object\":{\"a\":{}}}\n",
+            "{ \"object\": {\"a\":{}}, \"type\": \"ADDED\" }",
+            "{\"type\":\"ADDED\", \"object\":{\"a\":{}}}",
+        ] {
+            let event = watch_event(line.as_bytes()).unwrap();
+            assert_eq!((&*event.kind, event.object), ("ADDED", &b"{\"a\":{}}"[..]), "{line}");
+        }
+        assert!(watch_event(b"{\"type\":\"ADDED\"").is_err());
+    }
+
+    #[test]
+    fn identity_is_rejected_when_the_object_is_truncated() {
+        let object = r#"{"metadata":{"name":"web"},"spec":{"replicas":2}}"#;
+        assert_eq!(meta(object.as_bytes()).unwrap().name, "web");
+        for end in 0..object.len() {
+            assert!(meta(&object.as_bytes()[..end]).is_err(), "{end}");
+        }
+    }
+
+    #[test]
+    fn last_initial_bookmark_is_recognised() {
+        let object = br#"{"kind":"Pod","metadata":{"resourceVersion":"7","annotations":{"k8s.io/initial-events-end":"true"}}}"#;
+        let meta = meta(object).unwrap();
+        assert!(meta.ends_initial_events());
+        assert_eq!(meta.resource_version, "7");
+        assert!(!super::meta(br#"{"metadata":{"resourceVersion":"8"}}"#).unwrap().ends_initial_events());
+    }
+}

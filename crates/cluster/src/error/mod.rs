@@ -1,0 +1,336 @@
+//! Request errors with the texts of Go's client, because the texts appear in conditions and events.
+
+mod transport;
+
+pub(super) use self::transport::describe_connecting;
+
+use std::time::Duration;
+
+use http::StatusCode;
+use serde::Deserialize;
+
+use super::call::Call;
+use super::decode::DecodeError;
+use super::gate::Refusal;
+
+/// Maximum size of a plain-text response within an error text, in bytes. The limit is client-go's.
+pub(super) const MAX_ERROR_TEXT: usize = 2048;
+
+/// Maximum size of an error text from a server, in bytes. The text becomes part of conditions and events and
+/// is kept in several places. Go's client has no limit. Regular servers stay far below this limit.
+pub(super) const MAX_MESSAGE: usize = 16 << 10;
+/// Maximum size of a reason, in bytes.
+const MAX_REASON: usize = 256;
+
+/// Truncates an external text to `limit` bytes, at a character boundary.
+pub(super) fn cut(mut text: String, limit: usize) -> String {
+    text.truncate(text.floor_char_boundary(limit));
+    text
+}
+
+/// The error of a request without a usable response. `Display` is the text of Go's client.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ApiError {
+    /// The server answered with an error.
+    #[error("{message}")]
+    Status {
+        /// The HTTP code.
+        code: u16,
+        /// `reason` of the Status (`Conflict`, `NotFound`, ...), or the reason that client-go derives from
+        /// the code.
+        reason: String,
+        /// The complete text.
+        message: String,
+        /// The wait that the server requested.
+        retry_after: Option<Duration>,
+        /// `reason` of the first cause: `NamespaceTerminating`, `ResourceVersionTooLarge`, ...
+        cause: Option<String>,
+    },
+    /// One side refused the other's certificate. The server did not receive the request.
+    #[error("{op} \"{url}\": {message}")]
+    Certificate {
+        /// `Get`, `Put`, `Post`, `Patch`.
+        op: String,
+        /// The whole URL.
+        url: String,
+        /// The problem with the certificate, as Go prints it.
+        message: String,
+    },
+    /// The connection failed. The server did not receive the request.
+    #[error("{op} \"{url}\": {message}")]
+    Connect {
+        /// `Get`, `Put`, `Post`, `Patch`.
+        op: String,
+        /// The whole URL.
+        url: String,
+        /// The cause, as Go prints it.
+        message: String,
+    },
+    /// The connection failed while the request was in flight.
+    #[error("{op} \"{url}\": {message}")]
+    Transport {
+        /// `Get`, `Put`, `Post`, `Patch`.
+        op: String,
+        /// The whole URL.
+        url: String,
+        /// The cause, as Go prints it.
+        message: String,
+    },
+    /// The request exceeded its time limit.
+    #[error("{op} \"{url}\": context deadline exceeded")]
+    Timeout {
+        /// `Get`, `Put`, `Post`, `Patch`.
+        op: String,
+        /// The whole URL.
+        url: String,
+    },
+    /// The response ended early.
+    #[error("unexpected error when reading response body. Please retry. Original error: {0}")]
+    Body(String),
+    /// The response exceeds the size limit.
+    #[error("the response is larger than {limit} bytes")]
+    TooLarge {
+        /// The limit, in bytes.
+        limit: usize,
+    },
+    /// The response could not be decoded.
+    #[error("{0}")]
+    Decode(DecodeError),
+    /// The request could not be built because a name is invalid in a URL, or a value is invalid in a header.
+    #[error("{0}")]
+    Request(String),
+    /// The write gate refused the request. Nothing was sent.
+    #[error("{0}")]
+    Refused(Refusal),
+}
+
+impl ApiError {
+    /// Creates the error for an error response. A body without a content type may be a Status or plain text.
+    pub fn from_answer(
+        call: &Call,
+        code: StatusCode,
+        content_type: &str,
+        retry_after: Option<Duration>,
+        body: &[u8],
+    ) -> Self {
+        let text = content_type.is_empty() || content_type.starts_with("text/");
+        match serde_json::from_slice::<Status>(body) {
+            Ok(status) if !content_type.starts_with("text/") && status.is_failure() => {
+                status.into_error(code.as_u16(), retry_after)
+            }
+            _ => {
+                let body = body.get(..MAX_ERROR_TEXT).unwrap_or(body);
+                let text =
+                    if text { String::from_utf8_lossy(body).trim().to_owned() } else { "unknown".to_owned() };
+                let (reason, message) = generic(call, code.as_u16(), text);
+                Self::Status {
+                    code: code.as_u16(),
+                    reason: reason.to_owned(),
+                    message,
+                    retry_after,
+                    cause: None,
+                }
+            }
+        }
+    }
+
+    /// The HTTP code, if the server responded.
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            Self::Status { code, .. } => Some(*code),
+            _ => None,
+        }
+    }
+
+    /// Whether the write was rejected because the object has changed since it was read.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Status { code: 409, reason, .. } if reason != "AlreadyExists")
+    }
+
+    /// Whether the object or the resource does not exist.
+    pub fn is_not_found(&self) -> bool {
+        self.code() == Some(404)
+    }
+
+    /// Whether a permission is missing.
+    pub fn is_forbidden(&self) -> bool {
+        self.code() == Some(403)
+    }
+
+    /// Whether the namespace is being terminated and rejects new objects.
+    pub fn is_namespace_terminating(&self) -> bool {
+        matches!(self, Self::Status { code: 403, cause, message, .. }
+            if cause.as_deref() == Some("NamespaceTerminating") || message.contains("because it is being terminated"))
+    }
+
+    /// Whether the server no longer knows the resource version or the continue token.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Self::Status { code, reason, .. } if *code == 410 || reason == "Expired" || reason == "Gone")
+    }
+
+    /// Whether the write gate refused the request.
+    pub fn is_refused(&self) -> bool {
+        matches!(self, Self::Refused(_))
+    }
+
+    /// The wait that the server requested.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Status { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+
+    /// Whether a retry may succeed: no connection, a broken connection, 429 or 5xx.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Status { code, .. } => *code == 429 || *code >= 500,
+            Self::Connect { .. }
+            | Self::Certificate { .. }
+            | Self::Transport { .. }
+            | Self::Timeout { .. }
+            | Self::Body(_) => true,
+            Self::TooLarge { .. } | Self::Decode(_) | Self::Request(_) | Self::Refused(_) => false,
+        }
+    }
+
+    /// Whether both errors have the same cause. Addresses may differ.
+    pub fn same_trouble(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Connect { message: one, .. }, Self::Connect { message: another, .. })
+            | (Self::Certificate { message: one, .. }, Self::Certificate { message: another, .. })
+            | (Self::Transport { message: one, .. }, Self::Transport { message: another, .. }) => {
+                one == another
+            }
+            (Self::Timeout { .. }, Self::Timeout { .. }) => true,
+            _ => self == other,
+        }
+    }
+
+    /// Whether a write with this error may have been applied.
+    pub fn outcome_unknown(&self) -> bool {
+        match self {
+            Self::Status { code, .. } => *code >= 500,
+            Self::Transport { .. }
+            | Self::Timeout { .. }
+            | Self::Body(_)
+            | Self::TooLarge { .. }
+            | Self::Decode(_) => true,
+            Self::Connect { .. } | Self::Certificate { .. } | Self::Request(_) | Self::Refused(_) => false,
+        }
+    }
+}
+
+/// client-go's reason and text for an error response that is not a Status.
+fn generic(call: &Call, code: u16, text: String) -> (&'static str, String) {
+    let (reason, mut message) = match code {
+        409 if call.method == http::Method::POST => ("AlreadyExists", "the server reported a conflict".to_owned()),
+        409 => ("Conflict", "the server reported a conflict".to_owned()),
+        404 => ("NotFound", "the server could not find the requested resource".to_owned()),
+        400 => ("BadRequest", "the server rejected our request for an unknown reason".to_owned()),
+        401 => ("Unauthorized", "the server has asked for the client to provide credentials".to_owned()),
+        403 => ("Forbidden", text),
+        405 => {
+            ("MethodNotAllowed", "the server does not allow this method on the requested resource".to_owned())
+        }
+        406 => ("NotAcceptable", text),
+        415 => ("UnsupportedMediaType", text),
+        422 => ("Invalid", "the server rejected our request due to an error in our request".to_owned()),
+        503 => ("ServiceUnavailable", "the server is currently unable to handle the request".to_owned()),
+        504 => (
+            "Timeout",
+            "the server was unable to return a response in the time allotted, but may still be processing the request"
+                .to_owned(),
+        ),
+        429 => (
+            "TooManyRequests",
+            "the server has received too many requests and has asked us to try again later".to_owned(),
+        ),
+        500.. => (
+            "InternalError",
+            format!("an error on the server ({}) has prevented the request from succeeding", autoscaling::go::quote(&text)),
+        ),
+        _ => (
+            "Unknown",
+            format!("the server responded with the status code {code} but did not return more information"),
+        ),
+    };
+    if !call.resource.is_empty() {
+        let verb = call.method.as_str().to_ascii_lowercase();
+        message = if call.name.is_empty() {
+            format!("{message} ({verb} {})", call.resource)
+        } else {
+            format!("{message} ({verb} {} {})", call.resource, call.name)
+        };
+    }
+    (reason, message)
+}
+
+/// `metav1.Status`: an error response, or the object of an ERROR event.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Status {
+    #[serde(default)]
+    kind: String,
+    /// `Success` or `Failure`.
+    #[serde(default, rename = "status")]
+    result: String,
+    #[serde(default)]
+    message: String,
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    code: u16,
+    details: Option<Details>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Details {
+    retry_after_seconds: u64,
+    causes: Option<Vec<Cause>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Cause {
+    reason: String,
+}
+
+impl Status {
+    /// Whether the Status reports a failure. Old servers omit the kind.
+    pub(super) fn is_failure(&self) -> bool {
+        (self.kind.is_empty() || self.kind == "Status") && self.result == "Failure"
+    }
+
+    /// Converts to an error. `code` is used if the Status has none.
+    pub(super) fn into_error(self, code: u16, retry_after: Option<Duration>) -> ApiError {
+        let (mut from_body, mut cause) = (None, None);
+        if let Some(details) = self.details {
+            from_body =
+                (details.retry_after_seconds > 0).then(|| Duration::from_secs(details.retry_after_seconds));
+            cause = details
+                .causes
+                .into_iter()
+                .flatten()
+                .map(|cause| cut(cause.reason, MAX_REASON))
+                .find(|reason| !reason.is_empty());
+        }
+        let message = if self.message.is_empty() {
+            // apimachinery's text for a Status without a message.
+            format!("the server responded with the status code {code} but did not return more information")
+        } else {
+            cut(self.message, MAX_MESSAGE)
+        };
+        ApiError::Status {
+            code: if self.code == 0 { code } else { self.code },
+            reason: cut(self.reason, MAX_REASON),
+            message,
+            retry_after: retry_after.or(from_body),
+            cause,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

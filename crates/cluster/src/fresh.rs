@@ -1,0 +1,192 @@
+//! A value that is fetched on demand, by one fetch at a time, and cached for a limited time.
+//!
+//! Callers that wait for a fetch share its result, including an error. A hanging server therefore delays all
+//! callers at the same time, not one after the other.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The cached value and the lock of the fetch in flight.
+#[derive(Debug)]
+pub(super) struct CachedFetch<T, E> {
+    state: Mutex<State<T, E>>,
+    /// Held during a fetch.
+    turn: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug)]
+struct State<T, E> {
+    cached: Option<(Instant, T)>,
+    /// The error of the last fetch and its time, if it failed.
+    failed: Option<(Instant, E)>,
+    /// The number of completed fetches.
+    fetches: u64,
+}
+
+/// A failed fetch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Failed<T, E> {
+    /// The cause.
+    pub(super) error: E,
+    /// The cached value, of any age.
+    pub(super) cached: Option<T>,
+}
+
+impl<T, E> Default for CachedFetch<T, E> {
+    fn default() -> Self {
+        Self {
+            state: Mutex::new(State { cached: None, failed: None, fetches: 0 }),
+            turn: tokio::sync::Mutex::default(),
+        }
+    }
+}
+
+impl<T: Clone, E: Clone> CachedFetch<T, E> {
+    /// Returns the cached value if it is younger than `life`. Otherwise fetches it, or waits for the fetch in
+    /// flight.
+    pub(super) async fn get(
+        &self,
+        life: Duration,
+        fetch: impl AsyncFnOnce() -> Result<T, E>,
+    ) -> Result<T, Failed<T, E>> {
+        let fetches_before = {
+            let state = self.state();
+            match &state.cached {
+                Some((at, value)) if at.elapsed() < life => return Ok(value.clone()),
+                _ => state.fetches,
+            }
+        };
+        let _turn = self.turn.lock().await;
+        {
+            let state = self.state();
+            match (&state.failed, state.value()) {
+                _ if state.fetches == fetches_before => {}
+                (Some((_, error)), cached) => return Err(Failed { error: error.clone(), cached }),
+                (None, Some(value)) => return Ok(value),
+                (None, None) => {}
+            }
+        }
+        let fetched = fetch().await;
+        let mut state = self.state();
+        state.fetches += 1;
+        match fetched {
+            Ok(value) => {
+                state.cached = Some((Instant::now(), value.clone()));
+                state.failed = None;
+                Ok(value)
+            }
+            Err(error) => {
+                state.failed = Some((Instant::now(), error.clone()));
+                Err(Failed { error, cached: state.value() })
+            }
+        }
+    }
+
+    /// Returns the cached value, of any age, while a fetch is in flight or if the last one failed less than
+    /// `pause` ago.
+    pub(super) fn meanwhile(&self, pause: Duration) -> Option<T> {
+        let state = self.state();
+        let paused = state.failed.as_ref().is_some_and(|(at, _)| at.elapsed() < pause);
+        let (_, value) = state.cached.as_ref().filter(|_| paused || self.turn.try_lock().is_err())?;
+        Some(value.clone())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<T, E>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: Clone, E> State<T, E> {
+    fn value(&self) -> Option<T> {
+        self.cached.as_ref().map(|(_, value)| value.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use tokio::time::sleep;
+
+    use super::*;
+
+    const LIFE: Duration = Duration::from_secs(30);
+
+    struct Source {
+        fresh: CachedFetch<u32, &'static str>,
+        fetches: AtomicU32,
+    }
+
+    impl Source {
+        fn new() -> Self {
+            Self { fresh: CachedFetch::default(), fetches: AtomicU32::new(0) }
+        }
+
+        /// A fetch takes ten seconds.
+        async fn get(&self, works: bool) -> Result<u32, Failed<u32, &'static str>> {
+            self.fresh
+                .get(LIFE, async || {
+                    let n = self.fetches.fetch_add(1, Ordering::Relaxed);
+                    sleep(Duration::from_secs(10)).await;
+                    if works { Ok(n) } else { Err("down") }
+                })
+                .await
+        }
+
+        fn fetches(&self) -> u32 {
+            self.fetches.load(Ordering::Relaxed)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn value_is_fetched_once_for_all_callers_and_again_when_stale() {
+        let source = Source::new();
+        let all = futures::future::join_all((0..5).map(|_| source.get(true))).await;
+        assert!(all.iter().all(|value| *value == Ok(0)));
+        sleep(LIFE.saturating_sub(Duration::from_millis(1))).await;
+        assert_eq!((source.get(true).await, source.fetches()), (Ok(0), 1));
+        sleep(Duration::from_millis(1)).await;
+        assert_eq!((source.get(true).await, source.fetches()), (Ok(1), 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waiting_callers_share_a_failed_fetch() {
+        let source = Source::new();
+        let start = Instant::now();
+        let all = futures::future::join_all((0..50).map(|_| source.get(false))).await;
+        assert!(all.iter().all(|value| *value == Err(Failed { error: "down", cached: None })));
+        assert_eq!((start.elapsed(), source.fetches()), (Duration::from_secs(10), 1));
+        assert_eq!((source.get(true).await, source.fetches()), (Ok(1), 2), "later callers fetch again");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn abandoned_fetch_is_repeated_by_the_next_caller() {
+        let source = Source::new();
+        let first = tokio::time::timeout(Duration::from_secs(1), source.get(true));
+        let (first, second) = futures::join!(first, source.get(true));
+        assert!(first.is_err());
+        assert_eq!((second, source.fetches()), (Ok(1), 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn stale_value_serves_during_a_fetch_and_a_pause_after_its_failure() {
+        let source = Source::new();
+        let pause = Duration::from_secs(5);
+        assert_eq!(source.fresh.meanwhile(pause), None);
+        source.get(true).await.unwrap();
+        sleep(LIFE).await;
+        assert_eq!(source.fresh.meanwhile(pause), None, "no fetch is in flight");
+        let refresh = source.get(false);
+        let read = async {
+            sleep(Duration::from_secs(1)).await;
+            source.fresh.meanwhile(pause)
+        };
+        let (refreshed, served) = futures::join!(refresh, read);
+        assert_eq!((refreshed, served), (Err(Failed { error: "down", cached: Some(0) }), Some(0)));
+        assert_eq!(source.fresh.meanwhile(pause), Some(0));
+        sleep(pause).await;
+        assert_eq!(source.fresh.meanwhile(pause), None);
+    }
+}

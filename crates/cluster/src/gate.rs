@@ -1,0 +1,412 @@
+//! The write gate. Every request that could change the cluster passes it immediately before it is sent.
+//!
+//! The gate sits below the token buckets, immediately before authentication and the connection, so that
+//! closing it also stops requests that already wait. A request that then waits for credentials or a
+//! connection is aborted at the renew deadline. Three independent reasons close the gate: `--dry-run`,
+//! another controller that acts on the same objects, and a Lease that this replica does not hold or may have
+//! lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use http::{Method, Request};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+use tower::{BoxError, Layer, Service};
+
+/// The reason for refusing writes. `Display` appears in logs and never in a condition, because a refused
+/// write is not a response of the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Refusal {
+    /// `--dry-run`: decisions are computed but not written.
+    DryRun,
+    /// Another replica is the leader or may be the leader.
+    NotLeader,
+    /// Another controller still acts or may act on the same objects.
+    TakeOver,
+}
+
+/// The kinds of writes. Some refusals stop only some kinds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writes {
+    /// Scales, statuses and events of HPAs.
+    Autoscaling,
+    /// Events about a replica that holds back because of another controller.
+    Notices,
+    /// The leader's checkpoint of histories. Also written while the leader holds back.
+    Checkpoint,
+    /// The Lease.
+    Lease,
+    /// Creation of the ServiceAccount that the controller acts as. Standbys need it too.
+    Account,
+}
+
+impl Writes {
+    fn are_stopped_by(self, refusal: Refusal) -> bool {
+        match self {
+            Self::Autoscaling => true,
+            Self::Notices | Self::Checkpoint => refusal != Refusal::TakeOver,
+            Self::Lease | Self::Account => refusal == Refusal::DryRun,
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::DryRun => "not written: dry run",
+            Self::NotLeader => "not written: this replica is not the leader",
+            Self::TakeOver => "not written: another controller still acts on the same objects",
+        })
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// Verb and resource of a request, as in RBAC rules: (`update`, `deployments/scale`).
+pub type VerbAndResource = (&'static str, String);
+
+/// The write gate: open, or closed for at least one reason. The gate can change while requests are in flight.
+#[derive(Debug, Default)]
+pub struct Gate {
+    state: Mutex<State>,
+    /// Notified when `leads_until` changes.
+    deadline_changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    closed: BTreeSet<Refusal>,
+    /// The deadline of the right to write, unless the Lease is renewed. `None` without leader election.
+    leads_until: Option<Instant>,
+    refused: BTreeMap<VerbAndResource, u64>,
+}
+
+impl Gate {
+    /// Creates an open gate.
+    pub fn open() -> Arc<Self> {
+        Arc::new(Self::default())
+    }
+
+    /// Creates a gate that refuses every write.
+    pub fn refusing(reason: Refusal) -> Arc<Self> {
+        let gate = Self::open();
+        gate.close(reason);
+        gate
+    }
+
+    /// Closes the gate for a reason. Stops every request that has not reached the connection.
+    pub fn close(&self, reason: Refusal) {
+        self.lock().closed.insert(reason);
+    }
+
+    /// Removes a reason. The gate is open when no reason is left.
+    pub fn open_for(&self, reason: Refusal) {
+        self.lock().closed.remove(&reason);
+    }
+
+    /// Permits writes only before `deadline`. A deadline in the past closes the gate.
+    pub fn leads_until(&self, deadline: Instant) {
+        self.lock().leads_until = Some(deadline);
+        self.deadline_changed.notify_waiters();
+    }
+
+    /// The deadline of the right to write, unless the Lease is renewed. `None` without leader election.
+    pub fn leading_until(&self) -> Option<Instant> {
+        self.lock().leads_until
+    }
+
+    /// The reason for refusing writes about HPAs. `None` if they are currently permitted.
+    pub fn refusal(&self) -> Option<Refusal> {
+        self.lock().refusal(Writes::Autoscaling)
+    }
+
+    /// The number of refused requests, by verb and resource.
+    pub fn refused(&self) -> BTreeMap<VerbAndResource, u64> {
+        self.lock().refused.clone()
+    }
+
+    /// Admits or refuses one request. The [`WriteDeadline`] states whether the request must be aborted at the
+    /// renew deadline.
+    fn pass<B>(&self, request: &Request<B>, writes: Writes) -> Result<WriteDeadline, Refusal> {
+        if is_read_only(request.method(), request.uri().path()) {
+            return Ok(WriteDeadline::Unlimited);
+        }
+        let mut state = self.lock();
+        let Some(refusal) = state.refusal(writes) else {
+            let is_limited = state.leads_until.is_some() && writes.are_stopped_by(Refusal::NotLeader);
+            return Ok(if is_limited { WriteDeadline::Leadership } else { WriteDeadline::Unlimited });
+        };
+        let key = (verb(request.method()), resource(request.uri().path()));
+        *state.refused.entry(key).or_default() += 1;
+        Err(refusal)
+    }
+
+    /// Waits until the right to write has ended.
+    async fn lost(&self) {
+        loop {
+            // Subscribes before it reads the deadline, so that no change in between is missed.
+            let deadline_changed = self.deadline_changed.notified();
+            match self.leading_until() {
+                None => deadline_changed.await,
+                Some(deadline) if deadline <= Instant::now() => return,
+                Some(deadline) => {
+                    tokio::select! {
+                        biased;
+                        () = sleep_until(deadline) => {}
+                        () = deadline_changed => {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The time limit of an admitted request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WriteDeadline {
+    /// No limit.
+    Unlimited,
+    /// The end of leadership.
+    Leadership,
+}
+
+impl State {
+    fn refusal(&self, writes: Writes) -> Option<Refusal> {
+        let expired = self.leads_until.is_some_and(|deadline| Instant::now() >= deadline);
+        let reasons = self.closed.iter().copied().chain(expired.then_some(Refusal::NotLeader));
+        reasons.filter(|refusal| writes.are_stopped_by(*refusal)).min()
+    }
+}
+
+/// Whether a request cannot change anything. True for reads, and for POSTs that only request a review or a
+/// token.
+fn is_read_only(method: &Method, path: &str) -> bool {
+    let asks = |path: &str| {
+        path.starts_with("/apis/authorization.k8s.io/")
+            || path.starts_with("/apis/authentication.k8s.io/")
+            || path.starts_with("/api/v1/namespaces/") && resource(path) == "serviceaccounts/token"
+    };
+    method == Method::GET || method == Method::HEAD || method == Method::POST && asks(path)
+}
+
+fn verb(method: &Method) -> &'static str {
+    match method.as_str() {
+        "POST" => "create",
+        "PUT" => "update",
+        "PATCH" => "patch",
+        "DELETE" => "delete",
+        _ => "other",
+    }
+}
+
+/// `deployments/scale` for `/apis/apps/v1/namespaces/shop/deployments/web/scale`. A path of any other form is
+/// returned unchanged.
+fn resource(path: &str) -> String {
+    let mut segments = path.trim_matches('/').split('/');
+    let versioned = match segments.next() {
+        Some("api") => segments.next(),
+        Some("apis") => segments.next().and_then(|_| segments.next()),
+        _ => None,
+    };
+    if versioned.is_none() {
+        return path.to_owned();
+    }
+    let rest: Vec<_> = segments.collect();
+    match rest.as_slice() {
+        ["namespaces", _, resource, _, subresource] | [resource, _, subresource]
+            if *resource != "namespaces" =>
+        {
+            format!("{resource}/{subresource}")
+        }
+        ["namespaces", _, resource, ..] | [resource, ..] => (*resource).to_owned(),
+        [] => path.to_owned(),
+    }
+}
+
+/// Puts a [`Gate`] in front of a service that sends one kind of writes.
+#[derive(Debug, Clone)]
+pub struct GateLayer(pub Arc<Gate>, pub Writes);
+
+impl<S> Layer<S> for GateLayer {
+    type Service = GateService<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        GateService { gate: Arc::clone(&self.0), writes: self.1, inner }
+    }
+}
+
+/// A service behind a [`Gate`]. Refused and aborted requests fail with [`Refusal`].
+#[derive(Debug, Clone)]
+pub struct GateService<S> {
+    gate: Arc<Gate>,
+    writes: Writes,
+    inner: S,
+}
+
+impl<S, B> Service<Request<B>> for GateService<S>
+where
+    S: Service<Request<B>>,
+    S::Error: Into<BoxError>,
+    S::Future: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let deadline = match self.gate.pass(&request, self.writes) {
+            Ok(deadline) => deadline,
+            Err(refusal) => return Box::pin(async move { Err(refusal.into()) }),
+        };
+        let sent = self.inner.call(request);
+        if deadline == WriteDeadline::Unlimited {
+            return Box::pin(async move { sent.await.map_err(Into::into) });
+        }
+        let gate = Arc::clone(&self.gate);
+        Box::pin(async move {
+            // The deadline is checked first. After a suspension of the process, a connection that becomes
+            // ready after the deadline must not be used.
+            tokio::select! {
+                biased;
+                () = gate.lost() => Err(Refusal::NotLeader.into()),
+                answer = sent => answer.map_err(Into::into),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn request(method: Method, path: &str) -> Request<()> {
+        Request::builder().method(method).uri(path).body(()).unwrap()
+    }
+
+    fn passes(gate: &Gate, method: Method, path: &str) -> Result<(), Refusal> {
+        gate.pass(&request(method, path), Writes::Autoscaling).map(drop)
+    }
+
+    const SCALE: &str = "/apis/apps/v1/namespaces/shop/deployments/web/scale";
+
+    #[test]
+    fn closed_gate_admits_only_reads_and_reviews() {
+        let gate = Gate::refusing(Refusal::DryRun);
+        assert!(passes(&gate, Method::GET, SCALE).is_ok());
+        assert!(passes(&gate, Method::HEAD, SCALE).is_ok());
+        assert!(
+            passes(&gate, Method::POST, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews").is_ok()
+        );
+        let accounts = "/api/v1/namespaces/kube-system/serviceaccounts";
+        assert!(passes(&gate, Method::POST, &format!("{accounts}/hpa/token")).is_ok());
+        assert_eq!(passes(&gate, Method::POST, accounts), Err(Refusal::DryRun));
+        assert_eq!(passes(&gate, Method::PUT, &format!("{accounts}/hpa/token")), Err(Refusal::DryRun));
+        for method in [Method::PUT, Method::POST, Method::PATCH, Method::DELETE, Method::OPTIONS] {
+            assert_eq!(passes(&gate, method, SCALE), Err(Refusal::DryRun));
+        }
+    }
+
+    #[test]
+    fn gate_counts_refusals_by_verb_and_resource() {
+        let gate = Gate::refusing(Refusal::DryRun);
+        let _ = passes(&gate, Method::PUT, SCALE);
+        let _ = passes(&gate, Method::PUT, SCALE);
+        let _ = passes(&gate, Method::POST, "/api/v1/namespaces/shop/events");
+        let _ = passes(&gate, Method::PATCH, "/api/v1/namespaces/shop/events/web.1");
+        let _ = passes(&gate, Method::PUT, "/api/v1/namespaces/shop/replicationcontrollers/web/scale");
+        let counts: Vec<_> = gate.refused().into_iter().map(|((v, r), n)| format!("{v} {r} {n}")).collect();
+        assert_eq!(
+            counts,
+            [
+                "create events 1",
+                "patch events 1",
+                "update deployments/scale 2",
+                "update replicationcontrollers/scale 1"
+            ]
+        );
+    }
+
+    #[test]
+    fn gate_switches_at_run_time() {
+        let gate = Gate::open();
+        assert!(passes(&gate, Method::PUT, SCALE).is_ok());
+        gate.close(Refusal::NotLeader);
+        assert_eq!(passes(&gate, Method::PUT, SCALE), Err(Refusal::NotLeader));
+        gate.open_for(Refusal::NotLeader);
+        assert!(passes(&gate, Method::PUT, SCALE).is_ok());
+    }
+
+    #[test]
+    fn each_reason_is_removed_separately() {
+        let gate = Gate::refusing(Refusal::DryRun);
+        gate.close(Refusal::TakeOver);
+        gate.open_for(Refusal::DryRun);
+        assert_eq!(gate.refusal(), Some(Refusal::TakeOver));
+        gate.open_for(Refusal::TakeOver);
+        assert_eq!(gate.refusal(), None);
+    }
+
+    #[test]
+    fn standbys_write_leases_and_held_back_leaders_write_notices() {
+        const EVENTS: &str = "/api/v1/namespaces/shop/events";
+        let stopped = |reason| {
+            let gate = Gate::refusing(reason);
+            [Writes::Autoscaling, Writes::Notices, Writes::Checkpoint, Writes::Lease, Writes::Account]
+                .map(|writes| gate.pass(&request(Method::POST, EVENTS), writes).is_err())
+        };
+        assert_eq!(stopped(Refusal::DryRun), [true, true, true, true, true]);
+        assert_eq!(stopped(Refusal::NotLeader), [true, true, true, false, false]);
+        assert_eq!(stopped(Refusal::TakeOver), [true, false, false, false, false]);
+    }
+
+    /// Lets a request wait below the gate, for a token or a connection. Returns the time until the gate
+    /// aborted it.
+    async fn aborted_after(gate: &Arc<Gate>, writes: Writes, method: Method) -> Option<Duration> {
+        let waits = tower::service_fn(|_: Request<()>| std::future::pending::<Result<(), BoxError>>());
+        let started = Instant::now();
+        let sent = GateLayer(Arc::clone(gate), writes).layer(waits).call(request(method, SCALE));
+        let answer = tokio::time::timeout(Duration::from_mins(1), sent).await.ok()?;
+        assert_eq!(answer.unwrap_err().downcast_ref(), Some(&Refusal::NotLeader));
+        Some(started.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waiting_write_is_aborted_when_the_right_to_write_ends() {
+        let (gate, seconds) = (Gate::open(), Duration::from_secs);
+        gate.leads_until(Instant::now() + seconds(10));
+        assert_eq!(aborted_after(&gate, Writes::Autoscaling, Method::PUT).await, Some(seconds(10)));
+        gate.leads_until(Instant::now() + seconds(10));
+        let moves = async {
+            sleep_until(Instant::now() + seconds(8)).await;
+            gate.leads_until(Instant::now() + seconds(10));
+            sleep_until(Instant::now() + seconds(3)).await;
+            gate.leads_until(Instant::now());
+        };
+        let (aborted, ()) = tokio::join!(aborted_after(&gate, Writes::Autoscaling, Method::PUT), moves);
+        assert_eq!(aborted, Some(seconds(11)), "the deadline was extended, then cut short");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reads_leases_and_writes_without_election_are_never_aborted() {
+        let gate = Gate::open();
+        assert_eq!(aborted_after(&gate, Writes::Autoscaling, Method::PUT).await, None);
+        for (writes, method) in [(Writes::Autoscaling, Method::GET), (Writes::Lease, Method::PUT)] {
+            gate.leads_until(Instant::now() + Duration::from_secs(10));
+            assert_eq!(aborted_after(&gate, writes, method).await, None);
+        }
+    }
+}

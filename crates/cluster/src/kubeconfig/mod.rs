@@ -1,0 +1,215 @@
+//! The connection to the API server: from a kubeconfig, an address, or the pod's configuration.
+//!
+//! The controller follows kube-controller-manager ([`load`]): only `--kubeconfig` and `--master` count. The
+//! variable `KUBECONFIG` and `~/.kube/config` are ignored. Interactive commands follow kubectl
+//! ([`load_for_user`]) by the rules of client-go's `clientcmd`, with two exceptions. No default server exists
+//! (kubectl tries `localhost:8080`). The user of a context must exist (kubectl continues without
+//! credentials).
+//!
+//! All problems with the files are found here, at startup, and reported in one line that names the file or
+//! context and the remedy. Errors never quote a file's content, because it may be secret. [`super::connect`]
+//! chooses the proxy when it opens connections.
+
+mod choice;
+mod files;
+mod options;
+mod pod;
+#[cfg(test)]
+mod tests;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http::Uri;
+use kube::config::InClusterError;
+
+use self::choice::Choice;
+pub use self::files::Files;
+pub use self::options::{ClusterOptions, Secret};
+use self::pod::Pod;
+use crate::platform;
+
+/// An error in the configuration of the connection. `Display` is one line with advice.
+#[derive(Debug, thiserror::Error)]
+pub enum KubeconfigError {
+    /// The file is unreadable.
+    #[error("cannot read kubeconfig {}: {source}: check {origin} and the permissions of the file", .path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The source of the path: `--kubeconfig`, `KUBECONFIG`.
+        origin: &'static str,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// The file is not a kubeconfig.
+    #[error("kubeconfig {} is not valid{at}: correct the file, or recreate it with kubectl config", .path.display())]
+    NotValid {
+        /// The file.
+        path: PathBuf,
+        /// The position, if known: ` at line L, column C`. Otherwise `: ` and the problem.
+        at: String,
+    },
+    /// The current context is missing, or refers to an entry that the files do not contain.
+    #[error("kubeconfig {files}: {problem}: {advice}")]
+    Context {
+        /// The files.
+        files: Files,
+        /// The problem.
+        problem: String,
+        /// The remedy, with the available names.
+        advice: String,
+    },
+    /// Settings contradict each other, or are not supported.
+    #[error("kubeconfig {files}: {context}{problem}")]
+    Settings {
+        /// The files.
+        files: Files,
+        /// The context of the settings: `context "NAME": `, or empty.
+        context: String,
+        /// The problem and the remedy.
+        problem: String,
+    },
+    /// A certificate, key or authority in or next to the files is unusable.
+    #[error("kubeconfig {files}: {context}{problem}: renew the credentials of this context")]
+    Credentials {
+        /// The files.
+        files: Files,
+        /// The context of the credentials: `context "NAME": `, or empty.
+        context: String,
+        /// The problem.
+        problem: String,
+    },
+    /// The address of the API server is invalid.
+    #[error(
+        "{origin}: {server:?} is not the address of an API server: use one such as https://10.0.0.1:6443"
+    )]
+    Server {
+        /// The source of the address.
+        origin: String,
+        /// The address.
+        server: String,
+    },
+    /// Neither flag is set and this process does not run in a pod.
+    #[error("neither --kubeconfig nor --master is set and this is not a pod ({0}): set --kubeconfig")]
+    NotInCluster(String),
+    /// Neither flag is set and the pod's ServiceAccount is unusable.
+    #[error(
+        "the pod's ServiceAccount is not usable ({0}): assign one to the pod and mount its token, or set --kubeconfig"
+    )]
+    ServiceAccount(String),
+    /// No kubeconfig exists, and this process does not run in a pod.
+    #[error(
+        "no kubeconfig found: set --kubeconfig or KUBECONFIG, or create ~/.kube/config with kubectl config"
+    )]
+    NoFile,
+}
+
+fn listed(names: &[String]) -> String {
+    if names.is_empty() { String::new() } else { format!(" (available: {})", names.join(", ")) }
+}
+
+/// Loads the controller's configuration. `master` replaces the server of the kubeconfig. Without a
+/// kubeconfig, `master` is used without credentials. Without both, the configuration of the pod is used.
+pub fn load(kubeconfig: Option<&Path>, master: Option<&str>) -> Result<kube::Config, KubeconfigError> {
+    match (kubeconfig, master) {
+        (Some(path), master) => {
+            let (files, file) = files::read_one(path)?;
+            let options = ClusterOptions { server: master.map(str::to_owned), ..ClusterOptions::default() };
+            let choice = Choice::of(files, file, &options.without_empty(), "--master")?;
+            if choice.is_empty() { Err(choice.nothing_chosen()) } else { choice.config() }
+        }
+        (None, Some(master)) => Ok(kube::Config::new(server(master, "--master")?)),
+        (None, None) => kube::Config::incluster_env().map_err(|error| match error {
+            InClusterError::ReadEnvironmentVariable(_) => KubeconfigError::NotInCluster(
+                "KUBERNETES_SERVICE_HOST or KUBERNETES_SERVICE_PORT is not set".to_owned(),
+            ),
+            error => KubeconfigError::ServiceAccount(one_line(&error)),
+        }),
+    }
+}
+
+/// The connection that the user selected.
+#[derive(Debug, Clone)]
+pub struct UserConfig {
+    /// The client configuration.
+    pub config: kube::Config,
+    /// The namespace from `--namespace`, the context, or the pod, in this order, or else `default`.
+    pub namespace: String,
+    /// The context's name. `None` in a pod, or with only `--server`.
+    pub context: Option<String>,
+    /// The server's address, for display.
+    pub server: String,
+    /// `--request-timeout`. [`Duration::MAX`] disables the limit.
+    pub request_timeout: Option<Duration>,
+}
+
+/// Loads the configuration like kubectl, from `--kubeconfig`, the files in `KUBECONFIG`, or `~/.kube/config`.
+/// Flags override values of the files. If neither selects a cluster, the configuration of the pod is used.
+pub fn load_for_user(options: &ClusterOptions) -> Result<UserConfig, KubeconfigError> {
+    let variable = |name: &str| std::env::var(name).ok();
+    Environment {
+        kubeconfig: std::env::var_os("KUBECONFIG"),
+        home: platform::home(variable),
+        pod: Pod::here(variable),
+    }
+    .load(options)
+}
+
+/// The inputs other than flags, as in kubectl.
+#[derive(Debug, Default)]
+struct Environment {
+    kubeconfig: Option<OsString>,
+    home: Option<PathBuf>,
+    pod: Option<Pod>,
+}
+
+impl Environment {
+    fn load(&self, options: &ClusterOptions) -> Result<UserConfig, KubeconfigError> {
+        let options = &options.clone().without_empty();
+        let (files, merged) = match options.kubeconfig.as_deref() {
+            Some(path) => files::read_one(path)?,
+            None => files::read_usual(self.kubeconfig.as_ref(), self.home.as_deref())?,
+        };
+        let mut choice = Choice::of(files, merged, options, "--server")?;
+        let namespace = options
+            .namespace
+            .clone()
+            .or_else(|| choice.namespace().map(str::to_owned))
+            .or_else(|| self.pod.as_ref().and_then(Pod::namespace))
+            .unwrap_or_else(|| "default".to_owned());
+        if choice.is_empty() {
+            choice = match &self.pod {
+                Some(pod) => Choice::of_pod(pod, options),
+                None => return Err(choice.nothing_chosen()),
+            };
+        }
+        let context = choice.context_name.clone();
+        let config = choice.config()?;
+        let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+        let request_timeout =
+            options.request_timeout.map(|time| if time.is_zero() { Duration::MAX } else { time });
+        Ok(UserConfig { config, namespace, context, server, request_timeout })
+    }
+}
+
+/// Parses a server's address. An address without a scheme means plain HTTP, as in client-go.
+fn server(address: &str, origin: &str) -> Result<Uri, KubeconfigError> {
+    let with_scheme = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
+    with_scheme
+        .parse::<Uri>()
+        .ok()
+        .filter(|uri| {
+            matches!(uri.scheme_str(), Some("http" | "https"))
+                && uri.host().is_some_and(|host| !host.is_empty())
+        })
+        .ok_or_else(|| KubeconfigError::Server { origin: origin.to_owned(), server: address.to_owned() })
+}
+
+/// A library's error in one line, without a full stop.
+fn one_line(error: &(impl fmt::Display + ?Sized)) -> String {
+    let line = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+    line.trim_end_matches('.').to_owned()
+}

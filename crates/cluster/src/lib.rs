@@ -1,0 +1,71 @@
+//! Every request to the cluster, with its caller and the required permission.
+//!
+//! The controller talks to the API server only through this crate. Every request belongs to one of the
+//! [`client::Clients`], waits for a token of that client's bucket, and passes the [`gate::Gate`] if it could
+//! change anything. Errors are [`error::ApiError`] with the texts of Go's client, because users and their
+//! alerts see them.
+//!
+//! | request | caller | RBAC: verb, resource |
+//! |---|---|---|
+//! | `GET /api`, `/apis/{group}`, `/apis/{group}/{version}` | [`mapper`], [`metrics`] | none (discovery) |
+//! | `GET …/horizontalpodautoscalers` (cluster-wide, or of one namespace), with `watch`, or of one name after a lost response or a conflict | [`watch`], [`status`] | list, watch `horizontalpodautoscalers.autoscaling` |
+//! | `GET /api/v1/pods` (cluster-wide, or of one namespace), with `watch` | [`watch`] | list, watch `pods` |
+//! | `GET …/{resource}/{name}/scale` | [`scale`] | get `*/scale` |
+//! | `GET …/{resource}` (cluster-wide, or of one namespace), with `watch`, of the kinds that HPAs scale | [`watch`] for `targets` | list, watch the kinds, optional |
+//! | `GET /apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}` of a kind that HPAs scale | [`scale`] | get the definition, optional |
+//! | `PUT …/{resource}/{name}/scale` | [`scale`] | update `*/scale` |
+//! | `PUT …/horizontalpodautoscalers/{name}/status` | [`status`] | update `horizontalpodautoscalers.autoscaling/status` |
+//! | `GET /apis/metrics.k8s.io/v1beta1/namespaces/{ns}/pods` | [`metrics`] | list `pods.metrics.k8s.io` |
+//! | `GET /apis/custom.metrics.k8s.io/{v}/…` | [`metrics`] | get, list `*.custom.metrics.k8s.io` |
+//! | `GET /apis/external.metrics.k8s.io/v1beta1/…` | [`metrics`] | list `*.external.metrics.k8s.io` |
+//! | `GET …/{horizontalpodautoscalers,pods,events}`, of one namespace or of all | [`list`], for `why` | list each |
+//! | `GET …/{resource}/{name}` of targets and owners of pods | `why` | get each |
+//! | `GET` of a Lease, a pod and its `portforward` | `forward`, for `why` | get each, create `pods/portforward` |
+//! | `GET /history` of the leader, on its HTTPS port | `history::replica`, as the [`user`] of the configuration | list `horizontalpodautoscalers.autoscaling` |
+//! | `GET /version`, `/apis` | [`server`], `why` | none (discovery) |
+//! | `POST /apis/authentication.k8s.io/v1/tokenreviews` | [`reviews`] | create `tokenreviews.authentication.k8s.io` |
+//! | `POST /apis/authorization.k8s.io/v1/subjectaccessreviews` | [`reviews`] | create `subjectaccessreviews.authorization.k8s.io` |
+//! | `GET /api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication` | `serve` | get the ConfigMap |
+//! | `POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews` | `permissions` | none (granted to all authenticated users) |
+//! | `GET`, `POST`, `PUT` of one Lease, with `watch` | `election::leases` | get, update, watch the Lease, create `leases.coordination.k8s.io` |
+//! | `GET /api/v1/events`, of one namespace or of all | `history`, at the start of leadership | list `events` |
+//! | `GET`, `PUT`, `POST` of the ConfigMaps of the checkpoint | [`config_maps`], with `--history-checkpoint` | get, update the ConfigMaps |
+//! | `POST …/serviceaccounts/{name}/token`, and `GET`, `POST` of the account | [`connect`], with `--use-service-account-credentials` | create `serviceaccounts/token`, get and create `serviceaccounts` |
+//! | `POST /api/v1/namespaces/{ns}/events` | [`events`] | create `events` |
+//! | `PATCH /api/v1/namespaces/{ns}/events/{name}` | [`events`] | patch `events` |
+//!
+//! Scales and statuses are never patched, because the built-in role does not permit patches. A PUT with the
+//! resourceVersion that was read conflicts in the same cases as in the built-in controller.
+
+pub mod body;
+pub mod call;
+pub mod client;
+pub mod config_maps;
+pub mod connect;
+pub mod decode;
+pub mod error;
+pub mod events;
+pub mod fingerprint;
+mod fresh;
+#[cfg(fuzzing)]
+pub mod fuzzing;
+pub mod gate;
+mod items;
+pub mod jitter;
+pub mod kubeconfig;
+pub mod limit;
+pub mod list;
+mod lru;
+pub mod mapper;
+pub mod metrics;
+pub mod permission;
+pub mod platform;
+pub mod reviews;
+pub mod scale;
+pub mod server;
+pub mod status;
+pub mod user;
+pub mod watch;
+
+#[cfg(test)]
+mod tests;

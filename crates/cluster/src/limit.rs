@@ -1,0 +1,199 @@
+//! One token bucket per client, as in kube-controller-manager (`--kube-api-qps`, `--kube-api-burst`), and one
+//! for status writes with a rate that grows with the number of HPAs (`--status-qps`).
+//!
+//! A request reserves its token on arrival and then waits for it, so requests proceed in order of arrival.
+//! The clock is tokio's, which supports virtual time.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The maximum automatic rate of status writes, per second.
+const MAX_AUTOMATIC_STATUS_RATE: f64 = 500.0;
+
+/// A token bucket with continuous refill. Cheap to clone. Clones share the bucket.
+#[derive(Debug, Clone)]
+pub struct TokenBucket {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    per_second: f64,
+    burst: f64,
+    /// Tokens at `at`. Negative while requests wait for reserved tokens.
+    tokens: f64,
+    at: Instant,
+}
+
+impl TokenBucket {
+    /// Creates a full bucket of `burst` tokens, refilled at `per_second`. `None` (no limit) unless both are
+    /// above zero. As in client-go, a QPS of zero or less disables the limit.
+    pub fn new(per_second: f32, burst: u32) -> Option<Self> {
+        (per_second > 0.0 && burst > 0).then(|| {
+            let (per_second, burst) = (f64::from(per_second), f64::from(burst));
+            let state = State { per_second, burst, tokens: burst, at: Instant::now() };
+            Self { state: Arc::new(Mutex::new(state)) }
+        })
+    }
+
+    /// Sets the refill rate to `per_second`, which must be above zero, and raises the burst to one second's
+    /// tokens if it is lower. Requests that already wait keep their times.
+    pub fn set_rate(&self, per_second: f64) {
+        let mut state = self.state();
+        state.refill(Instant::now());
+        state.per_second = per_second;
+        state.burst = state.burst.max(per_second);
+    }
+
+    /// Takes one token, waiting if necessary. A caller that stops waiting returns its token.
+    pub async fn take(&self) {
+        let wait = self.reserve(Instant::now());
+        if !wait.is_zero() {
+            let reservation = Reservation { bucket: self };
+            tokio::time::sleep(wait).await;
+            std::mem::forget(reservation);
+        }
+    }
+
+    fn reserve(&self, now: Instant) -> Duration {
+        let mut state = self.state();
+        state.refill(now);
+        state.tokens -= 1.0;
+        if state.tokens >= 0.0 {
+            return Duration::ZERO;
+        }
+        Duration::try_from_secs_f64(-state.tokens / state.per_second).unwrap_or(Duration::MAX)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn refill(&mut self, now: Instant) {
+        let elapsed = now.saturating_duration_since(self.at).as_secs_f64();
+        self.tokens = elapsed.mul_add(self.per_second, self.tokens).min(self.burst);
+        self.at = now;
+    }
+}
+
+/// The rate of status writes per second if `--status-qps` is unset: two per HPA and sync period, at most 500,
+/// and at least `at_least`, which is `--kube-api-qps`.
+pub fn status_rate(hpas: usize, period: Duration, at_least: f64) -> f64 {
+    let hpas = f64::from(u32::try_from(hpas).unwrap_or(u32::MAX));
+    (2.0 * hpas / period.as_secs_f64()).min(MAX_AUTOMATIC_STATUS_RATE).max(at_least)
+}
+
+/// A reserved token. Returned on drop.
+struct Reservation<'a> {
+    bucket: &'a TokenBucket,
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        let mut state = self.bucket.state();
+        state.tokens = (state.tokens + 1.0).min(state.burst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn burst_passes_at_once_and_the_rest_at_the_rate() {
+        let bucket = TokenBucket::new(20.0, 30).unwrap();
+        let start = Instant::now();
+        for _ in 0..30 {
+            bucket.take().await;
+        }
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        for _ in 0..20 {
+            bucket.take().await;
+        }
+        let elapsed = start.elapsed();
+        assert!(
+            elapsed >= Duration::from_millis(999) && elapsed < Duration::from_millis(1_050),
+            "{elapsed:?}"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waiting_requests_proceed_in_order_of_arrival() {
+        let bucket = TokenBucket::new(10.0, 1).unwrap();
+        let order = Mutex::new(Vec::new());
+        let waiters = (0..5).map(|n| {
+            let (bucket, order) = (&bucket, &order);
+            async move {
+                bucket.take().await;
+                order.lock().unwrap().push((n, Instant::now()));
+            }
+        });
+        futures::future::join_all(waiters).await;
+        let order = order.into_inner().unwrap();
+        assert!(order.is_sorted());
+        assert_eq!(order.len(), 5);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn abandoned_wait_returns_its_token() {
+        let bucket = TokenBucket::new(1.0, 1).unwrap();
+        bucket.take().await;
+        for _ in 0..10 {
+            let _ = tokio::time::timeout(Duration::from_millis(1), bucket.take()).await;
+        }
+        let start = Instant::now();
+        bucket.take().await;
+        assert!(start.elapsed() <= Duration::from_secs(1), "{:?}", start.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn raised_rate_applies_immediately() {
+        let bucket = TokenBucket::new(1.0, 1).unwrap();
+        bucket.take().await;
+        bucket.set_rate(100.0);
+        let start = Instant::now();
+        for _ in 0..100 {
+            bucket.take().await;
+        }
+        let elapsed = start.elapsed();
+        assert!(
+            elapsed > Duration::from_millis(990) && elapsed < Duration::from_millis(1_110),
+            "{elapsed:?}"
+        );
+        tokio::time::advance(Duration::from_secs(5)).await;
+        let start = Instant::now();
+        for _ in 0..100 {
+            bucket.take().await;
+        }
+        assert_eq!(start.elapsed(), Duration::ZERO, "the burst holds one second's tokens");
+        bucket.set_rate(1.0);
+        bucket.take().await;
+        assert!(start.elapsed() >= Duration::from_millis(990), "{:?}", start.elapsed());
+    }
+
+    #[test]
+    fn status_rate_grows_with_hpas_from_the_client_rate() {
+        let period = Duration::from_secs(15);
+        for (hpas, at_least, expected) in [
+            (0, 20.0, 20.0),
+            (100, 20.0, 20.0),
+            (1_500, 20.0, 200.0),
+            (9_000, 20.0, 500.0),
+            (9_000, 800.0, 800.0),
+        ] {
+            let rate = status_rate(hpas, period, at_least);
+            assert!((rate - expected).abs() < 1e-9, "{hpas}: {rate}");
+        }
+        assert!((status_rate(1, Duration::from_nanos(1), 5.0) - 500.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn zero_rate_means_no_limit() {
+        assert!(TokenBucket::new(0.0, 30).is_none());
+        assert!(TokenBucket::new(-1.0, 30).is_none());
+    }
+}

@@ -1,0 +1,274 @@
+//! Maps group and kind to resources by discovery, like Go's RESTMapper in upstream's controller.
+//!
+//! Groups are fetched on demand, one fetch at a time, and cached for 30 s, including missing groups. If a
+//! refresh fails, the stale result stays in use, so that targets stay known while an API server is
+//! unavailable. A group that is unused for ten minutes is evicted.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use super::call::Call;
+use super::client::Client;
+use super::error::ApiError;
+use super::fresh::{CachedFetch, Failed};
+
+/// Lifetime of a cached group. Upstream resets its cache every 30 s.
+pub const LIFE: Duration = Duration::from_secs(30);
+/// The wait after a failed refresh, if a stale result exists.
+const PAUSE: Duration = Duration::from_secs(5);
+/// The time after which an unused group is evicted. Users choose the names of groups in HPAs.
+const UNUSED: Duration = Duration::from_mins(10);
+/// Maximum number of cached groups. The least recently used group is evicted first.
+const GROUPS: usize = 1024;
+/// Maximum length of a group name, which is a DNS subdomain. Longer names are not requested.
+const LONGEST_NAME: usize = 253;
+
+/// A resource with the requested kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mapping {
+    /// The API group. Empty for the core group.
+    pub group: String,
+    /// The preferred version that has the resource.
+    pub version: String,
+    /// Plural name, as in paths: `deployments`.
+    pub resource: String,
+    /// The kind, as in discovery.
+    pub kind: String,
+    /// Whether the resource is namespaced.
+    pub namespaced: bool,
+}
+
+impl Mapping {
+    /// `deployments.apps`, or `pods` for the core group.
+    pub fn group_resource(&self) -> String {
+        if self.group.is_empty() {
+            self.resource.clone()
+        } else {
+            format!("{}.{}", self.resource, self.group)
+        }
+    }
+
+    /// The path segments of one object in a namespace.
+    pub fn path<'a>(&'a self, namespace: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
+        let root = if self.group.is_empty() { ["api", ""] } else { ["apis", &self.group] };
+        let rest = [self.version.as_str(), "namespaces", namespace, &self.resource, name];
+        root.into_iter().filter(|segment| !segment.is_empty()).chain(rest)
+    }
+}
+
+/// An error in the mapping of a kind.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MapError {
+    /// The group, or the kind in it, does not exist.
+    #[error(
+        "no matches for kind {} in group {}",
+        autoscaling::go::quote(kind),
+        autoscaling::go::quote(group)
+    )]
+    NoMatch {
+        /// The group.
+        group: String,
+        /// The kind.
+        kind: String,
+    },
+    /// Discovery failed without a cached result.
+    #[error(transparent)]
+    Api(#[from] ApiError),
+}
+
+/// Maps kinds to resources.
+#[derive(Debug)]
+pub struct Mapper {
+    client: Client,
+    groups: Mutex<BTreeMap<String, Group>>,
+}
+
+/// The cached discovery of a group: its versions, the preferred version first.
+type CachedGroup = CachedFetch<Arc<[Version]>, ApiError>;
+
+#[derive(Debug)]
+struct Group {
+    cache: Arc<CachedGroup>,
+    used: Instant,
+}
+
+/// One version of a group, with its resources.
+#[derive(Debug)]
+struct Version {
+    version: String,
+    resources: Vec<Resource>,
+}
+
+/// One entry of an APIResourceList.
+#[derive(Debug, Deserialize)]
+struct Resource {
+    name: String,
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    namespaced: bool,
+}
+
+#[derive(Deserialize)]
+struct ResourceList {
+    #[serde(default)]
+    resources: Option<Vec<Resource>>,
+}
+
+#[derive(Deserialize)]
+struct CoreVersions {
+    #[serde(default)]
+    versions: Vec<String>,
+}
+
+/// `APIGroup`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ApiGroup {
+    #[serde(default)]
+    versions: Option<Vec<GroupVersion>>,
+    preferred_version: Option<GroupVersion>,
+}
+
+#[derive(Debug, Deserialize)]
+struct GroupVersion {
+    version: String,
+}
+
+impl ApiGroup {
+    /// The versions, the preferred one first.
+    pub(super) fn versions(self) -> Vec<String> {
+        let mut versions: Vec<_> =
+            self.versions.into_iter().flatten().map(|version| version.version).collect();
+        if let Some(preferred) = self.preferred_version
+            && let Some(at) = versions.iter().position(|version| *version == preferred.version)
+        {
+            let preferred = versions.remove(at);
+            versions.insert(0, preferred);
+        }
+        versions
+    }
+}
+
+/// The versions of a group, the preferred one first. Empty if the group does not exist.
+pub(super) async fn versions(client: &Client, group: &str) -> Result<Vec<String>, ApiError> {
+    let found = if group.is_empty() {
+        client.json::<CoreVersions>(&Call::get(["api"])).await.map(|core| core.versions)
+    } else {
+        client.json::<ApiGroup>(&Call::get(["apis", group])).await.map(ApiGroup::versions)
+    };
+    match found {
+        Err(error) if error.is_not_found() => Ok(Vec::new()),
+        found => found,
+    }
+}
+
+impl Mapper {
+    /// Creates a mapper with an empty cache.
+    pub fn new(client: Client) -> Self {
+        Self { client, groups: Mutex::default() }
+    }
+
+    /// The number of cached groups.
+    pub fn known_groups(&self) -> usize {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// The resources of the group that have the kind in any version. Each is mapped at the most preferred of
+    /// its versions. Never empty.
+    pub async fn mappings(&self, group: &str, kind: &str) -> Result<Arc<[Mapping]>, MapError> {
+        let versions = self.group(group).await?;
+        let mut mappings: Vec<Mapping> = Vec::new();
+        for version in versions.iter() {
+            for resource in version.resources.iter().filter(|resource| has_kind(resource, kind)) {
+                if mappings.iter().all(|mapping| mapping.resource != resource.name) {
+                    mappings.push(Mapping {
+                        group: group.to_owned(),
+                        version: version.version.clone(),
+                        resource: resource.name.clone(),
+                        kind: resource.kind.clone(),
+                        namespaced: resource.namespaced,
+                    });
+                }
+            }
+        }
+        if mappings.is_empty() {
+            return Err(MapError::NoMatch { group: group.to_owned(), kind: kind.to_owned() });
+        }
+        Ok(mappings.into())
+    }
+
+    /// The versions of a group, fetched if the cache is stale. Concurrent callers get the stale result, or
+    /// wait for the same fetch.
+    async fn group(&self, name: &str) -> Result<Arc<[Version]>, ApiError> {
+        if name.len() > LONGEST_NAME {
+            return Ok(Arc::default());
+        }
+        let cached = self.slot(name);
+        if let Some(versions) = cached.meanwhile(PAUSE) {
+            return Ok(versions);
+        }
+        match cached.get(LIFE, async || self.fetch(name).await.map(Arc::from)).await {
+            Err(Failed { error, cached: Some(versions) }) => {
+                tracing::debug!(group = name, %error, "discovery failed, using the stale result");
+                Ok(versions)
+            }
+            answer => answer.map_err(|failed| failed.error),
+        }
+    }
+
+    fn slot(&self, name: &str) -> Arc<CachedGroup> {
+        let now = Instant::now();
+        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(group) = groups.get_mut(name) {
+            group.used = now;
+            return Arc::clone(&group.cache);
+        }
+        groups.retain(|_, group| now < group.used + UNUSED);
+        if groups.len() >= GROUPS {
+            let oldest = groups.iter().min_by_key(|(_, group)| group.used).map(|(name, _)| name.clone());
+            oldest.map(|name| groups.remove(&name));
+        }
+        let cached = Arc::<CachedGroup>::default();
+        groups.insert(name.to_owned(), Group { cache: Arc::clone(&cached), used: now });
+        cached
+    }
+
+    async fn fetch(&self, group: &str) -> Result<Vec<Version>, ApiError> {
+        let mut found = Vec::new();
+        let mut failed = None;
+        for version in versions(&self.client, group).await? {
+            let call = if group.is_empty() {
+                Call::get(["api", &version])
+            } else {
+                Call::get(["apis", group, &version])
+            };
+            match self.client.json::<ResourceList>(&call).await {
+                Ok(list) => {
+                    // A name with a slash is a subresource.
+                    let resources = list.resources.into_iter().flatten();
+                    let resources = resources.filter(|resource| !resource.name.contains('/')).collect();
+                    found.push(Version { version, resources });
+                }
+                Err(error) if error.is_not_found() => {}
+                // A failed version does not affect the others, as in Go.
+                Err(error) => failed = Some(error),
+            }
+        }
+        match failed {
+            Some(error) if found.is_empty() => Err(error),
+            _ => Ok(found),
+        }
+    }
+}
+
+/// Go's mapper also accepts each kind in lower case, and with the suffix `List`.
+fn has_kind(resource: &Resource, kind: &str) -> bool {
+    resource.kind == kind
+        || kind.strip_suffix("List") == Some(&resource.kind)
+        || !resource.kind.is_empty() && resource.kind.chars().flat_map(char::to_lowercase).eq(kind.chars())
+}

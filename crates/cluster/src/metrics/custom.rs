@@ -1,0 +1,147 @@
+//! custom.metrics.k8s.io, in the version that the cluster serves.
+
+use std::time::Duration;
+
+use autoscaling::query::{Answer, CustomValue};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::ask::{FetchError, Inner};
+use super::wire;
+use super::wire::LastTime;
+use crate::call::{Call, Sent};
+use crate::client::Client;
+use crate::decode::{DecodeError, Text};
+use crate::error::ApiError;
+use crate::fresh::CachedFetch;
+use crate::mapper;
+
+const GROUP: &str = "custom.metrics.k8s.io";
+
+/// `kind` of the response.
+pub(super) const KIND: &str = "MetricValueList";
+
+/// The version to use, from discovery. Cached for one sync period.
+#[derive(Debug)]
+pub(super) struct Versions {
+    discovery: Client,
+    life: Duration,
+    cache: CachedFetch<Option<&'static str>, ApiError>,
+}
+
+impl Versions {
+    pub(super) fn new(discovery: Client, life: Duration) -> Self {
+        Self { discovery, life, cache: CachedFetch::default() }
+    }
+
+    /// The first supported version of the group, `None` if the cluster serves none. Concurrent callers share
+    /// one discovery.
+    async fn choose(&self) -> Result<Option<&'static str>, ApiError> {
+        let find = async || {
+            let offered = mapper::versions(&self.discovery, GROUP).await?;
+            Ok(offered.iter().find_map(|offered| match offered.as_str() {
+                "v1beta2" => Some("v1beta2"),
+                "v1beta1" => Some("v1beta1"),
+                _ => None,
+            }))
+        };
+        self.cache.get(self.life, find).await.map_err(|failed| failed.error)
+    }
+}
+
+/// The object that a metric describes.
+#[derive(Clone, Copy)]
+pub(super) struct Described<'a> {
+    pub(super) namespace: &'a str,
+    pub(super) group: &'a str,
+    pub(super) kind: &'a str,
+    pub(super) name: &'a str,
+}
+
+pub(super) async fn ask_pods(
+    metrics: &Inner,
+    namespace: &str,
+    metric: &str,
+    selector: &str,
+    metric_selector: &str,
+    sent: &Sent,
+) -> Result<Answer, FetchError> {
+    let version = version(metrics).await?;
+    let call = Call::get(["apis", GROUP, version, "namespaces", namespace, "pods", "*", metric])
+        .query("labelSelector", selector)
+        .query("metricLabelSelector", metric_selector)
+        .about(format!("pods.{GROUP}"), "*");
+    ask(metrics, call.recording(sent)).await
+}
+
+pub(super) async fn ask_object(
+    metrics: &Inner,
+    object: Described<'_>,
+    metric: &str,
+    metric_selector: &str,
+    sent: &Sent,
+) -> Result<Answer, FetchError> {
+    let Described { namespace, group, kind, name } = object;
+    let version = version(metrics).await?;
+    let call = if group.is_empty() && kind == "Namespace" {
+        // Uses the namespace of the HPA and ignores the name in the spec.
+        Call::get(["apis", GROUP, version, "namespaces", namespace, "metrics", metric])
+            .about(format!("metrics.{GROUP}"), metric)
+    } else {
+        let mappings = metrics.mapper.mappings(group, kind).await.map_err(|error| FetchError::Map {
+            kind: if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") },
+            error,
+        })?;
+        // The mapper never returns an empty list.
+        let resource = mappings.first().map(mapper::Mapping::group_resource).unwrap_or_default();
+        Call::get(["apis", GROUP, version, "namespaces", namespace, &resource, name, metric])
+            .about(format!("{resource}.{GROUP}"), name)
+            .counted_as("*.custom.metrics.k8s.io")
+    };
+    ask(metrics, call.query("metricLabelSelector", metric_selector).recording(sent)).await
+}
+
+async fn version(metrics: &Inner) -> Result<&'static str, FetchError> {
+    metrics.versions.choose().await?.ok_or(FetchError::NoCustomMetricsApi)
+}
+
+async fn ask(metrics: &Inner, call: Call) -> Result<Answer, FetchError> {
+    let items = wire::list(&metrics.custom.client, &metrics.bounded(call), KIND, decoder()).await?;
+    Ok(Answer::Custom(items.into()))
+}
+
+/// Creates a decoder of consecutive items.
+pub(super) fn decoder() -> impl FnMut(&[u8]) -> Result<CustomValue, DecodeError> {
+    let mut time = LastTime::default();
+    move |item| value(item, &mut time)
+}
+
+/// An item of v1beta2. Items of v1beta1 differ in unused fields and in the name of the window.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Value<'a> {
+    #[serde(borrow)]
+    described_object: Option<Object<'a>>,
+    #[serde(borrow)]
+    timestamp: Option<Text<'a>>,
+    #[serde(alias = "window")]
+    window_seconds: Option<i64>,
+    #[serde(borrow, rename = "value")]
+    quantity: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize, Default)]
+struct Object<'a> {
+    #[serde(borrow, default)]
+    name: Text<'a>,
+}
+
+fn value(item: &[u8], time: &mut LastTime) -> Result<CustomValue, DecodeError> {
+    let item: Value<'_> = serde_json::from_slice(item)?;
+    Ok(CustomValue {
+        object: (&*item.described_object.unwrap_or_default().name).into(),
+        timestamp: time.read(item.timestamp.as_deref())?,
+        window_seconds: item.window_seconds,
+        value: wire::quantity(item.quantity)?,
+    })
+}

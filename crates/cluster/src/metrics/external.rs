@@ -1,0 +1,49 @@
+//! external.metrics.k8s.io: all series of a metric.
+
+use autoscaling::query::{Answer, ExternalValue};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::ask::{FetchError, Inner};
+use super::wire;
+use super::wire::LastTime;
+use crate::call::{Call, Sent};
+use crate::decode::{DecodeError, Text};
+
+/// `kind` of the response.
+pub(super) const KIND: &str = "ExternalMetricValueList";
+
+pub(super) async fn ask(
+    metrics: &Inner,
+    namespace: &str,
+    metric: &str,
+    selector: &str,
+    sent: &Sent,
+) -> Result<Answer, FetchError> {
+    let call = Call::get(["apis", "external.metrics.k8s.io", "v1beta1", "namespaces", namespace, metric])
+        .query("labelSelector", selector)
+        .about(format!("{metric}.external.metrics.k8s.io"), "")
+        .counted_as("*.external.metrics.k8s.io")
+        .recording(sent);
+    let items = wire::list(&metrics.external.client, &metrics.bounded(call), KIND, decoder()).await?;
+    Ok(Answer::External(items.into()))
+}
+
+/// Creates a decoder of consecutive items.
+pub(super) fn decoder() -> impl FnMut(&[u8]) -> Result<ExternalValue, DecodeError> {
+    let mut time = LastTime::default();
+    move |item| value(item, &mut time)
+}
+
+#[derive(Deserialize)]
+struct Value<'a> {
+    #[serde(borrow)]
+    timestamp: Option<Text<'a>>,
+    #[serde(borrow)]
+    value: Option<&'a RawValue>,
+}
+
+fn value(item: &[u8], time: &mut LastTime) -> Result<ExternalValue, DecodeError> {
+    let item: Value<'_> = serde_json::from_slice(item)?;
+    Ok(ExternalValue { timestamp: time.read(item.timestamp.as_deref())?, value: wire::quantity(item.value)? })
+}

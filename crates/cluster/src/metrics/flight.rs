@@ -1,0 +1,205 @@
+//! Single flight: equal queries share one request while it is in flight and, if configured, for a while after
+//! it was sent.
+//!
+//! A caller joins a request or its answer only if the request was sent at most `age` before the call. A
+//! second request for the same key waits until the first request has ended or is stale itself, so that a slow
+//! server does not receive more and more requests. An error is delivered only to the callers that joined, not
+//! to later callers.
+
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::{BoxFuture, Either, Ready, Shared, WeakShared, ready};
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use crate::call::Sent;
+
+/// A request that resolves to its answer.
+pub(super) type Flight<T, E> = BoxFuture<'static, Result<T, E>>;
+
+/// An available answer, or the request that fetches it.
+pub(super) type Joined<T, E> = Either<Ready<Result<T, E>>, Shared<Flight<T, E>>>;
+
+/// The minimum age of a request in flight before a second one for the same key starts.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The requests in flight and the recent answers. Clones share them.
+#[derive(Debug)]
+pub(super) struct Flights<K, T, E> {
+    inner: Arc<Mutex<Entries<K, T, E>>>,
+    /// Maximum time between the request for an answer and the call. With `None`, no answers are kept, and
+    /// callers join every request in flight.
+    age: Option<Duration>,
+    /// Creates the error for the callers of a request that panicked.
+    panicked: fn() -> E,
+}
+
+#[derive(Debug)]
+struct Entries<K, T, E> {
+    next: u64,
+    by_key: BTreeMap<K, Entry<T, E>>,
+}
+
+/// The last request for a key.
+#[derive(Debug)]
+struct Entry<T, E> {
+    id: u64,
+    sent: Sent,
+    state: State<T, E>,
+}
+
+#[derive(Debug)]
+enum State<T, E> {
+    InFlight(WeakShared<Flight<T, E>>, CancellationToken),
+    Answered(T),
+}
+
+impl<K, T, E> Clone for Flights<K, T, E> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner), age: self.age, panicked: self.panicked }
+    }
+}
+
+impl<K, T, E> Flights<K, T, E> {
+    pub(super) fn new(age: Option<Duration>, panicked: fn() -> E) -> Self {
+        Self { inner: Arc::new(Mutex::new(Entries { next: 0, by_key: BTreeMap::new() })), age, panicked }
+    }
+
+    /// The number of keys with a request in flight or an answer.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.lock().by_key.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Entries<K, T, E>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether an answer to a request sent at `sent` is fresh.
+    fn is_fresh(&self, sent: &Sent, now: Instant) -> bool {
+        match (self.age, sent.at()) {
+            // A request that is not sent yet will be sent after `now`.
+            (None, _) | (_, None) => true,
+            (Some(age), Some(at)) => now.saturating_duration_since(at) <= age,
+        }
+    }
+}
+
+impl<K, T, E> Flights<K, T, E>
+where
+    K: Ord + Clone + Send + 'static,
+    T: Clone + Send + Sync + 'static,
+    E: Clone + Send + Sync + 'static,
+{
+    /// Returns a recent answer, joins the request of an equal query, or starts one. A request is cancelled
+    /// when all its callers are dropped. The request must set `Sent`.
+    pub(super) fn join(
+        &self,
+        key: K,
+        start: impl FnOnce(Sent) -> Flight<T, E> + Send + 'static,
+    ) -> Joined<T, E> {
+        // Dropped after the lock is released, because dropping the last reference to a flight takes the lock.
+        let mut _stale = None;
+        let mut previous = None;
+        let mut inner = self.lock();
+        if let Some(entry) = inner.by_key.get(&key) {
+            let is_fresh = self.is_fresh(&entry.sent, Instant::now());
+            match &entry.state {
+                State::Answered(answer) if is_fresh => return Either::Left(ready(Ok(answer.clone()))),
+                State::Answered(_) => {}
+                State::InFlight(flight, completed) => match flight.upgrade() {
+                    Some(flight) if is_fresh => return Either::Right(flight),
+                    Some(flight) => {
+                        previous = Some((completed.clone(), self.patience(&entry.sent)));
+                        _stale = Some(flight);
+                    }
+                    None => {}
+                },
+            }
+        }
+        let id = inner.next;
+        inner.next += 1;
+        let (sent, completed) = (Sent::default(), CancellationToken::new());
+        let guard = FlightGuard { flights: self.clone(), key: key.clone(), id, completed: completed.clone() };
+        let asked = sent.clone();
+        let flight = async move {
+            // The guard is moved as a whole, so that its `Drop` also runs when the flight is cancelled.
+            let guard = guard;
+            if let Some((completed, until)) = previous {
+                let _ = timeout_at(until, completed.cancelled()).await;
+            }
+            // A panic would propagate to all callers, including callers that join during its delivery.
+            let request = AssertUnwindSafe(async move { start(asked).await });
+            let result = request.catch_unwind().await.unwrap_or_else(|_| {
+                tracing::error!("metrics request panicked, its callers get an error");
+                Err((guard.flights.panicked)())
+            });
+            if let Ok(answer) = &result {
+                guard.keep(answer);
+            }
+            result
+        }
+        .boxed()
+        .shared();
+        if let Some(weak) = flight.downgrade() {
+            inner.by_key.insert(key, Entry { id, sent, state: State::InFlight(weak, completed) });
+        }
+        Either::Right(flight)
+    }
+
+    /// Evicts answers that are too old for any later call. Returns whether any entry is left.
+    pub(super) fn sweep(&self, now: Instant) -> bool {
+        let mut inner = self.lock();
+        inner.by_key.retain(|_, entry| match entry.state {
+            State::InFlight(..) => true,
+            State::Answered(_) => self.is_fresh(&entry.sent, now),
+        });
+        !inner.by_key.is_empty()
+    }
+
+    /// The end of a second request's wait for the request sent at `sent`.
+    fn patience(&self, sent: &Sent) -> Instant {
+        let now = Instant::now();
+        let patience = self.age.unwrap_or_default().max(PATIENCE);
+        sent.at().unwrap_or(now).checked_add(patience).unwrap_or(now)
+    }
+}
+
+/// Removes a request that has failed or was cancelled.
+struct FlightGuard<K: Ord, T, E> {
+    flights: Flights<K, T, E>,
+    key: K,
+    id: u64,
+    completed: CancellationToken,
+}
+
+impl<K: Ord, T: Clone, E> FlightGuard<K, T, E> {
+    /// Keeps the answer for later callers, unless a later request is in flight.
+    fn keep(&self, answer: &T) {
+        if self.flights.age.is_some()
+            && let Some(entry) = self.flights.lock().by_key.get_mut(&self.key)
+            && entry.id == self.id
+        {
+            entry.state = State::Answered(answer.clone());
+        }
+    }
+}
+
+impl<K: Ord, T, E> Drop for FlightGuard<K, T, E> {
+    fn drop(&mut self) {
+        let mut inner = self.flights.lock();
+        let is_own = |entry: &Entry<T, E>| entry.id == self.id && matches!(entry.state, State::InFlight(..));
+        if inner.by_key.get(&self.key).is_some_and(is_own) {
+            inner.by_key.remove(&self.key);
+        }
+        drop(inner);
+        self.completed.cancel();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! Client of the three metrics APIs.
+//!
+//! Equal queries in flight share one request. With `--share-metrics`, later queries share recent responses,
+//! and HPAs of one namespace can share one list of its pods (`share`). The number of requests in flight is
+//! bounded per API and in total. Each request is bounded in time and size. A circuit breaker limits the
+//! requests to an API that is down. Errors are the texts that Go's clients print.
+
+mod ask;
+mod breaker;
+mod custom;
+mod external;
+mod flight;
+#[cfg(fuzzing)]
+pub(super) mod fuzzing;
+mod resource;
+mod share;
+mod usage;
+mod wire;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use autoscaling::query::{Answer, Api, Query, QueryError};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use self::ask::Inner;
+use self::flight::Flights;
+use self::share::Shares;
+pub use self::share::{NamespacePods, Sharing};
+pub use self::usage::Snapshot;
+use super::client::Clients;
+use super::mapper::Mapper;
+
+/// Answers metric queries.
+pub trait Metrics: std::fmt::Debug + Send + Sync {
+    /// Answers one query. Equal queries may share a request.
+    fn fetch(&self, query: Query) -> BoxFuture<'_, Result<Answer, QueryError>>;
+}
+
+/// Options of the metrics clients.
+#[derive(Debug, Clone)]
+pub struct MetricsOptions {
+    /// `--metrics-timeout`: the time limit of one request.
+    pub timeout: Duration,
+    /// `--max-metrics-response`: the size limit of one response, in bytes.
+    pub max_response: usize,
+    /// Maximum requests in flight per API. Kept below half of `total`.
+    pub per_api: usize,
+    /// Maximum requests in flight in total.
+    pub total: usize,
+    /// Cache lifetime of the discovered version of the custom metrics API: one sync period.
+    pub version_life: Duration,
+    /// Receives the state of the APIs.
+    pub observer: Option<Arc<dyn ApiObserver>>,
+    /// `--share-metrics`: options for shared responses. `None` shares only requests in flight.
+    pub sharing: Option<Sharing>,
+}
+
+/// Receives the availability of the metrics APIs.
+pub trait ApiObserver: std::fmt::Debug + Send + Sync {
+    /// Reports the state of an API. `true` means that it failed several times in a row and is now queried at
+    /// a reduced rate. `false` means that it has responded again.
+    fn down(&self, api: Api, down: bool);
+
+    /// Reports that a query was answered with its last error because its API is down.
+    fn spared(&self, api: Api);
+}
+
+impl Default for MetricsOptions {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(30),
+            max_response: 64 << 20,
+            per_api: 256,
+            total: 512,
+            version_life: Duration::from_secs(15),
+            observer: None,
+            sharing: None,
+        }
+    }
+}
+
+/// The metrics APIs of a cluster. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct ApiMetrics {
+    inner: Arc<Inner>,
+    mode: FetchMode,
+}
+
+#[derive(Debug, Clone)]
+enum FetchMode {
+    /// One request per query. Equal queries join it while it is in flight.
+    Alone(Flights<Query, Answer, QueryError>),
+    Shared(Arc<Shares>),
+}
+
+impl ApiMetrics {
+    /// Creates a client of the metrics APIs from `clients`.
+    pub fn new(clients: &Clients, mapper: Arc<Mapper>, mut options: MetricsOptions) -> Self {
+        let mode = match options.sharing.take() {
+            Some(sharing) => FetchMode::Shared(Arc::new(Shares::new(sharing))),
+            None => FetchMode::Alone(Flights::new(None, panicked)),
+        };
+        Self { inner: Arc::new(Inner::new(clients, mapper, options)), mode }
+    }
+}
+
+impl Metrics for ApiMetrics {
+    fn fetch(&self, query: Query) -> BoxFuture<'_, Result<Answer, QueryError>> {
+        match &self.mode {
+            FetchMode::Alone(flights) => {
+                let (inner, asked) = (Arc::clone(&self.inner), query.clone());
+                flights.join(query, move |sent| async move { inner.ask(&asked, &sent).await }.boxed()).boxed()
+            }
+            FetchMode::Shared(shares) => shares.fetch(&self.inner, query).boxed(),
+        }
+    }
+}
+
+/// The error for the callers of a request that panicked.
+fn panicked() -> QueryError {
+    QueryError { message: "the metrics request panicked, see the log".into() }
+}

@@ -1,0 +1,223 @@
+//! Metrics responses shared between HPAs.
+//!
+//! A response answers all equal queries within a maximum age. HPAs of one namespace share one list of all its
+//! pods if one list is cheaper than a list per HPA (`choice`). Each HPA selects its pods by the labels in the
+//! list. The server itself selects by the same labels. If no item has labels, or the server refuses to list
+//! the namespace, the HPAs of the namespace fetch their pods separately for a while.
+//!
+//! Sharing does not change errors. An error that any query would have received goes to all waiting callers.
+//! After any other error each HPA sends its own query at once.
+
+mod choice;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use autoscaling::query::{Answer, Query, QueryError};
+use autoscaling::selector::Selector;
+use futures::FutureExt;
+use tokio::time::Instant;
+
+use self::choice::{Choice, ListMode};
+use super::ask::{Inner, Unanswered};
+use super::flight::Flights;
+use super::usage::{Reader, Snapshot};
+use super::{panicked, resource};
+use crate::call::Sent;
+
+/// The interval between evictions of stale entries.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// Options of sharing.
+#[derive(Debug, Clone)]
+pub struct Sharing {
+    /// `--metric-snapshot-age`: the maximum time between the request of a shared response and the query.
+    pub age: Duration,
+    /// The interval between two queries of an HPA: the sync period.
+    pub period: Duration,
+    /// The number of pods per namespace.
+    pub pods: Arc<dyn NamespacePods>,
+}
+
+/// The number of pods per namespace, which determines the cost of a list.
+pub trait NamespacePods: std::fmt::Debug + Send + Sync {
+    /// The known number of pods in a namespace.
+    fn count(&self, namespace: &str) -> usize;
+}
+
+/// The shared responses.
+#[derive(Debug)]
+pub(super) struct Shares {
+    sharing: Sharing,
+    /// Responses of equal queries.
+    queries: Flights<Query, Answer, QueryError>,
+    /// Lists of all pods of a namespace.
+    snapshots: Flights<Arc<str>, Arc<Snapshot>, Missed>,
+    choices: Mutex<BTreeMap<Arc<str>, Choice>>,
+    /// Whether an eviction task is running.
+    sweeping: AtomicBool,
+}
+
+/// The reason for a missing snapshot of a namespace.
+#[derive(Debug, Clone)]
+enum Missed {
+    /// An error that any query would have received.
+    Api(QueryError),
+    /// Each HPA must send its own query.
+    AskAlone,
+}
+
+impl Shares {
+    pub(super) fn new(sharing: Sharing) -> Self {
+        Self {
+            queries: Flights::new(Some(sharing.age), panicked),
+            snapshots: Flights::new(Some(sharing.age), || Missed::Api(panicked())),
+            choices: Mutex::default(),
+            sweeping: AtomicBool::new(false),
+            sharing,
+        }
+    }
+
+    /// Answers a query with a response to a request that was sent at most `Sharing::age` ago.
+    pub(super) async fn fetch(
+        self: &Arc<Self>,
+        inner: &Arc<Inner>,
+        query: Query,
+    ) -> Result<Answer, QueryError> {
+        self.sweep_later();
+        if let Query::Resource { namespace, selector } = &query
+            && let Some(answer) = self.select(inner, namespace, selector).await
+        {
+            return answer;
+        }
+        let (shares, inner, asked) = (Arc::clone(self), Arc::clone(inner), query.clone());
+        let request = move |sent: Sent| async move { shares.ask_alone(&inner, &asked, &sent).await }.boxed();
+        self.queries.join(query, request).await
+    }
+
+    async fn ask_alone(&self, inner: &Inner, query: &Query, sent: &Sent) -> Result<Answer, QueryError> {
+        let Query::Resource { namespace, selector } = query else {
+            return inner.ask(query, sent).await;
+        };
+        let usage = inner.usage(namespace, selector, Reader::without_labels(), sent).await;
+        let usage = usage.map_err(|unanswered| unanswered.error)?;
+        self.with_choice(namespace, |choice| choice.answered(usage.bytes()));
+        Ok(Answer::Resource(usage.all()))
+    }
+
+    /// The usage of the pods that a selector matches, selected from the list of the namespace. `None` if the
+    /// query must be sent separately.
+    async fn select(
+        self: &Arc<Self>,
+        inner: &Arc<Inner>,
+        namespace: &Arc<str>,
+        text: &Arc<str>,
+    ) -> Option<Result<Answer, QueryError>> {
+        let selector = Selector::parse(text).ok().filter(|selector| !selector.is_empty())?;
+        let pods = self.sharing.pods.count(namespace);
+        let mode =
+            self.with_choice(namespace, |choice| choice.asked(Instant::now(), pods, inner.max_response()));
+        if mode == ListMode::Selectors {
+            return None;
+        }
+        let (shares, inner, namespace_key) = (Arc::clone(self), Arc::clone(inner), Arc::clone(namespace));
+        let request =
+            move |sent: Sent| async move { shares.snapshot(&inner, &namespace_key, &sent).await }.boxed();
+        match self.snapshots.join(Arc::clone(namespace), request).await {
+            Ok(snapshot) => {
+                let usage = snapshot.select(&selector);
+                self.with_choice(namespace, |choice| choice.answered(snapshot.bytes_of(usage.len())));
+                // An HPA without any sample is rare. Labels with an unexpected meaning would give the same
+                // empty result.
+                let doubtful = usage.is_empty() && !snapshot.is_empty();
+                (!doubtful).then_some(Ok(Answer::Resource(usage)))
+            }
+            Err(Missed::Api(QueryError { message })) => {
+                let message = resource::reworded(&message, namespace, text).map_or(message, Into::into);
+                Some(Err(QueryError { message }))
+            }
+            Err(Missed::AskAlone) => None,
+        }
+    }
+
+    /// Lists all pods of a namespace.
+    async fn snapshot(
+        &self,
+        inner: &Inner,
+        namespace: &Arc<str>,
+        sent: &Sent,
+    ) -> Result<Arc<Snapshot>, Missed> {
+        let usage = inner.usage(namespace, &"".into(), Reader::with_labels(), sent).await;
+        let pods = self.sharing.pods.count(namespace);
+        let now = Instant::now();
+        match usage {
+            Ok(usage) if usage.is_empty() || usage.has_labels() => {
+                self.with_choice(namespace, |choice| choice.listed(usage.bytes(), pods));
+                Ok(Arc::new(usage))
+            }
+            Ok(_) => {
+                if self.with_choice(namespace, |choice| choice.failed(now)) {
+                    tracing::debug!(
+                        namespace = &**namespace,
+                        "metrics.k8s.io returned pods without labels, fetching the pods of each HPA separately"
+                    );
+                }
+                Err(Missed::AskAlone)
+            }
+            Err(Unanswered { error, is_of_api: true }) => Err(Missed::Api(error)),
+            Err(Unanswered { error, is_of_api: false }) => {
+                if self.with_choice(namespace, |choice| choice.failed(now)) {
+                    tracing::debug!(
+                        namespace = &**namespace,
+                        %error,
+                        "metrics.k8s.io refused to list this namespace, fetching the pods of each HPA separately"
+                    );
+                }
+                Err(Missed::AskAlone)
+            }
+        }
+    }
+
+    fn with_choice<R>(&self, namespace: &Arc<str>, act: impl FnOnce(&mut Choice) -> R) -> R {
+        let new_choice = || Choice::new(Instant::now(), self.sharing.age, self.sharing.period);
+        act(self.choices().entry(Arc::clone(namespace)).or_insert_with(new_choice))
+    }
+
+    fn choices(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Choice>> {
+        self.choices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a task that evicts stale responses and the choices of namespaces without HPAs.
+    fn sweep_later(self: &Arc<Self>) {
+        if self.sweeping.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let shares = Arc::downgrade(self);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(SWEEP).await;
+                let Some(shares) = shares.upgrade() else { return };
+                // The flag is cleared before the sweep, so that entries added during the sweep start a new
+                // task.
+                shares.sweeping.store(false, Ordering::Release);
+                if !shares.sweep(Instant::now()) || shares.sweeping.swap(true, Ordering::AcqRel) {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Evicts stale entries. Returns whether any entry is left.
+    fn sweep(&self, now: Instant) -> bool {
+        let queries = self.queries.sweep(now);
+        let snapshots = self.snapshots.sweep(now);
+        let mut choices = self.choices();
+        choices.retain(|_, choice| !choice.is_idle(now));
+        queries || snapshots || !choices.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests;

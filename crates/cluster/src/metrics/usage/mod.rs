@@ -1,0 +1,209 @@
+//! The pod usage of a namespace from metrics.k8s.io, in compact form, and the selection of pods from it.
+//!
+//! A pod costs its name and about 90 bytes. Labels are kept in their JSON form, once for all pods with equal
+//! labels. Only snapshots from which pods are selected keep labels.
+
+mod decode;
+mod plain;
+
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::sync::Arc;
+
+use autoscaling::pod::ResourceList;
+use autoscaling::quantity::{Format, Quantity};
+use autoscaling::query::{ContainerUsage, PodUsage};
+use autoscaling::selector::{self, Selector};
+use jiff::Timestamp;
+
+pub(super) use self::decode::Reader;
+use super::{resource, wire};
+use crate::decode::{Pairs, Text};
+use crate::error::ApiError;
+use crate::items::ItemScanner;
+
+/// Fixed keys give equal snapshots for equal responses in every run. Crafted collisions cost only
+/// comparisons.
+type FixedHasher = BuildHasherDefault<DefaultHasher>;
+
+/// The pod usage of one response.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    /// The concatenated names of the pods.
+    names: String,
+    pods: Vec<Pod>,
+    samplings: Vec<Sampling>,
+    containers: Vec<Container>,
+    amounts: Vec<Amount>,
+    /// Names of containers and resources.
+    words: Vec<Arc<str>>,
+    label_sets: Vec<Box<str>>,
+    /// The label sets that contain a label, by the label's hash. Sorted.
+    by_label: Vec<(u64, u32)>,
+    /// Total length of the items, in bytes.
+    bytes: usize,
+}
+
+/// One PodMetrics. Its parts start at the end of the previous pod's parts.
+#[derive(Debug, Clone, Copy)]
+struct Pod {
+    name_end: u32,
+    containers_end: u32,
+    labels: u32,
+    sampling: u32,
+}
+
+/// Time and window of samples. Pods of one scrape share them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Sampling {
+    timestamp: Option<Timestamp>,
+    window_nanos: i64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Container {
+    name: u32,
+    amounts_end: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Amount {
+    resource: u32,
+    format: Format,
+    /// The amount, rounded away from zero as in the first step of every use.
+    milli: i64,
+}
+
+impl Snapshot {
+    /// Decodes a PodMetricsList from its pieces, with labels.
+    pub fn read<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Self, ApiError> {
+        let (mut scanner, mut reader) = (ItemScanner::default(), Reader::with_labels());
+        for piece in pieces {
+            scanner.push(piece, |item| reader.item(item)).map_err(ApiError::Decode)?;
+        }
+        wire::of_kind(scanner.finish().map_err(ApiError::Decode)?, resource::KIND)?;
+        Ok(reader.finish())
+    }
+
+    /// The number of pods.
+    pub fn len(&self) -> usize {
+        self.pods.len()
+    }
+
+    /// Whether there are no pods.
+    pub fn is_empty(&self) -> bool {
+        self.pods.is_empty()
+    }
+
+    /// Total length of the items, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The expected length of `pods` items, in bytes.
+    pub(super) fn bytes_of(&self, pods: usize) -> usize {
+        self.bytes.checked_div(self.len()).unwrap_or(0).saturating_mul(pods)
+    }
+
+    /// Whether any pod has labels. A server that omits labels omits them for all pods.
+    pub(super) fn has_labels(&self) -> bool {
+        !self.by_label.is_empty()
+    }
+
+    /// The usage of the pods that a selector matches, in the order of the response.
+    pub fn select(&self, selector: &Selector) -> Arc<[PodUsage]> {
+        let mut matched = vec![false; self.label_sets.len()];
+        let mut consider = |id: u32| {
+            let set = self.label_sets.get(index(id));
+            if let (Some(set), Some(matched)) = (set, matched.get_mut(index(id))) {
+                *matched = selector.matches(&Labels::read(set));
+            }
+        };
+        match selector.required_label() {
+            Some((key, value)) => {
+                let hash = label_hash(key, value);
+                let from = self.by_label.partition_point(|(other, _)| *other < hash);
+                let candidates = self.by_label.get(from..).unwrap_or_default().iter();
+                candidates.take_while(|(other, _)| *other == hash).for_each(|(_, id)| consider(*id));
+            }
+            None => (0..self.label_sets.len()).for_each(|id| consider(compact(id))),
+        }
+        self.collect(|pod| matched.get(index(pod.labels)).copied().unwrap_or(false))
+    }
+
+    /// The usage of all pods, in the order of the response.
+    pub fn all(&self) -> Arc<[PodUsage]> {
+        self.collect(|_| true)
+    }
+
+    fn collect(&self, wanted: impl Fn(&Pod) -> bool) -> Arc<[PodUsage]> {
+        let mut found = Vec::new();
+        let (mut name, mut containers) = (0, 0);
+        for pod in &self.pods {
+            if wanted(pod) {
+                found.push(self.usage(pod, name, containers));
+            }
+            (name, containers) = (pod.name_end, pod.containers_end);
+        }
+        found.into()
+    }
+
+    fn usage(&self, pod: &Pod, name: u32, containers: u32) -> PodUsage {
+        let sampling = self.samplings.get(index(pod.sampling));
+        let first = containers.checked_sub(1).and_then(|before| self.containers.get(index(before)));
+        let mut amounts = first.map_or(0, |before| before.amounts_end);
+        let own_containers =
+            self.containers.get(index(containers)..index(pod.containers_end)).unwrap_or_default();
+        let containers = own_containers.iter().map(|container| {
+            let from = std::mem::replace(&mut amounts, container.amounts_end);
+            let used = self.amounts.get(index(from)..index(container.amounts_end)).unwrap_or_default();
+            let usage = used.iter().map(|amount| {
+                (self.word(amount.resource), Quantity::from_milli(amount.milli, amount.format))
+            });
+            ContainerUsage { name: self.word(container.name), usage: ResourceList::new(usage) }
+        });
+        PodUsage {
+            pod: self.names.get(index(name)..index(pod.name_end)).unwrap_or_default().into(),
+            timestamp: sampling.and_then(|sampling| sampling.timestamp),
+            window_nanos: sampling.map_or(0, |sampling| sampling.window_nanos),
+            containers: containers.collect(),
+        }
+    }
+
+    fn word(&self, id: u32) -> Arc<str> {
+        self.words.get(index(id)).cloned().unwrap_or_default()
+    }
+}
+
+/// The labels of one set.
+struct Labels<'a>(Pairs<'a, Text<'a>>);
+
+impl<'a> Labels<'a> {
+    /// Parses a text that [`Reader`] has validated. The empty text has no labels.
+    fn read(text: &'a str) -> Self {
+        Self(serde_json::from_str(text).unwrap_or_default())
+    }
+}
+
+impl selector::Labels for Labels<'_> {
+    fn value(&self, key: &str) -> Option<&str> {
+        // The last of equal keys counts, as in Go.
+        self.0.0.iter().rev().find(|(name, _)| **name == *key).map(|(_, value)| &**value)
+    }
+}
+
+fn label_hash(key: &str, value: &str) -> u64 {
+    FixedHasher::default().hash_one((key, value))
+}
+
+/// An index within one response, which has far fewer than 2³² bytes. A larger index is mapped to a
+/// nonexistent index.
+fn compact(position: usize) -> u32 {
+    u32::try_from(position).unwrap_or(u32::MAX)
+}
+
+fn index(position: u32) -> usize {
+    usize::try_from(position).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,246 @@
+//! Scalable objects from watches, projected to their Scale.
+//!
+//! The projection follows the rules of the API server's scale subresources. An object that does not match the
+//! rules has no [`WireScale`]. Its Scale must be read from the server, which then produces the error.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use autoscaling::selector::{LabelSelector, Selector};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::decode::{DecodeError, Text};
+use crate::mapper::Mapping;
+use crate::watch::Watched;
+
+/// A scalable resource to watch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scalable {
+    /// The resource.
+    pub mapping: Mapping,
+    /// The location of the Scale's fields in the resource's objects.
+    pub shape: Shape,
+}
+
+/// The location of the Scale's fields in an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Shape {
+    /// `spec.selector` is a LabelSelector: Deployment, ReplicaSet, StatefulSet.
+    Structured,
+    /// `spec.selector` is a map of labels: ReplicationController.
+    Labels,
+    /// Paths from a CustomResourceDefinition.
+    Custom(ScalePaths),
+}
+
+/// The scale subresource of one version of a CustomResourceDefinition. Each path is a list of fields.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScalePaths {
+    /// `specReplicasPath`
+    pub replicas: Vec<String>,
+    /// `statusReplicasPath`
+    pub status_replicas: Vec<String>,
+    /// `labelSelectorPath`: the path of a selector in text form.
+    pub selector: Option<Vec<String>>,
+}
+
+/// One scalable object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WireTarget<'a> {
+    /// `metadata.namespace`.
+    pub namespace: Cow<'a, str>,
+    /// `metadata.name`.
+    pub name: Cow<'a, str>,
+    /// `metadata.resourceVersion`. The Scale has the same version.
+    pub resource_version: Cow<'a, str>,
+    /// The projected Scale. `None` if only the server can compute it.
+    pub scale: Option<WireScale>,
+}
+
+/// The fields of a Scale.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct WireScale {
+    /// `spec.replicas`
+    pub replicas: i32,
+    /// `status.replicas`
+    pub status_replicas: i32,
+    /// `status.selector`
+    pub selector: String,
+}
+
+impl Shape {
+    /// The shape of a built-in resource.
+    pub fn built_in(group: &str, resource: &str) -> Option<Self> {
+        match (group, resource) {
+            ("apps", "deployments" | "replicasets" | "statefulsets") => Some(Self::Structured),
+            ("", "replicationcontrollers") => Some(Self::Labels),
+            _ => None,
+        }
+    }
+}
+
+impl Watched for Scalable {
+    type Object<'a> = WireTarget<'a>;
+
+    fn path(&self) -> Vec<&str> {
+        let Mapping { group, version, resource, .. } = &self.mapping;
+        if group.is_empty() { vec!["api", version, resource] } else { vec!["apis", group, version, resource] }
+    }
+
+    fn name(&self) -> Arc<str> {
+        self.mapping.group_resource().into()
+    }
+
+    /// Fails only if the metadata is unreadable. Any other error yields an object without a Scale, so that a
+    /// stale Scale is not used.
+    fn decode<'a>(&self, object: &'a [u8]) -> Result<WireTarget<'a>, DecodeError> {
+        let target = match &self.shape {
+            Shape::Structured => built_in::<LabelSelector>(object),
+            Shape::Labels => built_in::<Labels>(object),
+            Shape::Custom(paths) => custom(object, paths),
+        };
+        let target = target.or_else(|_| unreadable(object))?;
+        if target.name.is_empty() {
+            return Err(DecodeError::new("a scalable object without metadata.name"));
+        }
+        Ok(target)
+    }
+
+    fn resource_version<'a>(object: &'a WireTarget<'_>) -> &'a str {
+        &object.resource_version
+    }
+}
+
+#[derive(Deserialize)]
+struct Object<'a, S> {
+    #[serde(borrow)]
+    metadata: Metadata<'a>,
+    spec: Option<Spec<S>>,
+    status: Option<Status>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata<'a> {
+    #[serde(borrow, default)]
+    namespace: Text<'a>,
+    #[serde(borrow, default)]
+    name: Text<'a>,
+    #[serde(borrow, default)]
+    resource_version: Text<'a>,
+}
+
+#[derive(Deserialize)]
+struct Spec<S> {
+    replicas: Option<i32>,
+    selector: Option<S>,
+}
+
+#[derive(Deserialize)]
+struct Status {
+    replicas: Option<i32>,
+}
+
+/// `spec.selector` of a ReplicationController.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Labels(BTreeMap<String, String>);
+
+impl From<Labels> for LabelSelector {
+    fn from(labels: Labels) -> Self {
+        Self { match_labels: Some(labels.0), match_expressions: None }
+    }
+}
+
+/// Decodes a built-in object. The server has applied its defaults, so an object with a missing count has no
+/// Scale.
+fn built_in<'a, S>(object: &'a [u8]) -> Result<WireTarget<'a>, DecodeError>
+where
+    S: Deserialize<'a> + Into<LabelSelector>,
+{
+    let Object { metadata, spec, status } = serde_json::from_slice::<Object<'a, S>>(object)?;
+    let scale = spec.and_then(|spec| {
+        // A missing selector selects nothing. Its text form is empty.
+        let selector = spec.selector.map(|selector| Selector::from_label_selector(Some(&selector.into())));
+        Some(WireScale {
+            replicas: spec.replicas?,
+            status_replicas: status.and_then(|status| status.replicas).unwrap_or(0),
+            selector: selector.transpose().ok()?.map_or_else(String::new, |selector| selector.to_string()),
+        })
+    });
+    Ok(WireTarget {
+        namespace: metadata.namespace.0,
+        name: metadata.name.0,
+        resource_version: metadata.resource_version.0,
+        scale,
+    })
+}
+
+fn custom<'a>(object: &'a [u8], paths: &ScalePaths) -> Result<WireTarget<'a>, DecodeError> {
+    let value: Value = serde_json::from_slice(object)?;
+    Ok(WireTarget { scale: custom_scale(&value, paths), ..unreadable(object)? })
+}
+
+/// The Scale of a custom resource. `None` if the count is missing, or if a count or the selector has another
+/// type, because the server then responds with an error.
+fn custom_scale(object: &Value, paths: &ScalePaths) -> Option<WireScale> {
+    let count = |value: &Value| i32::try_from(value.as_i64()?).ok();
+    let selector = match paths.selector.as_deref().map(|path| at(object, path)) {
+        None | Some(Found::Missing) => "",
+        Some(Found::Value(value)) => value.as_str()?,
+        Some(Found::Obstructed) => return None,
+    };
+    Some(WireScale {
+        replicas: match at(object, &paths.replicas) {
+            Found::Value(value) => count(value)?,
+            Found::Missing | Found::Obstructed => return None,
+        },
+        status_replicas: match at(object, &paths.status_replicas) {
+            Found::Value(value) => count(value)?,
+            Found::Missing => 0,
+            Found::Obstructed => return None,
+        },
+        selector: selector.to_owned(),
+    })
+}
+
+/// The result of a path lookup.
+enum Found<'a> {
+    Value(&'a Value),
+    Missing,
+    /// A value on the path has no fields.
+    Obstructed,
+}
+
+fn at<'a>(object: &'a Value, path: &[String]) -> Found<'a> {
+    let mut value = object;
+    for field in path {
+        match value {
+            Value::Null => return Found::Missing,
+            Value::Object(fields) => match fields.get(field) {
+                Some(found) => value = found,
+                None => return Found::Missing,
+            },
+            _ => return Found::Obstructed,
+        }
+    }
+    Found::Value(value)
+}
+
+/// An object reduced to its identity, without a Scale.
+fn unreadable(object: &[u8]) -> Result<WireTarget<'_>, DecodeError> {
+    #[derive(Deserialize)]
+    struct Named<'a> {
+        #[serde(borrow)]
+        metadata: Metadata<'a>,
+    }
+    let Named { metadata } = serde_json::from_slice(object)?;
+    Ok(WireTarget {
+        namespace: metadata.namespace.0,
+        name: metadata.name.0,
+        resource_version: metadata.resource_version.0,
+        scale: None,
+    })
+}

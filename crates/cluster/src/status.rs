@@ -1,0 +1,144 @@
+//! Writes the status of an HPA with one PUT that repeats all other fields as received.
+//!
+//! The server keeps the stored spec and takes metadata from the request. Metadata is sent back byte for byte,
+//! because the server deletes omitted labels, annotations, owners and finalizers.
+
+use std::time::Duration;
+
+use autoscaling::status::Status;
+use http::Method;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::call::Call;
+use super::client::{Client, Turn};
+use super::decode::{HpaObject, hpa, meta};
+use super::error::ApiError;
+use super::limit::status_rate;
+
+/// Timeout of reading one HPA. The caller has already lost one response, or must act soon.
+const READ: Duration = Duration::from_secs(5);
+
+/// Writes statuses.
+#[derive(Debug, Clone)]
+pub struct Statuses {
+    client: Client,
+    field_manager: String,
+    following: Option<Following>,
+}
+
+/// Options for a rate limit that follows the number of HPAs.
+#[derive(Debug, Clone, Copy)]
+pub struct Following {
+    /// The sync period of each HPA.
+    pub period: Duration,
+    /// The minimum rate, in status writes per second.
+    pub at_least: f64,
+}
+
+/// The HPA of a status write, as received.
+#[derive(Debug, Clone, Copy)]
+pub struct StatusTarget<'a> {
+    /// `metadata.namespace`.
+    pub namespace: &'a str,
+    /// `metadata.name`.
+    pub name: &'a str,
+    /// `metadata`, with the resourceVersion that the server compares.
+    pub metadata: &'a RawValue,
+    /// `spec`.
+    pub spec: &'a RawValue,
+}
+
+/// The body up to the metadata.
+const HEAD: &str = r#"{"kind":"HorizontalPodAutoscaler","apiVersion":"autoscaling/v2","metadata":"#;
+/// Buffer space for a status with two metrics. The buffer grows if necessary.
+const STATUS_ROOM: usize = 1536;
+
+impl StatusTarget<'_> {
+    /// The body of a status write, built in one buffer.
+    pub fn body(&self, status: &Status) -> Result<Vec<u8>, ApiError> {
+        let (metadata, spec) = (self.metadata.get(), self.spec.get());
+        let mut body = Vec::with_capacity(HEAD.len() + metadata.len() + spec.len() + STATUS_ROOM);
+        for part in [HEAD, metadata, r#","spec":"#, spec, r#","status":"#] {
+            body.extend_from_slice(part.as_bytes());
+        }
+        serde_json::to_writer(&mut body, status).map_err(|error| ApiError::Request(error.to_string()))?;
+        body.push(b'}');
+        Ok(body)
+    }
+}
+
+impl Statuses {
+    /// Creates a client for statuses. The server records `field_manager` as the writer of the status.
+    pub fn new(client: Client, field_manager: impl Into<String>) -> Self {
+        Self { client, field_manager: field_manager.into(), following: None }
+    }
+
+    /// The same client, with a rate that follows the number of HPAs.
+    #[must_use]
+    pub fn following(self, following: Option<Following>) -> Self {
+        Self { following, ..self }
+    }
+
+    /// Sets the current number of HPAs.
+    pub fn expect(&self, hpas: usize) {
+        if let Some(Following { period, at_least }) = self.following {
+            self.client.set_rate(status_rate(hpas, period, at_least));
+        }
+    }
+
+    /// Waits until one more status write is permitted.
+    pub async fn turn(&self) -> Turn {
+        self.client.turn().await
+    }
+
+    /// Writes a status. Returns the HPA's new `metadata.resourceVersion`.
+    pub async fn put(
+        &self,
+        turn: Turn,
+        target: StatusTarget<'_>,
+        status: &Status,
+    ) -> Result<String, ApiError> {
+        let body = target.body(status)?;
+        let path = [
+            "apis",
+            "autoscaling",
+            "v2",
+            "namespaces",
+            target.namespace,
+            "horizontalpodautoscalers",
+            target.name,
+            "status",
+        ];
+        let call = Call::send(Method::PUT, path, "application/json", body)
+            .query("fieldManager", &self.field_manager)
+            .about("horizontalpodautoscalers.autoscaling", target.name)
+            .subresource("status");
+        let answer = self.client.bytes_in(turn, &call).await?;
+        Ok(meta(&answer).map_err(ApiError::Decode)?.resource_version)
+    }
+
+    /// Reads the current HPA after a status write that failed or has an unknown outcome. `None` if it was
+    /// deleted.
+    pub async fn read(&self, namespace: &str, name: &str) -> Result<Option<HpaObject>, ApiError> {
+        read(&self.client, namespace, name).await
+    }
+}
+
+/// Reads one HPA. Uses a list, because the role only permits list and watch.
+pub async fn read(client: &Client, namespace: &str, name: &str) -> Result<Option<HpaObject>, ApiError> {
+    #[derive(Deserialize)]
+    struct List<'a> {
+        #[serde(borrow, default)]
+        items: Vec<&'a RawValue>,
+    }
+    let path = ["apis", "autoscaling", "v2", "namespaces", namespace, "horizontalpodautoscalers"];
+    let call = Call::get(path)
+        .query("fieldSelector", &format!("metadata.name={name}"))
+        .about("horizontalpodautoscalers.autoscaling", "")
+        .within(READ);
+    let bytes = client.bytes(&call).await?;
+    let list: List<'_> = serde_json::from_slice(&bytes).map_err(|error| ApiError::Decode(error.into()))?;
+    let first = list.items.first().map(|item| hpa(item.get().as_bytes()));
+    first.transpose().map_err(ApiError::Decode)
+}

@@ -1,0 +1,220 @@
+//! Scale and status requests, errors, the gate, and time limits.
+
+use std::time::Duration;
+
+use autoscaling::status::Status;
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::*;
+use crate::call::Call;
+use crate::decode;
+use crate::error::ApiError;
+use crate::gate::{Gate, Refusal};
+use crate::scale::Scales;
+use crate::status::{StatusTarget, Statuses};
+use fake_cluster::{FaultAction, FaultRule};
+
+#[tokio::test(start_paused = true)]
+async fn scale_is_written_with_the_version_that_was_read() {
+    let cluster = cluster();
+    cluster.create(deployment("web", 3)).unwrap();
+    let scales = Scales::new(clients(&cluster).scale, "kube-controller-manager");
+    let mut scale = scales.get(&deployments(), "default", "web").await.unwrap();
+    assert_eq!((scale.spec_replicas, scale.selector.as_str()), (3, "app=web"));
+    scale.spec_replicas = 7;
+    let written = scales.put(&deployments(), "default", "web", &scale).await.unwrap();
+    assert_eq!(written.spec_replicas, 7);
+    assert_eq!(cluster.get("apps/deployments", "default", "web").unwrap()["spec"]["replicas"], 7);
+    let conflict = scales.put(&deployments(), "default", "web", &scale).await.unwrap_err();
+    assert!(conflict.is_conflict() && !conflict.outcome_unknown());
+    assert_eq!(
+        conflict.to_string(),
+        "Operation cannot be fulfilled on deployments.apps \"web\": the object has been modified; \
+         please apply your changes to the latest version and try again"
+    );
+    assert_eq!(
+        log(&cluster)[1],
+        "update /apis/apps/v1/namespaces/default/deployments/web/scale?fieldManager=kube-controller-manager"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn missing_target_has_upstreams_error() {
+    let cluster = cluster();
+    let scales = Scales::new(clients(&cluster).scale, "m");
+    let error = scales.get(&deployments(), "default", "web").await.unwrap_err();
+    assert!(error.is_not_found());
+    assert_eq!(error.to_string(), "deployments.apps \"web\" not found");
+}
+
+#[tokio::test(start_paused = true)]
+async fn status_write_repeats_metadata_as_received() {
+    let cluster = cluster();
+    cluster.create(hpa("web")).unwrap();
+    let before = cluster.get("autoscaling/horizontalpodautoscalers", "default", "web").unwrap();
+    let object = decode::hpa(before.to_string().as_bytes()).unwrap();
+    let target = StatusTarget {
+        namespace: &object.namespace,
+        name: &object.name,
+        metadata: &object.metadata,
+        spec: &object.spec_raw,
+    };
+    let statuses = Statuses::new(clients(&cluster).core, "concertina");
+    let status = Status { desired_replicas: 4, current_replicas: 2, ..Status::default() };
+    let written = statuses.put(statuses.turn().await, target, &status).await.unwrap();
+    let after = cluster.get("autoscaling/horizontalpodautoscalers", "default", "web").unwrap();
+    assert_eq!(after["status"]["desiredReplicas"], 4);
+    assert_eq!(after["metadata"]["resourceVersion"], written.as_str());
+    for field in ["labels", "annotations", "ownerReferences", "finalizers", "uid", "creationTimestamp"] {
+        assert_eq!(before["metadata"][field], after["metadata"][field], "{field}");
+    }
+    assert_eq!(before["spec"], after["spec"]);
+    let conflict = statuses.put(statuses.turn().await, target, &status).await.unwrap_err();
+    assert!(conflict.is_conflict(), "{conflict}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn text_error_gets_verb_resource_and_name() {
+    let cluster = cluster();
+    cluster.create(deployment("web", 3)).unwrap();
+    let scales = Scales::new(clients(&cluster).scale, "m");
+    let scale = scales.get(&deployments(), "default", "web").await.unwrap();
+    cluster.faults().add(FaultRule::new(FaultAction::Text { code: 500, body: "boom\n".to_owned() }));
+    let error = scales.get(&deployments(), "default", "web").await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "an error on the server (\"boom\") has prevented the request from succeeding (get deployments web)"
+    );
+    let error = scales.put(&deployments(), "default", "web", &scale).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "an error on the server (\"boom\") has prevented the request from succeeding (put deployments web)"
+    );
+    assert!(error.outcome_unknown());
+}
+
+#[tokio::test(start_paused = true)]
+async fn closed_gate_refuses_writes_before_they_are_sent() {
+    let cluster = cluster();
+    cluster.create(deployment("web", 3)).unwrap();
+    let gate = Gate::refusing(Refusal::DryRun);
+    let options = ClientOptions { gate: Arc::clone(&gate), ..ClientOptions::default() };
+    let scales = Scales::new(clients_with(&cluster, &options).scale, "m");
+    let scale = scales.get(&deployments(), "default", "web").await.unwrap();
+    let error = scales.put(&deployments(), "default", "web", &scale).await.unwrap_err();
+    assert_eq!(error, ApiError::Refused(Refusal::DryRun));
+    assert!(error.is_refused() && !error.outcome_unknown());
+    assert_eq!(cluster.requests().len(), 1);
+    gate.open_for(Refusal::DryRun);
+    scales.put(&deployments(), "default", "web", &scale).await.unwrap();
+    assert_eq!(
+        gate.refused().into_iter().collect::<Vec<_>>(),
+        [(("update", "deployments/scale".to_owned()), 1)]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_to_a_silent_server_fails_at_the_time_limit() {
+    let cluster = cluster();
+    cluster.faults().add(FaultRule::new(FaultAction::Silence));
+    let scales = Scales::new(clients(&cluster).scale, "m");
+    let start = Instant::now();
+    let error = scales.get(&deployments(), "default", "web").await.unwrap_err();
+    assert_eq!(start.elapsed(), Duration::from_secs(30));
+    assert_eq!(
+        error.to_string(),
+        "Get \"http://embedded/apis/apps/v1/namespaces/default/deployments/web/scale\": context deadline exceeded"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn get_is_repeated_only_with_retry_after_and_a_write_never() {
+    let cluster = cluster();
+    cluster.create(deployment("web", 3)).unwrap();
+    let scales = Scales::new(clients(&cluster).scale, "m");
+    let busy = FaultAction::RetryAfter { code: 429, seconds: 2 };
+    cluster.faults().add(FaultRule::new(busy.clone()).times(2));
+    let start = Instant::now();
+    let scale = scales.get(&deployments(), "default", "web").await.unwrap();
+    assert_eq!(start.elapsed(), Duration::from_secs(4));
+    cluster.faults().add(FaultRule::new(busy).times(1));
+    let error = scales.put(&deployments(), "default", "web", &scale).await.unwrap_err();
+    assert_eq!(error.retry_after(), Some(Duration::from_secs(2)));
+    assert_eq!(cluster.requests().len(), 4);
+    cluster.faults().add(FaultRule::new(FaultAction::Text { code: 503, body: "no".to_owned() }));
+    scales.get(&deployments(), "default", "web").await.unwrap_err();
+    assert_eq!(cluster.requests().len(), 5, "a 503 without Retry-After is not repeated");
+    cluster.faults().clear();
+    cluster.faults().add(FaultRule::new(FaultAction::RetryAfter { code: 503, seconds: 31 }));
+    let start = Instant::now();
+    scales.get(&deployments(), "default", "web").await.unwrap_err();
+    assert_eq!(start.elapsed(), Duration::ZERO, "a wait beyond the time limit is not started");
+}
+
+#[tokio::test(start_paused = true)]
+async fn broken_connections_and_invalid_responses_are_distinguished() {
+    let cluster = cluster();
+    cluster.create(deployment("web", 3)).unwrap();
+    let scales = Scales::new(clients(&cluster).scale, "m");
+    cluster.faults().add(FaultRule::new(FaultAction::Close).times(1));
+    let error = scales.get(&deployments(), "default", "web").await.unwrap_err();
+    assert!(matches!(error, ApiError::Transport { .. }), "{error:?}");
+    assert!(error.to_string().ends_with("/scale\": unexpected EOF"), "{error}");
+    assert!(error.is_transient() && error.outcome_unknown());
+    cluster.faults().add(FaultRule::new(FaultAction::Truncate(20)).times(1));
+    let error = scales.get(&deployments(), "default", "web").await.unwrap_err();
+    assert!(error.to_string().ends_with("unexpected EOF"), "{error}");
+    cluster.faults().add(FaultRule::new(FaultAction::Body("{\"kind\":\"Sca".to_owned())).times(1));
+    let error = scales.get(&deployments(), "default", "web").await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "couldn't get version/kind; json parse error: unexpected end of JSON input"
+    );
+    cluster.faults().add(FaultRule::new(FaultAction::Body(
+        json!({"kind": "Pod", "apiVersion": "v1", "metadata": {}}).to_string(),
+    )));
+    let error = scales.get(&deployments(), "default", "web").await.unwrap_err();
+    assert!(error.to_string().contains("not convertible to autoscaling Scale"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn response_above_the_limit_is_an_error() {
+    let cluster = cluster();
+    let client = clients(&cluster).discovery;
+    let error = client.bytes(&Call::get(["api", "v1"]).at_most(100)).await.unwrap_err();
+    assert_eq!(error, ApiError::TooLarge { limit: 100 });
+}
+
+#[tokio::test]
+async fn refused_connection_reads_as_in_go() {
+    // A free port without a listener.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let config = kube::Config::new(format!("https://127.0.0.1:{port}").parse().unwrap());
+    let clients = Clients::new(&config, &ClientOptions::default()).unwrap();
+    let error = clients.core.bytes(&Call::get(["version"])).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "Get \"https://127.0.0.1:{port}/version\": dial tcp 127.0.0.1:{port}: connect: connection refused"
+        )
+    );
+    assert!(matches!(error, ApiError::Connect { .. }) && !error.outcome_unknown());
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_client_has_its_own_bucket() {
+    let cluster = cluster();
+    let clients = clients(&cluster);
+    let start = Instant::now();
+    let call = Call::get(["api"]);
+    for _ in 0..30 {
+        clients.scale.bytes(&call).await.unwrap();
+    }
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    clients.core.bytes(&call).await.unwrap();
+    clients.watch.bytes(&call).await.unwrap();
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    clients.scale.bytes(&call).await.unwrap();
+    assert!(start.elapsed() >= Duration::from_millis(49), "{:?}", start.elapsed());
+}

@@ -1,0 +1,306 @@
+//! The list and watch loop against server failures.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::*;
+use crate::decode::{HpaObject, WirePod};
+use crate::watch::{Deleted, Handle, Hpas, Pods, Restart, Sink, WatchOptions, watch};
+use fake_cluster::{FaultAction, FaultRule, Status};
+
+/// A minimal store: names, swapped when a list is complete.
+#[derive(Debug, Default)]
+struct Names {
+    current: BTreeMap<String, bool>,
+    next: Option<BTreeMap<String, bool>>,
+    lists: u32,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Store(Arc<Mutex<Names>>);
+
+impl Store {
+    fn names(&self) -> String {
+        self.0.lock().unwrap().current.keys().cloned().collect::<Vec<_>>().join(" ")
+    }
+
+    fn lists(&self) -> u32 {
+        self.0.lock().unwrap().lists
+    }
+
+    fn with<R>(&self, change: impl FnOnce(&mut BTreeMap<String, bool>) -> R) -> R {
+        let mut names = self.0.lock().unwrap();
+        let Names { current, next, .. } = &mut *names;
+        change(next.as_mut().unwrap_or(current))
+    }
+
+    fn start_list(&self) {
+        self.0.lock().unwrap().next = Some(BTreeMap::new());
+    }
+
+    fn complete_list(&self) {
+        let mut names = self.0.lock().unwrap();
+        names.lists += 1;
+        names.current = names.next.take().unwrap();
+    }
+}
+
+impl<'a> Sink<WirePod<'a>> for Store {
+    fn start(&mut self) {
+        self.start_list();
+    }
+
+    fn apply(&mut self, pod: WirePod<'a>) {
+        self.with(|names| names.insert(pod.name.into_owned(), true));
+    }
+
+    fn delete(&mut self, object: Deleted) {
+        self.with(|names| names.remove(&object.name));
+    }
+
+    fn done(&mut self) {
+        self.complete_list();
+    }
+}
+
+impl Sink<HpaObject> for Store {
+    fn start(&mut self) {
+        self.start_list();
+    }
+
+    fn apply(&mut self, hpa: HpaObject) {
+        self.with(|names| names.insert(hpa.name, true));
+    }
+
+    fn delete(&mut self, object: Deleted) {
+        self.with(|names| names.remove(&object.name));
+    }
+
+    fn done(&mut self) {
+        self.complete_list();
+    }
+}
+
+fn watch_pods(cluster: &Cluster, streaming_lists: bool) -> (Store, Handle) {
+    let store = Store::default();
+    let options = WatchOptions { streaming_lists, ..WatchOptions::default() };
+    let (handle, run) = watch::<Pods, _>(clients(cluster).watch, options, store.clone());
+    tokio::spawn(run);
+    (store, handle)
+}
+
+/// Waits until all pending tasks have run.
+async fn settle() {
+    tokio::time::sleep(Duration::from_millis(1)).await;
+}
+
+fn create(cluster: &Cluster, names: &[&str]) {
+    for name in names {
+        cluster.create(pod(name)).unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn streaming_list_becomes_a_watch() {
+    let cluster = cluster();
+    create(&cluster, &["a", "b"]);
+    let (store, handle) = watch_pods(&cluster, true);
+    handle.wait_synced().await;
+    assert_eq!(store.names(), "a b");
+    create(&cluster, &["c"]);
+    cluster.delete_now("pods", "default", "a").unwrap();
+    settle().await;
+    assert_eq!(store.names(), "b c");
+    assert_eq!(cluster.requests().len(), 1, "{:?}", log(&cluster));
+    assert!(handle.is_synced() && handle.status().error.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn paged_list_becomes_a_watch() {
+    let cluster = cluster();
+    for n in 0..1_001 {
+        cluster.create(pod(&format!("p{n}"))).unwrap();
+    }
+    let (store, handle) = watch_pods(&cluster, false);
+    handle.wait_synced().await;
+    assert_eq!(store.0.lock().unwrap().current.len(), 1_001);
+    create(&cluster, &["q"]);
+    settle().await;
+    assert!(store.names().ends_with(" q"));
+    let verbs: Vec<_> = cluster.requests().entries().iter().map(|request| request.verb).collect();
+    assert_eq!(verbs, ["list", "list", "list", "watch"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn server_without_streaming_lists_is_listed_by_pages() {
+    let cluster = cluster();
+    create(&cluster, &["a"]);
+    let refusal =
+        Status::new(422, "Invalid", "sendInitialEvents is forbidden for watch unless the gate is enabled");
+    cluster.faults().add(FaultRule::new(FaultAction::Status(refusal)).times(1));
+    let start = Instant::now();
+    let (store, handle) = watch_pods(&cluster, true);
+    handle.wait_synced().await;
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert_eq!(store.names(), "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn incomplete_streaming_list_is_abandoned_after_a_minute() {
+    let cluster = cluster();
+    create(&cluster, &["a"]);
+    let rule = cluster.faults().add(FaultRule::new(FaultAction::WatchSilence));
+    let start = Instant::now();
+    let (store, handle) = watch_pods(&cluster, true);
+    handle.wait_synced().await;
+    cluster.faults().remove(rule);
+    assert_eq!(start.elapsed(), Duration::from_mins(1));
+    assert_eq!(store.names(), "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn expired_version_relists_while_the_previous_view_stays() {
+    let cluster = cluster();
+    create(&cluster, &["a", "b"]);
+    let (store, handle) = watch_pods(&cluster, true);
+    handle.wait_synced().await;
+    // The watch fails, the version expires, and the cluster changes before the second list.
+    cluster
+        .faults()
+        .add(FaultRule::new(FaultAction::WatchError(Status::expired("too old resource version"))).times(1));
+    settle().await;
+    cluster.delete_now("pods", "default", "a").unwrap();
+    create(&cluster, &["c"]);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(store.names(), "b c");
+    assert_eq!(store.lists(), 2);
+    assert!(handle.status().error.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn watch_resumes_at_its_last_version_without_a_list() {
+    let cluster = cluster();
+    create(&cluster, &["a"]);
+    let (store, handle) = watch_pods(&cluster, true);
+    handle.wait_synced().await;
+    for name in ["b", "c", "d"] {
+        tokio::time::sleep(Duration::from_secs(700)).await;
+        create(&cluster, &[name]);
+    }
+    settle().await;
+    assert_eq!(store.names(), "a b c d");
+    assert_eq!(store.lists(), 1);
+    assert!((3..10).contains(&handle.status().restarts.values().sum::<u64>()), "{:?}", handle.status());
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_that_close_at_once_do_not_become_a_hot_loop() {
+    let cluster = cluster();
+    create(&cluster, &["a"]);
+    let (_, handle) = watch_pods(&cluster, false);
+    cluster.faults().add(FaultRule::new(FaultAction::WatchClose));
+    handle.wait_synced().await;
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    let watches = cluster.requests().count(|request| request.verb == "watch");
+    assert!((30..120).contains(&watches), "{watches}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn recovered_server_is_noticed_within_half_a_period() {
+    let cluster = cluster();
+    create(&cluster, &["a"]);
+    let (store, handle) = watch_pods(&cluster, true);
+    handle.wait_synced().await;
+    let unavailable =
+        cluster.faults().add(FaultRule::new(FaultAction::Text { code: 503, body: "unavailable".to_owned() }));
+    let closing = cluster.faults().add(FaultRule::new(FaultAction::WatchClose));
+    tokio::time::sleep(Duration::from_mins(3)).await;
+    assert_eq!(store.names(), "a");
+    assert!(handle.is_synced() && handle.status().error.is_some());
+    create(&cluster, &["b"]);
+    cluster.faults().remove(unavailable);
+    cluster.faults().remove(closing);
+    let back = Instant::now();
+    while store.names() != "a b" {
+        settle().await;
+    }
+    assert!(back.elapsed() <= Duration::from_millis(7_501), "{:?}", back.elapsed());
+    assert!(handle.status().error.is_none());
+    assert_eq!(store.lists(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn missing_permission_is_reported_and_waited_for() {
+    let cluster = cluster();
+    create(&cluster, &["a"]);
+    let message =
+        "pods is forbidden: User \"x\" cannot list resource \"pods\" in API group \"\" at the cluster scope";
+    let forbidden =
+        cluster.faults().add(FaultRule::new(FaultAction::Status(Status::new(403, "Forbidden", message))));
+    let (_, handle) = watch_pods(&cluster, true);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!(!handle.is_synced());
+    assert_eq!(handle.status().error.unwrap().to_string(), message);
+    cluster.faults().remove(forbidden);
+    let granted = Instant::now();
+    handle.wait_synced().await;
+    assert!(granted.elapsed() <= Duration::from_millis(7_500));
+}
+
+#[tokio::test(start_paused = true)]
+async fn list_that_expires_between_pages_restarts() {
+    let cluster = cluster();
+    for n in 0..1_200 {
+        cluster.create(pod(&format!("p{n}"))).unwrap();
+    }
+    cluster.faults().add(
+        FaultRule::new(FaultAction::Status(Status::expired("the provided continue parameter is too old")))
+            .verb("list")
+            .after(1)
+            .times(1),
+    );
+    let (store, handle) = watch_pods(&cluster, false);
+    handle.wait_synced().await;
+    assert_eq!(store.0.lock().unwrap().current.len(), 1_200);
+    let queries: Vec<_> = cluster.requests().entries().iter().map(|r| r.query.contains("continue")).collect();
+    assert_eq!(queries, [false, true, false, true, true, false], "{:?}", log(&cluster));
+}
+
+#[tokio::test(start_paused = true)]
+async fn undecodable_object_is_skipped() {
+    let cluster = cluster();
+    for streaming in [true, false] {
+        cluster.put_raw(hpa(&format!("good-{streaming}")));
+        let mut bad = hpa(&format!("bad-{streaming}"));
+        bad["spec"]["maxReplicas"] = json!("many");
+        cluster.put_raw(bad);
+        let store = Store::default();
+        let options = WatchOptions { streaming_lists: streaming, ..WatchOptions::default() };
+        let (handle, run) = watch::<Hpas, _>(clients(&cluster).watch, options, store.clone());
+        tokio::spawn(run);
+        handle.wait_synced().await;
+        assert!(store.names().contains("good-true") && !store.names().contains("bad"));
+        assert!(handle.status().skipped >= 1);
+        cluster.put_raw(hpa(&format!("later-{streaming}")));
+        settle().await;
+        assert!(store.names().contains(&format!("later-{streaming}")));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn dead_connection_is_closed_after_the_watch_timeout() {
+    let cluster = cluster();
+    create(&cluster, &["a"]);
+    let (store, handle) = watch_pods(&cluster, true);
+    handle.wait_synced().await;
+    cluster.faults().add(FaultRule::new(FaultAction::WatchSilence));
+    create(&cluster, &["b"]);
+    tokio::time::sleep(Duration::from_secs(620)).await;
+    cluster.faults().clear();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(store.names(), "a b");
+    assert_eq!(handle.status().restarts, BTreeMap::from([(Restart::Ended, 1)]));
+}

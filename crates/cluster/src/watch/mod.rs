@@ -1,0 +1,501 @@
+//! One list and watch loop per resource. The loop keeps a [`Sink`] equal to the cluster through every server
+//! failure.
+//!
+//! Invariants:
+//! - The sink keeps its previous view until the next list is complete ([`Sink::start`] … [`Sink::done`]).
+//! - An object that cannot be decoded is reported and skipped, and does not end the watch.
+//! - A wait follows every failure.
+//!
+//! The transitions are in `state`. This file does the I/O.
+
+#[cfg(fuzzing)]
+pub(super) mod fuzzing;
+mod handle;
+mod state;
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use futures::future::BoxFuture;
+use tokio::time::{Instant, timeout_at};
+
+use self::state::{Machine, Outcome, State};
+use super::body::Lines;
+use super::call::Call;
+use super::client::Client;
+use super::decode::{self, CachedHpa, DecodeError, HpaObject, WirePod};
+use super::error::{ApiError, Status};
+use super::jitter::Jitter;
+
+pub use handle::{Handle, Informer, Restart, WatchStatus};
+
+/// Objects per page of a list.
+pub(super) const PAGE: &str = "500";
+/// Timeout of one page.
+pub(super) const PAGE_TIMEOUT: Duration = Duration::from_mins(1);
+/// Maximum size of a page, in bytes: 500 objects of the maximum size in etcd.
+pub(super) const MAX_PAGE: usize = 1 << 30;
+/// Maximum length of a line of a watch, in bytes. Far above the maximum object size in etcd.
+const MAX_LINE: usize = 16 << 20;
+/// Timeout of the response to a watch request.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
+/// Timeout of a streaming list. The loop then falls back to pages, because some servers ignore
+/// `sendInitialEvents`.
+const STREAMING_LIST_TIMEOUT: Duration = Duration::from_mins(1);
+/// The minimum `timeoutSeconds` of a watch. The actual value is up to twice as long, to spread watches.
+const SHORTEST_WATCH: Duration = Duration::from_secs(290);
+/// Time from the `timeoutSeconds` of a watch to its end by the client, which then considers the connection
+/// dead.
+const GRACE: Duration = Duration::from_secs(15);
+
+/// A resource that can be watched, in one namespace or in all.
+pub trait Watched: Send + Sync + 'static {
+    /// The decoded object. May borrow from the wire bytes.
+    type Object<'a>;
+
+    /// Path segments of the collection in all namespaces.
+    fn path(&self) -> Vec<&str>;
+    /// The resource with its group, as in RBAC rules and error texts: `pods`,
+    /// `horizontalpodautoscalers.autoscaling`.
+    fn name(&self) -> Arc<str>;
+    /// Decodes one object.
+    fn decode<'a>(&self, object: &'a [u8]) -> Result<Self::Object<'a>, DecodeError>;
+    /// `metadata.resourceVersion`.
+    fn resource_version<'a>(object: &'a Self::Object<'_>) -> &'a str;
+}
+
+/// `pods`
+#[derive(Debug, Default)]
+pub struct Pods;
+
+impl Watched for Pods {
+    type Object<'a> = WirePod<'a>;
+
+    fn path(&self) -> Vec<&str> {
+        vec!["api", "v1", "pods"]
+    }
+
+    fn name(&self) -> Arc<str> {
+        "pods".into()
+    }
+
+    fn decode<'a>(&self, object: &'a [u8]) -> Result<WirePod<'a>, DecodeError> {
+        decode::pod(object)
+    }
+
+    fn resource_version<'a>(object: &'a WirePod<'_>) -> &'a str {
+        &object.resource_version
+    }
+}
+
+/// `horizontalpodautoscalers` of autoscaling/v2
+#[derive(Debug, Default)]
+pub struct Hpas {
+    /// Cached parts of HPAs, so that an unchanged spec is not decoded again.
+    pub known: Option<Arc<dyn HpaCache>>,
+}
+
+/// The cache of decoded HPAs.
+pub trait HpaCache: Debug + Send + Sync {
+    /// The cached parts of one HPA.
+    fn known(&self, namespace: &str, name: &str) -> Option<CachedHpa>;
+}
+
+impl Watched for Hpas {
+    type Object<'a> = HpaObject;
+
+    fn path(&self) -> Vec<&str> {
+        vec!["apis", "autoscaling", "v2", "horizontalpodautoscalers"]
+    }
+
+    fn name(&self) -> Arc<str> {
+        "horizontalpodautoscalers.autoscaling".into()
+    }
+
+    fn decode(&self, object: &[u8]) -> Result<HpaObject, DecodeError> {
+        decode::decode_cached_hpa(object, |namespace, name| self.known.as_ref()?.known(namespace, name))
+    }
+
+    fn resource_version(object: &HpaObject) -> &str {
+        &object.resource_version
+    }
+}
+
+/// The receiver of the objects. No method may block.
+pub trait Sink<T>: Send {
+    /// Starts a list. The objects applied up to [`Sink::done`] replace the previous view. A restarted list
+    /// calls `start` again without `done`.
+    fn start(&mut self);
+    /// Adds or replaces an object. A list may repeat an object.
+    fn apply(&mut self, object: T);
+    /// Removes an object.
+    fn delete(&mut self, object: Deleted);
+    /// Completes the list.
+    fn done(&mut self);
+}
+
+/// The identity of a deleted object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deleted {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.uid`.
+    pub uid: String,
+}
+
+/// Options of a watch.
+#[derive(Debug, Clone)]
+pub struct WatchOptions {
+    /// The namespace. `None` watches all namespaces.
+    pub namespace: Option<Arc<str>>,
+    /// Whether to start with a streaming list (`sendInitialEvents`). The loop falls back to pages
+    /// automatically.
+    pub streaming_lists: bool,
+    /// Maximum wait between retries. The default is half a sync period, so that recovery is noticed within
+    /// one period.
+    pub longest_wait: Duration,
+    /// Spreads waits and watch lengths.
+    pub jitter: Jitter,
+}
+
+impl Default for WatchOptions {
+    fn default() -> Self {
+        Self {
+            namespace: None,
+            streaming_lists: true,
+            longest_wait: Duration::from_millis(7_500),
+            jitter: Jitter::seeded(0),
+        }
+    }
+}
+
+/// Watches a resource ([`Pods`], [`Hpas`]) until the returned future is dropped. The future never completes.
+///
+/// Use a client without a token bucket.
+pub fn watch<W, S>(client: Client, options: WatchOptions, sink: S) -> (Handle, BoxFuture<'static, ()>)
+where
+    W: Watched + Default,
+    S: for<'a> Sink<W::Object<'a>> + 'static,
+{
+    watch_of(W::default(), client, options, sink)
+}
+
+/// Like [`watch`], but for a resource that is chosen at run time.
+pub fn watch_of<W, S>(
+    resource: W,
+    client: Client,
+    options: WatchOptions,
+    sink: S,
+) -> (Handle, BoxFuture<'static, ()>)
+where
+    W: Watched,
+    S: for<'a> Sink<W::Object<'a>> + 'static,
+{
+    let handle = Handle::new(resource.name(), options.namespace.clone());
+    let machine = Machine::new(options.streaming_lists, options.longest_wait, options.jitter.clone());
+    let intake = Intake::<W, S> { sink, handle: handle.clone(), watched: resource };
+    let WatchOptions { namespace, jitter, .. } = options;
+    let watcher = Watcher { client, namespace, machine, intake, jitter, handle: handle.clone() };
+    (handle, Box::pin(watcher.run()))
+}
+
+struct Watcher<W, S> {
+    client: Client,
+    namespace: Option<Arc<str>>,
+    machine: Machine,
+    intake: Intake<W, S>,
+    jitter: Jitter,
+    handle: Handle,
+}
+
+impl<W, S> Watcher<W, S>
+where
+    W: Watched,
+    S: for<'a> Sink<W::Object<'a>>,
+{
+    async fn run(mut self) {
+        loop {
+            let outcome = match self.machine.state().clone() {
+                State::Streaming => self.stream().await,
+                State::Listing { next } => self.page(&next).await,
+                State::Watching { resource_version } => self.follow(&resource_version).await,
+            };
+            tracing::debug!(resource = &*self.handle.resource(), ?outcome, "watch");
+            let wait = self.machine.step(outcome);
+            if !wait.is_zero() {
+                tokio::time::sleep(wait).await;
+            }
+        }
+    }
+
+    fn call(&self) -> Call {
+        let path = self.intake.watched.path();
+        let (resource, group) = path.split_last().unwrap_or((&"", &[]));
+        let namespace = self.namespace.as_deref().map(|namespace| ["namespaces", namespace]);
+        let segments = group.iter().copied().chain(namespace.into_iter().flatten()).chain([*resource]);
+        Call::get(segments).about(&*self.handle.resource(), "")
+    }
+
+    async fn page(&mut self, next: &str) -> Outcome {
+        if next.is_empty() {
+            self.intake.start();
+        }
+        let call =
+            self.call().query("continue", next).query("limit", PAGE).within(PAGE_TIMEOUT).at_most(MAX_PAGE);
+        let intake = &mut self.intake;
+        let listed = self.client.items(&call, |item| {
+            intake.apply(item);
+            Ok(())
+        });
+        match listed.await {
+            Ok(envelope) if envelope.metadata.resource_version.is_empty() => self.failed(&ApiError::Decode(
+                DecodeError::new(format!("{} is not a list of {}", envelope.kind, self.handle.resource())),
+            )),
+            Ok(envelope) => {
+                let (next, resource_version) =
+                    (envelope.metadata.r#continue, envelope.metadata.resource_version);
+                if next.is_empty() {
+                    self.listed();
+                }
+                Outcome::Page { next, resource_version }
+            }
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    fn listed(&mut self) {
+        self.intake.done();
+        self.handle.synced();
+    }
+
+    /// Reads all objects as the initial events of a watch, then follows the changes.
+    async fn stream(&mut self) -> Outcome {
+        self.intake.start();
+        let seconds = self.watch_length();
+        let call = self
+            .call()
+            .query("allowWatchBookmarks", "true")
+            .query("resourceVersionMatch", "NotOlderThan")
+            .query("sendInitialEvents", "true")
+            .query("timeoutSeconds", &seconds.as_secs().to_string())
+            .query("watch", "true")
+            .within(OPEN_TIMEOUT);
+        let opened = Instant::now();
+        let answer = match self.client.open(&call).await {
+            Ok(answer) => answer,
+            Err(error) if refuses_streaming(&error) => {
+                tracing::info!(
+                    resource = &*self.handle.resource(),
+                    "server does not support streaming lists, falling back to pages"
+                );
+                return Outcome::StreamingUnsupported;
+            }
+            Err(error) => return self.failed(&error),
+        };
+        let mut lines = Lines::new(answer.into_body(), MAX_LINE);
+        loop {
+            let line = match timeout_at(opened + STREAMING_LIST_TIMEOUT, lines.next()).await {
+                Ok(Ok(Some(line))) => line,
+                Ok(Ok(None)) => {
+                    self.handle.restarted(Restart::Ended);
+                    return Outcome::Ended { lasted: opened.elapsed(), events: 0 };
+                }
+                Ok(Err(error)) => return self.failed(&error),
+                Err(_) => {
+                    tracing::info!(
+                        resource = &*self.handle.resource(),
+                        "streaming list timed out after {STREAMING_LIST_TIMEOUT:?}, falling back to pages"
+                    );
+                    return Outcome::StreamingUnsupported;
+                }
+            };
+            match self.intake.line(&line) {
+                Ok(Line::InitialEventsEnd { resource_version }) => {
+                    self.listed();
+                    self.machine.step(Outcome::Listed { resource_version });
+                    return self.read(lines, opened, seconds).await;
+                }
+                Ok(Line::Event { .. } | Line::Skipped) => {}
+                Err(error) if refuses_streaming(&error) => return Outcome::StreamingUnsupported,
+                Err(error) => return self.failed(&error),
+            }
+        }
+    }
+
+    /// Follows the changes after a version.
+    async fn follow(&mut self, resource_version: &str) -> Outcome {
+        let seconds = self.watch_length();
+        let call = self
+            .call()
+            .query("allowWatchBookmarks", "true")
+            .query("resourceVersion", resource_version)
+            .query("timeoutSeconds", &seconds.as_secs().to_string())
+            .query("watch", "true")
+            .within(OPEN_TIMEOUT);
+        let opened = Instant::now();
+        match self.client.open(&call).await {
+            Ok(answer) => {
+                self.handle.resumed();
+                self.read(Lines::new(answer.into_body(), MAX_LINE), opened, seconds).await
+            }
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    /// Reads events until the watch ends.
+    async fn read(&mut self, mut lines: Lines, opened: Instant, length: Duration) -> Outcome {
+        let mut events = 0;
+        loop {
+            let line = match timeout_at(opened + length + GRACE, lines.next()).await {
+                Ok(Ok(Some(line))) => line,
+                // The server's timeout has passed, or the client's timeout if the connection is dead. In both
+                // cases the loop resumes at the last version.
+                ended @ (Ok(Ok(None)) | Err(_)) => {
+                    self.handle.restarted(if ended.is_ok() { Restart::Ended } else { Restart::Silent });
+                    return Outcome::Ended { lasted: opened.elapsed(), events };
+                }
+                Ok(Err(error)) => return self.failed(&error),
+            };
+            events += 1;
+            match self.intake.line(&line) {
+                Ok(Line::InitialEventsEnd { resource_version } | Line::Event { resource_version }) => {
+                    self.handle.event();
+                    self.machine.step(Outcome::Progress { resource_version });
+                }
+                Ok(Line::Skipped) => {}
+                Err(error) => return self.failed(&error),
+            }
+        }
+    }
+
+    /// Records an error and maps it to an outcome.
+    fn failed(&mut self, error: &ApiError) -> Outcome {
+        self.handle.failed(error);
+        if expired(error) { Outcome::Expired } else { Outcome::Failed { retry_after: error.retry_after() } }
+    }
+
+    fn watch_length(&mut self) -> Duration {
+        let length = SHORTEST_WATCH.mul_f64(1.0 + self.jitter.fraction());
+        Duration::from_secs(length.as_secs())
+    }
+}
+
+/// The meaning of one line of a watch.
+enum Line {
+    /// An object or a bookmark, with its version. Already applied.
+    Event { resource_version: String },
+    /// The initial events are complete up to `resource_version`.
+    InitialEventsEnd { resource_version: String },
+    /// A line that could not be decoded.
+    Skipped,
+}
+
+/// Decodes wire bytes and applies them to the sink.
+struct Intake<W, S> {
+    sink: S,
+    handle: Handle,
+    watched: W,
+}
+
+impl<W, S> Intake<W, S>
+where
+    W: Watched,
+    S: for<'a> Sink<W::Object<'a>>,
+{
+    // A sink implements every lifetime of `Object`. `start`, `done` and `delete` do not depend on the
+    // lifetime, so `'static` suffices.
+    fn start(&mut self) {
+        Sink::<W::Object<'static>>::start(&mut self.sink);
+    }
+
+    fn done(&mut self) {
+        Sink::<W::Object<'static>>::done(&mut self.sink);
+    }
+
+    fn line(&mut self, line: &BytesMut) -> Result<Line, ApiError> {
+        let event = decode::watch_event(line).map_err(ApiError::Decode)?;
+        if &*event.kind == "ERROR" {
+            return Err(match serde_json::from_slice::<Status>(event.object) {
+                Ok(status) => status.into_error(500, None),
+                Err(error) => ApiError::Decode(error.into()),
+            });
+        }
+        let resource_version = match &*event.kind {
+            "ADDED" | "MODIFIED" => self.apply(event.object),
+            "DELETED" | "BOOKMARK" => self.meta(&event),
+            // An event type from a newer server.
+            _ => None,
+        };
+        Ok(resource_version.map_or(Line::Skipped, |(resource_version, ends_initial_events)| {
+            if ends_initial_events {
+                Line::InitialEventsEnd { resource_version }
+            } else {
+                Line::Event { resource_version }
+            }
+        }))
+    }
+
+    /// Applies a bookmark or a deletion. Returns its version, and whether it ends the initial events.
+    fn meta(&mut self, event: &decode::WatchEvent<'_>) -> Option<(String, bool)> {
+        let meta = match decode::meta(event.object) {
+            Ok(meta) => meta,
+            Err(error) => {
+                self.handle.skipped();
+                tracing::warn!(resource = &*self.handle.resource(), kind = &*event.kind, %error, "skipped a watch event that could not be decoded");
+                return None;
+            }
+        };
+        let ends_initial_events = meta.ends_initial_events();
+        if &*event.kind == "DELETED" {
+            let gone = Deleted { namespace: meta.namespace, name: meta.name, uid: meta.uid };
+            Sink::<W::Object<'static>>::delete(&mut self.sink, gone);
+        }
+        (!meta.resource_version.is_empty()).then_some((meta.resource_version, ends_initial_events))
+    }
+
+    /// Decodes an object into the sink and returns its version. Reports and skips an object that cannot be
+    /// decoded.
+    fn apply(&mut self, object: &[u8]) -> Option<(String, bool)> {
+        let error = match self.watched.decode(object) {
+            Ok(object) => {
+                let resource_version = W::resource_version(&object).to_owned();
+                self.sink.apply(object);
+                return Some((resource_version, false));
+            }
+            Err(error) => error,
+        };
+        self.handle.skipped();
+        let meta = decode::meta(object).unwrap_or_default();
+        tracing::warn!(
+            resource = &*self.handle.resource(), namespace = meta.namespace, name = meta.name, %error,
+            "skipped an object that could not be decoded"
+        );
+        (!meta.resource_version.is_empty()).then_some((meta.resource_version, false))
+    }
+}
+
+/// Whether the error states that the server does not support streaming lists.
+fn refuses_streaming(error: &ApiError) -> bool {
+    match error.code() {
+        Some(400 | 422) => true,
+        Some(403) => error.to_string().contains("sendInitialEvents"),
+        _ => false,
+    }
+}
+
+/// Whether the loop must list again because the version is too old, or later than the server's version (a
+/// restored etcd).
+fn expired(error: &ApiError) -> bool {
+    match error {
+        ApiError::Status { cause, message, .. } => {
+            error.is_gone()
+                || cause.as_deref() == Some("ResourceVersionTooLarge")
+                || message.contains("Too large resource version")
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,272 @@
+//! Builds a controller from clients, stores, queue and watches. The process, the demo and the tests share
+//! this code.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::options::{Options, ScaleSource};
+use crate::reconcile::queue::Queue;
+use crate::reconcile::{
+    Controller, Histories, HpaIntake, Observer, Observers, PodIntake, ShadowComparator, SyncSchedule, Workers,
+};
+use crate::record::{Comparisons, Decisions, Record};
+use crate::shadow::{self, Parity, Shadow};
+use crate::store::{Hpas, Overlap, Pods};
+use crate::targets::{self, Targets};
+use crate::telemetry::metrics::Metrics as Telemetry;
+use clock::SharedClock;
+use cluster::client::Clients;
+use cluster::events::{EventOptions, Recorder};
+use cluster::jitter::Jitter;
+use cluster::mapper::Mapper;
+use cluster::metrics::{ApiMetrics, MetricsOptions, NamespacePods, Sharing};
+use cluster::scale::Scales;
+use cluster::status::{Following, Statuses};
+use cluster::watch::{self, Handle, Informer, WatchOptions};
+
+/// Interval at which [`Assembly::synced`] checks whether all unsynced namespaces are forbidden ones.
+const SYNCED_CHECK_INTERVAL: Duration = Duration::from_millis(500);
+/// The field manager of status writes.
+pub const STATUS_MANAGER: &str = "concertina";
+
+/// The parts of a controller.
+#[derive(Debug)]
+pub struct Parts<'a> {
+    /// The clients for all requests.
+    pub clients: &'a Clients,
+    /// The options of the controller.
+    pub options: &'a Options,
+    /// The time of day.
+    pub clock: SharedClock,
+    /// The metrics registry.
+    pub telemetry: Telemetry,
+    /// Observers of concluded syncs, in addition to the record of decisions.
+    pub observers: Observers,
+    /// The random seed for waits and watch lengths; equal seeds give equal runs.
+    pub seed: u64,
+    /// The source of each HPA's offset within the sync period.
+    pub phase: Phase,
+}
+
+/// The source of an HPA's offset within the sync period.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// The HPA's namespace and name, so that syncs are spread over the period.
+    Name,
+    /// The HPA's first sync, as in the built-in controller. Replayed runs then have predictable times.
+    FirstSync,
+}
+
+/// A controller with running watches.
+#[derive(Debug)]
+pub struct Assembly {
+    /// The controller. It syncs once [`Controller::run`] is called.
+    pub controller: Arc<Controller>,
+    /// The state of the HPA watches.
+    pub hpas: Informer,
+    /// The state of the pod watches, for the same namespaces in the same order.
+    pub pods: Informer,
+    /// The record of decisions; `None` if `--decisions-per-hpa` is 0.
+    pub decisions: Option<Decisions>,
+    /// The comparison of a dry run with another controller; `None` outside of a dry run.
+    pub parity: Option<Parity>,
+}
+
+impl Parts<'_> {
+    /// Builds a controller with empty stores and without watches. The event sender runs in the background
+    /// until the controller is dropped.
+    pub fn controller(self) -> Arc<Controller> {
+        self.build(false, None).0
+    }
+
+    /// Builds a controller. If `compares` is set, a shadow compares it with another controller. With `stop`,
+    /// the controller watches targets until `stop`, unless `--scale-source=get`.
+    fn build(
+        self,
+        compares: bool,
+        stop: Option<&CancellationToken>,
+    ) -> (Arc<Controller>, Option<Arc<Shadow>>) {
+        let Self { clients, options, clock, telemetry, mut observers, seed, phase } = self;
+        let mapper = Arc::new(Mapper::new(clients.discovery.clone()));
+        let pods = Arc::new(Pods::new());
+        // The comparison needs the metrics that the other controller read when it acted, so no response is
+        // shared.
+        let sharing = options.metric_sharing.filter(|_| !compares).map(|age| Sharing {
+            // At most half a period, so that an HPA never gets the same response in two consecutive syncs.
+            age: age.min(options.sync_period / 2),
+            period: options.sync_period,
+            pods: Arc::new(CachedPodCounts(Arc::clone(&pods))),
+        });
+        let shared = sharing.as_ref().map(|sharing| sharing.age);
+        let phases = Arc::new(match phase {
+            Phase::Name => SyncSchedule::spread(options.sync_period, shared, clock.now()),
+            Phase::FirstSync => SyncSchedule::from_first_syncs(options.sync_period),
+        });
+        let metrics_options = MetricsOptions {
+            timeout: options.metrics_timeout,
+            max_response: options.max_metrics_response,
+            per_api: options.max_concurrent_metric_requests_per_api,
+            total: options.max_concurrent_metric_requests,
+            version_life: options.sync_period,
+            observer: Some(Arc::new(telemetry.clone())),
+            sharing,
+        };
+        let event_options = EventOptions { gate: Some(Arc::clone(&clients.gate)), ..EventOptions::default() };
+        let (events, sender) = Recorder::new(clients.core.clone(), Arc::clone(&clock), event_options);
+        // The sender outlives the watches, so that events recorded during the shutdown are still sent.
+        tokio::spawn(sender);
+        let queue = Arc::new(Queue::new(telemetry.workqueue("horizontalpodautoscaler")));
+        let shadow = compares.then(|| {
+            Arc::new(Shadow::new(shadow::Parts {
+                pods: Arc::clone(&pods),
+                queue: Arc::clone(&queue),
+                clock: Arc::clone(&clock),
+                telemetry: telemetry.clone(),
+                settings: options.settings.clone(),
+                period: options.sync_period,
+            }))
+        });
+        let targets = stop.filter(|_| options.scale_source != ScaleSource::Get).map(|stop| {
+            let watching = targets::Options {
+                warn: options.scale_source == ScaleSource::Watch,
+                by_namespace: options.watch_namespaces.is_some(),
+                longest_wait: options.sync_period / 2,
+                seed,
+            };
+            Arc::new(Targets::new(clients, watching, stop))
+        });
+        // An explicit --status-qps is a fixed limit. Otherwise the limit follows the number of HPAs.
+        let following = options
+            .qps
+            .filter(|_| options.status_qps.is_none())
+            .map(|at_least| Following { period: options.sync_period, at_least });
+        observers.extend(shadow.clone().map(|shadow| shadow as Arc<dyn Observer>));
+        let controller = Arc::new(Controller {
+            hpas: Arc::new(Hpas::new()),
+            pods,
+            overlap: Arc::new(Overlap::new()),
+            mapper: Arc::clone(&mapper),
+            scales: Scales::new(clients.scale.clone(), options.field_manager.as_str()),
+            targets,
+            statuses: Statuses::new(clients.status.clone(), STATUS_MANAGER).following(following),
+            metrics: Arc::new(ApiMetrics::new(clients, mapper, metrics_options)),
+            events,
+            histories: Histories::with_epoch(seed),
+            observers,
+            beside: shadow.clone().map(|shadow| shadow as Arc<dyn ShadowComparator>),
+            queue,
+            phases,
+            telemetry,
+            clock,
+            settings: options.settings.clone(),
+            stale_guard: options.stale_consistency,
+            period: options.sync_period,
+            workers: Workers::new(options.concurrent_syncs),
+        });
+        (controller, shadow)
+    }
+}
+
+/// The pod counts of the pod cache, for the choice between a list of all pods and a list by selector.
+#[derive(Debug)]
+struct CachedPodCounts(Arc<Pods>);
+
+impl NamespacePods for CachedPodCounts {
+    fn count(&self, namespace: &str) -> usize {
+        self.0.len_of(namespace)
+    }
+}
+
+impl Assembly {
+    /// Builds a controller and starts its watches, which run until `stop`.
+    pub fn start(mut parts: Parts<'_>, stop: &CancellationToken) -> Self {
+        let tasks = TaskTracker::new();
+        let (watch_client, seed) = (parts.clients.watch.clone(), parts.seed);
+        let longest_wait = parts.options.sync_period / 2;
+        let capacity = parts.options.decisions_per_hpa;
+        let record = (capacity > 0).then(|| Arc::new(Record::new(capacity)));
+        parts.observers.extend(record.clone().map(|record| record as Arc<dyn Observer>));
+        let watched = parts.options.watch_namespaces.clone();
+        // A dry run writes nothing, because another controller acts on the same HPAs now or later.
+        let dry_run = parts.options.dry_run;
+        let (controller, shadow) = parts.build(dry_run, Some(stop));
+        let parity = shadow.map(|shadow| Parity::new(shadow, Arc::clone(&controller)));
+        let comparisons = parity.clone().map(|parity| Arc::new(parity) as Arc<dyn Comparisons>);
+        let decisions =
+            record.map(|record| Decisions::new(record, Arc::clone(&controller)).comparing(comparisons));
+        let namespaces: Vec<Option<Arc<str>>> = match &watched {
+            None => vec![None],
+            Some(names) => names.iter().map(|name| Some(name.as_str().into())).collect(),
+        };
+        let mut seeds = (0..).map(|n| seed.wrapping_add(n));
+        let mut watch_options = |namespace: &Option<Arc<str>>| WatchOptions {
+            namespace: namespace.clone(),
+            longest_wait,
+            jitter: Jitter::seeded(seeds.next().unwrap_or(seed)),
+            ..WatchOptions::default()
+        };
+        let (mut hpas, mut pods) = (Vec::new(), Vec::new());
+        for namespace in namespaces {
+            let known: Arc<dyn watch::HpaCache> = Arc::clone(&controller.hpas) as _;
+            let (hpa_watch, watching_hpas) = watch::watch_of(
+                watch::Hpas { known: Some(known) },
+                watch_client.clone(),
+                watch_options(&namespace),
+                HpaIntake::new(Arc::clone(&controller), namespace.clone()),
+            );
+            let (pod_watch, watching_pods) = watch::watch::<watch::Pods, _>(
+                watch_client.clone(),
+                watch_options(&namespace),
+                PodIntake::new(Arc::clone(&controller.pods), namespace.clone()),
+            );
+            let pods_first = namespace.is_some().then(|| pod_watch.clone());
+            tasks.spawn(stop.clone().run_until_cancelled_owned(watching_pods));
+            tasks.spawn(stop.clone().run_until_cancelled_owned(async move {
+                // HPAs of other namespaces may already sync. List the pods of this namespace before its HPAs
+                // arrive.
+                if let Some(pods) = pods_first {
+                    pods.wait_synced().await;
+                }
+                watching_hpas.await;
+            }));
+            hpas.push(hpa_watch);
+            pods.push(pod_watch);
+        }
+        let (hpas, pods) = (Informer::new(hpas), Informer::new(pods));
+        controller.register_gauges(vec![hpas.clone(), pods.clone()]);
+        Self { controller, hpas, pods, decisions, parity }
+    }
+
+    /// Waits until every resource is listed. With several namespaces, a forbidden or missing namespace does
+    /// not delay the others.
+    pub fn synced(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (hpas, pods) = (self.hpas.clone(), self.pods.clone());
+        async move {
+            while !settled(&hpas, &pods) {
+                let all = async {
+                    hpas.wait_synced().await;
+                    pods.wait_synced().await;
+                };
+                let _ = timeout(SYNCED_CHECK_INTERVAL, all).await;
+            }
+        }
+    }
+}
+
+/// Whether everything is listed except for forbidden namespaces, and at least one namespace is listed.
+fn settled(hpas: &Informer, pods: &Informer) -> bool {
+    let is_forbidden = |watch: &Handle| watch.status().error.is_some_and(|error| error.is_forbidden());
+    let mut any = false;
+    for (hpas, pods) in hpas.watches().zip(pods.watches()) {
+        if hpas.is_synced() && pods.is_synced() {
+            any = true;
+        } else if !is_forbidden(hpas) && !is_forbidden(pods) {
+            return false;
+        }
+    }
+    any
+}

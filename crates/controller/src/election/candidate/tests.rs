@@ -1,0 +1,272 @@
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use super::*;
+use clock::{ShiftedClock, VirtualClock};
+use cluster::client::{ClientOptions, Clients};
+use fake_cluster::{Cluster, FaultAction, FaultRule};
+
+/// A running candidate with a separate clock and gate.
+struct Running {
+    standing: watch::Receiver<Standing>,
+    gate: Arc<Gate>,
+    release: CancellationToken,
+    task: JoinHandle<End>,
+}
+
+struct Rig {
+    cluster: Cluster,
+    clock: SharedClock,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let clock: SharedClock = Arc::new(VirtualClock::starting_at("2026-01-01T00:00:00Z".parse().unwrap()));
+        Self { cluster: Cluster::new(Arc::clone(&clock)), clock }
+    }
+
+    fn start(&self, identity: &str) -> Running {
+        self.start_off(identity, 0)
+    }
+
+    fn start_off(&self, identity: &str, hours: i64) -> Running {
+        let options = ClientOptions { user_agent: identity.to_owned(), ..ClientOptions::default() };
+        let clients = Clients::over(self.cluster.connector(), &options).unwrap();
+        let timing = Timing::default();
+        let gate = Gate::open();
+        let seed = identity.bytes().map(u64::from).sum();
+        let (candidate, standing) = Candidate::new(Parts {
+            leases: Leases::new(clients.core, "kube-system", "concertina", timing.request()),
+            identity: identity.to_owned(),
+            timing,
+            clock: Arc::new(ShiftedClock {
+                clock: Arc::clone(&self.clock),
+                ahead: SignedDuration::from_hours(hours),
+            }),
+            jitter: Jitter::seeded(seed),
+            gate: Arc::clone(&gate),
+        });
+        let release = CancellationToken::new();
+        let task = tokio::spawn(candidate.run(release.clone()));
+        Running { standing, gate, release, task }
+    }
+
+    fn lease(&self) -> Value {
+        self.cluster.get("coordination.k8s.io/leases", "kube-system", "concertina").unwrap_or_default()
+    }
+
+    fn holder(&self) -> String {
+        self.lease()["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+impl Running {
+    async fn leads(&mut self) -> Duration {
+        let started = Instant::now();
+        self.standing.wait_for(|standing| matches!(standing, Standing::Leads { .. })).await.unwrap();
+        assert_eq!(self.gate.refusal(), None);
+        started.elapsed()
+    }
+}
+
+async fn pass(seconds: u64) {
+    sleep(Duration::from_secs(seconds)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_candidate_leads_at_once_and_the_second_stands_by() {
+    let rig = Rig::new();
+    let mut a = rig.start("a");
+    assert_eq!(a.leads().await, Duration::ZERO);
+    let b = rig.start("b");
+    pass(120).await;
+    assert_eq!(
+        *b.standing.borrow(),
+        Standing::Follows(Some(Holder { identity: "a".to_owned(), term: 0, peer: None }))
+    );
+    assert!(b.gate.refusal().is_some());
+    assert_eq!(rig.holder(), "a");
+    assert_eq!(rig.lease()["spec"]["leaseTransitions"], json!(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn released_lease_is_acquired_at_once() {
+    let rig = Rig::new();
+    let mut a = rig.start("a");
+    a.leads().await;
+    let mut b = rig.start("b");
+    pass(33).await;
+    a.release.cancel();
+    assert_eq!(a.task.await.unwrap(), End::Released);
+    assert!(b.leads().await < Duration::from_millis(100));
+    assert_eq!(
+        *b.standing.borrow(),
+        Standing::Leads { after: None, since_others: Some(Duration::ZERO), term: 1 }
+    );
+    assert_eq!(rig.lease()["spec"]["leaseTransitions"], json!(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn lease_acquired_during_shutdown_is_released() {
+    let rig = Rig::new();
+    let slow = FaultRule::new(FaultAction::DelayAnswer(Duration::from_secs(3)));
+    rig.cluster.faults().add(slow.verb("create").times(1));
+    let a = rig.start("a");
+    pass(1).await;
+    assert_eq!((rig.holder().as_str(), a.gate.refusal().is_some()), ("a", true));
+    a.release.cancel();
+    assert_eq!(a.task.await.unwrap(), End::Released);
+    assert_eq!(rig.holder(), "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn crashed_leader_is_replaced_after_its_lease_length_by_any_clock() {
+    for hours in [-1, 0, 1] {
+        let rig = Rig::new();
+        let mut a = rig.start("a");
+        a.leads().await;
+        let mut b = rig.start_off("b", hours);
+        pass(31).await;
+        a.task.abort();
+        let waited = b.leads().await;
+        assert!(waited > Duration::from_secs(12) && waited <= Duration::from_secs(15), "{waited:?}");
+        let standing = b.standing.borrow().clone();
+        let Standing::Leads { after: Some(after), since_others: Some(since), .. } = standing else {
+            panic!("{standing:?}")
+        };
+        assert_eq!(after, "a");
+        assert!(since >= Duration::from_secs(15) && since < Duration::from_secs(18), "{since:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn leader_without_a_server_stops_before_another_may_start() {
+    let rig = Rig::new();
+    let mut a = rig.start("a");
+    a.leads().await;
+    pass(20).await;
+    let down =
+        rig.cluster.faults().add(FaultRule::new(FaultAction::Text { code: 503, body: "away".to_owned() }));
+    let started = Instant::now();
+    let ended = a.task.await.unwrap();
+    assert!(
+        matches!(&ended, End::Lost(reason) if reason.starts_with("failed to renew the Lease") && reason.ends_with(" for 10s")),
+        "{ended:?}"
+    );
+    assert!(started.elapsed() <= Duration::from_secs(10), "{:?}", started.elapsed());
+    assert!(a.gate.refusal().is_some());
+    rig.cluster.faults().remove(down);
+    let mut b = rig.start("b");
+    b.leads().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn leader_that_was_suspended_finds_the_gate_closed() {
+    let rig = Rig::new();
+    let mut a = rig.start("a");
+    a.leads().await;
+    // None of the tasks of `a` runs any more, as after SIGSTOP, while its clock advances.
+    a.task.abort();
+    pass(9).await;
+    assert_eq!(a.gate.refusal(), None);
+    pass(2).await;
+    assert!(a.gate.refusal().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn leader_stops_after_a_stolen_lease_and_recreates_a_deleted_one() {
+    let rig = Rig::new();
+    let mut a = rig.start("a");
+    a.leads().await;
+    // A candidate that has observed the holder does not acquire a deleted Lease at once.
+    let b = rig.start("b");
+    pass(1).await;
+    rig.cluster.delete_now("coordination.k8s.io/leases", "kube-system", "concertina").unwrap();
+    sleep_until(Instant::now() + Duration::from_millis(100)).await;
+    assert_eq!(rig.holder(), "a");
+    pass(5).await;
+    assert_eq!(rig.holder(), "a");
+    b.release.cancel();
+    let mut stolen = rig.lease();
+    stolen["spec"]["holderIdentity"] = json!("thief");
+    rig.cluster.update(stolen).unwrap();
+    let started = Instant::now();
+    let ended = a.task.await.unwrap();
+    assert!(matches!(&ended, End::Lost(reason) if reason.starts_with("thief holds the Lease")), "{ended:?}");
+    assert!(started.elapsed() < Duration::from_millis(100), "{:?}", started.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn lease_write_with_a_lost_response_keeps_the_leader() {
+    // Two hanging requests in a row take as long as the renew deadline.
+    for (lost, most) in [
+        (FaultAction::CloseAfterApplying, 3),
+        (FaultAction::SilenceAfterApplying, 1),
+        (FaultAction::Truncate(20), 3),
+    ] {
+        for (verb, times) in [("create", 1), ("update", 1), ("update", most)] {
+            let rig = Rig::new();
+            if verb == "create" {
+                rig.cluster.faults().add(FaultRule::new(lost.clone()).verb(verb).times(times));
+            }
+            let mut a = rig.start("a");
+            assert!(a.leads().await <= Duration::from_secs(10), "{lost:?} {verb}");
+            let b = rig.start("b");
+            pass(7).await;
+            if verb == "update" {
+                rig.cluster.faults().add(FaultRule::new(lost.clone()).verb(verb).times(times));
+            }
+            for _ in 0..600 {
+                sleep(Duration::from_millis(100)).await;
+                assert!(!a.task.is_finished() && a.gate.refusal().is_none(), "{lost:?} {verb} {times}");
+                assert!(b.gate.refusal().is_some(), "{lost:?} {verb} {times}");
+            }
+            assert_eq!((rig.holder().as_str(), &rig.lease()["spec"]["leaseTransitions"]), ("a", &json!(0)));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn leader_without_any_response_stops_before_another_leads() {
+    let rig = Rig::new();
+    let mut a = rig.start("a");
+    a.leads().await;
+    let mut b = rig.start("b");
+    pass(7).await;
+    for verb in ["update", "get", "watch"] {
+        let lost = FaultRule::new(FaultAction::CloseAfterApplying).verb(verb);
+        rig.cluster.faults().add(lost.user_agent("a"));
+    }
+    let ended = a.task.await.unwrap();
+    assert!(matches!(&ended, End::Lost(reason) if reason.contains("failed to renew")), "{ended:?}");
+    assert!(a.gate.refusal().is_some());
+    // The last write of `a` has an unknown outcome and keeps the other candidate waiting.
+    assert!(b.leads().await > Duration::from_secs(5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn foreign_annotations_of_the_lease_stay() {
+    let rig = Rig::new();
+    let mut a = rig.start("a");
+    a.leads().await;
+    let mut noted = rig.lease();
+    noted["metadata"]["annotations"] = json!({"note": "keep me"});
+    rig.cluster.update(noted).unwrap();
+    pass(10).await;
+    assert_eq!(rig.lease()["metadata"]["annotations"]["note"], json!("keep me"));
+    assert!(!a.task.is_finished());
+}
+
+#[test]
+fn durations_that_allow_two_leaders_are_refused() {
+    let seconds = Duration::from_secs;
+    let of = |lease, renew_deadline, retry| Timing { lease, renew_deadline, retry }.validate();
+    assert_eq!(Timing::default().validate(), Ok(()));
+    assert_eq!(of(seconds(10), seconds(10), seconds(2)), Err(TimingError::Lease));
+    assert_eq!(of(seconds(15), seconds(2), seconds(2)), Err(TimingError::RenewDeadline));
+    assert_eq!(of(seconds(15), seconds(10), seconds(0)), Err(TimingError::Retry));
+}

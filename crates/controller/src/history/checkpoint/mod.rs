@@ -1,0 +1,404 @@
+//! Stores histories in ConfigMaps next to the Lease, so that a restart of all replicas loses nothing
+//! (`--history-checkpoint`).
+//!
+//! The leader writes changes, each ConfigMap at most every [`EVERY`], and writes all ConfigMaps once more at
+//! shutdown. That last write carries a mark: no change follows it, so the next leader reads exact histories.
+//! A checkpoint without the mark comes from a leader that crashed. It may lack the last changes, which the
+//! core looks up (`History::inherit`). The next leader clears the mark before its first sync. An invalid
+//! ConfigMap or history is skipped, and the affected histories are rebuilt.
+
+mod arrange;
+mod format;
+mod hash;
+mod place;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use autoscaling::history::History;
+use futures::future::join_all;
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
+
+pub use self::arrange::MOST_SHARDS;
+use self::arrange::{Arrangement, Candidate, arrange};
+pub use self::format::{Entry, Shard, ShardError};
+use self::hash::fnv1a;
+pub use self::place::CheckpointPlace;
+use crate::reconcile::{Controller, Histories, Revision};
+use crate::telemetry::metrics::Metrics as Telemetry;
+use clock::SharedClock;
+use cluster::client::Clients;
+use cluster::config_maps::{ConfigMap, ConfigMaps};
+use cluster::error::ApiError;
+
+/// Interval between two writes of a ConfigMap.
+pub const EVERY: Duration = Duration::from_secs(15);
+/// Maximum pause after failed writes.
+const MOST_WAIT: Duration = Duration::from_mins(4);
+/// Maximum bytes of one ConfigMap. The API server allows 1 MiB.
+pub const LIMIT: usize = 900 << 10;
+/// The key of `binaryData`.
+const KEY: &str = "histories";
+/// Time limit of one request.
+const REQUEST: Duration = Duration::from_secs(5);
+/// Maximum attempts of one write with conflicts.
+const TRIES: usize = 3;
+/// Maximum lead of the previous leader's clock over ours.
+pub const TOLERANCE: SignedDuration = SignedDuration::from_mins(1);
+/// Number of histories that are encoded before other tasks run.
+const AT_ONCE: usize = 500;
+
+/// The checkpoint of one leader.
+#[derive(Debug)]
+pub struct Checkpoint {
+    maps: ConfigMaps,
+    clock: SharedClock,
+    telemetry: Telemetry,
+    shards: Vec<ShardMap>,
+    /// Number of shards in use.
+    used: usize,
+    /// Revision of the last save.
+    saved: Option<Revision>,
+    /// Maximum bytes of a shard.
+    limit: usize,
+    /// Number of HPAs that the last save left out.
+    left_out: usize,
+    /// Whether a failure of writes was logged.
+    reported: bool,
+}
+
+/// The state of one ConfigMap.
+#[derive(Debug)]
+struct ShardMap {
+    name: String,
+    /// The last version that was read or written. `None` if the ConfigMap does not exist, or was never read.
+    object: Option<ConfigMap>,
+    held: Held,
+}
+
+/// The content of a ConfigMap.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Held {
+    /// Nothing, or invalid data.
+    Nothing,
+    /// A shard of a previous leader.
+    Found(Shard),
+    /// A shard of this leader, as the hash of its entries.
+    OwnSide(u64),
+}
+
+/// A checkpoint with its running task.
+#[derive(Debug)]
+pub struct Running {
+    /// Reports to the task whether the shutdown is clean.
+    finish: oneshot::Sender<bool>,
+    task: AbortOnDropHandle<()>,
+}
+
+impl Checkpoint {
+    /// Creates a checkpoint that has not been read.
+    pub fn new(
+        clients: &Clients,
+        location: &CheckpointPlace,
+        clock: SharedClock,
+        telemetry: Telemetry,
+    ) -> Self {
+        let shard_named = |name| ShardMap { name, object: None, held: Held::Nothing };
+        Self {
+            maps: ConfigMaps::new(clients.checkpoint.clone(), &location.namespace, KEY, REQUEST),
+            clock,
+            telemetry,
+            shards: location.names().map(shard_named).collect(),
+            used: 1,
+            saved: None,
+            limit: LIMIT,
+            left_out: 0,
+            reported: false,
+        }
+    }
+
+    /// Reads the valid shards of the previous leader. Invalid ones are logged.
+    pub async fn read(&mut self, within: Duration) -> Vec<Shard> {
+        let maps = &self.maps;
+        let reads = self.shards.iter().map(|shard| maps.get(&shard.name));
+        let Ok(answers) = timeout(within, join_all(reads)).await else {
+            tracing::warn!(
+                namespace = self.maps.namespace(),
+                "failed to read the checkpoint of histories within {within:?}; rebuilding them from status and events"
+            );
+            return Vec::new();
+        };
+        let latest = self.clock.now().checked_add(TOLERANCE).unwrap_or(Timestamp::MAX);
+        let mut error = None;
+        for (shard_map, answer) in self.shards.iter_mut().zip(answers) {
+            let mut object = match answer {
+                Ok(Some(object)) => object,
+                Ok(None) => continue,
+                Err(failure) => {
+                    error = Some(failure);
+                    continue;
+                }
+            };
+            let content = object.content.take();
+            shard_map.object = Some(object);
+            let shard = match content {
+                // The shard is empty as deployed, or was cleared.
+                None => continue,
+                Some(Ok(bytes)) if bytes.is_empty() => continue,
+                Some(Ok(bytes)) => Shard::decode(&bytes).map_err(|error| error.to_string()),
+                Some(Err(error)) => Err(error.to_string()),
+            };
+            let shard = shard.and_then(|shard| match shard.written {
+                written if written > latest => Err(ShardError::Future(written).to_string()),
+                _ => Ok(shard),
+            });
+            match shard {
+                Ok(shard) => shard_map.held = Held::Found(shard),
+                Err(error) => tracing::warn!(
+                    config_map = shard_map.name, %error,
+                    "skipping a ConfigMap of the checkpoint; rebuilding its histories from status and events"
+                ),
+            }
+        }
+        if let Some(error) = error {
+            tracing::warn!(
+                namespace = self.maps.namespace(), %error,
+                "failed to read all of the checkpoint of histories; rebuilding the rest from status and events"
+            );
+        }
+        self.found().cloned().collect()
+    }
+
+    fn found(&self) -> impl Iterator<Item = &Shard> {
+        self.shards.iter().filter_map(|shard_map| match &shard_map.held {
+            Held::Found(shard) => Some(shard),
+            _ => None,
+        })
+    }
+
+    /// Clears the marks of a clean shutdown. If this fails within the time limit, a later write clears them.
+    /// A leader that reads such a mark compares it with the statuses.
+    pub async fn clear_marks(&mut self, within: Duration) {
+        let marked: Vec<_> = (0..self.shards.len())
+            .filter_map(|number| match &self.shards.get(number)?.held {
+                Held::Found(shard) if shard.ended => Some((number, Shard { ended: false, ..shard.clone() })),
+                _ => None,
+            })
+            .collect();
+        let clear = async {
+            for (number, shard) in marked {
+                self.write(number, &shard.encode()).await?;
+                if let Some(shard_map) = self.shards.get_mut(number) {
+                    shard_map.held = Held::Found(shard);
+                }
+            }
+            Ok::<_, ApiError>(())
+        };
+        match timeout(within, clear).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "failed to clear the clean-shutdown marks of the checkpoint");
+            }
+            Err(_) => {
+                tracing::debug!("failed to clear the clean-shutdown marks of the checkpoint: no response");
+            }
+        }
+    }
+
+    /// Starts the periodic writes. They continue until the checkpoint is finished or dropped.
+    pub fn start(mut self, controller: Arc<Controller>) -> Running {
+        let (finish, finished) = oneshot::channel();
+        let keep = async move {
+            let histories = &controller.histories;
+            let in_order = tokio::select! {
+                biased;
+                in_order = finished => in_order,
+                never = self.keep(histories) => match never {},
+            };
+            // A drop means that this replica does not lead any more.
+            if let Ok(in_order) = in_order {
+                let _ = self.save(histories, in_order).await;
+            }
+        };
+        Running { finish, task: AbortOnDropHandle::new(tokio::spawn(keep)) }
+    }
+
+    async fn keep(&mut self, histories: &Histories) -> std::convert::Infallible {
+        let mut wait = EVERY;
+        loop {
+            sleep(wait).await;
+            wait = match self.save(histories, false).await {
+                Ok(()) => EVERY,
+                Err(error) if error.is_refused() => EVERY,
+                Err(_) => (wait * 2).min(MOST_WAIT),
+            };
+        }
+    }
+
+    /// Writes changed shards. With `ended`, writes all shards, with the mark.
+    async fn save(&mut self, histories: &Histories, ended: bool) -> Result<(), ApiError> {
+        // Correct the histories for jumps of the clock.
+        histories.moment(self.clock.now());
+        let revision = histories.revision();
+        if !ended && self.saved == Some(revision) {
+            return Ok(());
+        }
+        let Arrangement { shards, left_out } = arrange(candidates(histories).await, self.used, self.limit);
+        self.used = shards.len();
+        self.log_left_out(left_out);
+        let written = self.clock.now();
+        let (mut size, mut error) = (0, None);
+        // Write the highest shard first. When the number of shards grows, an HPA is then in its new shard
+        // before its old shard drops it.
+        let all = shards.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
+        let mut all: Vec<_> = all.take(self.shards.len()).enumerate().collect();
+        while let Some((number, entries)) = all.pop() {
+            let is_used = entries.is_some();
+            let bytes = Shard { written, ended, entries: entries.unwrap_or_default() }.encode();
+            let digest = fnv1a(Shard::entries_of(&bytes));
+            let Some(shard_map) = self.shards.get(number) else { continue };
+            size += if is_used { bytes.len() } else { 0 };
+            match &shard_map.held {
+                Held::OwnSide(held) if *held == digest && !(ended && is_used) => continue,
+                Held::Nothing if !is_used => continue,
+                _ => {}
+            }
+            match self.write(number, &bytes).await {
+                Ok(()) => {
+                    if let Some(shard_map) = self.shards.get_mut(number) {
+                        shard_map.held = Held::OwnSide(digest);
+                    }
+                }
+                Err(failure) => {
+                    let goes_on = !failure.is_transient() && !failure.is_refused();
+                    error.get_or_insert(failure);
+                    if !goes_on {
+                        break;
+                    }
+                }
+            }
+        }
+        self.telemetry.checkpoint(size, left_out);
+        self.log_result(error.as_ref());
+        match error {
+            None => {
+                self.saved = Some(revision);
+                Ok(())
+            }
+            Some(error) => Err(error),
+        }
+    }
+
+    /// Writes one ConfigMap. On a conflict it reads only the version again, because the holder of the Lease
+    /// wins.
+    async fn write(&mut self, number: usize, bytes: &[u8]) -> Result<(), ApiError> {
+        let Some(shard_map) = self.shards.get_mut(number) else { return Ok(()) };
+        let mut attempts = 1;
+        let result = loop {
+            let answer = match &shard_map.object {
+                Some(object) => self.maps.replace(&shard_map.name, object, bytes).await,
+                None => self.maps.create(&shard_map.name, bytes).await,
+            };
+            match answer {
+                Ok(object) => {
+                    shard_map.object = Some(object);
+                    break Ok(());
+                }
+                Err(ApiError::Status { code: 409, .. }) if attempts < TRIES => {
+                    self.telemetry.checkpoint_write("conflict");
+                    match self.maps.get(&shard_map.name).await {
+                        Ok(object) => shard_map.object = object,
+                        Err(error) => break Err(error),
+                    }
+                }
+                Err(error) if error.is_not_found() && shard_map.object.is_some() => shard_map.object = None,
+                Err(error) => break Err(error),
+            }
+            attempts += 1;
+        };
+        match &result {
+            Ok(()) => self.telemetry.checkpoint_write("written"),
+            Err(error) if error.is_refused() => {}
+            Err(_) => self.telemetry.checkpoint_write("failed"),
+        }
+        result
+    }
+
+    /// Logs the first of several failures, and the recovery.
+    fn log_result(&mut self, error: Option<&ApiError>) {
+        let namespace = self.maps.namespace();
+        match error {
+            Some(error) if error.is_refused() => {}
+            Some(error) if !self.reported => {
+                self.reported = true;
+                tracing::warn!(
+                    namespace, %error,
+                    "failed to write the checkpoint of histories, retrying; concertina rbac \
+                     --history-checkpoint prints the ConfigMaps and the Role that it needs"
+                );
+            }
+            Some(error) => tracing::debug!(namespace, %error, "failed to write the checkpoint again"),
+            None if self.reported => {
+                self.reported = false;
+                tracing::info!(namespace, "resumed writing the checkpoint of histories");
+            }
+            None => {}
+        }
+    }
+
+    fn log_left_out(&mut self, left_out: usize) {
+        if left_out > 0 && self.left_out == 0 {
+            tracing::warn!(
+                hpas = left_out,
+                "the checkpoint is full and leaves out the histories of some HPAs; a restart of all replicas rebuilds \
+                 them from status and events"
+            );
+        }
+        self.left_out = left_out;
+    }
+}
+
+impl Running {
+    /// Writes the last checkpoint. `in_order`: whether all syncs have ended.
+    pub async fn finish(self, in_order: bool) {
+        // An error means that the task has ended.
+        let _ = self.finish.send(in_order);
+        let _ = self.task.await;
+    }
+}
+
+/// Encodes every history.
+async fn candidates(histories: &Histories) -> Vec<Candidate> {
+    let all = histories.changed_since(None, usize::MAX).histories;
+    let mut candidates = Vec::with_capacity(all.len());
+    for some in all.chunks(AT_ONCE) {
+        for (uid, history) in some {
+            if !history.is_empty() {
+                let scaled = history.scale_ups.iter().chain(&history.scale_downs).map(|event| event.at).max();
+                let entry = Entry { uid: uid.to_string(), history: history.encode() };
+                candidates.push(Candidate { entry, scaled });
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+    candidates
+}
+
+/// Decodes one history. A history from the future is invalid.
+pub(super) fn read_entry(entry: &Entry, now: Timestamp) -> Result<History, String> {
+    let history = History::decode(&entry.history).map_err(|error| error.to_string())?;
+    let latest = now.checked_add(TOLERANCE).unwrap_or(Timestamp::MAX);
+    let times = history.recommendations.iter().map(|recommendation| recommendation.at);
+    let events = history.scale_ups.iter().chain(&history.scale_downs).map(|event| event.at);
+    let doubts = [history.unknown_up, history.unknown_down, history.unsettled.map(|unsettled| unsettled.at)];
+    match times.chain(events).chain(doubts.into_iter().flatten()).max() {
+        Some(newest) if newest > latest => Err(format!("its newest entry of {newest} is in the future")),
+        _ => Ok(history),
+    }
+}
+
+#[cfg(test)]
+mod tests;

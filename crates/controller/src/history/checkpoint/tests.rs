@@ -1,0 +1,287 @@
+//! Tests the checkpoint against the embedded cluster, and the restore by the next leader.
+
+use std::sync::Arc;
+
+use autoscaling::history::{Recommendation, ScaleEvent};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::assembly::{Parts, Phase};
+use crate::history::replica::Handover;
+use crate::history::{Restored, restore};
+use crate::options::Options;
+use crate::store::{HpaRecord, Key};
+use clock::VirtualClock;
+use cluster::client::ClientOptions;
+use fake_cluster::Cluster;
+
+struct World {
+    cluster: Cluster,
+    clients: Clients,
+    clock: SharedClock,
+}
+
+impl World {
+    fn new() -> Self {
+        let clock: SharedClock = Arc::new(VirtualClock::starting_at("2030-01-01T00:00:00Z".parse().unwrap()));
+        let cluster = Cluster::new(Arc::clone(&clock));
+        cluster
+            .put_raw(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system"}}));
+        let clients = Clients::over(cluster.connector(), &ClientOptions::default()).unwrap();
+        Self { cluster, clients, clock }
+    }
+
+    /// Creates a controller with the given number of HPAs, with `behavior` and without histories.
+    fn controller(&self, hpas: u32) -> Arc<Controller> {
+        let parts = Parts {
+            clients: &self.clients,
+            options: &Options::default(),
+            clock: Arc::clone(&self.clock),
+            telemetry: Telemetry::new(),
+            observers: Vec::new(),
+            seed: 0,
+            phase: Phase::FirstSync,
+        };
+        let controller = parts.controller();
+        controller.hpas.begin(None);
+        for n in 0..hpas {
+            controller.hpas.apply(record(n));
+        }
+        controller.hpas.finish(None);
+        controller
+    }
+
+    /// Creates a leader with the given number of HPAs and entries that saved its histories: at a clean
+    /// shutdown if `ended`, otherwise before a crash.
+    async fn left(&self, hpas: u32, entries: u32, ended: bool) -> Arc<Controller> {
+        let controller = self.controller(hpas);
+        fill(&controller, hpas, entries);
+        self.checkpoint().save(&controller.histories, ended).await.unwrap();
+        controller
+    }
+
+    fn checkpoint(&self) -> Checkpoint {
+        let location = CheckpointPlace::default();
+        Checkpoint::new(&self.clients, &location, Arc::clone(&self.clock), Telemetry::new())
+    }
+
+    async fn restored(&self, controller: &Controller) -> Restored {
+        let mut checkpoint = self.checkpoint();
+        restore(controller, &self.clients.watch, None, Some(&mut checkpoint), Handover::Nothing).await
+    }
+
+    /// Size of the data in each ConfigMap, in bytes.
+    fn sizes(&self) -> Vec<usize> {
+        let size = |name: String| {
+            let map = self.cluster.get("configmaps", "kube-system", &name).unwrap_or_default();
+            map["binaryData"][KEY].as_str().unwrap_or_default().len() / 4 * 3
+        };
+        CheckpointPlace::default().names().map(size).collect()
+    }
+}
+
+fn uid(n: u32) -> String {
+    format!("{n:08x}-0000-4000-8000-{:012x}", n.wrapping_mul(0x9e37_79b9))
+}
+
+fn record(n: u32) -> HpaRecord {
+    let raw = |json: Value| serde_json::value::to_raw_value(&json).unwrap();
+    let spec = json!({
+        "scaleTargetRef": {"kind": "Deployment", "name": "web"}, "maxReplicas": 9,
+        "behavior": {"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 600}]}},
+    });
+    HpaRecord {
+        key: Key::new("shop", format!("hpa-{n}")),
+        uid: uid(n).into(),
+        generation: Some(1),
+        resource_version: "1".to_owned(),
+        metadata: raw(json!({})),
+        spec: Arc::new(serde_json::from_value(spec.clone()).unwrap()),
+        spec_raw: raw(spec).into(),
+        status: Arc::default(),
+        status_writers: Vec::new(),
+    }
+}
+
+/// Creates a history with `entries` recommendations and scale events until `now`. Each `n` has another
+/// history.
+fn history(n: u32, entries: u32, now: Timestamp) -> History {
+    let at = |back: u32| {
+        // Each sync is late by some milliseconds.
+        let late = (n.wrapping_mul(7919).wrapping_add(back.wrapping_mul(104_729))) % 9973 * 997;
+        now.checked_sub(SignedDuration::new(i64::from(back) * 15, i32::try_from(late).unwrap())).unwrap()
+    };
+    let replicas = |back: u32| i32::try_from(n % 50 + back % 3).unwrap();
+    let mut history = History::default();
+    for back in (0..entries).rev() {
+        history.recommendations.push(Recommendation { at: at(back), replicas: replicas(back) });
+        if back % 4 == 0 {
+            history.scale_ups.push(ScaleEvent::new(at(back), 1 + replicas(back)));
+        }
+    }
+    history
+}
+
+fn fill(controller: &Controller, hpas: u32, entries: u32) {
+    for n in 0..hpas {
+        controller.histories.seed(&uid(n).into(), history(n, entries, controller.clock.now()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn clean_shutdown_restores_every_history_exactly() {
+    let world = World::new();
+    let before = world.controller(100);
+    fill(&before, 100, 20);
+    let mut doubtful = history(7, 20, world.clock.now());
+    doubtful.unknown_down = Some(world.clock.now());
+    before.histories.seed(&uid(7).into(), doubtful);
+    world.checkpoint().save(&before.histories, true).await.unwrap();
+    let after = world.controller(100);
+    assert_eq!(world.restored(&after).await, Restored { exact: 100, ..Restored::default() });
+    for n in 0..100 {
+        assert_eq!(after.histories.get(&uid(n)), before.histories.get(&uid(n)), "{n}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn crash_restores_histories_without_stale_recommendations() {
+    let world = World::new();
+    let before = world.left(2, 20, false).await;
+    let after = world.controller(2);
+    assert_eq!(world.restored(&after).await, Restored { inherited: 2, ..Restored::default() });
+    assert_eq!(after.histories.get(&uid(1)), before.histories.get(&uid(1)).inherit(world.clock.now()));
+
+    sleep(Duration::from_secs(301)).await;
+    let later = world.controller(2);
+    world.restored(&later).await;
+    let saved = before.histories.get(&uid(1));
+    assert_eq!(
+        later.histories.get(&uid(1)),
+        History { recommendations: Vec::new(), ..saved.inherit(world.clock.now()) }
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn rescale_after_the_last_write_counts_as_a_recommendation() {
+    let world = World::new();
+    world.left(1, 5, false).await;
+    sleep(Duration::from_secs(10)).await;
+    // By the writer's clock, the rescale may be in the future. It then counts from now on.
+    for ahead in [0, 3600] {
+        let after = world.controller(0);
+        let mut scaled = record(0);
+        let status = Arc::make_mut(&mut scaled.status);
+        status.last_scale_time = Some(world.clock.now() + SignedDuration::from_secs(ahead));
+        status.desired_replicas = 40;
+        after.hpas.apply(scaled);
+        world.restored(&after).await;
+        let last = Recommendation { at: world.clock.now(), replicas: 40 };
+        assert_eq!(after.histories.get(&uid(0)).recommendations.last(), Some(&last), "{ahead} s ahead");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn histories_spread_over_two_config_maps_and_shrink_to_one() {
+    let world = World::new();
+    let before = world.controller(1500);
+    fill(&before, 1500, 150);
+    let mut checkpoint = world.checkpoint();
+    checkpoint.save(&before.histories, false).await.unwrap();
+    let sizes = world.sizes();
+    assert!(sizes[..2].iter().all(|size| (500_000..=LIMIT + 2).contains(size)), "{sizes:?}");
+    assert!(sizes[2..].iter().all(|size| *size == 0), "{sizes:?}");
+    let after = world.controller(1500);
+    assert_eq!(world.restored(&after).await.inherited, 1500);
+
+    // With fewer HPAs this leader keeps both shards. The next leader needs one shard and clears the other.
+    for n in 100..1500 {
+        before.histories.forget(&uid(n));
+    }
+    checkpoint.save(&before.histories, true).await.unwrap();
+    assert!(world.sizes()[1] > 1000);
+    let after = world.controller(100);
+    let mut checkpoint = world.checkpoint();
+    let restored =
+        restore(&after, &world.clients.watch, None, Some(&mut checkpoint), Handover::Nothing).await;
+    assert_eq!(restored.exact, 100);
+    checkpoint.save(&after.histories, false).await.unwrap();
+    let sizes = world.sizes();
+    assert!(sizes[0] > 10_000 && sizes[1] < 50, "{sizes:?}");
+    assert_eq!(world.restored(&world.controller(100)).await.inherited, 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn histories_beyond_the_limit_are_left_out() {
+    let world = World::new();
+    let before = world.controller(300);
+    fill(&before, 300, 20);
+    let mut checkpoint = Checkpoint { limit: 4000, ..world.checkpoint() };
+    checkpoint.save(&before.histories, true).await.unwrap();
+    let left_out = checkpoint.left_out;
+    assert!(left_out > 20, "{left_out}");
+    let after = world.controller(300);
+    assert_eq!(world.restored(&after).await.exact, 300 - left_out);
+}
+
+#[tokio::test(start_paused = true)]
+async fn invalid_history_affects_only_its_hpa() {
+    let world = World::new();
+    let now = world.clock.now();
+    let entry = |n: u32, history: Vec<u8>| Entry { uid: uid(n), history };
+    let later = now.checked_add(TOLERANCE + SignedDuration::from_secs(1)).unwrap();
+    let entries = vec![
+        entry(0, history(0, 5, now).encode()),
+        entry(1, vec![9, 9, 9]),
+        entry(2, history(2, 5, later).encode()),
+        entry(3, history(3, 5, now).encode()),
+    ];
+    let mut checkpoint = world.checkpoint();
+    checkpoint.write(0, &Shard { written: now, ended: true, entries }.encode()).await.unwrap();
+    let after = world.controller(4);
+    assert_eq!(world.restored(&after).await.exact, 2);
+    assert!(after.histories.get(&uid(1)).recommendations.is_empty());
+    assert!(after.histories.get(&uid(2)).recommendations.is_empty());
+    assert_eq!(after.histories.get(&uid(3)), history(3, 5, now));
+}
+
+#[tokio::test(start_paused = true)]
+async fn clock_jump_before_the_first_sync_keeps_the_restored_ages() {
+    let world = World::new();
+    world.left(1, 5, true).await;
+    let after = world.controller(1);
+    assert_eq!(world.restored(&after).await.exact, 1);
+    let an_hour = SignedDuration::from_hours(1);
+    after.histories.moment(world.clock.now() - an_hour);
+    assert_eq!(after.histories.get(&uid(0)), history(0, 5, world.clock.now() - an_hour));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_written_without_changes() {
+    let world = World::new();
+    let controller = world.controller(3);
+    fill(&controller, 3, 5);
+    let mut checkpoint = world.checkpoint();
+    let writes = || world.cluster.requests().count(|request| matches!(request.verb, "create" | "update"));
+    checkpoint.save(&controller.histories, false).await.unwrap();
+    let first = writes();
+    checkpoint.save(&controller.histories, false).await.unwrap();
+    // The histories are replaced by equal ones.
+    fill(&controller, 3, 5);
+    checkpoint.save(&controller.histories, false).await.unwrap();
+    assert_eq!(writes(), first);
+    fill(&controller, 3, 6);
+    checkpoint.save(&controller.histories, false).await.unwrap();
+    assert_eq!(writes(), first + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn existing_history_is_not_restored() {
+    let world = World::new();
+    world.left(2, 20, true).await;
+    let after = world.controller(2);
+    let own = history(0, 3, world.clock.now());
+    after.histories.seed(&uid(0).into(), own.clone());
+    assert_eq!(world.restored(&after).await.exact, 1);
+    assert_eq!(after.histories.get(&uid(0)), own);
+}

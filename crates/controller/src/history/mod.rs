@@ -1,0 +1,8 @@
+//! Histories that outlive their process.
+
+pub mod checkpoint;
+pub mod rebuild;
+pub mod replica;
+mod restore;
+
+pub use self::restore::{Restored, restore};

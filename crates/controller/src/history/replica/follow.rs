@@ -1,0 +1,283 @@
+//! Runs a standby: copies the histories of the leader about once a second.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::copy::{Handover, StandbyHistory, uids};
+use super::link::{Link, LinkError};
+use super::wire::{Part, PartError};
+use crate::election::Peer;
+use crate::election::{Holder, Standing};
+use crate::page::HISTORY;
+use crate::reconcile::Controller;
+use crate::telemetry::metrics::{Metrics as Telemetry, Pull};
+use clock::Anchor;
+
+/// Maximum time for which the leader holds back a response without changes. With the round trip, this results
+/// in one pull per second.
+const WAIT: Duration = Duration::from_millis(900);
+/// Time limit of a response, in addition to [`WAIT`].
+const WITHIN: Duration = Duration::from_secs(5);
+/// Pause after a failed pull. Each further failure doubles the pause, up to [`LONGEST_PAUSE`].
+const PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// Consecutive failures before a warning. The end of the leader or a new certificate may cause the first one.
+const FAILURES_BEFORE_WARNING: u32 = 2;
+/// Interval at which the histories of deleted HPAs are dropped.
+const SWEEP: Duration = Duration::from_secs(30);
+
+/// Options and collaborators of a [`Follower`].
+#[derive(Debug)]
+pub struct Parts {
+    /// Connects to the leader.
+    pub link: Arc<dyn Link>,
+    /// Identity of this process as a candidate.
+    pub identity: String,
+    /// State of the candidate.
+    pub standing: watch::Receiver<Standing>,
+    /// Controller of this process.
+    pub controller: Arc<Controller>,
+    /// Metrics of the pulls.
+    pub telemetry: Telemetry,
+    /// Name of the Lease.
+    pub lease: Arc<str>,
+}
+
+/// Copies the leader's histories.
+#[derive(Debug)]
+pub struct Follower {
+    parts: Parts,
+    copy: StandbyHistory,
+    /// The leader from which the histories are copied.
+    source: Option<Leader>,
+    /// The last comparison of this process's clock with the leader's clock.
+    compared: Option<Anchor>,
+    /// Time at which the copy was last up to date.
+    copied: Arc<Mutex<Option<Instant>>>,
+    failures: u32,
+    /// Whether the completed copy was logged and no warning followed.
+    announced: bool,
+    swept: Instant,
+}
+
+/// A leader with a serving address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Leader {
+    identity: String,
+    term: i32,
+    peer: Peer,
+}
+
+/// The reason for a failed pull.
+#[derive(Debug, thiserror::Error)]
+enum PullError {
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    #[error("invalid response of {peer}: {error}")]
+    Answer { peer: std::net::SocketAddr, error: PartError },
+    #[error("no response of {0} within {WITHIN:?}")]
+    TooLate(std::net::SocketAddr),
+}
+
+impl Follower {
+    /// Creates a standby without copies.
+    pub fn new(parts: Parts) -> Self {
+        let copied: Arc<Mutex<Option<Instant>>> = Arc::default();
+        let last_copy = Arc::clone(&copied);
+        parts.telemetry.history_age(&parts.lease, move || {
+            let copied = *last_copy.lock().unwrap_or_else(PoisonError::into_inner);
+            copied.map(|at| at.elapsed())
+        });
+        Self {
+            parts,
+            copy: StandbyHistory::default(),
+            source: None,
+            compared: None,
+            copied,
+            failures: 0,
+            announced: false,
+            swept: Instant::now(),
+        }
+    }
+
+    /// Copies histories until the future is dropped.
+    pub async fn run(&mut self) {
+        loop {
+            let leader = self.leader().await;
+            if self
+                .source
+                .as_ref()
+                .is_none_or(|source| source.term != leader.term || source.identity != leader.identity)
+            {
+                self.copy.reset();
+                self.failures = 0;
+                self.announced = false;
+            }
+            self.source = Some(leader.clone());
+            let mut standing = self.parts.standing.clone();
+            let another = async move {
+                let is_another =
+                    |standing: &Standing| Leader::from_standing(standing).as_ref() != Some(&leader);
+                // An error means that the candidate has ended. The process will end soon.
+                if standing.wait_for(is_another).await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            };
+            tokio::select! {
+                biased;
+                () = another => {}
+                () = self.copy_from() => {}
+            }
+        }
+    }
+
+    /// Moves the copied histories into the controller of this replica, which now leads in the given term.
+    pub fn adopt(self, term: i32) -> Handover {
+        let Self { parts: Parts { controller, .. }, copy, compared, copied, .. } = self;
+        *copied.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let set = compared.map_or(SignedDuration::ZERO, |at| at.set_by(controller.clock.now()));
+        let inheritance = copy.adopt(&controller, term, set);
+        tracing::info!(
+            ?inheritance,
+            histories = controller.histories.len(),
+            "took over history from the previous leader"
+        );
+        inheritance
+    }
+
+    /// Number of copied histories.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.copy.len()
+    }
+
+    /// Waits for a leader with a serving address.
+    async fn leader(&mut self) -> Leader {
+        let standing = &mut self.parts.standing;
+        let leader = standing.wait_for(|standing| Leader::from_standing(standing).is_some()).await;
+        match leader.ok().and_then(|standing| Leader::from_standing(&standing)) {
+            Some(leader) => leader,
+            // The candidate has ended.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Copies from one leader. Never returns.
+    async fn copy_from(&mut self) {
+        loop {
+            let Some(leader) = self.source.clone() else { return };
+            let requested = Instant::now();
+            match self.pull(&leader).await {
+                Ok(Pulled::Part) => {}
+                Ok(Pulled::All) => {
+                    *self.copied.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+                    // Keep the interval even if the leader responded at once.
+                    sleep_until(requested + WAIT).await;
+                }
+                Err(error) => {
+                    self.failed(&error);
+                    let doublings = self.failures.saturating_sub(1).min(4);
+                    sleep((PAUSE * 2_u32.pow(doublings)).min(LONGEST_PAUSE)).await;
+                }
+            }
+            self.sweep();
+        }
+    }
+
+    /// Sends one request.
+    async fn pull(&mut self, leader: &Leader) -> Result<Pulled, PullError> {
+        let peer = leader.peer;
+        let standby = utf8_percent_encode(&self.parts.identity, NON_ALPHANUMERIC);
+        let since = self.copy.upto().map_or_else(String::new, |upto| format!("&since={upto}"));
+        let was_final = self.copy.is_final();
+        let path = format!("{HISTORY}?wait={}ms&standby={standby}{since}", WAIT.as_millis());
+        let requested = self.parts.controller.clock.now();
+        let answer = timeout(WAIT + WITHIN, self.parts.link.ask(&peer, &path)).await;
+        let answered = self.parts.controller.clock.now();
+        let answer = answer.map_err(|_| PullError::TooLate(peer.address))??;
+        let part = Part::read(&answer).map_err(|error| PullError::Answer { peer: peer.address, error })?;
+        let pulled = match &part {
+            Part { more: true, .. } | Part { full: true, .. } => Pulled::Part,
+            // The next request confirms to the leader that the copy is complete.
+            Part { last: true, .. } if !was_final => Pulled::Part,
+            _ => Pulled::All,
+        };
+        self.compared = Some(Anchor::at(answered));
+        let ahead = ahead(part.now, requested, answered);
+        self.copy.apply(part, leader.term, ahead);
+        self.parts.telemetry.history_pulled(Pull::Ok);
+        if pulled == Pulled::All && !std::mem::replace(&mut self.announced, true) {
+            let histories = self.copy.len();
+            tracing::info!(leader = leader.identity, histories, "copied the leader's histories");
+        }
+        self.failures = 0;
+        Ok(pulled)
+    }
+
+    fn failed(&mut self, error: &PullError) {
+        self.failures = self.failures.saturating_add(1);
+        self.parts.telemetry.history_pulled(error.kind());
+        if self.failures == FAILURES_BEFORE_WARNING {
+            self.announced = false;
+            tracing::warn!(
+                %error,
+                "failed to copy the leader's histories; a failover would lose changes since the last copy"
+            );
+        } else {
+            tracing::debug!(%error, "failed to copy the leader's histories");
+        }
+    }
+
+    fn sweep(&mut self) {
+        let now = Instant::now();
+        if now.duration_since(self.swept) >= SWEEP {
+            self.swept = now;
+            self.copy.sweep(&uids(&self.parts.controller), now);
+        }
+    }
+}
+
+/// Lead of this process's clock over the leader's clock, which showed `leader` between request and response.
+/// Zero if the clocks may agree, within the precision of synchronized clocks.
+fn ahead(leader: Timestamp, requested: Timestamp, answered: Timestamp) -> SignedDuration {
+    let (least, most) = (requested.duration_since(leader), answered.duration_since(leader));
+    if least <= Anchor::IN_STEP && most >= -Anchor::IN_STEP { SignedDuration::ZERO } else { most }
+}
+
+/// The result of a pull.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pulled {
+    /// More changes exist, so the next request should follow at once.
+    Part,
+    /// The copy is up to date.
+    All,
+}
+
+impl Leader {
+    /// The leader that a standby follows, if it has a serving address.
+    fn from_standing(standing: &Standing) -> Option<Self> {
+        match standing {
+            Standing::Follows(Some(Holder { identity, term, peer: Some(peer) })) => {
+                Some(Self { identity: identity.clone(), term: *term, peer: *peer })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl PullError {
+    fn kind(&self) -> Pull {
+        match self {
+            Self::Link(LinkError::Refused { .. } | LinkError::Credentials(_)) => Pull::Refused,
+            Self::Link(LinkError::Unreachable { .. } | LinkError::Certificate { .. }) | Self::TooLate(_) => {
+                Pull::Unreachable
+            }
+            Self::Link(LinkError::TooLarge { .. }) | Self::Answer { .. } => Pull::Invalid,
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! Replicates the histories of the leader to standbys, so that the next leader decides as if nothing had
+//! happened.
+//!
+//! The leader serves changes ([`Source`]). The Lease contains the leader's address and the fingerprint of its
+//! certificate ([`crate::election::Peer`]). A standby fetches changes about once a second ([`Follower`]).
+//! When the standby becomes leader, it continues with its copy. On shutdown the leader waits for a moment
+//! until its standbys have everything.
+
+mod copy;
+mod follow;
+pub mod link;
+mod page;
+pub mod peers;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+pub use self::copy::Handover;
+pub use self::follow::{Follower, Parts};
+pub use self::page::Source;
+#[cfg(fuzzing)]
+pub use self::wire::again;

@@ -1,0 +1,228 @@
+//! The leader's side: serves histories to standbys, and waits at shutdown until they have everything.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http::StatusCode;
+use percent_encoding::percent_decode_str;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use super::wire::{CONTENT_TYPE, Writer};
+use crate::page::{HeldPage, Reply};
+use crate::reconcile::{Controller, Revision};
+use crate::record::Answer;
+use autoscaling::duration::GoDuration;
+
+/// Maximum time to hold back a response.
+const LONGEST: Duration = Duration::from_secs(5);
+/// Maximum histories per lock, because syncs wait for it.
+const AT_ONCE: usize = 256;
+/// Maximum age of a standby's last request for which the leader waits.
+const RECENT: Duration = Duration::from_secs(3);
+/// Maximum number of standbys to wait for. A cluster has one or two.
+const STANDBYS: usize = 16;
+
+/// The phase of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// This process does not lead.
+    StandsBy,
+    /// This process leads, and its histories change.
+    Leads,
+    /// This process has led and starts no more syncs.
+    Concluded,
+}
+
+/// The histories of this process, for standbys.
+#[derive(Debug)]
+pub struct Source {
+    controller: Arc<Controller>,
+    phase: watch::Sender<Phase>,
+    standbys: Mutex<BTreeMap<String, Standby>>,
+    /// Notified when a standby has everything.
+    has_all: watch::Sender<()>,
+}
+
+/// A standby that copies.
+#[derive(Debug, Clone, Copy)]
+struct Standby {
+    asked: Instant,
+    /// Whether the standby has confirmed the last state.
+    has_all: bool,
+}
+
+/// The parameters of a request.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Query {
+    since: Option<Revision>,
+    wait: Duration,
+    standby: Option<String>,
+}
+
+impl Source {
+    /// Creates the source of this controller's histories. The process starts as a standby.
+    pub fn new(controller: Arc<Controller>) -> Arc<Self> {
+        let phase = watch::Sender::new(Phase::StandsBy);
+        Arc::new(Self { controller, phase, standbys: Mutex::default(), has_all: watch::Sender::new(()) })
+    }
+
+    /// Marks this process as the leader.
+    pub fn leads(&self) {
+        self.phase.send_replace(Phase::Leads);
+    }
+
+    /// Marks this process as a standby again: its histories are no longer served.
+    pub fn lost(&self) {
+        self.phase.send_replace(Phase::StandsBy);
+    }
+
+    /// Marks the histories as final: no sync is in flight, and none will start. Waits until all recent
+    /// standbys have them.
+    pub async fn conclude(&self) {
+        let mut changes = self.has_all.subscribe();
+        self.phase.send_replace(Phase::Concluded);
+        while self.is_awaited() {
+            changes.mark_unchanged();
+            // Always open: this struct owns the sender.
+            let _ = changes.changed().await;
+        }
+    }
+
+    /// Creates the page. Only a process with leader election has a source.
+    pub fn page(source: Option<Arc<Self>>) -> HeldPage {
+        Arc::new(move |query| {
+            let (source, query) = (source.clone(), query.map(str::to_owned));
+            Box::pin(async move {
+                let Some(source) = source else {
+                    let message = "no histories: this controller runs without leader election";
+                    return Reply::json(Answer::failure(StatusCode::NOT_FOUND, message.to_owned()));
+                };
+                match Query::parse(query.as_deref()) {
+                    Ok(query) => source.answer(&query).await,
+                    Err(message) => Reply::json(Answer::failure(StatusCode::BAD_REQUEST, message)),
+                }
+            })
+        })
+    }
+
+    async fn answer(&self, query: &Query) -> Reply {
+        let mut phase = self.phase.subscribe();
+        if *phase.borrow() == Phase::StandsBy {
+            return stands_by();
+        }
+        self.record_request(query);
+        // A clock jump changes every history.
+        self.controller.moment();
+        let revision = self.controller.histories.revision();
+        let is_known =
+            query.since.is_some_and(|since| since.epoch == revision.epoch && since.change <= revision.change);
+        if is_known {
+            let ended = phase.wait_for(|phase| *phase != Phase::Leads);
+            let _ = timeout(query.wait.min(LONGEST), ended).await;
+        }
+        // The phase comes first: histories read after the last sync are complete.
+        let phase = *self.phase.borrow();
+        if phase == Phase::StandsBy {
+            return stands_by();
+        }
+        let is_concluded = phase == Phase::Concluded;
+        let now = self.controller.moment().at;
+        let mut writer = Writer::new();
+        let mut changed = self.controller.histories.changed_since(query.since, AT_ONCE);
+        loop {
+            writer.add(&changed);
+            if !changed.more || writer.is_full() {
+                break;
+            }
+            changed = self.controller.histories.changed_since(Some(changed.upto), AT_ONCE);
+        }
+        let last = is_concluded && !changed.more;
+        Reply {
+            status: StatusCode::OK,
+            content_type: CONTENT_TYPE,
+            body: writer.finish(now, changed.upto, changed.more, last),
+        }
+    }
+
+    /// Records the standby of a request. A standby that requests changes after the last one has everything.
+    fn record_request(&self, query: &Query) {
+        let Some(name) = &query.standby else { return };
+        let has_all = *self.phase.borrow() == Phase::Concluded
+            && query.since == Some(self.controller.histories.revision());
+        let now = Instant::now();
+        let mut standbys = self.standbys();
+        standbys.retain(|_, standby| standby.is_recent(now));
+        if standbys.len() < STANDBYS || standbys.contains_key(name) {
+            standbys.insert(name.clone(), Standby { asked: now, has_all });
+        }
+        drop(standbys);
+        if has_all {
+            self.has_all.send_replace(());
+        }
+    }
+
+    /// Whether a standby with a recent request still lacks changes.
+    fn is_awaited(&self) -> bool {
+        let now = Instant::now();
+        self.standbys().values().any(|standby| standby.is_recent(now) && !standby.has_all)
+    }
+
+    fn standbys(&self) -> MutexGuard<'_, BTreeMap<String, Standby>> {
+        self.standbys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn stands_by() -> Reply {
+    let message = "this replica does not lead: see the Lease for the leader".to_owned();
+    Reply::json(Answer::failure(StatusCode::SERVICE_UNAVAILABLE, message))
+}
+
+impl Standby {
+    fn is_recent(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.asked) <= RECENT
+    }
+}
+
+impl Query {
+    /// Parses `since=EPOCH.CHANGE&wait=900ms&standby=NAME`. Every parameter is optional.
+    fn parse(query: Option<&str>) -> Result<Self, String> {
+        let mut parsed = Self::default();
+        for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let value =
+                percent_decode_str(value).decode_utf8().map_err(|error| format!("{name}: {error}"))?;
+            match name {
+                "since" => parsed.since = Some(value.parse().map_err(|error| format!("since: {error}"))?),
+                "wait" => {
+                    let wait: GoDuration = value.parse().map_err(|error| format!("wait: {error}"))?;
+                    parsed.wait = wait.unsigned().ok_or("wait: must not be negative")?;
+                }
+                "standby" if value.len() <= 512 => parsed.standby = Some(value.into_owned()),
+                "standby" => return Err("standby: must have at most 512 bytes".to_owned()),
+                _ => return Err(format!("{name}: unknown parameter; use since, wait or standby")),
+            }
+        }
+        Ok(parsed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn query_is_parsed_and_errors_name_the_parameter() {
+        let since = Some(Revision { epoch: 0xab, change: 3 });
+        let query = Query::parse(Some("since=ab.3&wait=900ms&standby=pod-1%5F%26")).unwrap();
+        let expected = Query { since, wait: Duration::from_millis(900), standby: Some("pod-1_&".to_owned()) };
+        assert_eq!(query, expected);
+        assert_eq!(Query::parse(None), Ok(Query::default()));
+        let long = format!("standby={}", "a".repeat(513));
+        for wrong in ["since=1", "wait=1", "wait=-1s", "until=1", "standby=%ff", &long] {
+            let name = wrong.split('=').next().unwrap();
+            assert!(Query::parse(Some(wrong)).unwrap_err().starts_with(name), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! HTTPS requests from one replica to the secure port of another, with the credentials of the API client.
+//!
+//! The Lease holds the leader's address and certificate fingerprint, and only the leader may write the Lease.
+//! The certificate is therefore pinned: a peer with another certificate receives no request and no
+//! credentials. Replicas connect directly, without a proxy.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::header::{AUTHORIZATION, HOST, USER_AGENT};
+use http::{HeaderValue, Request, Uri};
+use http_body_util::Empty;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::link::{Link, LinkError, Served};
+use crate::election::Peer;
+use cluster::body;
+use cluster::client::Clients;
+use cluster::error::ApiError;
+use cluster::user::{Credentials, Trust, User, WrongCertificate};
+
+/// Maximum size of a response, in bytes. Regular responses are far smaller.
+pub const LARGEST: usize = 16 << 20;
+/// Maximum size of an error response that is read, in bytes.
+const LARGEST_ERROR: usize = 16 << 10;
+/// The interval between DNS lookups of the API server until one succeeds.
+const LOOK_UP: Duration = Duration::from_secs(5);
+
+/// Connects to the other replicas.
+#[derive(Debug)]
+pub struct Peers {
+    user: Arc<User>,
+    /// `--advertise-address`.
+    advertised: Option<IpAddr>,
+    /// Host and port of the API server. Other replicas can also reach the local address that faces the
+    /// server.
+    server: (String, u16),
+    resolved: Arc<OnceLock<SocketAddr>>,
+    served: OnceLock<Served>,
+    /// The connection to the last peer.
+    connection: Mutex<Option<Connection>>,
+    warned: OnceLock<()>,
+}
+
+/// A connection to a replica.
+struct Connection {
+    peer: Peer,
+    sender: SendRequest<Empty<Bytes>>,
+    _driver: AbortOnDropHandle<()>,
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
+
+impl Peers {
+    /// Uses the credentials of `clients`. `None` without credentials. `server`: the URL of the API server.
+    pub fn new(clients: &Clients, server: &Uri, advertised: Option<IpAddr>) -> Option<Self> {
+        let host = server.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        let default = if server.scheme_str() == Some("http") { 80 } else { 443 };
+        let port = server.port_u16().unwrap_or(default);
+        Some(Self {
+            user: clients.user.clone()?,
+            advertised,
+            server: (host.to_owned(), port),
+            resolved: Arc::default(),
+            served: OnceLock::new(),
+            connection: Mutex::default(),
+            warned: OnceLock::new(),
+        })
+    }
+
+    /// Resolves the API server's address in the background. Retries after failures.
+    fn resolve(&self) {
+        let (host, port) = self.server.clone();
+        if let Ok(address) = host.parse::<IpAddr>() {
+            let _ = self.resolved.set(SocketAddr::new(address, port));
+            return;
+        }
+        let resolved = Arc::downgrade(&self.resolved);
+        tokio::spawn(async move {
+            loop {
+                let found = tokio::net::lookup_host((host.as_str(), port)).await;
+                let Some(resolved) = resolved.upgrade() else { return };
+                if let Some(address) = found.ok().and_then(|mut found| found.next()) {
+                    let _ = resolved.set(address);
+                    return;
+                }
+                drop(resolved);
+                tokio::time::sleep(LOOK_UP).await;
+            }
+        });
+    }
+
+    /// The address at which other replicas reach a listener bound to `bound`.
+    fn address(&self, bound: IpAddr) -> Option<IpAddr> {
+        if self.advertised.is_some() {
+            return self.advertised;
+        }
+        let local = if bound.is_unspecified() { facing(*self.resolved.get()?)? } else { bound };
+        if local.is_loopback() {
+            self.warned.get_or_init(|| {
+                tracing::warn!(
+                    address = %local,
+                    "other replicas cannot reach this one to copy its histories, set --advertise-address"
+                );
+            });
+            return None;
+        }
+        Some(local)
+    }
+
+    async fn request(&self, peer: &Peer, path: &str) -> Result<Bytes, LinkError> {
+        let address = peer.address;
+        let unreachable = |reason: String| LinkError::Unreachable { peer: address, reason };
+        let broken = |error: hyper::Error| unreachable(deepest(&error));
+        let mut credentials =
+            self.user.credentials().await.map_err(|error| LinkError::Credentials(error.to_string()))?;
+        let authorization = credentials.authorization.take();
+        let kept = self.connection.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut connection = match kept.filter(|kept| kept.peer == *peer && !kept.sender.is_closed()) {
+            Some(connection) => connection,
+            None => connect(*peer, &mut credentials).await?,
+        };
+        let mut request = Request::get(path)
+            .header(HOST, address.to_string())
+            .header(USER_AGENT, concat!("concertina/", env!("CARGO_PKG_VERSION")));
+        if let Some(authorization) = &authorization {
+            request = request.header(AUTHORIZATION, authorization);
+        }
+        let request = request.body(Empty::new()).map_err(|error| unreachable(error.to_string()))?;
+        connection.sender.ready().await.map_err(broken)?;
+        let answer = connection.sender.send_request(request).await.map_err(broken)?;
+        if !answer.status().is_success() {
+            let code = answer.status().as_u16();
+            let text = body::prefix(answer.into_body(), LARGEST_ERROR).await;
+            let message = body::error_text(&text).unwrap_or_else(|| "no reason given".to_owned());
+            return Err(LinkError::Refused { peer: address, code, message });
+        }
+        let large = |header: &HeaderValue| header.to_str().ok()?.parse::<usize>().ok();
+        let length = answer.headers().get(http::header::CONTENT_LENGTH).and_then(large);
+        if length.is_some_and(|length| length > LARGEST) {
+            return Err(LinkError::TooLarge { peer: address, limit: LARGEST });
+        }
+        let bytes = body::collect(answer.into_body(), LARGEST).await.map_err(|error| match error {
+            ApiError::TooLarge { limit } => LinkError::TooLarge { peer: address, limit },
+            error => unreachable(error.to_string()),
+        })?;
+        *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
+        Ok(bytes)
+    }
+}
+
+impl Link for Peers {
+    fn serves(&self, served: Served) {
+        if served.address.is_some() {
+            self.resolve();
+        } else {
+            tracing::info!(
+                "other replicas cannot copy histories from this one, because --secure-port=0 disables serving"
+            );
+        }
+        // Set once: a process serves on one port.
+        let _ = self.served.set(served);
+    }
+
+    fn here(&self) -> Option<Peer> {
+        let served = self.served.get()?;
+        let bound = served.address?;
+        let address = self.address(bound.ip())?;
+        Some(Peer { address: SocketAddr::new(address, bound.port()), certificate: (served.certificate)()? })
+    }
+
+    fn ask<'a>(&'a self, peer: &'a Peer, path: &'a str) -> BoxFuture<'a, Result<Bytes, LinkError>> {
+        Box::pin(self.request(peer, path))
+    }
+}
+
+/// Opens a TLS connection to a replica and checks its certificate.
+async fn connect(peer: Peer, credentials: &mut Credentials) -> Result<Connection, LinkError> {
+    let address = peer.address;
+    let unreachable = |reason: String| LinkError::Unreachable { peer: address, reason };
+    let stream = TcpStream::connect(address).await.map_err(|error| unreachable(error.to_string()))?;
+    // Without this option, the system may delay small requests.
+    let _ = stream.set_nodelay(true);
+    let tls = credentials.connect(stream, Trust::Pinned(peer.certificate)).await.map_err(|error| {
+        match WrongCertificate::in_handshake(&error) {
+            Some(WrongCertificate { shown, pinned }) => {
+                LinkError::Certificate { peer: address, shown, pinned }
+            }
+            None => unreachable(error.to_string()),
+        }
+    })?;
+    let (sender, connection) =
+        handshake(TokioIo::new(tls)).await.map_err(|error| unreachable(deepest(&error)))?;
+    let driver = AbortOnDropHandle::new(tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "connection to another replica ended");
+        }
+    }));
+    Ok(Connection { peer, sender, _driver: driver })
+}
+
+/// The local address from which the system would reach `other`. Sends nothing.
+fn facing(other: SocketAddr) -> Option<IpAddr> {
+    let any =
+        if other.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect(other).ok()?;
+    Some(socket.local_addr().ok()?.ip()).filter(|address| !address.is_unspecified())
+}
+
+fn deepest(error: &(dyn std::error::Error + 'static)) -> String {
+    std::iter::successors(Some(error), |error| (*error).source())
+        .last()
+        .map_or_else(String::new, ToString::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::link::Connect;
+    use super::*;
+    use cluster::client::ClientOptions;
+    use cluster::fingerprint::Fingerprint;
+
+    fn here(server: &str, advertised: Option<&str>, bound: Option<&str>) -> Option<String> {
+        let config = kube::Config::new(server.parse().unwrap());
+        let clients = Clients::new(&config, &ClientOptions::default()).unwrap();
+        let advertised = advertised.map(|address| address.parse().unwrap());
+        let peers = Peers::new(&clients, &config.cluster_url, advertised).unwrap();
+        let connect: Arc<Connect> = Arc::new(|_, _| Box::pin(std::future::ready(())));
+        let address = bound.map(|bound| bound.parse().unwrap());
+        let certificate = Arc::new(|| Some(Fingerprint::of(b"certificate")));
+        peers.serves(Served { connect, address, certificate });
+        peers.here().map(|peer| peer.address.to_string())
+    }
+
+    #[tokio::test]
+    async fn advertised_or_bound_address_is_used_except_loopback() {
+        let server = "https://127.0.0.1:6443";
+        let cases = [
+            (None, None, None),
+            (None, Some("[::]:10257"), None),
+            (None, Some("127.0.0.1:10257"), None),
+            (None, Some("[::1]:10257"), None),
+            (None, Some("10.0.0.1:10257"), Some("10.0.0.1:10257")),
+            (None, Some("[fd00::1]:10257"), Some("[fd00::1]:10257")),
+            (Some("10.0.0.2"), Some("[::]:10257"), Some("10.0.0.2:10257")),
+            (Some("fd00::2"), Some("0.0.0.0:1"), Some("[fd00::2]:1")),
+            (Some("127.0.0.1"), Some("127.0.0.1:10257"), Some("127.0.0.1:10257")),
+            (Some("10.0.0.2"), None, None),
+        ];
+        for (advertised, bound, expected) in cases {
+            assert_eq!(here(server, advertised, bound).as_deref(), expected, "{advertised:?} {bound:?}");
+        }
+    }
+
+    #[test]
+    fn local_address_towards_another_host_is_determined() {
+        let local_address = |other: &str| other.parse().ok().and_then(facing);
+        assert_eq!(local_address("127.0.0.1:6443"), Some(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+    }
+}

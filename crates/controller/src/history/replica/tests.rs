@@ -1,0 +1,498 @@
+//! Tests a standby against various leaders, in virtual time.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use autoscaling::history::{History, ScaleEvent};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use super::copy::Handover;
+use super::follow::{Follower, Parts};
+use super::link::{Link, LinkError, Served};
+use super::wire::Writer;
+use crate::assembly;
+use crate::election::Peer;
+use crate::election::{Holder, Standing};
+use crate::options::Options;
+use crate::reconcile::{Changed, Controller, Revision};
+use crate::store::HpaRecord;
+use crate::telemetry::metrics::Metrics;
+use clock::{Clock, SharedClock, VirtualClock};
+use cluster::client::{ClientOptions, Clients};
+use cluster::fingerprint::Fingerprint;
+use fake_cluster::Cluster;
+
+/// The response of a scripted leader.
+enum Does {
+    /// A response with the leader's time of day.
+    Answers(Box<dyn Fn(Timestamp) -> Vec<u8> + Send>),
+    Fails,
+    /// No response.
+    Hangs,
+}
+
+/// A sequence of scripted responses. The last one repeats.
+#[derive(Default)]
+struct Leaders {
+    does: Mutex<VecDeque<Does>>,
+    asked: Mutex<Vec<(Duration, String)>>,
+    started: Option<Instant>,
+    /// Lag of the leader's clock behind the standby's.
+    behind: Mutex<SignedDuration>,
+}
+
+impl std::fmt::Debug for Leaders {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Leaders")
+    }
+}
+
+impl Link for Leaders {
+    fn serves(&self, _: Served) {}
+
+    fn here(&self) -> Option<Peer> {
+        None
+    }
+
+    fn ask<'a>(&'a self, peer: &'a Peer, path: &'a str) -> BoxFuture<'a, Result<Bytes, LinkError>> {
+        let at = self.started.unwrap().elapsed();
+        self.asked.lock().unwrap().push((at, path.to_owned()));
+        let mut does = self.does.lock().unwrap();
+        let next = if does.len() > 1 { does.pop_front() } else { None };
+        let result = match next.as_ref().unwrap_or(&does[0]) {
+            Does::Answers(answer) => {
+                let now = Timestamp::UNIX_EPOCH + at - *self.behind.lock().unwrap();
+                Some(Ok(answer(now).into()))
+            }
+            Does::Fails => {
+                Some(Err(LinkError::Unreachable { peer: peer.address, reason: "gone".to_owned() }))
+            }
+            Does::Hangs => None,
+        };
+        Box::pin(async move {
+            match result {
+                Some(result) => result,
+                None => std::future::pending().await,
+            }
+        })
+    }
+}
+
+/// A clock that can jump.
+#[derive(Debug)]
+struct OwnClock(VirtualClock, Mutex<SignedDuration>);
+
+impl Clock for OwnClock {
+    fn now(&self) -> Timestamp {
+        self.0.now() + *self.1.lock().unwrap()
+    }
+}
+
+/// A standby with the HPA `known` in its store.
+struct Rig {
+    leaders: Arc<Leaders>,
+    clock: Arc<OwnClock>,
+    standing: watch::Sender<Standing>,
+    controller: Arc<Controller>,
+    telemetry: Metrics,
+    follower: Follower,
+}
+
+fn leads(identity: &str, term: i32) -> Standing {
+    let peer = Peer { address: "10.0.0.1:1".parse().unwrap(), certificate: Fingerprint::of(b"") };
+    Standing::Follows(Some(Holder { identity: identity.to_owned(), term, peer: Some(peer) }))
+}
+
+fn rig(does: impl IntoIterator<Item = Does>) -> Rig {
+    let own = Arc::new(OwnClock(VirtualClock::starting_at(Timestamp::UNIX_EPOCH), Mutex::default()));
+    let clock: SharedClock = Arc::clone(&own) as _;
+    let cluster = Cluster::new(Arc::clone(&clock));
+    let clients = Clients::over(cluster.connector(), &ClientOptions::default()).unwrap();
+    let telemetry = Metrics::new();
+    let options = Options::default();
+    let parts = assembly::Parts {
+        clients: &clients,
+        options: &options,
+        clock,
+        telemetry: telemetry.clone(),
+        observers: Vec::new(),
+        seed: 1,
+        phase: crate::assembly::Phase::FirstSync,
+    };
+    let controller = parts.controller();
+    controller.hpas.begin(None);
+    controller.hpas.apply(known());
+    controller.hpas.finish(None);
+    let leaders = Arc::new(Leaders {
+        does: Mutex::new(does.into_iter().collect()),
+        asked: Mutex::default(),
+        started: Some(Instant::now()),
+        behind: Mutex::default(),
+    });
+    let (standing, receiver) = watch::channel(leads("a", 3));
+    let follower = Follower::new(Parts {
+        link: Arc::clone(&leaders) as _,
+        identity: "b_1".to_owned(),
+        standing: receiver,
+        controller: Arc::clone(&controller),
+        telemetry: telemetry.clone(),
+        lease: "concertina".into(),
+    });
+    Rig { leaders, clock: own, standing, controller, telemetry, follower }
+}
+
+fn known() -> HpaRecord {
+    let object = cluster::decode::hpa(
+        json!({
+            "metadata": {"namespace": "shop", "name": "web", "uid": "known", "resourceVersion": "1"},
+            "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "maxReplicas": 3},
+        })
+        .to_string()
+        .as_bytes(),
+    )
+    .unwrap();
+    HpaRecord::from(object)
+}
+
+fn history(change: i32) -> History {
+    History { scale_ups: vec![ScaleEvent::new(Timestamp::UNIX_EPOCH, change)], ..History::default() }
+}
+
+/// Creates a response with the given histories.
+fn answer(histories: &[(&str, i32)], change: u64, full: bool, more: bool, last: bool) -> Does {
+    let upto = Revision { epoch: 5, change };
+    let histories = histories.iter().map(|(uid, change)| (Arc::from(*uid), Arc::new(history(*change))));
+    let changed = Changed { full, upto, more, histories: histories.collect() };
+    Does::Answers(Box::new(move |now| {
+        let mut writer = Writer::new();
+        writer.add(&changed);
+        writer.finish(now, upto, more, last)
+    }))
+}
+
+impl Rig {
+    async fn follow(&mut self, seconds: f64) {
+        let following = timeout(Duration::from_secs_f64(seconds), self.follower.run()).await;
+        assert!(following.is_err());
+    }
+
+    fn pulls(&self, result: &str) -> u64 {
+        let series = format!("concertina_history_pulls_total{{result=\"{result}\"}} ");
+        let text = self.telemetry.render();
+        text.lines().find_map(|line| line.strip_prefix(&series)).map_or(0, |count| count.parse().unwrap())
+    }
+
+    fn asked(&self) -> Vec<(f64, String)> {
+        let asked = self.leaders.asked.lock().unwrap();
+        asked.iter().map(|(at, path)| (at.as_secs_f64(), path.clone())).collect()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn standby_requests_everything_first_and_then_changes() {
+    let mut rig = rig([
+        answer(&[("known", 1)], 1, true, true, false),
+        answer(&[("gone", 2)], 2, false, false, false),
+        answer(&[("known", 3)], 3, false, false, false),
+    ]);
+    rig.follow(1.0).await;
+    let first = "/history?wait=900ms&standby=b%5F1";
+    let expected =
+        [(0.0, first.to_owned()), (0.0, format!("{first}&since=5.1")), (0.9, format!("{first}&since=5.2"))];
+    assert_eq!(rig.asked(), expected);
+    assert_eq!(rig.pulls("ok"), 3);
+    let Rig { follower, controller, .. } = rig;
+    assert_eq!(follower.adopt(4), Handover::CutOff);
+    assert_eq!(controller.histories.get("known"), history(3).inherit(controller.clock.now()));
+    assert_eq!(controller.histories.len(), 1, "no HPA has the other UID");
+}
+
+#[tokio::test(start_paused = true)]
+async fn copied_histories_keep_their_age_across_clock_skew() {
+    for (hours, moved) in [(0, 0), (1, 3600), (-1, -3600)] {
+        let mut rig =
+            rig([answer(&[("known", 1)], 1, true, false, false), answer(&[], 1, false, false, false)]);
+        *rig.leaders.behind.lock().unwrap() = SignedDuration::from_hours(hours);
+        rig.follow(3.0).await;
+        let Rig { follower, controller, .. } = rig;
+        assert_eq!(follower.adopt(4), Handover::CutOff);
+        let at = controller.histories.get("known").scale_ups[0].at;
+        assert_eq!(at, Timestamp::from_second(moved).unwrap(), "{hours} hours behind");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn clock_jump_after_the_last_copy_keeps_the_ages() {
+    let mut rig = rig([answer(&[("known", 1)], 1, true, false, false), answer(&[], 1, false, false, false)]);
+    rig.follow(3.0).await;
+    let Rig { follower, controller, clock, .. } = rig;
+    *clock.1.lock().unwrap() = SignedDuration::from_mins(5);
+    assert_eq!(follower.adopt(4), Handover::CutOff);
+    assert_eq!(controller.histories.get("known").scale_ups[0].at, Timestamp::from_second(300).unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn handover_is_exact_for_the_next_leader_only() {
+    for (term, inheritance, expected) in
+        [(4, Handover::HandedOver, history(1)), (5, Handover::CutOff, history(1))]
+    {
+        let mut rig = rig([
+            answer(&[("known", 1)], 1, true, false, false),
+            answer(&[], 1, false, false, true),
+            answer(&[], 1, false, false, true),
+        ]);
+        rig.follow(2.0).await;
+        // One more request confirms the copy at once. Then the usual interval continues.
+        let times: Vec<_> = rig.asked().into_iter().map(|(at, _)| at).collect();
+        assert_eq!(times, [0.0, 0.0, 0.0, 0.9, 1.8]);
+        let Rig { follower, controller, .. } = rig;
+        assert_eq!(follower.adopt(term), inheritance);
+        let inherited = (inheritance == Handover::CutOff).then(|| controller.clock.now());
+        assert_eq!(controller.histories.get("known"), History { inherited, ..expected });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn failing_leader_is_requested_less_often_and_the_copy_stays() {
+    for (does, result) in [
+        (Does::Fails, "unreachable"),
+        (Does::Hangs, "unreachable"),
+        (Does::Answers(Box::new(|_| b"garbage".to_vec())), "invalid"),
+    ] {
+        let mut rig = rig([answer(&[("known", 1)], 1, true, false, false), does]);
+        rig.follow(600.0).await;
+        let failed = rig.pulls(result);
+        assert!((25..=45).contains(&failed), "{failed} {result}");
+        let Rig { follower, controller, .. } = rig;
+        assert_eq!(follower.adopt(4), Handover::CutOff);
+        assert_eq!(controller.histories.get("known"), history(1).inherit(controller.clock.now()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_leader_is_copied_in_full_and_a_partial_copy_hides_nothing() {
+    let mut rig = rig([
+        answer(&[("known", 1)], 7, true, false, false),
+        answer(&[], 7, false, false, false),
+        answer(&[("other", 2)], 1, true, true, false),
+        Does::Hangs,
+    ]);
+    rig.follow(0.5).await;
+    rig.standing.send_replace(leads("c", 4));
+    rig.follow(0.1).await;
+    let asked = rig.asked();
+    assert!(asked[1].1.ends_with("&since=5.7") && !asked[2].1.contains("since"), "{asked:?}");
+    let Rig { follower, controller, .. } = rig;
+    assert_eq!(follower.adopt(5), Handover::CutOff);
+    assert_eq!(controller.histories.get("known"), history(1).inherit(controller.clock.now()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn histories_without_an_hpa_are_dropped_after_a_while() {
+    let mut rig = rig([
+        answer(&[("known", 1), ("new", 1)], 1, true, false, false),
+        answer(&[], 1, false, false, false),
+    ]);
+    rig.follow(45.0).await;
+    assert_eq!(rig.follower.len(), 2, "its HPA may still come");
+    rig.follow(75.0).await;
+    assert_eq!(rig.follower.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_request_without_a_leader_or_its_address() {
+    let mut rig = rig([Does::Fails]);
+    let Standing::Follows(Some(holder)) = leads("a", 3) else { panic!() };
+    for standing in [Standing::Follows(None), Standing::Follows(Some(Holder { peer: None, ..holder }))] {
+        rig.standing.send_replace(standing);
+        rig.follow(10.0).await;
+    }
+    assert!(rig.asked().is_empty());
+    let Rig { follower, controller, .. } = rig;
+    assert_eq!(follower.adopt(4), Handover::Nothing);
+    assert!(controller.histories.is_empty());
+}
+
+/// A request to the leader's side of a rig, and its response.
+async fn respond(source: &Arc<super::Source>, query: &str) -> (u16, Vec<u8>) {
+    let reply = super::Source::page(Some(Arc::clone(source)))(Some(query)).await;
+    (reply.status.as_u16(), reply.body)
+}
+
+fn part(answer: &(u16, Vec<u8>)) -> super::wire::Part {
+    assert_eq!(answer.0, 200);
+    super::wire::Part::read(&answer.1).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn clock_jump_of_the_leader_keeps_the_copied_ages() {
+    let Rig { controller, clock, .. } = rig([Does::Fails]);
+    let source = super::Source::new(Arc::clone(&controller));
+    source.leads();
+    controller.histories.moment(clock.now());
+    controller.histories.seed(&"known".into(), history(1));
+    let all = part(&respond(&source, "").await);
+    *clock.1.lock().unwrap() = SignedDuration::from_hours(-1);
+    let query = format!("since={}", all.upto);
+    let again = part(&respond(&source, &query).await);
+    let kept = History::decode(&again.histories[0].1).unwrap();
+    assert_eq!(again.now.duration_since(kept.scale_ups[0].at), all.now.duration_since(Timestamp::UNIX_EPOCH));
+}
+
+#[tokio::test(start_paused = true)]
+async fn leader_holds_back_empty_responses_until_it_concludes() {
+    let controller = rig([Does::Fails]).controller;
+    let source = super::Source::new(Arc::clone(&controller));
+    assert_eq!(respond(&source, "").await.0, 503);
+    source.leads();
+    controller.histories.seed(&"known".into(), history(1));
+    let started = Instant::now();
+    let all = part(&respond(&source, "wait=900ms").await);
+    assert_eq!((started.elapsed(), all.full, all.last), (Duration::ZERO, true, false));
+
+    let since = format!("since={}&wait=900ms&standby=b", all.upto);
+    let asking = {
+        let (source, since) = (Arc::clone(&source), since.clone());
+        tokio::spawn(async move { respond(&source, &since).await })
+    };
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    controller.histories.seed(&"new".into(), history(2));
+    let news = part(&asking.await.unwrap());
+    assert_eq!(started.elapsed(), Duration::from_millis(900));
+    assert_eq!((news.histories.len(), news.full), (1, false));
+
+    let since = format!("since={}&wait=1h&standby=b", news.upto);
+    let asking = {
+        let (source, since) = (Arc::clone(&source), since.clone());
+        tokio::spawn(async move { respond(&source, &since).await })
+    };
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let concluding = {
+        let source = Arc::clone(&source);
+        tokio::spawn(async move { source.conclude().await })
+    };
+    let last = part(&asking.await.unwrap());
+    assert_eq!((started.elapsed(), last.last), (Duration::from_secs(1), true));
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!concluding.is_finished(), "no standby has confirmed the last state");
+    respond(&source, &since).await;
+    concluding.await.unwrap();
+    assert_eq!(started.elapsed(), Duration::from_millis(1100));
+}
+
+/// A connection to the leader of this test. A cut loses the leader's responses.
+#[derive(Debug)]
+struct Line {
+    source: Arc<super::Source>,
+    is_cut: AtomicBool,
+}
+
+impl Link for Line {
+    fn serves(&self, _: Served) {}
+
+    fn here(&self) -> Option<Peer> {
+        None
+    }
+
+    fn ask<'a>(&'a self, _: &'a Peer, path: &'a str) -> BoxFuture<'a, Result<Bytes, LinkError>> {
+        Box::pin(async move {
+            let (_, query) = path.split_once('?').unwrap();
+            let (code, body) = respond(&self.source, query).await;
+            assert_eq!(code, 200);
+            if self.is_cut.load(Ordering::Relaxed) { std::future::pending().await } else { Ok(body.into()) }
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn handover_that_times_out_is_incomplete() {
+    for (is_cut, inheritance, expected) in
+        [(false, Handover::HandedOver, history(2)), (true, Handover::CutOff, history(1))]
+    {
+        let leader = rig([Does::Fails]).controller;
+        leader.histories.seed(&"known".into(), history(1));
+        let source = super::Source::new(Arc::clone(&leader));
+        source.leads();
+        let line = Arc::new(Line { source: Arc::clone(&source), is_cut: AtomicBool::new(false) });
+        let mut standby = rig([Does::Fails]);
+        standby.follower = Follower::new(Parts {
+            link: Arc::clone(&line) as _,
+            identity: "b".to_owned(),
+            standing: standby.standing.subscribe(),
+            controller: Arc::clone(&standby.controller),
+            telemetry: standby.telemetry.clone(),
+            lease: "concertina".into(),
+        });
+        standby.follow(5.0).await;
+        line.is_cut.store(is_cut, Ordering::Relaxed);
+        // The last sync.
+        leader.histories.seed(&"known".into(), history(2));
+        let ending = async { timeout(Duration::from_millis(1500), source.conclude()).await.is_err() };
+        let (timed_out, ()) = futures::future::join(ending, standby.follow(2.0)).await;
+        assert_eq!(timed_out, is_cut);
+        let Rig { follower, controller, .. } = standby;
+        assert_eq!(follower.adopt(4), inheritance);
+        let inherited = (inheritance == Handover::CutOff).then(|| controller.clock.now());
+        assert_eq!(controller.histories.get("known"), History { inherited, ..expected });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn leader_waits_for_recent_standbys_only() {
+    let controller = rig([Does::Fails]).controller;
+    let source = super::Source::new(Arc::clone(&controller));
+    source.leads();
+    respond(&source, "standby=b").await;
+    tokio::time::sleep(Duration::from_millis(3100)).await;
+    let started = Instant::now();
+    source.conclude().await;
+    assert_eq!(started.elapsed(), Duration::ZERO);
+
+    let source = super::Source::new(controller);
+    source.leads();
+    let upto = part(&respond(&source, "").await).upto;
+    let asking = {
+        let source = Arc::clone(&source);
+        tokio::spawn(async move { respond(&source, &format!("since={upto}&wait=5s")).await })
+    };
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    source.lost();
+    assert_eq!(asking.await.unwrap().0, 503);
+    assert_eq!(started.elapsed(), Duration::from_millis(100));
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_histories_arrive_in_small_parts() {
+    let controller = rig([Does::Fails]).controller;
+    let source = super::Source::new(Arc::clone(&controller));
+    source.leads();
+    let at = |second: i64| Timestamp::from_second(second * 3).unwrap();
+    let entries = (0..200).map(|second| ScaleEvent::new(at(second), i32::MAX));
+    let long = History { scale_ups: entries.collect(), ..History::default() };
+    for number in 0..10_000 {
+        controller.histories.seed(&format!("{number:036}").into(), long.clone());
+    }
+    let (mut query, mut count, mut parts) = (String::new(), 0, 0);
+    loop {
+        let answer = respond(&source, &query).await;
+        assert!(answer.1.len() < 6 << 20, "{}", answer.1.len());
+        let part = part(&answer);
+        count += part.histories.len();
+        parts += 1;
+        query = format!("since={}", part.upto);
+        if !part.more {
+            break;
+        }
+    }
+    assert_eq!(count, 10_000);
+    assert!(parts > 1, "{parts}");
+}

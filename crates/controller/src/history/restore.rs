@@ -1,0 +1,194 @@
+//! Restores histories before the first sync of a leader: from the checkpoint if one exists, otherwise from
+//! status and events.
+//!
+//! The restore covers HPAs with no history other than rescales from the watch. It takes a few seconds at
+//! most. A part that is missing after that counts on the safe side. The same applies to the past of an HPA
+//! that appears later: the controller derives that past from the HPA's status (`controller::HpaIntake`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use autoscaling::history::{History, Recommendation};
+use futures::future::{join, join_all};
+use jiff::{SignedDuration, Timestamp};
+
+use super::checkpoint::{Checkpoint, Entry, Shard, read_entry};
+use super::rebuild::{self, EventsError, Rescales};
+use super::replica::Handover;
+use crate::reconcile::Controller;
+use crate::store::HpaRecord;
+use cluster::client::Client;
+
+/// Time limit for reading the checkpoint. The same limit applies again to reading events and clearing the
+/// marks of the checkpoint.
+const WITHIN: Duration = Duration::from_millis(2500);
+
+/// Number of HPAs by the source of their history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Restored {
+    /// HPAs restored from an exact checkpoint.
+    pub exact: usize,
+    /// HPAs restored from a checkpoint that may lack the last seconds.
+    pub inherited: usize,
+    /// HPAs rebuilt from status and events.
+    pub rebuilt: usize,
+}
+
+/// Restores the history of every HPA without one. `namespaces`: the watched namespaces, or `None` for all.
+/// Restores nothing after a complete handover.
+pub async fn restore(
+    controller: &Controller,
+    reads: &Client,
+    namespaces: Option<&BTreeSet<String>>,
+    mut checkpoint: Option<&mut Checkpoint>,
+    inheritance: Handover,
+) -> Restored {
+    let mut restored = Restored::default();
+    controller.histories.begin_past();
+    let mut hpas: Vec<_> = controller.hpas.all().into_values().collect();
+    hpas.retain(|hpa| {
+        inheritance != Handover::HandedOver && controller.histories.get(&hpa.uid).recommendations.is_empty()
+    });
+
+    if let Some(checkpoint) = &mut checkpoint {
+        let shards = checkpoint.read(WITHIN).await;
+        let entries = newest(&shards);
+        let now = controller.moment().at;
+        hpas.retain(|hpa| {
+            let Some((shard, entry)) = entries.get(&*hpa.uid) else { return true };
+            match read_entry(entry, now) {
+                Ok(history) if is_exact(shard, hpa) => {
+                    restored.exact += 1;
+                    controller.histories.inherit(&hpa.uid, history);
+                    false
+                }
+                Ok(history) => {
+                    restored.inherited += 1;
+                    let history = after_crash(history, hpa, controller, now);
+                    controller.histories.inherit(&hpa.uid, history);
+                    false
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        hpa = %hpa.key, %error,
+                        "skipping a history in the checkpoint; rebuilding it from status and events"
+                    );
+                    true
+                }
+            }
+        });
+    }
+
+    let clear = async {
+        if let Some(checkpoint) = checkpoint {
+            checkpoint.clear_marks(WITHIN).await;
+        }
+    };
+    hpas.retain(|hpa| hpa.spec.behavior.is_some());
+    let ((), rescales) = join(clear, events(controller, reads, namespaces, &hpas)).await;
+    let now = controller.moment().at;
+    for hpa in hpas {
+        let history = History::rebuilt(&hpa.status, &rescales.for_hpa(&hpa.uid), controller.period, now);
+        restored.rebuilt += usize::from(hpa.status.last_scale_time.is_some());
+        controller.histories.inherit(&hpa.uid, history);
+    }
+
+    let Restored { exact, inherited, rebuilt } = restored;
+    for (source, count) in [("checkpoint", exact), ("crash", inherited), ("status", rebuilt)] {
+        controller.telemetry.restored(source, count);
+    }
+    if restored != Restored::default() {
+        tracing::info!(checkpoint = exact, crash = inherited, status = rebuilt, "restored HPA history");
+    }
+    restored
+}
+
+/// The newest entry of each HPA, with its shard.
+fn newest(shards: &[Shard]) -> BTreeMap<&str, (&Shard, &Entry)> {
+    let mut entries: BTreeMap<&str, (&Shard, &Entry)> = BTreeMap::new();
+    for (shard, entry) in
+        shards.iter().flat_map(|shard| shard.entries.iter().map(move |entry| (shard, entry)))
+    {
+        let newest = entries.entry(&entry.uid).or_insert((shard, entry));
+        if newest.0.written < shard.written {
+            *newest = (shard, entry);
+        }
+    }
+    entries
+}
+
+/// Whether the entry is complete: its leader shut down cleanly after writing the shard, and no client has
+/// scaled the HPA since.
+fn is_exact(shard: &Shard, hpa: &HpaRecord) -> bool {
+    let scaled = hpa.status.last_scale_time;
+    shard.ended && scaled.is_none_or(|scaled| scaled.as_second() < shard.written.as_second())
+}
+
+/// Adapts the history of a leader that did not shut down cleanly. The last entries may be missing.
+fn after_crash(mut history: History, hpa: &HpaRecord, controller: &Controller, now: Timestamp) -> History {
+    let recommendations = &mut history.recommendations;
+    let newest = recommendations.iter().map(|recommendation| recommendation.at).max();
+    let window = longest_window(hpa, controller);
+    if newest.is_some_and(|newest| now.duration_since(newest) > window) {
+        // The recommendations within the window are unknown. The window starts with the current count, as
+        // after a process start.
+        recommendations.clear();
+    } else if let (Some(newest), Some(scaled)) = (newest, hpa.status.last_scale_time)
+        && scaled > newest
+    {
+        // A missing rescale counts as a recommendation. A rescale with a time ahead of our clock counts as
+        // made now.
+        recommendations.push(Recommendation { at: scaled.min(now), replicas: hpa.status.desired_replicas });
+    }
+    history.inherit(now)
+}
+
+/// The longest window in which recommendations of an HPA matter.
+fn longest_window(hpa: &HpaRecord, controller: &Controller) -> SignedDuration {
+    let default =
+        SignedDuration::try_from(controller.settings.downscale_stabilization).unwrap_or(SignedDuration::MAX);
+    let seconds = hpa.spec.behavior.iter().flat_map(|behavior| {
+        [&behavior.scale_up, &behavior.scale_down].map(|rules| rules.stabilization_window_seconds)
+    });
+    let longest = seconds.flatten().map(|seconds| SignedDuration::from_secs(seconds.into())).max();
+    longest.map_or(default, |longest| longest.max(default))
+}
+
+/// Reads the rescales from the events of the HPAs for which they can still matter.
+async fn events(
+    controller: &Controller,
+    reads: &Client,
+    namespaces: Option<&BTreeSet<String>>,
+    hpas: &[Arc<HpaRecord>],
+) -> Rescales {
+    let now = controller.clock.now();
+    let relevant: BTreeSet<&str> =
+        hpas.iter().filter(|hpa| rebuild::matters(hpa, now)).map(|hpa| &*hpa.key.namespace).collect();
+    if relevant.is_empty() {
+        return Rescales::default();
+    }
+    let scopes: Vec<_> = match namespaces {
+        None => vec![None],
+        Some(namespaces) => {
+            namespaces.iter().map(String::as_str).filter(|name| relevant.contains(name)).map(Some).collect()
+        }
+    };
+    let reads = scopes.iter().map(|scope| rebuild::read(reads, *scope, WITHIN));
+    let mut rescales = Rescales::default();
+    for (scope, answer) in scopes.iter().zip(join_all(reads).await) {
+        match answer {
+            Ok(some) => rescales.extend(some),
+            Err(error) => log_events_error(*scope, &error),
+        }
+    }
+    rescales
+}
+
+fn log_events_error(namespace: Option<&str>, error: &EventsError) {
+    tracing::warn!(
+        namespace, %error,
+        "failed to read rescale events; an HPA with a lost history is not scaled until the longest period of its \
+         policies has passed since its last rescale"
+    );
+}

@@ -1,0 +1,19 @@
+//! The HorizontalPodAutoscaler controller without its process: its state, its syncs, and the division of work
+//! between replicas.
+//!
+//! [`assembly`] builds a controller. [`store`] holds the watched objects, [`reconcile`] syncs HPAs, and
+//! [`targets`] reads replica counts. [`record`] and [`history`] keep past decisions. [`election`],
+//! [`takeover`] and [`shadow`] decide whether this controller acts, and alongside which other controller.
+
+pub mod assembly;
+pub mod election;
+pub mod history;
+pub mod options;
+pub mod page;
+pub mod reconcile;
+pub mod record;
+pub mod shadow;
+pub mod store;
+pub mod takeover;
+pub mod targets;
+pub mod telemetry;

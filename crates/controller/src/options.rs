@@ -1,0 +1,93 @@
+//! The options of a controller, which the process resolves from flags.
+
+use std::collections::BTreeSet;
+use std::str::FromStr;
+use std::time::Duration;
+
+use autoscaling::settings::Settings;
+
+/// The options of a controller. The process guarantees the bounds that the fields state.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// Settings that affect decisions: tolerance, windows, version, gates.
+    pub settings: Settings,
+    /// Gate StaleControllerConsistencyHPA: wait until the cache shows this controller's last status write.
+    pub stale_consistency: bool,
+    /// `--horizontal-pod-autoscaler-sync-period`, above zero.
+    pub sync_period: Duration,
+    /// `--concurrent-horizontal-pod-autoscaler-syncs`, at least one.
+    pub concurrent_syncs: usize,
+    /// `--kube-api-qps`, above zero; `None` means unlimited.
+    pub qps: Option<f64>,
+    /// `--status-qps`, above zero; `None` derives the limit from the number of HPAs.
+    pub status_qps: Option<f64>,
+    /// `--dry-run`: decide everything, write nothing.
+    pub dry_run: bool,
+    /// `--watch-namespaces`; `None` means all namespaces.
+    pub watch_namespaces: Option<BTreeSet<String>>,
+    /// `--scale-source`: the source of target Scales in syncs without a change.
+    pub scale_source: ScaleSource,
+    /// `--field-manager`: the field manager of `spec.replicas` writes.
+    pub field_manager: String,
+    /// `--metrics-timeout` per request to a metrics API, above zero.
+    pub metrics_timeout: Duration,
+    /// `--max-metrics-response` per request to a metrics API, in bytes, at least one.
+    pub max_metrics_response: usize,
+    /// `--max-concurrent-metric-requests`, at least one.
+    pub max_concurrent_metric_requests: usize,
+    /// `--max-concurrent-metric-requests-per-api`, at least one.
+    pub max_concurrent_metric_requests_per_api: usize,
+    /// `--share-metrics` and `--metric-snapshot-age`: the maximum age of a metrics response reused across
+    /// HPAs; `None` disables sharing.
+    pub metric_sharing: Option<Duration>,
+    /// `--decisions-per-hpa`: the number of decisions recorded per HPA; 0 disables the record.
+    pub decisions_per_hpa: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            settings: Settings::default(),
+            stale_consistency: true,
+            sync_period: Duration::from_secs(15),
+            concurrent_syncs: 5,
+            qps: Some(20.0),
+            status_qps: None,
+            dry_run: false,
+            watch_namespaces: None,
+            scale_source: ScaleSource::Auto,
+            field_manager: "kube-controller-manager".to_owned(),
+            metrics_timeout: Duration::from_secs(30),
+            max_metrics_response: 64 << 20,
+            max_concurrent_metric_requests: 512,
+            max_concurrent_metric_requests_per_api: 256,
+            metric_sharing: Some(Duration::from_secs(5)),
+            decisions_per_hpa: 40,
+        }
+    }
+}
+
+/// `--scale-source`: the source of target Scales in syncs without a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ScaleSource {
+    /// A watch where permitted, otherwise one request per sync.
+    #[default]
+    Auto,
+    /// Like `Auto`, but logs missing permissions as a warning.
+    Watch,
+    /// One request per sync, like the built-in controller.
+    Get,
+}
+
+impl FromStr for ScaleSource {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        match word {
+            "auto" => Ok(Self::Auto),
+            "watch" => Ok(Self::Watch),
+            "get" => Ok(Self::Get),
+            _ => Err("must be auto, watch or get".to_owned()),
+        }
+    }
+}

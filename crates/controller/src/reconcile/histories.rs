@@ -1,0 +1,517 @@
+//! Histories of all HPAs, by UID. An HPA that is recreated under its name starts with an empty history.
+//!
+//! Every history carries the number of its last change, so that a replica with a copy fetches only changes.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as Place;
+use std::fmt;
+use std::ops::Bound;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use autoscaling::history::{Added, Changes, Direction, History, ScaleEvent};
+use autoscaling::spec::Behavior;
+use jiff::{SignedDuration, Timestamp};
+
+use clock::Anchor;
+
+/// The histories of all HPAs.
+#[derive(Debug, Default)]
+pub struct Histories {
+    /// Identifies the process. Change numbers are comparable only within one process.
+    epoch: u64,
+    /// Whether the restore of the histories from before the start of this process has started.
+    has_past: AtomicBool,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    by_uid: BTreeMap<Arc<str>, Entry>,
+    /// UIDs by the number of their last change.
+    by_change: BTreeMap<u64, Arc<str>>,
+    /// The last assigned change number.
+    last: u64,
+    /// The first reading of the clock, or the first after its last jump.
+    anchor: Option<Anchor>,
+    /// Sum of all jumps of the clock.
+    set: SignedDuration,
+}
+
+/// A reading of the clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClockReading {
+    /// The time of day.
+    pub at: Timestamp,
+    /// Sum of all jumps of the clock before this reading.
+    pub set: SignedDuration,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    history: Arc<History>,
+    change: u64,
+}
+
+/// The state of a copy of the histories. The text form is `epoch.change`, with the epoch in hexadecimal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Revision {
+    /// The process from which the copy comes.
+    pub epoch: u64,
+    /// The last change in the copy.
+    pub change: u64,
+}
+
+/// Changes of the histories, in the order of their numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Changed {
+    /// Whether this is the start of a full copy, for which the receiver drops its copy.
+    pub full: bool,
+    /// The state of the copy after these changes.
+    pub upto: Revision,
+    /// Whether more changes follow after `upto`.
+    pub more: bool,
+    /// Current histories by UID.
+    pub histories: Vec<(Arc<str>, Arc<History>)>,
+}
+
+/// A rescale by another process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WatchedRescale {
+    /// `status.lastScaleTime`, in whole seconds.
+    pub at: Timestamp,
+    /// The previous count.
+    pub from: i32,
+    /// The new count.
+    pub to: i32,
+}
+
+impl Histories {
+    /// Creates empty histories.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Creates empty histories. `epoch` distinguishes this process from all others.
+    pub fn with_epoch(epoch: u64) -> Self {
+        Self { epoch, ..Self::default() }
+    }
+
+    /// Returns a copy of one HPA's history, or an empty history if the HPA has none.
+    pub fn get(&self, uid: &str) -> History {
+        let kept = self.lock().by_uid.get(uid).map(|entry| Arc::clone(&entry.history));
+        kept.map(|history| History::clone(&history)).unwrap_or_default()
+    }
+
+    /// Marks the start of the restore, which does not cover HPAs that appear later.
+    pub fn begin_past(&self) {
+        self.has_past.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether [`Self::begin_past`] was called.
+    pub fn has_past(&self) -> bool {
+        self.has_past.load(Ordering::Relaxed)
+    }
+
+    /// Replaces the history of an HPA.
+    pub fn seed(&self, uid: &Arc<str>, history: History) {
+        self.change(uid, |kept| {
+            *kept = history;
+            true
+        });
+    }
+
+    /// Commits the changes of a sync that decided at `moment`.
+    pub fn commit(&self, uid: &Arc<str>, changes: &Changes, moment: ClockReading) {
+        let set = self.lock().set.saturating_sub(moment.set);
+        if set.is_zero() {
+            self.add(uid, changes);
+        } else {
+            // The clock jumped during the sync.
+            let mut changes = changes.clone();
+            changes.shift(set);
+            self.add(uid, &changes);
+        }
+    }
+
+    /// Converts a reading of the clock. A jump since the last reading is a change larger than any correction
+    /// of a running clock. It shifts all histories by the same amount, so that windows and periods keep their
+    /// length.
+    pub fn moment(&self, at: Timestamp) -> ClockReading {
+        let mut inner = self.lock();
+        let inner = &mut *inner;
+        let by = inner.anchor.get_or_insert_with(|| Anchor::at(at)).set_by(at);
+        if !by.is_zero() {
+            tracing::warn!(%by, "wall clock jumped; adjusted history timestamps");
+            inner.anchor = Some(Anchor::at(at));
+            inner.set = inner.set.saturating_add(by);
+            inner.by_change.clear();
+            for (uid, entry) in &mut inner.by_uid {
+                Arc::make_mut(&mut entry.history).shift(by);
+                // Every copy now needs all histories again.
+                inner.last += 1;
+                entry.change = inner.last;
+                inner.by_change.insert(entry.change, Arc::clone(uid));
+            }
+        }
+        ClockReading { at, set: inner.set }
+    }
+
+    fn add(&self, uid: &Arc<str>, changes: &Changes) {
+        if *changes != Changes::default() {
+            self.change(uid, |history| {
+                history.commit(changes);
+                true
+            });
+        }
+    }
+
+    /// Records a rescale that the watch shows, unless the history already contains it.
+    pub fn remember(&self, uid: &Arc<str>, behavior: &Behavior, rescale: WatchedRescale, now: Timestamp) {
+        let WatchedRescale { at, from, to } = rescale;
+        self.change(uid, |history| {
+            let events = if to > from { &history.scale_ups } else { &history.scale_downs };
+            let recorded = total(events, at);
+            let missing = i64::from(from).abs_diff(i64::from(to)).saturating_sub(recorded);
+            if missing == 0 {
+                return false;
+            }
+            // The history does not contain this part of the second's change.
+            let missing = i32::try_from(missing).unwrap_or(i32::MAX);
+            let (from, to) = if to > from { (0, missing) } else { (missing, 0) };
+            let mut changes = Changes::rescaled(behavior, from, to, at);
+            if let Some((_, Added { entry, .. })) = &mut changes.scale_event {
+                entry.earliest = Some(at);
+                entry.at = end_of_second(at).min(now).max(at);
+            }
+            history.commit(&changes);
+            true
+        });
+    }
+
+    /// Takes over the history of another process. Entries that only this process has stay: rescales from the
+    /// watch, and pending writes.
+    pub fn inherit(&self, uid: &Arc<str>, mut recorded: History) {
+        self.change(uid, |history| {
+            add_missing(&mut recorded, Direction::Up, &history.scale_ups);
+            add_missing(&mut recorded, Direction::Down, &history.scale_downs);
+            recorded.unknown_up = recorded.unknown_up.max(history.unknown_up);
+            recorded.unknown_down = recorded.unknown_down.max(history.unknown_down);
+            recorded.unsettled = recorded.unsettled.or(history.unsettled);
+            recorded.inherited = recorded.inherited.max(history.inherited);
+            if recorded.recommendations.is_empty() {
+                recorded.recommendations = std::mem::take(&mut history.recommendations);
+            }
+            *history = recorded;
+            true
+        });
+    }
+
+    /// Drops the history of an HPA.
+    pub fn forget(&self, uid: &str) {
+        let mut inner = self.lock();
+        if let Some(entry) = inner.by_uid.remove(uid) {
+            inner.by_change.remove(&entry.change);
+        }
+    }
+
+    /// Returns changes since a revision, with at most `most` histories. A receiver without a copy, or with a
+    /// copy from another process, gets all histories.
+    pub fn changed_since(&self, since: Option<Revision>, most: usize) -> Changed {
+        let inner = self.lock();
+        let since = since.filter(|since| since.epoch == self.epoch && since.change <= inner.last);
+        let after = since.map_or(Bound::Unbounded, |since| Bound::Excluded(since.change));
+        let mut changed = inner.by_change.range((after, Bound::Unbounded));
+        let mut upto = since.map_or(0, |since| since.change);
+        let mut histories = Vec::new();
+        for (change, uid) in changed.by_ref().take(most) {
+            if let Some(entry) = inner.by_uid.get(uid) {
+                histories.push((Arc::clone(uid), Arc::clone(&entry.history)));
+            }
+            upto = *change;
+        }
+        let more = changed.next().is_some();
+        if !more {
+            upto = inner.last;
+        }
+        Changed { full: since.is_none(), upto: Revision { epoch: self.epoch, change: upto }, more, histories }
+    }
+
+    /// The revision of a complete copy.
+    pub fn revision(&self) -> Revision {
+        Revision { epoch: self.epoch, change: self.lock().last }
+    }
+
+    /// Number of HPAs with a history.
+    pub fn len(&self) -> usize {
+        self.lock().by_uid.len()
+    }
+
+    /// Whether no HPA has a history.
+    pub fn is_empty(&self) -> bool {
+        self.lock().by_uid.is_empty()
+    }
+
+    /// Changes one history. `change` returns whether it changed the history. Concurrent readers keep the
+    /// previous version.
+    fn change(&self, uid: &Arc<str>, change: impl FnOnce(&mut History) -> bool) {
+        let mut inner = self.lock();
+        let inner = &mut *inner;
+        let number = inner.last + 1;
+        let (key, previous) = match inner.by_uid.entry(Arc::clone(uid)) {
+            Place::Occupied(mut place) => {
+                let entry = place.get_mut();
+                if !change(Arc::make_mut(&mut entry.history)) {
+                    return;
+                }
+                let previous = std::mem::replace(&mut entry.change, number);
+                (Arc::clone(place.key()), Some(previous))
+            }
+            Place::Vacant(place) => {
+                let mut history = History::default();
+                if !change(&mut history) {
+                    return;
+                }
+                let key = Arc::clone(place.key());
+                place.insert(Entry { history: Arc::new(history), change: number });
+                (key, None)
+            }
+        };
+        if let Some(previous) = previous {
+            inner.by_change.remove(&previous);
+        }
+        inner.by_change.insert(number, key);
+        inner.last = number;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Number of pods by which the events within the given second change the count. A status has whole seconds.
+fn total(events: &[ScaleEvent], second: Timestamp) -> u64 {
+    let same = events.iter().filter(|event| event.at.as_second() == second.as_second());
+    same.map(|event| u64::try_from(event.change).unwrap_or(0)).sum()
+}
+
+/// Adds the events of `ours` that `theirs` lacks within the same second.
+fn add_missing(theirs: &mut History, direction: Direction, ours: &[ScaleEvent]) {
+    for event in ours {
+        let recorded = match direction {
+            Direction::Up => &theirs.scale_ups,
+            Direction::Down => &theirs.scale_downs,
+        };
+        let missing = total(ours, event.at).saturating_sub(total(recorded, event.at));
+        let change = event.change.min(i32::try_from(missing).unwrap_or(i32::MAX));
+        if change > 0 {
+            // The added event replaces no outdated event.
+            let added = Added { entry: ScaleEvent { change, ..*event }, outdated_before: Timestamp::MIN };
+            theirs.commit(&Changes { scale_event: Some((direction, added)), ..Changes::default() });
+        }
+    }
+}
+
+/// Returns the last instant of the given second.
+fn end_of_second(second: Timestamp) -> Timestamp {
+    second.checked_add(SignedDuration::from_nanos(999_999_999)).unwrap_or(Timestamp::MAX)
+}
+
+impl fmt::Display for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}.{}", self.epoch, self.change)
+    }
+}
+
+impl FromStr for Revision {
+    type Err = RevisionError;
+
+    fn from_str(text: &str) -> Result<Self, RevisionError> {
+        let (epoch, change) = text.split_once('.').ok_or(RevisionError)?;
+        let epoch = u64::from_str_radix(epoch, 16).map_err(|_| RevisionError)?;
+        Ok(Self { epoch, change: change.parse().map_err(|_| RevisionError)? })
+    }
+}
+
+/// The text is not a revision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("must be an epoch in hexadecimal, a dot and a number")]
+pub struct RevisionError;
+
+#[cfg(test)]
+mod tests {
+    use autoscaling::history::Recommendation;
+    use autoscaling::spec::{PolicyKind, ScalingPolicy, ScalingRules};
+
+    use std::time::Duration;
+
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        format!("2030-01-01T00:{text}Z").parse().unwrap()
+    }
+
+    fn recommends(replicas: i32) -> Changes {
+        let entry = Recommendation { at: at("01:00"), replicas };
+        let added = Added { entry, outdated_before: Timestamp::MIN };
+        Changes { recommendation: Some(added), ..Changes::default() }
+    }
+
+    fn uids(changed: &Changed) -> Vec<&str> {
+        changed.histories.iter().map(|(uid, _)| &**uid).collect()
+    }
+
+    /// Creates a policy with a period of ten minutes in both directions.
+    fn behavior() -> Behavior {
+        let policy = ScalingPolicy { kind: PolicyKind::Pods, value: 4, period_seconds: 600 };
+        let rules = ScalingRules { policies: [policy].into(), ..ScalingRules::default() };
+        Behavior { scale_up: rules.clone(), scale_down: rules }
+    }
+
+    fn ups(events: &[ScaleEvent]) -> History {
+        History { scale_ups: events.to_vec(), ..History::default() }
+    }
+
+    fn event(time: &str, change: i32) -> ScaleEvent {
+        ScaleEvent::new(at(time), change)
+    }
+
+    /// Creates a rescale from the watch, within a second that is over.
+    fn observed(time: &str, change: i32) -> ScaleEvent {
+        ScaleEvent { earliest: Some(at(time)), ..event(&format!("{time}.999999999"), change) }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clock_jump_keeps_the_age_of_every_entry() {
+        let (histories, uid) = (Histories::new(), Arc::from("a"));
+        let before = histories.moment(at("01:00"));
+        histories.commit(&uid, &recommends(3), before);
+        tokio::time::advance(Duration::from_secs(30)).await;
+        let back = histories.moment(at("01:30") - SignedDuration::from_hours(1));
+        let age = |moment: ClockReading| moment.at.duration_since(histories.get("a").recommendations[0].at);
+        assert_eq!(age(back), SignedDuration::from_secs(30));
+        // The sync started before the jump.
+        histories.commit(&uid, &recommends(4), before);
+        assert_eq!(histories.get("a").recommendations[1].at, histories.get("a").recommendations[0].at);
+        tokio::time::advance(Duration::from_secs(30)).await;
+        let ahead = histories.moment(at("02:00") + SignedDuration::from_hours(5));
+        assert_eq!(age(ahead), SignedDuration::from_mins(1));
+        // A jump makes every copy stale.
+        let copied = histories.revision();
+        let again = histories.moment(ahead.at - SignedDuration::from_hours(5));
+        assert_eq!(uids(&histories.changed_since(Some(copied), 9)), ["a"]);
+        // The correction of a running clock causes no shift.
+        let kept = histories.get("a");
+        histories.moment(again.at + SignedDuration::from_millis(900));
+        assert_eq!(histories.get("a"), kept);
+    }
+
+    #[test]
+    fn copy_receives_each_change_once() {
+        let histories = Histories::with_epoch(7);
+        let all: Vec<Arc<str>> = ["a", "b", "c"].map(Arc::from).into();
+        for uid in &all {
+            histories.add(uid, &recommends(1));
+        }
+        let first = histories.changed_since(None, 10);
+        assert_eq!((uids(&first), first.full, first.more), (vec!["a", "b", "c"], true, false));
+        histories.add(&all[1], &recommends(2));
+        let next = histories.changed_since(Some(first.upto), 10);
+        assert_eq!((uids(&next), next.full), (vec!["b"], false));
+        assert_eq!(next.histories[0].1.recommendations.len(), 2);
+        assert!(histories.changed_since(Some(next.upto), 10).histories.is_empty());
+        // A copied history does not change.
+        assert_eq!(first.histories[1].1.recommendations.len(), 1);
+    }
+
+    #[test]
+    fn copy_of_another_process_starts_from_empty() {
+        let histories = Histories::with_epoch(7);
+        histories.add(&"a".into(), &recommends(1));
+        let revision = histories.revision();
+        assert!(histories.changed_since(Some(Revision { epoch: 8, ..revision }), 10).full);
+        assert!(histories.changed_since(Some(Revision { change: 2, ..revision }), 10).full);
+        assert!(!histories.changed_since(Some(revision), 10).full);
+    }
+
+    #[test]
+    fn many_changes_arrive_in_parts() {
+        let histories = Histories::with_epoch(7);
+        for number in 0..5 {
+            histories.add(&format!("hpa-{number}").into(), &recommends(1));
+        }
+        let (mut since, mut received) = (None, Vec::new());
+        loop {
+            let part = histories.changed_since(since, 2);
+            assert_eq!(part.full, since.is_none());
+            received.extend(uids(&part).into_iter().map(str::to_owned));
+            since = Some(part.upto);
+            if !part.more {
+                break;
+            }
+        }
+        assert_eq!(received, ["hpa-0", "hpa-1", "hpa-2", "hpa-3", "hpa-4"]);
+        assert_eq!(since, Some(histories.revision()));
+    }
+
+    #[test]
+    fn forget_leaves_no_trace() {
+        let histories = Histories::with_epoch(7);
+        histories.add(&"a".into(), &recommends(1));
+        histories.forget("a");
+        assert!(histories.is_empty());
+        assert!(histories.changed_since(None, 10).histories.is_empty());
+        assert!(histories.lock().by_change.is_empty());
+    }
+
+    #[test]
+    fn rescale_that_is_recorded_already_is_not_counted_again() {
+        let rescale = |from, to| WatchedRescale { at: at("01:00"), from, to };
+        let (before, recorded) = (event("00:05.25", 2), event("01:00.75", 3));
+        let cases = [
+            ("new", vec![before], rescale(1, 4), vec![before, observed("01:00", 3)]),
+            ("recorded", vec![recorded], rescale(1, 4), vec![recorded]),
+            ("recorded in part", vec![recorded], rescale(1, 6), vec![recorded, observed("01:00", 2)]),
+        ];
+        for (what, recorded, rescale, expected) in cases {
+            let (histories, uid) = (Histories::new(), Arc::from("a"));
+            histories.seed(&uid, ups(&recorded));
+            let revision = histories.revision();
+            histories.remember(&uid, &behavior(), rescale, at("02:00"));
+            assert_eq!(histories.get("a"), ups(&expected), "{what}");
+            assert_eq!(histories.revision() == revision, recorded.len() == expected.len(), "{what}");
+        }
+    }
+
+    #[test]
+    fn rescale_of_the_current_second_is_not_in_the_future() {
+        let (histories, uid) = (Histories::new(), Arc::from("a"));
+        let rescale = WatchedRescale { at: at("01:00"), from: 1, to: 4 };
+        histories.remember(&uid, &behavior(), rescale, at("01:00.25"));
+        let expected = ScaleEvent { earliest: Some(at("01:00")), ..event("01:00.25", 3) };
+        assert_eq!(histories.get("a"), ups(&[expected]));
+    }
+
+    #[test]
+    fn inherited_history_keeps_rescales_from_the_watch_once() {
+        let (histories, uid) = (Histories::new(), Arc::from("a"));
+        for (time, to) in [("01:00", 4), ("02:00", 3)] {
+            let rescale = WatchedRescale { at: at(time), from: 1, to };
+            histories.remember(&uid, &behavior(), rescale, at("05:00"));
+        }
+        let theirs = [event("00:30.5", 1), event("01:00.25", 3)];
+        histories.inherit(&uid, ups(&theirs));
+        assert_eq!(histories.get("a"), ups(&[theirs[0], theirs[1], observed("02:00", 2)]));
+    }
+
+    #[test]
+    fn revision_round_trips_through_text() {
+        let revision = Revision { epoch: u64::MAX - 1, change: 12 };
+        assert_eq!(revision.to_string(), "fffffffffffffffe.12");
+        assert_eq!(revision.to_string().parse(), Ok(revision));
+        for wrong in ["", ".", "1", "1.", "g.1", "1.-1", "1.2.3"] {
+            assert_eq!(wrong.parse::<Revision>(), Err(RevisionError), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Feeds the watches into the stores and the queue.
+
+use std::sync::Arc;
+
+use autoscaling::history::History;
+
+use super::Controller;
+use crate::store::{Change, ContainerInput, HpaRecord, Hpas, Key, PodInput, Pods, StatusWriter, Update};
+use cluster::decode::{CachedHpa, HpaObject, WireContainer, WirePod};
+use cluster::watch::{Deleted, HpaCache, Sink};
+
+/// Applies HPAs. New HPAs and HPAs with a changed spec are due at once. Deleted HPAs are dropped.
+#[derive(Debug)]
+pub struct HpaIntake {
+    controller: Arc<Controller>,
+    namespace: Option<Arc<str>>,
+}
+
+impl HpaIntake {
+    /// Creates the intake of a controller for the HPAs of a namespace, or of all. The lists cover the same
+    /// scope.
+    pub fn new(controller: Arc<Controller>, namespace: Option<Arc<str>>) -> Self {
+        Self { controller, namespace }
+    }
+}
+
+impl Controller {
+    /// Applies an HPA that was read after a failed status write, if the HPA is newer than the watch. This
+    /// repairs lost and late events.
+    pub(super) fn apply_fresh(&self, stale: &HpaRecord, object: HpaObject) {
+        if let Some(update) = self.hpas.apply_fresh(&stale.uid, HpaRecord::from(object)) {
+            self.changed(&update);
+        }
+    }
+
+    fn changed(&self, update: &Update) {
+        if let Some(new) = &update.new {
+            let old = update.old.as_deref().filter(|old| old.uid == new.uid);
+            for observer in &self.observers {
+                observer.seen(old, new);
+            }
+            if matches!(update.change, Change::New | Change::Recreated { .. }) {
+                self.inherit_last_rescale(new);
+            }
+        }
+        let Some(key) = update.new.as_ref().or(update.old.as_ref()).map(|record| &record.key) else {
+            return;
+        };
+        match &update.change {
+            Change::New => {
+                self.phases.add(key);
+                self.queue.add(key);
+            }
+            Change::SpecChanged => self.queue.add(key),
+            Change::Recreated { old_uid } => {
+                self.forget(key, old_uid);
+                self.overlap.release(key, &self.pods);
+                self.queue.add(key);
+            }
+            Change::Deleted { uid } => {
+                self.phases.remove(key);
+                self.forget(key, uid);
+                self.forget_key(key);
+            }
+            Change::StatusOnly | Change::Unchanged => {}
+        }
+        self.count();
+    }
+
+    /// Publishes the number of HPAs to metrics and to the rate limit of status writes.
+    fn count(&self) {
+        let hpas = self.hpas.len();
+        self.telemetry.hpas(hpas);
+        self.statuses.expect(hpas);
+    }
+
+    /// Handles an HPA that appears after the restore of the history and was scaled before. The list of the
+    /// restore may have lacked this HPA. The size of its last rescale is unknown, so its rates count as used
+    /// up at that time. A newly created HPA has no past.
+    fn inherit_last_rescale(&self, new: &HpaRecord) {
+        if self.histories.has_past() && new.spec.behavior.is_some() && new.status.last_scale_time.is_some() {
+            let history = History::rebuilt(&new.status, &[], self.period, self.clock.now());
+            self.histories.inherit(&new.uid, history);
+        }
+    }
+}
+
+impl From<HpaObject> for HpaRecord {
+    fn from(object: HpaObject) -> Self {
+        Self {
+            key: Key::new(object.namespace, object.name),
+            uid: object.uid.into(),
+            generation: object.generation,
+            resource_version: object.resource_version,
+            metadata: object.metadata,
+            spec_raw: object.spec_raw,
+            spec: object.spec,
+            status: object.status,
+            status_writers: object.status_writers.into_iter().map(StatusWriter::from).collect(),
+        }
+    }
+}
+
+impl Sink<HpaObject> for HpaIntake {
+    fn start(&mut self) {
+        self.controller.hpas.begin(self.namespace.as_deref());
+    }
+
+    fn apply(&mut self, object: HpaObject) {
+        if let Some(update) = self.controller.hpas.apply(HpaRecord::from(object)) {
+            self.controller.changed(&update);
+        }
+    }
+
+    fn delete(&mut self, object: Deleted) {
+        let key = Key::new(object.namespace, object.name);
+        if let Some(record) = self.controller.hpas.delete(&key, &object.uid) {
+            let change = Change::Deleted { uid: Arc::clone(&record.uid) };
+            self.controller.changed(&Update { change, old: Some(record), new: None });
+        }
+    }
+
+    fn done(&mut self) {
+        for update in self.controller.hpas.finish(self.namespace.as_deref()) {
+            self.controller.changed(&update);
+        }
+        self.controller.count();
+    }
+}
+
+impl HpaCache for Hpas {
+    fn known(&self, namespace: &str, name: &str) -> Option<CachedHpa> {
+        let (record, status) = self.known(&Key::new(namespace, name))?;
+        Some(CachedHpa { spec_raw: Arc::clone(&record.spec_raw), spec: Arc::clone(&record.spec), status })
+    }
+}
+
+/// Applies pods from the wire bytes to the store, without an owned copy in between.
+#[derive(Debug)]
+pub struct PodIntake {
+    pods: Arc<Pods>,
+    namespace: Option<Arc<str>>,
+}
+
+impl PodIntake {
+    /// Creates the intake of a store for the pods of a namespace, or of all. The lists cover the same scope.
+    pub fn new(pods: Arc<Pods>, namespace: Option<Arc<str>>) -> Self {
+        Self { pods, namespace }
+    }
+}
+
+impl Sink<WirePod<'_>> for PodIntake {
+    fn start(&mut self) {
+        self.pods.begin(self.namespace.as_deref());
+    }
+
+    fn apply(&mut self, pod: WirePod<'_>) {
+        self.pods.apply(&PodInput {
+            namespace: &pod.namespace,
+            name: &pod.name,
+            labels: &pod.labels,
+            terminating: pod.terminating,
+            phase: pod.phase,
+            start_time: pod.start_time,
+            ready: pod.ready,
+            containers: &inputs(&pod.containers),
+            init_containers: &inputs(&pod.init_containers),
+            pod_level: &pod.requests,
+        });
+    }
+
+    fn delete(&mut self, object: Deleted) {
+        self.pods.delete(&object.namespace, &object.name);
+    }
+
+    fn done(&mut self) {
+        self.pods.finish(self.namespace.as_deref());
+    }
+}
+
+fn inputs<'a>(containers: &'a [WireContainer<'_>]) -> Vec<ContainerInput<'a>> {
+    let inputs = containers.iter().map(|container| ContainerInput {
+        name: &container.name,
+        restartable: container.restartable,
+        requests: &container.requests,
+    });
+    inputs.collect()
+}

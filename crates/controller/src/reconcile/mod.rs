@@ -1,0 +1,203 @@
+//! Drives the syncs: takes keys from the queue, runs one sync for each key, and adds the key again for the
+//! next period.
+//!
+//! Workers bound the syncs that decide or scale. A sync that waits for metrics, or with a status write in
+//! flight, holds no worker. A panic in one sync does not affect others: its HPA is due again a period later.
+
+mod beside;
+mod gather;
+mod histories;
+mod intake;
+mod levels;
+mod observe;
+mod permit;
+mod phase;
+pub mod queue;
+mod rescale;
+mod scale;
+mod sync;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use autoscaling::settings::Settings;
+use autoscaling::{Action, ErrorLabel};
+use futures::FutureExt;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use self::beside::{ComparedSync, ForeignRescale, ShadowComparator};
+use self::histories::ClockReading;
+pub use self::histories::{Changed, Histories, Revision, RevisionError, WatchedRescale};
+pub use self::intake::{HpaIntake, PodIntake};
+pub use self::observe::{Concluded, Observer, Observers};
+pub use self::permit::{WorkerPermit, Workers};
+pub use self::phase::SyncSchedule;
+use self::queue::{Due, Queue};
+pub use self::sync::Next;
+use crate::store::{HpaRecord, Hpas, Key, Overlap, Pods};
+use crate::targets::Targets;
+use crate::telemetry::metrics::Metrics as Telemetry;
+use clock::SharedClock;
+use cluster::events::{EventTarget, Recorder};
+use cluster::mapper::Mapper;
+use cluster::metrics::Metrics;
+use cluster::scale::Scales;
+use cluster::status::Statuses;
+
+/// Longer than any run of the process.
+const FOREVER: Duration = Duration::from_hours(24 * 365);
+
+/// The controller: stores, clients, queue and history.
+#[derive(Debug)]
+pub struct Controller {
+    /// HPAs, kept up to date by [`HpaIntake`].
+    pub hpas: Arc<Hpas>,
+    /// Pods, kept up to date by [`PodIntake`].
+    pub pods: Arc<Pods>,
+    /// HPAs that control the same pods.
+    pub overlap: Arc<Overlap>,
+    /// Maps kinds to resources.
+    pub mapper: Arc<Mapper>,
+    /// Client of the scale subresource.
+    pub scales: Scales,
+    /// The watched targets. Without them, every sync reads the Scale.
+    pub targets: Option<Arc<Targets>>,
+    /// Client of HPA statuses.
+    pub statuses: Statuses,
+    /// The three metrics APIs.
+    pub metrics: Arc<dyn Metrics>,
+    /// The sender of events, off the hot path.
+    pub events: Recorder,
+    /// The history of each HPA.
+    pub histories: Histories,
+    /// Observers of syncs and of the watch.
+    pub observers: Observers,
+    /// Compares this controller's decisions with those of another active controller, in shadow mode.
+    pub beside: Option<Arc<dyn ShadowComparator>>,
+    /// The work queue.
+    pub queue: Arc<Queue>,
+    /// The offset of each HPA in the period.
+    pub phases: Arc<SyncSchedule>,
+    /// Metrics of the controller.
+    pub telemetry: Telemetry,
+    /// The clock.
+    pub clock: SharedClock,
+    /// Flags and feature gates that affect decisions.
+    pub settings: Settings,
+    /// Feature gate StaleControllerConsistencyHPA: skips a sync until the watch has delivered this
+    /// controller's last status write.
+    pub stale_guard: bool,
+    /// `--horizontal-pod-autoscaler-sync-period`.
+    pub period: Duration,
+    /// `--concurrent-horizontal-pod-autoscaler-syncs`, in the form of permits.
+    pub workers: Workers,
+}
+
+impl Controller {
+    /// The current time, with the history corrected for jumps of the wall clock.
+    pub(crate) fn moment(&self) -> ClockReading {
+        self.histories.moment(self.clock.now())
+    }
+
+    /// Runs until `stop`, then waits for the syncs in flight.
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let syncs = TaskTracker::new();
+        self.queue.begin();
+        let lanes = async {
+            futures::join!(self.serve_fresh(&syncs), self.serve(&syncs));
+        };
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => {}
+            () = lanes => {}
+        }
+        self.queue.shut_down();
+        syncs.close();
+        syncs.wait().await;
+    }
+
+    /// Starts syncs of due keys.
+    async fn serve(self: &Arc<Self>, syncs: &TaskTracker) {
+        // Wait for the key before the worker: a worker held while no key is due would be missing to the syncs
+        // with metrics that have arrived. The key stays in the queue until a worker is free.
+        while self.queue.wait().await {
+            let permit = WorkerPermit::new(&self.workers.any).await;
+            if let Some(due) = self.queue.take() {
+                syncs.spawn(Arc::clone(self).work(due, Instant::now(), permit));
+            }
+        }
+    }
+
+    /// Starts syncs of new or changed HPAs, with workers reserved for them.
+    async fn serve_fresh(self: &Arc<Self>, syncs: &TaskTracker) {
+        let Some(workers) = &self.workers.fresh else { return };
+        while self.queue.wait_fresh().await {
+            let permit = WorkerPermit::new(workers).await;
+            if let Some(due) = self.queue.take_fresh() {
+                syncs.spawn(Arc::clone(self).work(due, Instant::now(), permit));
+            }
+        }
+    }
+
+    /// Runs one sync and schedules the next one.
+    async fn work(self: Arc<Self>, due: Due, taken: Instant, mut permit: WorkerPermit) {
+        let started = Instant::now();
+        let Due { key, lateness, at } = due;
+        self.telemetry.sync_began(lateness + started.duration_since(taken));
+        let sync = AssertUnwindSafe(self.sync(&key, &mut permit)).catch_unwind();
+        let next = sync.await.unwrap_or_else(|_| {
+            tracing::error!(hpa = %key, "sync panicked; retrying next period");
+            self.telemetry.reconciled(Action::None, ErrorLabel::Internal, started.elapsed());
+            self.telemetry.sync_failed("Panic");
+            Next::Period
+        });
+        // A key with a future due time keeps it after an earlier sync.
+        if next == Next::Period && !self.queue.has_time(&key) {
+            self.queue.add_at(&key, self.next(&key, at, started));
+        }
+        self.queue.done(&key);
+    }
+
+    /// Returns the due time of the sync after one that started at `started`. In shadow mode, this sync is due
+    /// a tenth of a period later than the other controller's, because each of the other controller's status
+    /// writes triggers a sync here.
+    fn next(&self, key: &Key, at: Option<Instant>, started: Instant) -> Instant {
+        if self.beside.is_none() {
+            return self.phases.next(key, at, started);
+        }
+        let (now, period) = (Instant::now(), self.period + self.period / 10);
+        now.checked_add(period).unwrap_or(now + FOREVER)
+    }
+
+    /// Drops the state of an HPA that was deleted, or replaced by another HPA of its name.
+    fn forget(&self, key: &Key, uid: &Arc<str>) {
+        self.histories.forget(uid);
+        self.events.forget(&key.namespace, &key.name, uid);
+        for observer in &self.observers {
+            observer.forgotten(key, uid);
+        }
+    }
+
+    /// Drops the state of a key without an HPA.
+    fn forget_key(&self, key: &Key) {
+        self.overlap.release(key, &self.pods);
+        self.queue.forget(key);
+        self.telemetry.forget(&key.namespace, &key.name);
+        if let Some(targets) = &self.targets {
+            targets.release(key);
+        }
+    }
+}
+
+/// Returns the HPA as the object of an event.
+pub(crate) fn event_target(record: &HpaRecord) -> EventTarget {
+    EventTarget {
+        namespace: Arc::clone(&record.key.namespace),
+        name: Arc::clone(&record.key.name),
+        uid: Arc::clone(&record.uid),
+        resource_version: record.resource_version.as_str().into(),
+    }
+}

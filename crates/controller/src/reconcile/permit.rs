@@ -1,0 +1,85 @@
+//! Worker permits, which bound the syncs that decide or scale at once. A sync that waits for metrics holds no
+//! permit. A sync that sends its status has exchanged its worker for one of the larger number of status
+//! permits.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Divisor of the workers for those reserved for new or changed HPAs, so that these HPAs never wait behind a
+/// backlog. With fewer workers than this, all HPAs share them.
+const RESERVED_FRACTION: usize = 5;
+/// Minimum number of status writes in flight, each on a separate connection. Concurrent writes cost server
+/// and client a fifth less than sequential ones. Twice this number costs the same, and 3 MB more.
+const MIN_INFLIGHT_STATUSES: usize = 16;
+
+/// All worker permits.
+#[derive(Debug, Clone)]
+pub struct Workers {
+    /// Workers for every due key.
+    pub any: WorkerPool,
+    /// Workers for new or changed HPAs only.
+    pub fresh: Option<WorkerPool>,
+}
+
+impl Workers {
+    /// Creates `count` workers in all, at least one.
+    pub fn new(count: usize) -> Self {
+        let count = count.clamp(1, Semaphore::MAX_PERMITS);
+        let (fresh, statuses) = (count / RESERVED_FRACTION, count.max(MIN_INFLIGHT_STATUSES));
+        let reserved = if fresh > 0 { statuses / RESERVED_FRACTION } else { 0 };
+        Self {
+            any: WorkerPool::new(count - fresh, statuses - reserved),
+            fresh: (fresh > 0).then(|| WorkerPool::new(fresh, reserved)),
+        }
+    }
+}
+
+/// A pool of workers, with its permits for status writes in flight.
+#[derive(Debug, Clone)]
+pub struct WorkerPool {
+    workers: Arc<Semaphore>,
+    statuses: Arc<Semaphore>,
+}
+
+impl WorkerPool {
+    fn new(workers: usize, statuses: usize) -> Self {
+        Self { workers: Arc::new(Semaphore::new(workers)), statuses: Arc::new(Semaphore::new(statuses)) }
+    }
+}
+
+/// The permit of one sync, held or released.
+#[derive(Debug)]
+pub struct WorkerPermit {
+    lane: WorkerPool,
+    held: Option<OwnedSemaphorePermit>,
+}
+
+impl WorkerPermit {
+    /// Waits for a worker, first come, first served.
+    pub async fn new(lane: &WorkerPool) -> Self {
+        let mut permit = Self { lane: lane.clone(), held: None };
+        permit.acquire().await;
+        permit
+    }
+
+    /// Releases the worker.
+    pub(super) fn release(&mut self) {
+        self.held = None;
+    }
+
+    /// Waits for a worker again.
+    pub(super) async fn acquire(&mut self) {
+        if self.held.is_none() {
+            // The semaphore is never closed. If it were, the sync would run without a bound rather than never
+            // run.
+            self.held = Arc::clone(&self.lane.workers).acquire_owned().await.ok();
+        }
+    }
+
+    /// Releases the worker once a status permit is free. The worker is held until then, so that no sync
+    /// decides long before it can publish its status.
+    pub(super) async fn send_status(&mut self) {
+        self.held = Arc::clone(&self.lane.statuses).acquire_owned().await.ok();
+    }
+}

@@ -1,0 +1,225 @@
+//! Assigns every HPA an offset in the sync period.
+//!
+//! The offsets depend only on the set of HPAs, so they are equal in every replica and after every restart.
+//! Namespaces are ordered by a hash. Each namespace has a slot of the period as large as its share of all
+//! HPAs, so that no second has more syncs than another. Within its slot, the HPAs of a small namespace lie
+//! close together, ordered by a hash of their names, so that one list of metrics serves all of them. Offsets
+//! lie on ticks with several syncs each, because a batch of equal work costs less than the same work with
+//! pauses.
+//!
+//! A simulated controller can disable the offsets. Each HPA then keeps the phase of its first sync.
+//!
+//! The creation and deletion of HPAs moves the offsets of others a little. Due times follow by at most a
+//! twentieth of a period, so that no sync leaps.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use ring::digest::{SHA256, digest};
+use tokio::time::Instant;
+
+use super::FOREVER;
+use crate::store::Key;
+
+/// Binary logarithm of the number of hash groups of namespaces. The namespaces of one group share a slot.
+const GROUP_BITS: u32 = 10;
+const GROUPS: usize = 1 << GROUP_BITS;
+/// Minimum average distance between HPAs of one namespace: 50 ms, in nanoseconds. A namespace with many HPAs
+/// exceeds the window.
+const MIN_SPACING: u64 = 50_000_000;
+/// Share of a metrics list's lifetime over which the HPAs that share the list are spread. The rest is for
+/// late syncs.
+const WINDOW: (u32, u32) = (3, 5);
+/// Maximum window of a small namespace, as a divisor of the period.
+const WINDOW_OF_PERIOD: u32 = 5;
+/// Divisor of the period, for two values: the maximum move of a due time towards its offset per period, and
+/// the minimum pause after a sync.
+const STEP: u64 = 20;
+/// Maximum distance between two ticks: 500 ms, in nanoseconds. A due time that moves to a tick is late by at
+/// most this distance.
+const TICK: u64 = 500_000_000;
+/// Maximum average number of syncs per tick. Above this number, the number of ticks doubles.
+const SYNCS_PER_TICK: u64 = 64;
+
+/// The offsets of all HPAs.
+#[derive(Debug)]
+pub struct SyncSchedule {
+    /// The period in nanoseconds, like every value computed from it.
+    period: u64,
+    /// The offsets. With `None`, every HPA keeps the phase of its first sync.
+    offsets: Option<Offsets>,
+}
+
+#[derive(Debug)]
+struct Offsets {
+    window: u64,
+    started: Instant,
+    /// Offset in the period at the time `started`.
+    passed: u64,
+    /// Number of HPAs by group.
+    groups: Mutex<Vec<u64>>,
+}
+
+/// The hashes that determine the offset of an HPA.
+#[derive(Debug, Clone, Copy)]
+struct Hashes {
+    group: usize,
+    /// Position within the window of its namespace, in units of 2^-64.
+    inside: u64,
+}
+
+impl SyncSchedule {
+    /// Creates offsets in a period, aligned to the time of day `now`. `shared`: the maximum age of a shared
+    /// metrics response, or `None` if responses are not shared.
+    pub fn spread(period: Duration, shared: Option<Duration>, now: Timestamp) -> Self {
+        let length = nanos(period).max(1);
+        let window =
+            shared.map_or(length, |age| nanos((age * WINDOW.0 / WINDOW.1).min(period / WINDOW_OF_PERIOD)));
+        let passed = now.as_nanosecond().rem_euclid(i128::from(length));
+        let offsets = Offsets {
+            window,
+            started: Instant::now(),
+            passed: u64::try_from(passed).unwrap_or_default(),
+            groups: Mutex::new(vec![0; GROUPS]),
+        };
+        Self { period: length, offsets: Some(offsets) }
+    }
+
+    /// Creates phases without offsets. Every HPA is due a period after its last due time, at first a period
+    /// after its first sync.
+    pub fn from_first_syncs(period: Duration) -> Self {
+        Self { period: nanos(period).max(1), offsets: None }
+    }
+
+    /// Adds an HPA.
+    pub fn add(&self, key: &Key) {
+        self.count(key, |count| *count += 1);
+    }
+
+    /// Removes an HPA.
+    pub fn remove(&self, key: &Key) {
+        self.count(key, |count| *count = count.saturating_sub(1));
+    }
+
+    fn count(&self, key: &Key, change: impl FnOnce(&mut u64)) {
+        if let Some(offsets) = &self.offsets
+            && let Some(count) = offsets.groups().get_mut(Hashes::new(key).group)
+        {
+            change(count);
+        }
+    }
+
+    /// Returns the next due time of an HPA with a sync that started at `started` and has just ended. `due`:
+    /// the due time of that sync, if it ran by its offset. A due time in the past or too close to this sync
+    /// is skipped. The next due time is at least half a period after the start, and at least a twentieth
+    /// after the end, so that the watch has delivered the writes of this sync.
+    pub fn next(&self, key: &Key, due: Option<Instant>, started: Instant) -> Instant {
+        let earliest = later(started, self.period / 2).max(later(Instant::now(), self.period / STEP));
+        let first = match (&self.offsets, due) {
+            (None, due) => later(due.unwrap_or(started), self.period),
+            (Some(offsets), None) => {
+                let offset = offsets.offset_of(key, self.period);
+                later(earliest, ahead(offsets.position(earliest, self.period), offset, self.period))
+            }
+            (Some(offsets), Some(due)) => {
+                let offset = offsets.offset_of(key, self.period);
+                let forward = ahead(offsets.position(due, self.period), offset, self.period);
+                let (backward, step) = (self.period - forward, self.period / STEP);
+                // Move by one period, corrected towards the offset.
+                let by = if forward <= backward {
+                    self.period + forward.min(step)
+                } else {
+                    self.period - backward.min(step)
+                };
+                later(due, by)
+            }
+        };
+        let behind = nanos(earliest.saturating_duration_since(first));
+        later(first, behind.div_ceil(self.period).saturating_mul(self.period))
+    }
+}
+
+impl Offsets {
+    /// Offset of an instant in the period.
+    fn position(&self, at: Instant, period: u64) -> u64 {
+        let since = at.saturating_duration_since(self.started).as_nanos() + u128::from(self.passed);
+        u64::try_from(since % u128::from(period)).unwrap_or_default()
+    }
+
+    /// Offset of an HPA in the period.
+    fn offset_of(&self, key: &Key, period: u64) -> u64 {
+        let Hashes { group, inside } = Hashes::new(key);
+        let (before, here, all) = {
+            let groups = self.groups();
+            // Use slices, because their sums vectorize. This code runs at every sync.
+            let (before, rest) = groups.split_at_checked(group).unwrap_or((&groups, &[]));
+            let here = rest.first().copied().unwrap_or(0);
+            let (before, rest) = (before.iter().sum::<u64>(), rest.iter().sum::<u64>());
+            (before, here, before + rest)
+        };
+        // The count is zero for an HPA that has just been deleted.
+        let all = all.max(1);
+        let slot = part(period, here, all);
+        let window = self.window.max(here.saturating_mul(MIN_SPACING)).min(slot);
+        let offset = part(period, before, all) + fraction(window, inside);
+        offset - offset % tick(period, all)
+    }
+
+    fn groups(&self) -> MutexGuard<'_, Vec<u64>> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the distance between two ticks with `all` HPAs. The distance changes by factors of two, so that it
+/// is stable while HPAs are created and deleted.
+fn tick(period: u64, all: u64) -> u64 {
+    let even = part(period, SYNCS_PER_TICK, all);
+    let mut tick = TICK.min(period / STEP).max(1);
+    while tick > even && tick > 1 {
+        tick /= 2;
+    }
+    tick
+}
+
+impl Hashes {
+    fn new(key: &Key) -> Self {
+        let namespace = hash(&[&key.namespace]);
+        let group = usize::try_from(namespace >> (u64::BITS - GROUP_BITS)).unwrap_or_default();
+        // No name contains a slash.
+        Self { group, inside: hash(&[&key.namespace, "/", &key.name]) }
+    }
+}
+
+/// Computes a hash that is stable across platforms and releases.
+fn hash(parts: &[&str]) -> u64 {
+    let digest = digest(&SHA256, parts.concat().as_bytes());
+    digest.as_ref().first_chunk().map_or(0, |first| u64::from_be_bytes(*first))
+}
+
+/// Forward distance from one offset to another.
+fn ahead(from: u64, to: u64, period: u64) -> u64 {
+    (to % period + period - from) % period
+}
+
+/// Returns the share `parts / all` of `whole`.
+fn part(whole: u64, parts: u64, all: u64) -> u64 {
+    u64::try_from(u128::from(whole) * u128::from(parts) / u128::from(all)).unwrap_or(u64::MAX)
+}
+
+/// Returns the share `parts / 2^64` of `whole`.
+fn fraction(whole: u64, parts: u64) -> u64 {
+    u64::try_from((u128::from(whole) * u128::from(parts)) >> u64::BITS).unwrap_or(u64::MAX)
+}
+
+/// Converts a duration to nanoseconds, at most 292 years, so that the sum of two values fits.
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX).min(u64::MAX / 2)
+}
+
+fn later(at: Instant, by: u64) -> Instant {
+    at.checked_add(Duration::from_nanos(by)).unwrap_or(at + FOREVER)
+}
+
+#[cfg(test)]
+mod tests;

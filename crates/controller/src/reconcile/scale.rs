@@ -1,0 +1,118 @@
+//! Resolves the Scale of a target: from a watch if the watch has it, otherwise from the API server.
+
+use autoscaling::{Hpa, Scale, ScaleFailure, WriteOutcome, target_group};
+
+use super::Controller;
+use super::rescale::{Target, rescale};
+use crate::store::Key;
+use cluster::error::ApiError;
+use cluster::mapper::{MapError, Mapping};
+
+/// The Scale of a target and its source.
+#[derive(Debug)]
+pub(super) struct ResolvedScale {
+    pub(super) scale: Result<Scale, ScaleFailure>,
+    /// The target of a write. `None` if the Scale was not read from the API server.
+    pub(super) target: Option<Target>,
+    /// Whether the Scale comes from a watch, so that a write needs a read first.
+    pub(super) cached: bool,
+}
+
+impl ResolvedScale {
+    fn failed(message: String, is_spec: bool) -> Self {
+        Self { scale: Err(ScaleFailure { message, is_spec }), target: None, cached: false }
+    }
+}
+
+impl Controller {
+    /// Returns the Scale from a watch, or from the API server.
+    pub(super) async fn cached_scale(&self, key: &Key, hpa: &Hpa<'_>) -> ResolvedScale {
+        self.scale_of(key, hpa, true).await
+    }
+
+    /// Returns the Scale from the API server, by the first of the target's mappings that answers. If all
+    /// mappings fail, returns the first error.
+    pub(super) async fn fetch_scale(&self, key: &Key, hpa: &Hpa<'_>) -> ResolvedScale {
+        self.scale_of(key, hpa, false).await
+    }
+
+    async fn scale_of(&self, key: &Key, hpa: &Hpa<'_>, may_be_cached: bool) -> ResolvedScale {
+        let reference = &hpa.spec.target;
+        let group = match target_group(reference) {
+            Ok(group) => group,
+            Err(error) => {
+                self.unwatch(key);
+                return ResolvedScale::failed(error.to_string(), true);
+            }
+        };
+        let mappings = match self.mapper.mappings(group, &reference.kind).await {
+            Ok(mappings) => mappings,
+            Err(error) => {
+                if matches!(error, MapError::NoMatch { .. }) {
+                    self.unwatch(key);
+                }
+                return ResolvedScale::failed(error.to_string(), false);
+            }
+        };
+        if may_be_cached
+            && let (Some(targets), Some(mapping)) = (&self.targets, mappings.first())
+            && let Some(target) = targets.look(key, mapping, &reference.name)
+            && let Ok(scale) = Scale::new(target.replicas, target.status_replicas, &target.selector)
+        {
+            return ResolvedScale { scale: Ok(scale), target: None, cached: true };
+        }
+        let mut first_error = None;
+        for (index, mapping) in mappings.iter().enumerate() {
+            let error = match self.read_at(key, hpa, mapping, index == 0).await {
+                Ok((target, scale)) => {
+                    return ResolvedScale { scale: Ok(scale), target: Some(target), cached: false };
+                }
+                Err(error) => error,
+            };
+            first_error.get_or_insert(error);
+        }
+        ResolvedScale::failed(first_error.unwrap_or_else(|| "unrecognized resource".to_owned()), false)
+    }
+
+    /// Reads the Scale by one mapping. `watched`: whether a watch covers this mapping.
+    async fn read_at(
+        &self,
+        key: &Key,
+        hpa: &Hpa<'_>,
+        mapping: &Mapping,
+        watched: bool,
+    ) -> Result<(Target, Scale), String> {
+        let name = &hpa.spec.target.name;
+        let read = self.scales.get(mapping, hpa.namespace, name).await;
+        if let (Some(targets), true) = (&self.targets, watched) {
+            match &read {
+                Ok(object) => targets.saw(key, &object.resource_version),
+                Err(error) if error.is_not_found() => targets.forget(key),
+                Err(_) => {}
+            }
+        }
+        let object = read.map_err(|error: ApiError| error.to_string())?;
+        let scale = Scale::new(object.spec_replicas, object.status_replicas, &object.selector)?;
+        let namespace = hpa.namespace.to_owned();
+        Ok((Target { mapping: mapping.clone(), namespace, name: name.clone(), object }, scale))
+    }
+
+    /// Writes a count and records the version of the target after the write.
+    pub(super) async fn write_scale(&self, key: &Key, target: Target, to: i32) -> WriteOutcome {
+        let (outcome, version) = rescale(&self.scales, key, target, to).await;
+        if let Some(targets) = &self.targets {
+            match (&outcome, version) {
+                (WriteOutcome::Done, Some(version)) => targets.saw(key, &version),
+                (WriteOutcome::Withheld | WriteOutcome::NotNeeded, _) => {}
+                _ => targets.lost_sight(key),
+            }
+        }
+        outcome
+    }
+
+    fn unwatch(&self, key: &Key) {
+        if let Some(targets) = &self.targets {
+            targets.release(key);
+        }
+    }
+}

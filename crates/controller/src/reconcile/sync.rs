@@ -1,0 +1,378 @@
+//! One sync of one HPA: plan, gather, decide, write, conclude, in the order of kube-controller-manager.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use autoscaling::condition::FAILED_UPDATE_SCALE;
+use autoscaling::event::EventKind;
+use autoscaling::explanation::LimitingStep;
+use autoscaling::history::History;
+use autoscaling::pod::Pod;
+use autoscaling::query::{Answer, Api};
+use autoscaling::{
+    Answers, Conclusion, Decision, Hpa, Overlap, Plan, Scale, ScaleFailure, Verdict, WriteOutcome, conclude,
+    decide, failed_update_status, plan,
+};
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::beside::{ComparedSync, ForeignRescale};
+use super::gather::{Gathered, gather};
+use super::histories::ClockReading;
+use super::observe::Concluded;
+use super::permit::WorkerPermit;
+use super::rescale::Target;
+use super::scale::ResolvedScale;
+use super::{Controller, event_target};
+use crate::store::{HpaRecord, Key};
+use cluster::status::StatusTarget;
+
+/// A decision and its inputs.
+struct Evaluated {
+    plan: Plan,
+    gathered: Gathered,
+    pods: Vec<Arc<Pod>>,
+    moment: ClockReading,
+    /// Time of the decision.
+    decided: Instant,
+    history: History,
+    decision: Decision,
+}
+
+/// The state of a key after its sync.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// The key is due again one period later.
+    Period,
+    /// The HPA was deleted, so the key is not due again.
+    Gone,
+}
+
+impl Controller {
+    /// Syncs one HPA. The permit is released while the sync waits for metrics, and when it sends the status.
+    pub async fn sync(&self, key: &Key, permit: &mut WorkerPermit) -> Next {
+        let Some(record) = self.hpas.get(key) else {
+            self.forget_key(key);
+            return Next::Gone;
+        };
+        if self.stale_guard && self.hpas.is_stale(key) {
+            self.telemetry.stale_skip();
+            return Next::Period;
+        }
+        let started = Instant::now();
+        let hpa = view(&record);
+        let before = self.beside.as_ref().and_then(|beside| beside.before(&record));
+        let ResolvedScale { scale, mut target, cached } = self.cached_scale(key, &hpa).await;
+        let (record, before) = (&*record, before.as_ref());
+        let Some(mut evaluated) = self.evaluate(record, before, scale, None, permit).await else {
+            return Next::Gone;
+        };
+        if cached && before.is_none() && matches!(evaluated.decision.verdict(), Verdict::Rescale { .. }) {
+            // A write needs a fresh Scale. If the fresh Scale differs from the cached one, the sync decides
+            // again.
+            let fresh = self.fetch_scale(key, &hpa).await;
+            target = fresh.target;
+            if fresh.scale.as_ref().ok() != evaluated.plan.scale() {
+                evaluated = match self.evaluate(record, before, fresh.scale, Some(evaluated), permit).await {
+                    Some(evaluated) => evaluated,
+                    None => return Next::Gone,
+                };
+            }
+        }
+        let Evaluated {
+            plan,
+            gathered: Gathered { answers, took },
+            pods,
+            moment,
+            decided,
+            history,
+            decision,
+        } = evaluated;
+        let (target, at) = (target.filter(|_| before.is_none()), moment.at);
+        let answers = Answers { metrics: answers, pods: &pods };
+        self.count_ages(&answers, at);
+        let outcome = self.rescale(key, &decision, target).await;
+        // The end of the sync uses the same clock offset as the decision.
+        let ended = at.checked_add(decided.elapsed()).unwrap_or(at);
+        let mut conclusion = conclude(&hpa, decision, &outcome, &self.settings, ended);
+        if let Some(before) = before {
+            before.remember(&record.spec, &mut conclusion.changes);
+        }
+        log(key, &conclusion, &outcome, at);
+        let concluded = Concluded {
+            hpa: record,
+            at,
+            ended,
+            set: moment.set,
+            answers: &answers,
+            outcome: &outcome,
+            conclusion: &conclusion,
+        };
+        for observer in &self.observers {
+            observer.concluded(&concluded);
+            observer.weighed(&concluded, &plan, &history);
+        }
+        if let Some(beside) = &self.beside {
+            beside.compared(&ComparedSync {
+                sync: &concluded,
+                scale: plan.scale(),
+                history: &history,
+                before,
+            });
+        }
+        self.finish(&concluded, permit).await;
+        if !self.is_there(record) {
+            // The HPA was deleted meanwhile. State recorded since would otherwise stay forever.
+            self.forget(&record.key, &record.uid);
+        }
+        for (computation, took) in conclusion.computations.iter().zip(&took) {
+            self.telemetry.computed(&computation.metric_type, computation.action, computation.error, *took);
+        }
+        self.count_failures(&conclusion);
+        self.telemetry.reconciled(conclusion.action, conclusion.error, started.elapsed());
+        Next::Period
+    }
+
+    /// Reads the Scale of an HPA's target and claims its selector, as a sync of the HPA would. Decides
+    /// nothing. A caller that decides for one HPA thereby finds the other HPAs that control the same pods.
+    pub async fn claim(&self, key: &Key) {
+        if let Some(record) = self.hpas.get(key) {
+            let hpa = view(&record);
+            let ResolvedScale { scale, .. } = self.fetch_scale(key, &hpa).await;
+            plan(&hpa, scale, |selector| self.overlap(key, selector), &self.settings);
+        }
+    }
+
+    /// Plans, gathers and decides. `earlier`: the previous evaluation of this sync. Its answers are reused if
+    /// the plans have the same queries. `None` if the HPA was deleted, or replaced by an HPA that is due by
+    /// itself.
+    async fn evaluate(
+        &self,
+        record: &HpaRecord,
+        before: Option<&ForeignRescale>,
+        mut scale: Result<Scale, ScaleFailure>,
+        earlier: Option<Evaluated>,
+        permit: &mut WorkerPermit,
+    ) -> Option<Evaluated> {
+        let (key, hpa) = (&record.key, view(record));
+        if let (Some(before), Ok(scale)) = (before, &mut scale) {
+            scale.replicas = before.from;
+        }
+        let plan = plan(&hpa, scale, |selector| self.overlap(key, selector), &self.settings);
+        let gathered = match earlier {
+            Some(earlier) if earlier.plan.queries().eq(plan.queries()) => earlier.gathered,
+            _ => self.gather(&plan, record, permit).await,
+        };
+        if !self.is_there(record) {
+            return None;
+        }
+        let pods = match (plan.scale(), before) {
+            (Some(_), Some(ForeignRescale { pods: Some(pods), .. })) => pods.clone(),
+            (Some(scale), _) if plan.reads_metrics() => self.pods.select(&key.namespace, &scale.selector),
+            _ => Vec::new(),
+        };
+        let moment = self.moment();
+        let (decided, at) = (Instant::now(), moment.at);
+        let history = self.histories.get(&record.uid);
+        let Gathered { answers, took } = gathered;
+        let mut answers = Answers { metrics: answers, pods: &pods };
+        let mut decision = decide(&hpa, &plan, &answers, &history, &self.settings, at);
+        if let (Some(beside), Some(scale)) = (&self.beside, plan.scale())
+            && let Some(metrics) = beside.as_seen(record, scale, &answers, &decision)
+        {
+            answers.metrics = metrics;
+            decision = decide(&hpa, &plan, &answers, &history, &self.settings, at);
+        }
+        let gathered = Gathered { answers: answers.metrics, took };
+        Some(Evaluated { plan, gathered, pods, moment, decided, history, decision })
+    }
+
+    fn overlap(&self, key: &Key, selector: &Arc<autoscaling::selector::Selector>) -> Overlap {
+        let sharing = self.overlap.claim(key, selector, &self.pods);
+        // Check after the claim: a deletion first removes the HPA and then releases its claim.
+        if self.hpas.get(key).is_none() {
+            self.overlap.release(key, &self.pods);
+            return Overlap::Deleted;
+        }
+        if sharing.len() > 1 {
+            Overlap::Shared(sharing.iter().map(ToString::to_string).collect())
+        } else {
+            Overlap::None
+        }
+    }
+
+    /// Fetches the metrics without holding a worker, so that a dead adapter delays only the HPAs that query
+    /// it.
+    async fn gather(&self, plan: &Plan, record: &HpaRecord, permit: &mut WorkerPermit) -> Gathered {
+        if plan.queries().next().is_none() {
+            return Gathered::default();
+        }
+        permit.release();
+        let gathered = gather(plan, record.spec.metrics.len(), &self.metrics).await;
+        permit.acquire().await;
+        gathered
+    }
+
+    async fn rescale(&self, key: &Key, decision: &Decision, target: Option<Target>) -> WriteOutcome {
+        match (decision.verdict(), target) {
+            (Verdict::Rescale { to, .. }, Some(target)) => self.write_scale(key, target, *to).await,
+            // Another controller has rescaled the target.
+            (Verdict::Rescale { .. }, None) => WriteOutcome::Withheld,
+            _ => WriteOutcome::NotNeeded,
+        }
+    }
+
+    /// Sends events and status and commits the history, unless the HPA was deleted or replaced meanwhile.
+    async fn finish(&self, sync: &Concluded<'_>, permit: &mut WorkerPermit) {
+        let Concluded { hpa: record, at, set, conclusion, outcome, .. } = *sync;
+        // The gate may have opened since: a status must not report a rescale that was withheld.
+        if *outcome != WriteOutcome::Withheld {
+            self.publish(record, conclusion, permit).await;
+        }
+        if self.is_there(record) {
+            self.histories.commit(&record.uid, &conclusion.changes, ClockReading { at, set });
+            // A sync without a count, or with a failed write, leaves the series unchanged, as upstream does.
+            let decided = conclusion.explanation.desired.is_some();
+            if let (Some(desired), true) = (conclusion.desired, decided && !failed(outcome)) {
+                self.telemetry.desired(&record.key.namespace, &record.key.name, desired);
+            }
+        }
+    }
+
+    /// Sends events and status.
+    async fn publish(&self, record: &HpaRecord, conclusion: &Conclusion, permit: &mut WorkerPermit) {
+        let about = event_target(record);
+        let mut needs_refresh = false;
+        for event in &conclusion.events {
+            self.events.record(about.clone(), event.clone());
+        }
+        if let Some(status) = &conclusion.status {
+            // A sync that waits at the rate limit keeps its worker, so that new HPAs find a short queue at
+            // the limit.
+            let permission = self.statuses.turn().await;
+            permit.send_status().await;
+            self.hpas.sends(&record.key, &record.uid, Arc::clone(status));
+            match self.statuses.put(permission, status_target(record), status).await {
+                Ok(resource_version) => self.hpas.wrote(&record.key, &record.uid, &resource_version),
+                Err(error) if error.is_refused() => {}
+                Err(error) => {
+                    if error.is_conflict() {
+                        for observer in &self.observers {
+                            observer.conflicted(&record.key);
+                        }
+                    }
+                    tracing::warn!(hpa = %record.key, %error, "failed to update status");
+                    let event = failed_update_status(&error.to_string());
+                    self.telemetry.sync_failed(event.reason);
+                    self.events.record(about.clone(), event);
+                    needs_refresh = error.is_conflict() || error.outcome_unknown();
+                }
+            }
+        }
+        if let Some(event) = &conclusion.last_event {
+            self.events.record(about, event.clone());
+        }
+        if needs_refresh {
+            self.refresh_hpa(record).await;
+        }
+    }
+
+    /// Reads an HPA with a status write that conflicted or has an unknown outcome. Applies the HPA if it is
+    /// newer than the watch. A deletion arrives by the watch.
+    async fn refresh_hpa(&self, record: &HpaRecord) {
+        match self.statuses.read(&record.key.namespace, &record.key.name).await {
+            Ok(Some(object)) => self.apply_fresh(record, object),
+            Ok(None) => {}
+            Err(error) => tracing::debug!(hpa = %record.key, %error, "failed to refresh the HPA"),
+        }
+    }
+
+    /// Records the age of the metrics answers, each by its oldest sample. A sample from the future has the
+    /// age 0.
+    fn count_ages(&self, answers: &Answers<'_>, now: Timestamp) {
+        for answer in answers.metrics.iter().filter_map(|answer| answer.as_ref()?.as_ref().ok()) {
+            let (api, oldest) = match answer {
+                Answer::Resource(pods) => (Api::Resource, pods.iter().filter_map(|pod| pod.timestamp).min()),
+                Answer::Custom(values) => {
+                    (Api::Custom, values.iter().filter_map(|value| value.timestamp).min())
+                }
+                Answer::External(values) => {
+                    (Api::External, values.iter().filter_map(|value| value.timestamp).min())
+                }
+            };
+            if let Some(oldest) = oldest {
+                let age = Duration::try_from(now.duration_since(oldest)).unwrap_or_default();
+                self.telemetry.metrics_age(api, age);
+            }
+        }
+    }
+
+    /// Counts failures by the reasons of their events, except for the reason that only summarizes others.
+    fn count_failures(&self, conclusion: &Conclusion) {
+        let events = conclusion.events.iter().chain(&conclusion.last_event);
+        for event in events.filter(|event| event.kind == EventKind::Warning) {
+            match event.reason {
+                "FailedComputeMetricsReplicas" => {}
+                // This failure counts by the reason of the condition.
+                "FailedRescale" => self.telemetry.sync_failed(FAILED_UPDATE_SCALE),
+                "SelectorRequired" => self.telemetry.sync_failed("InvalidSelector"),
+                reason => self.telemetry.sync_failed(reason),
+            }
+        }
+    }
+
+    /// Whether an HPA is still in the store and was not replaced by another HPA of its name.
+    fn is_there(&self, record: &HpaRecord) -> bool {
+        self.hpas.get(&record.key).is_some_and(|current| current.uid == record.uid)
+    }
+}
+
+/// Logs a decision that changes the target, or would change it if the gate allowed the write. A failed write
+/// has a separate line. Warnings that are also sent as events are logged for debugging only.
+fn log(key: &Key, conclusion: &Conclusion, outcome: &WriteOutcome, at: Timestamp) {
+    if matches!(outcome, WriteOutcome::Done | WriteOutcome::Withheld) {
+        let explanation = &conclusion.explanation;
+        let metric = explanation.winning_metric().map(|metric| metric.subject().to_string());
+        tracing::info!(
+            hpa = %key,
+            from = explanation.current,
+            to = explanation.desired,
+            metric = metric.as_deref(),
+            limited_by = explanation.limiting_step().map(LimitingStep::as_str),
+            withheld = (*outcome == WriteOutcome::Withheld).then_some(true),
+            "{}",
+            explanation.sentence(at)
+        );
+    }
+    for event in conclusion.events.iter().chain(&conclusion.last_event) {
+        if event.kind == EventKind::Warning {
+            tracing::debug!(hpa = %key, reason = event.reason, "{}", event.message);
+        }
+    }
+}
+
+/// Whether the rescale failed, or has an unknown outcome.
+fn failed(outcome: &WriteOutcome) -> bool {
+    matches!(outcome, WriteOutcome::Failed(_) | WriteOutcome::Unknown(_))
+}
+
+/// Returns the HPA as the object of a status write.
+fn status_target(record: &HpaRecord) -> StatusTarget<'_> {
+    StatusTarget {
+        namespace: &record.key.namespace,
+        name: &record.key.name,
+        metadata: &record.metadata,
+        spec: &record.spec_raw,
+    }
+}
+
+/// Returns the core's view of a stored HPA.
+fn view(record: &HpaRecord) -> Hpa<'_> {
+    Hpa {
+        namespace: &record.key.namespace,
+        name: &record.key.name,
+        generation: record.generation,
+        spec: &record.spec,
+        status: &record.status,
+    }
+}

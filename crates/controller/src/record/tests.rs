@@ -1,0 +1,368 @@
+use std::sync::Arc;
+
+use autoscaling::explanation::LimitingStep;
+use autoscaling::history::History;
+use autoscaling::pod::{
+    ConditionStatus, ContainerRequests, LabelSet, Phase, Pod, PodRequests, ReadyCondition, ResourceList,
+};
+use autoscaling::query::{Answer, ContainerUsage, PodUsage};
+use autoscaling::settings::Settings;
+use autoscaling::spec::Spec;
+use autoscaling::{
+    Answers, Conclusion, Hpa, Overlap, Scale, ScaleFailure, WriteOutcome, conclude, decide, plan,
+};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::value::to_raw_value;
+use serde_json::{Value, json};
+
+use super::Record;
+use super::steps::LISTED_PODS;
+use super::wire::{ActionTaken, DecisionEntry, DecisionList, Outcome};
+use crate::reconcile::{Concluded, Observer};
+use crate::store::{HpaRecord, Key};
+
+/// One HPA with its pods. The core decides for the HPA, and a record observes it.
+struct Stage {
+    record: Record,
+    hpa: HpaRecord,
+    history: History,
+    now: Timestamp,
+    replicas: Result<i32, String>,
+    /// Per pod: the cpu usage in milli-cores, if there is a sample, and whether it is ready.
+    pods: Vec<(Option<i64>, bool)>,
+    /// The outcome of the next write.
+    write: WriteOutcome,
+}
+
+impl Stage {
+    /// Creates a stage with four pods at their target of 50 % cpu, and 2 to 10 replicas.
+    fn new(capacity: usize) -> Self {
+        Self {
+            record: Record::new(capacity),
+            hpa: HpaRecord {
+                key: Key::new("shop", "web"),
+                uid: "uid-1".into(),
+                generation: Some(1),
+                resource_version: "1".to_owned(),
+                metadata: to_raw_value(&()).unwrap(),
+                spec_raw: to_raw_value(&()).unwrap().into(),
+                spec: spec(&json!([cpu(50)]), &Value::Null),
+                status: Arc::default(),
+                status_writers: Vec::new(),
+            },
+            history: History::default(),
+            now: "2030-01-01T12:00:00Z".parse().unwrap(),
+            replicas: Ok(4),
+            pods: vec![(Some(50), true); 4],
+            write: WriteOutcome::Done,
+        }
+    }
+
+    fn cpu(&mut self, each: i64) {
+        self.pods = self.pods.iter().map(|_| (Some(each), true)).collect();
+    }
+
+    /// Runs a sync, 15 s after the previous one.
+    fn sync(&mut self) -> Conclusion {
+        self.now = self.now.checked_add(SignedDuration::from_secs(15)).unwrap();
+        let start = self.now.checked_sub(SignedDuration::from_mins(1)).unwrap();
+        let amount = |milli: i64| ResourceList::new([("cpu".into(), format!("{milli}m").parse().unwrap())]);
+        let mut usages = Vec::new();
+        let mut pods = Vec::new();
+        for (index, (used, ready)) in self.pods.iter().enumerate() {
+            let name: Arc<str> = format!("web-{index}").into();
+            let containers = Box::new([ContainerRequests {
+                name: "app".into(),
+                restartable: false,
+                requests: amount(100),
+            }]);
+            let status = if *ready { ConditionStatus::True } else { ConditionStatus::False };
+            pods.push(Arc::new(Pod {
+                name: Arc::clone(&name),
+                labels: Arc::new(LabelSet::new([("app".into(), "web".into())])),
+                requests: Arc::new(PodRequests { containers, ..PodRequests::default() }),
+                phase: Phase::Running,
+                terminating: false,
+                ready: Some(ReadyCondition { status, since: Some(start) }),
+                start_time: Some(start),
+            }));
+            usages.extend(used.map(|used| PodUsage {
+                pod: name,
+                timestamp: Some(self.now),
+                window_nanos: 15_000_000_000,
+                containers: Box::new([ContainerUsage { name: "app".into(), usage: amount(used) }]),
+            }));
+        }
+        let settings = Settings::default();
+        let hpa = Hpa {
+            namespace: "shop",
+            name: "web",
+            generation: self.hpa.generation,
+            spec: &self.hpa.spec,
+            status: &self.hpa.status,
+        };
+        let scale = match &self.replicas {
+            Ok(count) => Ok(Scale::new(*count, *count, "app=web").unwrap()),
+            Err(message) => Err(ScaleFailure { message: message.clone(), is_spec: false }),
+        };
+        let plan = plan(&hpa, scale, |_| Overlap::None, &settings);
+        let metrics = plan.queries().map(|_| Some(Ok(Answer::Resource(usages.clone().into())))).collect();
+        let answers = Answers { metrics, pods: &pods };
+        let decision = decide(&hpa, &plan, &answers, &self.history, &settings, self.now);
+        let outcome = match decision.verdict() {
+            autoscaling::Verdict::Rescale { to, .. } => {
+                if self.write == WriteOutcome::Done {
+                    self.replicas = Ok(*to);
+                }
+                self.write.clone()
+            }
+            _ => WriteOutcome::NotNeeded,
+        };
+        let conclusion = conclude(&hpa, decision, &outcome, &settings, self.now);
+        self.history.commit(&conclusion.changes);
+        let (hpa, at) = (&self.hpa, self.now);
+        self.record.concluded(&Concluded {
+            hpa,
+            at,
+            ended: at,
+            set: SignedDuration::ZERO,
+            answers: &answers,
+            outcome: &outcome,
+            conclusion: &conclusion,
+        });
+        conclusion
+    }
+
+    fn decisions(&self) -> Vec<DecisionEntry> {
+        self.record.decisions(&self.hpa.uid)
+    }
+
+    fn sentences(&self) -> Vec<String> {
+        self.decisions().into_iter().map(|entry| entry.sentence).collect()
+    }
+}
+
+fn spec(metrics: &Value, behavior: &Value) -> Arc<Spec> {
+    let spec = json!({
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "minReplicas": 2, "maxReplicas": 10, "metrics": metrics, "behavior": behavior,
+    });
+    Arc::new(serde_json::from_value(spec).unwrap())
+}
+
+fn cpu(percent: i32) -> Value {
+    json!({"type": "Resource", "resource": {
+        "name": "cpu", "target": {"type": "Utilization", "averageUtilization": percent},
+    }})
+}
+
+#[test]
+fn steady_syncs_are_one_entry_with_the_range_of_ratios() {
+    let mut stage = Stage::new(40);
+    for used in [50, 48, 52, 51] {
+        stage.cpu(used);
+        stage.sync();
+    }
+    let last = stage.sync();
+    let [entry] = stage.decisions().try_into().unwrap();
+    assert_eq!(entry.syncs, 5);
+    assert_eq!(entry.last_at.duration_since(entry.first_at), SignedDuration::from_mins(1));
+    assert_eq!(entry.sentence, last.explanation.sentence(stage.now));
+    assert_eq!((entry.action, entry.outcome), (ActionTaken::None, Outcome::NotNeeded));
+    assert_eq!(entry.limiting_step.as_deref(), Some("tolerance"));
+    assert_eq!(entry.winner.as_deref(), Some("cpu"));
+    assert_eq!((entry.from, entry.to, entry.generation), (Some(4), Some(4), Some(1)));
+    assert_eq!(entry.explanation, last.explanation.condensed(LISTED_PODS));
+    let [moved] = entry.ratios.try_into().unwrap();
+    assert_eq!((moved.metric.as_str(), moved.lowest, moved.highest), ("cpu", 0.96, 1.04));
+}
+
+#[test]
+fn every_change_is_an_entry_newest_first() {
+    let mut stage = Stage::new(40);
+    stage.sync();
+    stage.cpu(80);
+    stage.sync();
+    stage.pods = vec![(Some(50), true); 7];
+    stage.sync();
+    stage.sync();
+    stage.cpu(30);
+    stage.sync();
+    let decisions = stage.decisions();
+    let entries: Vec<_> = decisions
+        .iter()
+        .map(|entry| (entry.from, entry.to, entry.limiting_step.as_deref(), entry.syncs))
+        .collect();
+    assert_eq!(
+        entries,
+        [
+            (Some(7), Some(7), Some("scaleDownWindow"), 1),
+            (Some(7), Some(7), Some("tolerance"), 2),
+            (Some(4), Some(7), None, 1),
+            (Some(4), Some(4), Some("tolerance"), 1),
+        ]
+    );
+    for entry in &decisions {
+        assert_eq!(entry.sentence, entry.explanation.sentence(entry.last_at));
+    }
+    let rescale = &decisions[2];
+    assert_eq!((rescale.action, rescale.outcome), (ActionTaken::ScaleUp, Outcome::Done));
+    assert_eq!(rescale.events, ["SuccessfulRescale"]);
+    assert_eq!(rescale.ratios, []);
+}
+
+#[test]
+fn done_write_is_never_merged_but_withheld_and_failed_ones_are() {
+    let mut stage = Stage::new(40);
+    stage.cpu(80);
+    for _ in 0..3 {
+        stage.replicas = Ok(4);
+        stage.sync();
+    }
+    assert_eq!(stage.decisions().len(), 3);
+
+    let mut stage = Stage::new(40);
+    stage.cpu(80);
+    for write in [WriteOutcome::Withheld, WriteOutcome::Failed("conflict".to_owned())] {
+        stage.write = write;
+        stage.sync();
+        stage.sync();
+    }
+    let [failed, withheld] = stage.decisions().try_into().unwrap();
+    assert_eq!((failed.syncs, failed.outcome, failed.action), (2, Outcome::Failed, ActionTaken::None));
+    assert_eq!(failed.error.as_deref(), Some("conflict"));
+    assert_eq!(failed.events, ["FailedRescale"]);
+    assert_eq!(
+        (withheld.syncs, withheld.outcome, withheld.action),
+        (2, Outcome::Withheld, ActionTaken::ScaleUp)
+    );
+    assert_eq!(withheld.error, None);
+}
+
+#[test]
+fn another_spec_is_a_change_without_an_effect() {
+    let mut stage = Stage::new(40);
+    stage.sync();
+    stage.hpa.generation = Some(2);
+    stage.sync();
+    // The server sets no generation.
+    stage.hpa.generation = None;
+    stage.sync();
+    stage.hpa.spec = spec(&json!([cpu(51)]), &Value::Null);
+    stage.sync();
+    stage.sync();
+    let generations: Vec<_> = stage.decisions().iter().map(|entry| entry.generation).collect();
+    assert_eq!(generations, [None, None, Some(2), Some(1)]);
+}
+
+#[test]
+fn failed_metric_is_a_change_and_its_recovery_too() {
+    let mut stage = Stage::new(40);
+    stage.sync();
+    let samples = std::mem::take(&mut stage.pods);
+    stage.sync();
+    stage.sync();
+    stage.replicas = Err("not found".to_owned());
+    stage.sync();
+    stage.replicas = Ok(4);
+    stage.pods = samples;
+    stage.sync();
+    let decisions = stage.decisions();
+    let entries: Vec<_> =
+        decisions.iter().map(|entry| (entry.limiting_step.as_deref(), entry.syncs)).collect();
+    assert_eq!(
+        entries,
+        [(Some("tolerance"), 1), (Some("failure"), 1), (Some("failure"), 2), (Some("tolerance"), 1)]
+    );
+    assert_eq!((decisions[1].from, decisions[1].to), (None, None));
+    assert!(decisions[1].sentence.ends_with("not found"), "{}", decisions[1].sentence);
+    assert_eq!((decisions[2].from, decisions[2].to, &decisions[2].winner), (Some(4), None, &None));
+    assert_eq!(decisions[2].events, ["FailedGetResourceMetric", "FailedComputeMetricsReplicas"]);
+}
+
+#[test]
+fn every_step_round_trips_as_condensed() {
+    let behavior = json!({
+        "scaleUp": {"stabilizationWindowSeconds": 30, "selectPolicy": "Min", "tolerance": "0.05", "policies": [
+            {"type": "Pods", "value": 1, "periodSeconds": 60}, {"type": "Percent", "value": 100, "periodSeconds": 15},
+        ]},
+        "scaleDown": {"stabilizationWindowSeconds": 20, "selectPolicy": "Max", "policies": [
+            {"type": "Percent", "value": 10, "periodSeconds": 60},
+        ]},
+    });
+    let mut stage = Stage::new(1000);
+    for behavior in [Value::Null, behavior] {
+        stage.hpa.spec = spec(&json!([cpu(50), cpu(70)]), &behavior);
+        for used in [50, 80, 95, 10, 0, 55] {
+            for odd in [(None, true), (Some(20), false), (None, false)] {
+                stage.pods = vec![(Some(used), true); 6];
+                stage.pods.extend([odd; LISTED_PODS + 1]);
+                stage.pods.extend([(Some(used), true); 2]);
+                for _ in 0..3 {
+                    let conclusion = stage.sync();
+                    let mut kept = stage.decisions().swap_remove(0).explanation;
+                    let mut expected = conclusion.explanation.condensed(LISTED_PODS);
+                    // The counts are equal. The order of the groups does not matter.
+                    for metric in kept.metrics.iter_mut().chain(&mut expected.metrics) {
+                        if let autoscaling::explanation::MetricExplanation::Valid(reading) = metric {
+                            reading.unlisted.sort_by_key(|count| count.group);
+                        }
+                    }
+                    assert_eq!(kept, expected);
+                }
+            }
+        }
+    }
+    assert!(stage.decisions().len() > 20, "{:#?}", stage.sentences());
+}
+
+#[test]
+fn oldest_entry_is_dropped_beyond_the_capacity() {
+    let mut stage = Stage::new(3);
+    for generation in 1..=5 {
+        stage.hpa.generation = Some(generation);
+        stage.sync();
+        stage.sync();
+    }
+    let kept: Vec<_> = stage.decisions().iter().map(|entry| (entry.generation, entry.syncs)).collect();
+    assert_eq!(kept, [(Some(5), 2), (Some(4), 2), (Some(3), 2)]);
+}
+
+#[test]
+fn deleted_hpa_is_dropped_and_recreated_one_starts_empty() {
+    let mut stage = Stage::new(40);
+    stage.sync();
+    stage.hpa.uid = "uid-2".into();
+    stage.sync();
+    assert_eq!((stage.record.len(), stage.decisions().len()), (2, 1));
+    stage.record.forgotten(&stage.hpa.key, "uid-1");
+    assert!(stage.record.decisions("uid-1").is_empty() && stage.record.last("uid-1").is_none());
+    assert_eq!(stage.decisions().len(), 1);
+    stage.record.forgotten(&stage.hpa.key, "uid-2");
+    assert!(stage.record.is_empty());
+}
+
+#[test]
+fn json_round_trips() {
+    let mut stage = Stage::new(40);
+    for used in [50, 80, 10, 0] {
+        stage.cpu(used);
+        stage.sync();
+    }
+    let decisions = stage.decisions();
+    let json = serde_json::to_string(&decisions).unwrap();
+    assert_eq!(serde_json::from_str::<Vec<DecisionEntry>>(&json).unwrap(), decisions);
+}
+
+#[test]
+fn documented_example_is_a_decision_list() {
+    let document = include_str!("../../../../docs/reference/decisions-api.md");
+    let (_, example) = document.split_once("```json\n").unwrap();
+    let (example, _) = example.split_once("```").unwrap();
+    let list: DecisionList = serde_json::from_str(example).unwrap();
+    let written: Value = serde_json::from_str(example).unwrap();
+    assert_eq!(serde_json::to_value(&list).unwrap(), written);
+    let entry = &list.decisions[0];
+    assert_eq!(entry.explanation.sentence(entry.last_at), entry.sentence);
+    assert_eq!(entry.explanation.limiting_step().map(LimitingStep::as_str), entry.limiting_step.as_deref());
+}

@@ -1,0 +1,499 @@
+//! Types of the `/decisions` response, for the controller and for `why`.
+//!
+//! `docs/reference/decisions-api.md` describes every field. Fields may be added. The meaning of a field does
+//! not change within `concertina/v1`.
+
+use std::time::Duration;
+
+use autoscaling::explanation::Explanation;
+use autoscaling::history::{self, PendingWrite};
+use autoscaling::settings::{Settings, Version};
+use autoscaling::{Action, WriteOutcome};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// `apiVersion` of every response.
+pub const API_VERSION: &str = "concertina/v1";
+/// `kind` of the record of one HPA.
+pub const DECISION_LIST: &str = "DecisionList";
+/// `kind` of a page of last decisions.
+pub const DECISION_SUMMARY_LIST: &str = "DecisionSummaryList";
+
+/// The record of one HPA, with everything needed to decide for it like the controller.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DecisionList {
+    /// [`API_VERSION`].
+    pub api_version: String,
+    /// [`DECISION_LIST`].
+    pub kind: String,
+    /// The HPA.
+    pub metadata: HpaMetadata,
+    /// The controller.
+    pub controller: ControllerInfo,
+    /// The controller's time of day at the response.
+    pub now: Timestamp,
+    /// The history that the next decision will use.
+    pub history: History,
+    /// The decisions, newest first.
+    pub decisions: Vec<DecisionEntry>,
+    /// The comparison of a dry run with another controller's changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comparison: Option<Comparison>,
+}
+
+/// The comparison of a dry run's decisions for an HPA with another controller's changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Comparison {
+    /// Start of the comparison.
+    pub since: Timestamp,
+    /// Changes of the last 48 hours in which both controllers did the same.
+    pub same: u64,
+    /// Changes in which the two controllers differed.
+    pub different: u64,
+    /// Changes with an inconclusive comparison.
+    pub unknown: u64,
+    /// The last difference, if it is still recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_difference: Option<Difference>,
+}
+
+/// A change in which two controllers differed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Difference {
+    /// Time of the observation.
+    pub at: Timestamp,
+    /// The change of each controller, and this controller's reason.
+    pub sentence: String,
+}
+
+/// The HPA as the controller's store contains it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HpaMetadata {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `metadata.generation`; API servers before 1.37 set none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<i64>,
+}
+
+/// The controller and its flags that affect decisions.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ControllerInfo {
+    /// The controller's version.
+    pub version: String,
+    /// `--horizontal-pod-autoscaler-sync-period`.
+    #[serde(with = "go_duration")]
+    pub sync_period: Duration,
+    /// Flags and feature gates that affect decisions.
+    pub settings: SettingsInfo,
+}
+
+/// Flags and feature gates that affect decisions.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SettingsInfo {
+    /// `--emulated-version`.
+    pub emulated_version: EmulatedVersion,
+    /// `--horizontal-pod-autoscaler-tolerance`.
+    pub tolerance: f64,
+    /// `--horizontal-pod-autoscaler-downscale-stabilization`.
+    #[serde(with = "go_duration")]
+    pub downscale_stabilization: Duration,
+    /// `--horizontal-pod-autoscaler-cpu-initialization-period`.
+    #[serde(with = "go_duration")]
+    pub cpu_initialization_period: Duration,
+    /// `--horizontal-pod-autoscaler-initial-readiness-delay`.
+    #[serde(with = "go_duration")]
+    pub initial_readiness_delay: Duration,
+    /// `--feature-gates`.
+    pub feature_gates: FeatureGates,
+}
+
+/// The feature gates that affect decisions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FeatureGates {
+    /// HPAScaleToZero.
+    #[serde(rename = "HPAScaleToZero")]
+    pub hpa_scale_to_zero: bool,
+    /// HPAGeneration.
+    #[serde(rename = "HPAGeneration")]
+    pub hpa_generation: bool,
+    /// HPAConfigurableTolerance.
+    #[serde(rename = "HPAConfigurableTolerance")]
+    pub hpa_configurable_tolerance: bool,
+}
+
+/// The emulated minor version of Kubernetes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EmulatedVersion {
+    /// 1.36
+    #[serde(rename = "1.36")]
+    V1_36,
+    /// 1.37
+    #[serde(rename = "1.37")]
+    V1_37,
+}
+
+/// The history of an HPA: recent recommendations and recent scale events, in the order of their slots.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct History {
+    /// Recommendations before stabilization.
+    pub recommendations: Vec<history::Recommendation>,
+    /// Pods added, by rescales of HPAs with `behavior`.
+    pub scale_ups: Vec<history::ScaleEvent>,
+    /// Pods removed, by rescales of HPAs with `behavior`.
+    pub scale_downs: Vec<history::ScaleEvent>,
+    /// The last rescale of unknown size that may have added pods. Policies with a period that covers this
+    /// rescale allow nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown_up: Option<Timestamp>,
+    /// The last rescale of unknown size that may have removed pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown_down: Option<Timestamp>,
+    /// A rescale with a lost response, which the next sync reconciles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unsettled: Option<PendingWrite>,
+    /// Time at which the history was taken over from another process, or rebuilt. The next sync looks up
+    /// missing rescales.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inherited: Option<Timestamp>,
+}
+
+/// One decision, or several consecutive ones that differ only in noise.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DecisionEntry {
+    /// Time of the first decision.
+    pub first_at: Timestamp,
+    /// Time of the last decision. All following fields describe it.
+    pub last_at: Timestamp,
+    /// Number of syncs with this decision, at least one.
+    pub syncs: u32,
+    /// `metadata.generation` of the HPA at the decision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<i64>,
+    /// The decision in one sentence, without a full stop.
+    pub sentence: String,
+    /// The effect on the target.
+    pub action: ActionTaken,
+    /// [`autoscaling::explanation::LimitingStep`] in one word. `null` if nothing limits the count that the
+    /// metrics require.
+    pub limiting_step: Option<String>,
+    /// The decisive metric, in short. `null` without one.
+    pub winner: Option<String>,
+    /// The current count of the target. `null` if its scale could not be read.
+    pub from: Option<i32>,
+    /// The desired count. `null` if none could be computed.
+    pub to: Option<i32>,
+    /// The outcome of the write.
+    pub outcome: Outcome,
+    /// The cause of a failed write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The reasons of the events that were sent, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<String>,
+    /// The range of each metric's ratio during the merged syncs. Empty for a single sync.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ratios: Vec<RatioRange>,
+    /// All steps, condensed.
+    pub explanation: Explanation,
+}
+
+/// The range of a metric's ratio.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RatioRange {
+    /// The metric, in short.
+    pub metric: String,
+    /// The lowest ratio.
+    pub lowest: f64,
+    /// The highest ratio.
+    pub highest: f64,
+}
+
+/// The effect of a decision on its target, also in a dry run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ActionTaken {
+    /// The target keeps its replicas.
+    None,
+    /// The target gets more replicas.
+    ScaleUp,
+    /// The target gets fewer replicas.
+    ScaleDown,
+}
+
+/// The outcome of the write of a decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Outcome {
+    /// No write was needed.
+    NotNeeded,
+    /// The scale was written.
+    Done,
+    /// The scale could not be written.
+    Failed,
+    /// The write was withheld on purpose, by a dry run.
+    Withheld,
+}
+
+/// A page of HPAs, each with its last decision, sorted by namespace and name.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DecisionSummaryList {
+    /// [`API_VERSION`].
+    pub api_version: String,
+    /// [`DECISION_SUMMARY_LIST`].
+    pub kind: String,
+    /// The position of the page.
+    pub metadata: PageMetadata,
+    /// The controller.
+    pub controller: ControllerInfo,
+    /// The controller's time of day at the response.
+    pub now: Timestamp,
+    /// The HPAs of this page.
+    pub items: Vec<DecisionSummary>,
+}
+
+/// The position of a page, in the form of Kubernetes' lists.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PageMetadata {
+    /// The value of `continue` for the next page. Absent on the last page.
+    #[serde(default, rename = "continue", skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+    /// Number of HPAs after this page. Absent on the last page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remaining_item_count: Option<usize>,
+}
+
+/// The last decision of one HPA.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DecisionSummary {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.uid`.
+    pub uid: String,
+    /// Same value as in [`DecisionEntry`].
+    pub first_at: Timestamp,
+    /// Same value as in [`DecisionEntry`].
+    pub last_at: Timestamp,
+    /// Same value as in [`DecisionEntry`].
+    pub syncs: u32,
+    /// Same value as in [`DecisionEntry`].
+    pub sentence: String,
+    /// Same value as in [`DecisionEntry`].
+    pub action: ActionTaken,
+    /// Same value as in [`DecisionEntry`].
+    pub limiting_step: Option<String>,
+    /// Same value as in [`DecisionEntry`].
+    pub winner: Option<String>,
+    /// Same value as in [`DecisionEntry`].
+    pub from: Option<i32>,
+    /// Same value as in [`DecisionEntry`].
+    pub to: Option<i32>,
+    /// Same value as in [`DecisionEntry`].
+    pub outcome: Outcome,
+}
+
+/// A failure, in the form of Kubernetes' Status.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Failure {
+    /// `v1`
+    pub api_version: String,
+    /// `Status`
+    pub kind: String,
+    /// `Failure`
+    pub status: String,
+    /// The failure as a sentence.
+    pub message: String,
+    /// `NotFound`, `BadRequest` or `MethodNotAllowed`.
+    pub reason: String,
+    /// The HTTP status.
+    pub code: u16,
+}
+
+impl From<&Settings> for SettingsInfo {
+    fn from(settings: &Settings) -> Self {
+        Self {
+            emulated_version: match settings.version {
+                Version::V1_36 => EmulatedVersion::V1_36,
+                Version::V1_37 => EmulatedVersion::V1_37,
+            },
+            tolerance: settings.tolerance,
+            downscale_stabilization: settings.downscale_stabilization,
+            cpu_initialization_period: settings.cpu_initialization_period,
+            initial_readiness_delay: settings.initial_readiness_delay,
+            feature_gates: FeatureGates {
+                hpa_scale_to_zero: settings.scale_to_zero,
+                hpa_generation: settings.generation,
+                hpa_configurable_tolerance: settings.configurable_tolerance,
+            },
+        }
+    }
+}
+
+impl From<SettingsInfo> for Settings {
+    fn from(info: SettingsInfo) -> Self {
+        Self {
+            tolerance: info.tolerance,
+            downscale_stabilization: info.downscale_stabilization,
+            cpu_initialization_period: info.cpu_initialization_period,
+            initial_readiness_delay: info.initial_readiness_delay,
+            version: match info.emulated_version {
+                EmulatedVersion::V1_36 => Version::V1_36,
+                EmulatedVersion::V1_37 => Version::V1_37,
+            },
+            scale_to_zero: info.feature_gates.hpa_scale_to_zero,
+            generation: info.feature_gates.hpa_generation,
+            configurable_tolerance: info.feature_gates.hpa_configurable_tolerance,
+        }
+    }
+}
+
+impl From<history::History> for History {
+    fn from(history: history::History) -> Self {
+        let history::History {
+            recommendations,
+            scale_ups,
+            scale_downs,
+            unknown_up,
+            unknown_down,
+            unsettled,
+            inherited,
+        } = history;
+        Self { recommendations, scale_ups, scale_downs, unknown_up, unknown_down, unsettled, inherited }
+    }
+}
+
+impl From<History> for history::History {
+    fn from(history: History) -> Self {
+        let History {
+            recommendations,
+            scale_ups,
+            scale_downs,
+            unknown_up,
+            unknown_down,
+            unsettled,
+            inherited,
+        } = history;
+        Self { recommendations, scale_ups, scale_downs, unknown_up, unknown_down, unsettled, inherited }
+    }
+}
+
+impl From<Action> for ActionTaken {
+    fn from(action: Action) -> Self {
+        match action {
+            Action::None => Self::None,
+            Action::ScaleUp => Self::ScaleUp,
+            Action::ScaleDown => Self::ScaleDown,
+        }
+    }
+}
+
+impl From<&WriteOutcome> for Outcome {
+    fn from(outcome: &WriteOutcome) -> Self {
+        match outcome {
+            WriteOutcome::NotNeeded => Self::NotNeeded,
+            WriteOutcome::Done => Self::Done,
+            WriteOutcome::Failed(_) | WriteOutcome::Unknown(_) => Self::Failed,
+            WriteOutcome::Withheld => Self::Withheld,
+        }
+    }
+}
+
+/// Durations in the form of flags: `5m0s`.
+mod go_duration {
+    use std::time::Duration;
+
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use autoscaling::duration::GoDuration;
+
+    pub(super) fn serialize<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        let nanos = i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX);
+        to.collect_str(&GoDuration(nanos))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        let text = String::deserialize(from)?;
+        let duration: GoDuration = text.parse().map_err(D::Error::custom)?;
+        duration.unsigned().ok_or_else(|| D::Error::custom(format!("duration {text:?} is negative")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_round_trip_and_read_like_flags() {
+        let settings = Settings {
+            tolerance: 0.05,
+            downscale_stabilization: Duration::from_millis(1500),
+            ..Settings::of(Version::V1_36)
+        };
+        let json = serde_json::to_value(SettingsInfo::from(&settings)).unwrap();
+        assert_eq!(json["emulatedVersion"], "1.36");
+        assert_eq!(json["downscaleStabilization"], "1.5s");
+        assert_eq!(json["cpuInitializationPeriod"], "5m0s");
+        assert_eq!(json["featureGates"]["HPAScaleToZero"], false);
+        let read: SettingsInfo = serde_json::from_value(json).unwrap();
+        assert_eq!(Settings::from(read), settings);
+    }
+
+    #[test]
+    fn invalid_duration_is_refused_with_its_text() {
+        let mut json = serde_json::to_value(SettingsInfo::from(&Settings::default())).unwrap();
+        for (text, expected) in
+            [("-5m", "duration \"-5m\" is negative"), ("5", "missing unit in duration \"5\"")]
+        {
+            json["initialReadinessDelay"] = text.into();
+            let error = serde_json::from_value::<SettingsInfo>(json.clone()).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn pending_write_round_trips_and_is_absent_by_default() {
+        let at = Timestamp::UNIX_EPOCH;
+        let plain = history::History {
+            scale_ups: vec![history::ScaleEvent::new(at, 2)],
+            ..history::History::default()
+        };
+        let json = serde_json::to_value(History::from(plain.clone())).unwrap();
+        let expected = serde_json::json!({
+            "recommendations": [],
+            "scaleUps": [{"at": "1970-01-01T00:00:00Z", "change": 2}],
+            "scaleDowns": [],
+        });
+        assert_eq!(json, expected);
+        let mut doubted = history::History {
+            unknown_up: Some(at),
+            unknown_down: Some(at),
+            unsettled: Some(PendingWrite { at, from: 2, to: 3 }),
+            inherited: Some(at),
+            ..plain
+        };
+        doubted.scale_ups.push(history::ScaleEvent { at, change: 1, earliest: Some(Timestamp::MIN) });
+        let json = serde_json::to_value(History::from(doubted.clone())).unwrap();
+        let read: History = serde_json::from_value(json).unwrap();
+        assert_eq!(history::History::from(read), doubted);
+    }
+}

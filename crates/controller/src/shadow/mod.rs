@@ -1,0 +1,372 @@
+//! Shadow mode: a dry run next to another controller that compares the decisions of both.
+//!
+//! The statuses that the other controller writes reveal its syncs. Concertina responds to each of them with a
+//! sync at once, so that both controllers read the same metrics and build the same history. The sync after a
+//! rescale uses the target's state before the rescale. Concertina's decision, at that instant or at most one
+//! period earlier or later, is then compared with the other controller's change. The other controller's
+//! rescales enter Concertina's history as if they were its own, because rates depend on them. Recommendations
+//! come from Concertina alone.
+
+mod ledger;
+pub mod level;
+mod machine;
+mod pages;
+mod said;
+mod shown;
+mod trial;
+mod undo;
+pub mod wire;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use autoscaling::query::{Answer, QueryError};
+use autoscaling::settings::Settings;
+use autoscaling::status::Status;
+use autoscaling::{Answers, Decision, Scale};
+use jiff::{SignedDuration, Timestamp};
+
+use self::ledger::Ledger;
+use self::machine::{Comparison, JUST_BEFORE, Machine, OwnDecision};
+pub use self::pages::Parity;
+use self::trial::{Inputs, Trial, memory};
+use self::undo::undo;
+use self::wire::{Builtin, Change, Outcome, Verdict};
+use crate::reconcile::queue::Queue;
+use crate::reconcile::{ComparedSync, ForeignRescale, Observer, ShadowComparator};
+use crate::store::{HpaRecord, Key, Pods};
+use crate::takeover::foreign;
+use crate::telemetry::metrics::Metrics as Telemetry;
+use clock::SharedClock;
+
+/// Maximum number of rescales of one HPA that wait for their sync. More of them wait only if no sync happens.
+const WAITING: usize = 8;
+/// Allowance for whole seconds in statuses and for clock skew. A change within this allowance is not late.
+const CLOCKS: SignedDuration = SignedDuration::from_secs(3);
+
+/// The parts of the controller that a shadow uses.
+#[derive(Debug)]
+pub struct Parts {
+    /// The pod store.
+    pub pods: Arc<Pods>,
+    /// The queue to which a foreign status write adds an HPA.
+    pub queue: Arc<Queue>,
+    /// The clock.
+    pub clock: SharedClock,
+    /// Metrics of the comparisons.
+    pub telemetry: Telemetry,
+    /// Flags and feature gates that affect decisions.
+    pub settings: Settings,
+    /// `--horizontal-pod-autoscaler-sync-period`. The other controller is assumed to have the same period.
+    pub period: Duration,
+}
+
+/// Compares this controller, which writes nothing, with another controller that writes.
+#[derive(Debug)]
+pub struct Shadow {
+    parts: Parts,
+    period: SignedDuration,
+    since: Timestamp,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    by_uid: BTreeMap<Arc<str>, Watched>,
+    /// Time of the last observed status write by the other controller.
+    last_sign: Option<Timestamp>,
+    ledger: Ledger,
+}
+
+/// The state of one HPA.
+#[derive(Debug, Default)]
+struct Watched {
+    machine: Machine,
+    /// The inputs of the last sync.
+    last: Option<Inputs>,
+    /// The last status that the other controller wrote.
+    status: Option<Arc<Status>>,
+    /// Rescales that were not compared with a sync yet, oldest first.
+    waiting: VecDeque<Waiting>,
+}
+
+/// A rescale that waits for its comparison.
+#[derive(Debug)]
+struct Waiting {
+    before: ForeignRescale,
+    builtin: Builtin,
+    status: Arc<Status>,
+    /// Whether a sync that compares the rescale is running.
+    taken: bool,
+}
+
+impl Shadow {
+    /// Creates a shadow without observations.
+    pub fn new(parts: Parts) -> Self {
+        let period = SignedDuration::try_from(parts.period).unwrap_or(SignedDuration::MAX);
+        let since = parts.clock.now();
+        Self { parts, period, since, state: Mutex::default() }
+    }
+
+    /// Starts a sync now. The next sync follows a period later, like the other controller's.
+    fn follow(&self, key: &Key) {
+        self.parts.queue.forget(key);
+        self.parts.queue.add(key);
+    }
+
+    fn before(&self, watched: &Watched, key: &Key, builtin: Builtin, seen: Timestamp) -> ForeignRescale {
+        let selector = watched.last.as_ref().map(|last| &last.scale.selector);
+        let pods = selector.map(|selector| self.parts.pods.select(&key.namespace, selector));
+        let last = watched.last.as_ref().filter(|last| last.scale.replicas == builtin.from);
+        let previous = last.map_or(&[][..], |last| &last.pods);
+        let pods = pods.map(|pods| undo(pods, previous, builtin));
+        ForeignRescale { seen, from: builtin.from, to: builtin.to, pods }
+    }
+
+    /// Compares a rescale with the sync that used the target's state before the rescale.
+    fn judge(
+        &self,
+        watched: &mut Watched,
+        compared: &ComparedSync<'_>,
+        before: &ForeignRescale,
+        own: &OwnDecision,
+        now: &Inputs,
+    ) -> Option<(Outcome, Builtin, Arc<Status>)> {
+        let index = watched.waiting.iter().position(|waiting| waiting.taken && waiting.before == *before)?;
+        let Waiting { builtin, status, .. } = watched.waiting.remove(index)?;
+        let sync = compared.sync;
+        let last = watched.last.as_ref().filter(|last| last.scale.replicas == before.from);
+        let trial = Trial {
+            hpa: sync.hpa,
+            from: before.from,
+            history: compared.history,
+            settings: &self.parts.settings,
+            period: self.period,
+            now: sync.at,
+        };
+        let replays = match last {
+            _ if own.to == Some(before.to) => Vec::new(),
+            Some(last) => trial.counts(&[(now, now), (now, last), (last, last)]),
+            None => trial.counts(&[(now, now)]),
+        };
+        let shown = &status.current_metrics;
+        let late = sync.at.duration_since(before.seen).max(before.seen.duration_since(builtin.at) - CLOCKS);
+        let case = Comparison {
+            from: before.from,
+            to: before.to,
+            observed: before.seen,
+            late,
+            own,
+            replays: &replays,
+            same_metrics: shown::are_equal(&now.shown, shown)
+                || last.is_some_and(|last| shown::are_equal(&last.shown, shown)),
+            moved: last.is_none_or(|last| !shown::are_equal(&last.shown, &now.shown)),
+            memory: memory(&sync.hpa.spec, &self.parts.settings),
+        };
+        Some((watched.machine.rescaled(&case, self.period), builtin, status))
+    }
+
+    /// Records, counts and logs the result of a comparison.
+    fn record_outcome(
+        &self,
+        state: &mut State,
+        hpa: &HpaRecord,
+        at: Timestamp,
+        outcome: Outcome,
+        builtin: Option<Builtin>,
+        status: &Status,
+    ) {
+        let Outcome { verdict, doubt, ours } = outcome;
+        self.parts.telemetry.shadow_decision(verdict.as_label());
+        let change = Change {
+            at,
+            namespace: hpa.key.namespace.to_string(),
+            name: hpa.key.name.to_string(),
+            uid: hpa.uid.to_string(),
+            result: verdict,
+            doubt,
+            builtin,
+            ours,
+            said: said::summary(status),
+        };
+        log(&hpa.key, &change);
+        state.ledger.add(change);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Observer for Shadow {
+    fn concluded(&self, _: &crate::reconcile::Concluded<'_>) {}
+
+    fn seen(&self, old: Option<&HpaRecord>, new: &HpaRecord) {
+        let now = self.parts.clock.now();
+        let mut state = self.lock();
+        let State { by_uid, last_sign, .. } = &mut *state;
+        let watched = by_uid.entry(Arc::clone(&new.uid)).or_default();
+        let Some(old) = old else {
+            if new.status.conditions.is_empty() {
+                watched.machine.mark_new();
+            }
+            return;
+        };
+        let (status_changed, spec_changed) = (old.status != new.status, old.spec != new.spec);
+        watched.machine.observed(now, status_changed, spec_changed);
+        if !status_changed {
+            return;
+        }
+        *last_sign = Some(now);
+        watched.status = Some(Arc::clone(&new.status));
+        if let Some(rescale) = foreign::rescale(&old.status, &new.status) {
+            let builtin = Builtin { at: rescale.at, from: rescale.from, to: rescale.to };
+            let before = self.before(watched, &new.key, builtin, now);
+            if watched.waiting.len() >= WAITING {
+                watched.waiting.pop_front();
+            }
+            let status = Arc::clone(&new.status);
+            watched.waiting.push_back(Waiting { before, builtin, status, taken: false });
+        } else if watched
+            .machine
+            .last_at()
+            .is_some_and(|at| now.duration_since(at) < self.period / JUST_BEFORE)
+        {
+            return;
+        }
+        drop(state);
+        self.follow(&new.key);
+    }
+
+    fn forgotten(&self, _: &Key, uid: &str) {
+        self.lock().by_uid.remove(uid);
+    }
+}
+
+impl ShadowComparator for Shadow {
+    fn before(&self, hpa: &HpaRecord) -> Option<ForeignRescale> {
+        let mut state = self.lock();
+        let watched = state.by_uid.get_mut(&hpa.uid)?;
+        // An aborted sync has lost its rescales.
+        watched.waiting.retain(|waiting| !waiting.taken);
+        let waiting = watched.waiting.front_mut()?;
+        waiting.taken = true;
+        Some(waiting.before.clone())
+    }
+
+    fn as_seen(
+        &self,
+        hpa: &HpaRecord,
+        scale: &Scale,
+        answers: &Answers<'_>,
+        decision: &Decision,
+    ) -> Option<Vec<Option<Result<Answer, QueryError>>>> {
+        let now = self.parts.clock.now();
+        let state = self.lock();
+        let watched = state.by_uid.get(&hpa.uid)?;
+        let taken = watched.waiting.iter().find(|waiting| waiting.taken).map(|waiting| &waiting.status);
+        // The HPA of this sync may be stale, because the other controller may have written its status since.
+        let just_now = || watched.machine.wrote_just_before(now, self.period);
+        let status = taken.or_else(|| watched.status.as_ref().filter(|_| just_now()))?;
+        let moved = shown::Moved {
+            spec: &hpa.spec,
+            explanation: decision.explanation(),
+            theirs: &status.current_metrics,
+            ours: decision.metrics(),
+            before: watched.last.as_ref().map(|last| last.shown.as_slice()),
+            is_size_steady: watched
+                .last
+                .as_ref()
+                .is_none_or(|last| last.scale.status_replicas == scale.status_replicas),
+        };
+        moved.rescaled_answers(&answers.metrics)
+    }
+
+    fn compared(&self, compared: &ComparedSync<'_>) {
+        let sync = compared.sync;
+        let explanation = &sync.conclusion.explanation;
+        let shown = sync.conclusion.status.as_ref().unwrap_or(&sync.hpa.status).current_metrics.clone();
+        let inputs = compared.scale.map(|scale| Inputs {
+            scale: scale.clone(),
+            metrics: sync.answers.metrics.clone(),
+            pods: sync.answers.pods.to_vec(),
+            shown,
+        });
+        let own = OwnDecision {
+            at: sync.at,
+            from: explanation.current,
+            to: explanation.desired,
+            sentence: explanation.sentence(sync.at),
+        };
+        let mut state = self.lock();
+        let alive = state.last_sign;
+        // The HPA was deleted during the sync.
+        let Some(mut watched) = state.by_uid.remove(&sync.hpa.uid) else { return };
+        match (compared.before, &inputs) {
+            (Some(before), Some(now)) => {
+                let judged = self.judge(&mut watched, compared, before, &own, now);
+                if let Some((outcome, builtin, status)) = judged {
+                    self.record_outcome(&mut state, sync.hpa, before.seen, outcome, Some(builtin), &status);
+                }
+            }
+            (Some(before), None) => {
+                let taken = watched.waiting.iter().position(|waiting| waiting.taken);
+                if let Some(Waiting { builtin, status, .. }) =
+                    taken.and_then(|index| watched.waiting.remove(index))
+                {
+                    let doubt = Some(wire::InconclusiveReason::Undecided);
+                    let outcome = Outcome { verdict: Verdict::Unknown, doubt, ours: Some(own.into()) };
+                    self.record_outcome(&mut state, sync.hpa, before.seen, outcome, Some(builtin), &status);
+                }
+            }
+            (None, _) => {
+                let memory = memory(&sync.hpa.spec, &self.parts.settings);
+                let theirs = watched.status.as_ref().map(|status| status.current_metrics.as_slice());
+                if watched.machine.wrote_just_before(sync.at, self.period)
+                    && let (Some(now), Some(theirs)) = (&inputs, theirs)
+                    && !shown::are_equal(&now.shown, theirs)
+                {
+                    watched.machine.record_metrics_gap(sync.at);
+                }
+                if let Some(outcome) = watched.machine.decided(own, self.period, memory, alive) {
+                    self.record_outcome(&mut state, sync.hpa, sync.at, outcome, None, &sync.hpa.status);
+                }
+            }
+        }
+        watched.last = inputs.or(watched.last);
+        let more = !watched.waiting.is_empty();
+        state.by_uid.insert(Arc::clone(&sync.hpa.uid), watched);
+        drop(state);
+        if more {
+            self.parts.queue.add(&sync.hpa.key);
+        }
+    }
+}
+
+/// Logs a comparison: differences as warnings, inconclusive results as info, equal results for debugging.
+fn log(key: &Key, change: &Change) {
+    let (builtin, ours) = (change.builtin_counts(), change.our_counts());
+    let explanation = change.ours.as_ref().map_or("", |ours| ours.sentence.as_str());
+    let result = change.result.as_label();
+    match change.result {
+        Verdict::Same => {
+            tracing::debug!(
+                hpa = %key, result, builtin, ours, explanation, "dry run agrees with the built-in controller"
+            );
+        }
+        Verdict::Unknown => {
+            let reason = change.doubt.map_or("", wire::InconclusiveReason::as_str);
+            tracing::info!(
+                hpa = %key, result, builtin, ours, reason, explanation, "dry run comparison inconclusive"
+            );
+        }
+        Verdict::Different | Verdict::OnlyOurs | Verdict::OnlyBuiltin => {
+            let builtin_metrics = change.said.metrics.join(", ");
+            tracing::warn!(
+                hpa = %key, result, builtin, ours, builtin_metrics, explanation,
+                "dry run differs from the built-in controller"
+            );
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Types of the `/parity` response, for the controller and for `concertina parity`.
+//!
+//! `docs/reference/decisions-api.md` describes every field. Fields may be added. The meaning of a field does
+//! not change within `concertina/v1`.
+
+use std::ops::AddAssign;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::record::wire::ControllerInfo;
+
+/// `kind` of the response. Its `apiVersion` is the decisions API's.
+pub const SHADOW_REPORT: &str = "ShadowReport";
+
+/// The comparisons of a dry run since its start.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ShadowReport {
+    /// `concertina/v1`.
+    pub api_version: String,
+    /// [`SHADOW_REPORT`].
+    pub kind: String,
+    /// The controller, with the flags that affect decisions.
+    pub controller: ControllerInfo,
+    /// Start of the comparison.
+    pub since: Timestamp,
+    /// The controller's time of day at the response.
+    pub now: Timestamp,
+    /// HPAs in the controller's store.
+    pub hpas: usize,
+    /// Time of the last observed write by the other controller. Absent without a write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_sign: Option<Timestamp>,
+    /// Counts by hour and HPA of the last 48 hours, oldest first.
+    pub hours: Vec<Hour>,
+    /// The last changes, newest first. A full record drops changes with the result `same` first.
+    pub changes: Vec<Change>,
+}
+
+/// Counts of one HPA in one hour.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hour {
+    /// Start of the hour.
+    pub hour: Timestamp,
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`. Empty for the HPAs of the namespace beyond the maximum number of rows.
+    pub name: String,
+    /// Counts by result.
+    pub counts: Counts,
+}
+
+/// Changes by result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Counts {
+    /// Concertina would have made the same change.
+    pub same: u64,
+    /// Concertina would have made another change.
+    pub different: u64,
+    /// Concertina would have made a change. The other controller made none.
+    pub only_ours: u64,
+    /// Concertina would have made no change.
+    pub only_builtin: u64,
+    /// The comparison is inconclusive.
+    pub unknown: u64,
+}
+
+/// The result of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Verdict {
+    /// Concertina would have made the same change, at most one period earlier or later.
+    Same,
+    /// Concertina would have made another change.
+    Different,
+    /// Concertina would have made a change. The other controller made none.
+    OnlyOurs,
+    /// Concertina would have made no change.
+    OnlyBuiltin,
+    /// The comparison is inconclusive.
+    Unknown,
+}
+
+/// The reason why a comparison is inconclusive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum InconclusiveReason {
+    /// The other controller may remember more than the dry run, which started later.
+    WarmUp,
+    /// The dry run could compute no count.
+    Undecided,
+    /// The metrics changed between two readings of the dry run, and the other controller read other values.
+    MetricsMoved,
+    /// The change was observed too late to read the metrics and pods that it was based on.
+    SeenLate,
+    /// The spec changed within the same period.
+    SpecChanged,
+    /// No write by the other controller was observed, of this HPA or of any HPA.
+    NoSign,
+}
+
+/// A change by the other controller, or a missing one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Change {
+    /// Time of the observation, by the clock of the dry run.
+    pub at: Timestamp,
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.uid`.
+    pub uid: String,
+    /// The result of the comparison.
+    pub result: Verdict,
+    /// The reason why the comparison is inconclusive. Absent with other results.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub doubt: Option<InconclusiveReason>,
+    /// The other controller's change. Absent if it made none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub builtin: Option<Builtin>,
+    /// The dry run's decision. Absent if it made none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ours: Option<OwnSide>,
+    /// A summary of the status that the other controller wrote.
+    pub said: ForeignStatus,
+}
+
+/// A change by the other controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Builtin {
+    /// `status.lastScaleTime`, by the other controller's clock.
+    pub at: Timestamp,
+    /// The previous count.
+    pub from: i32,
+    /// The new count.
+    pub to: i32,
+}
+
+/// A decision of the dry run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OwnSide {
+    /// Time of the decision.
+    pub at: Timestamp,
+    /// The current count.
+    pub from: i32,
+    /// The desired count. `null` if no count could be computed.
+    pub to: Option<i32>,
+    /// The reason, as a sentence.
+    pub sentence: String,
+}
+
+/// A summary of the status that another controller wrote.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ForeignStatus {
+    /// `currentMetrics`, each in the form `cpu 130 % (260m)`.
+    pub metrics: Vec<String>,
+    /// The conditions, each in the form `type=status reason: message`.
+    pub conditions: Vec<String>,
+}
+
+/// The result of a comparison, without its HPA.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Outcome {
+    pub(super) verdict: Verdict,
+    pub(super) doubt: Option<InconclusiveReason>,
+    pub(super) ours: Option<OwnSide>,
+}
+
+impl Verdict {
+    /// The value of the metric's label `result`.
+    pub fn as_label(self) -> &'static str {
+        match self {
+            Self::Same => "same",
+            Self::Different => "different",
+            Self::OnlyOurs => "only_ours",
+            Self::OnlyBuiltin => "only_builtin",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Whether the two controllers act differently.
+    pub fn is_difference(self) -> bool {
+        matches!(self, Self::Different | Self::OnlyOurs | Self::OnlyBuiltin)
+    }
+}
+
+impl Change {
+    /// The other controller's counts: `3 to 5`, or `none`.
+    pub fn builtin_counts(&self) -> String {
+        self.builtin
+            .map_or_else(|| "none".to_owned(), |builtin| format!("{} to {}", builtin.from, builtin.to))
+    }
+
+    /// The dry run's counts: `3 to 5`, or `none`.
+    pub fn our_counts(&self) -> String {
+        match &self.ours {
+            Some(OwnSide { from, to: Some(to), .. }) => format!("{from} to {to}"),
+            Some(OwnSide { from, to: None, .. }) => format!("{from} to an unknown count"),
+            None => "none".to_owned(),
+        }
+    }
+}
+
+impl InconclusiveReason {
+    /// The reason as a sentence without a full stop.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::WarmUp => "the dry run is younger than what the built-in controller may remember",
+            Self::Undecided => "the dry run could compute no count",
+            Self::MetricsMoved => "the metrics changed between the two readings",
+            Self::SeenLate => "the change was observed too late, or the clocks differ",
+            Self::SpecChanged => "the HPA was changed in the same period",
+            Self::NoSign => "the built-in controller showed no activity",
+        }
+    }
+}
+
+impl Counts {
+    /// Adds one change.
+    pub fn add(&mut self, verdict: Verdict) {
+        let count = match verdict {
+            Verdict::Same => &mut self.same,
+            Verdict::Different => &mut self.different,
+            Verdict::OnlyOurs => &mut self.only_ours,
+            Verdict::OnlyBuiltin => &mut self.only_builtin,
+            Verdict::Unknown => &mut self.unknown,
+        };
+        *count = count.saturating_add(1);
+    }
+
+    /// Changes in which the two controllers differ.
+    pub fn differences(&self) -> u64 {
+        self.different.saturating_add(self.only_ours).saturating_add(self.only_builtin)
+    }
+
+    /// All changes.
+    pub fn total(&self) -> u64 {
+        self.differences().saturating_add(self.same).saturating_add(self.unknown)
+    }
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.same = self.same.saturating_add(other.same);
+        self.different = self.different.saturating_add(other.different);
+        self.only_ours = self.only_ours.saturating_add(other.only_ours);
+        self.only_builtin = self.only_builtin.saturating_add(other.only_builtin);
+        self.unknown = self.unknown.saturating_add(other.unknown);
+    }
+}

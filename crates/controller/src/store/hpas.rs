@@ -1,0 +1,561 @@
+//! All HPAs of the cluster, with their unmodified metadata.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, RwLock};
+
+use autoscaling::spec::Spec;
+use autoscaling::status::Status;
+use jiff::Timestamp;
+use serde_json::value::RawValue;
+
+use super::listed::{OpenLists, within};
+use super::{Key, read, write};
+
+/// One HPA as received.
+#[derive(Debug, Clone)]
+pub struct HpaRecord {
+    /// Namespace and name.
+    pub key: Key,
+    /// `metadata.uid`.
+    pub uid: Arc<str>,
+    /// `metadata.generation`. Servers before 1.37 set none.
+    pub generation: Option<i64>,
+    /// `metadata.resourceVersion`.
+    pub resource_version: String,
+    /// `metadata`, byte for byte. A status PUT must send all of it, or the server deletes the missing parts.
+    pub metadata: Box<RawValue>,
+    /// `spec`, byte for byte.
+    pub spec_raw: Arc<RawValue>,
+    /// `spec`, decoded.
+    pub spec: Arc<Spec>,
+    /// `status`, decoded.
+    pub status: Arc<Status>,
+    /// Writers of `status`, from `managedFields`.
+    pub status_writers: Vec<StatusWriter>,
+}
+
+/// A field manager that wrote the status of an HPA, and the time of its last write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatusWriter {
+    /// The field manager.
+    pub manager: Arc<str>,
+    /// Time of the manager's last write, by the server's clock, in whole seconds.
+    pub at: Timestamp,
+}
+
+impl From<(String, Timestamp)> for StatusWriter {
+    fn from((manager, at): (String, Timestamp)) -> Self {
+        Self { manager: manager.into(), at }
+    }
+}
+
+/// The effect of a new record or of a list on one HPA.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// The store did not contain the HPA.
+    New,
+    /// The spec changed: another `metadata.generation`, or another spec if the server sets no generation.
+    SpecChanged,
+    /// The status or the metadata changed, but not the spec.
+    StatusOnly,
+    /// The HPA was deleted and created again under the same name.
+    Recreated {
+        /// `metadata.uid` of the deleted object.
+        old_uid: Arc<str>,
+    },
+    /// The same version of the object was received again.
+    Unchanged,
+    /// The HPA was deleted. Only a list reports this. For a deletion from the watch, [`Hpas::delete`] returns
+    /// the record.
+    Deleted {
+        /// `metadata.uid` of the deleted object.
+        uid: Arc<str>,
+    },
+}
+
+/// One HPA before and after an update, or after a list that did not contain the HPA.
+#[derive(Debug, Clone)]
+pub struct Update {
+    /// The effect of the update.
+    pub change: Change,
+    /// The previous record: `None` for a new HPA, the deleted object after [`Change::Recreated`].
+    pub old: Option<Arc<HpaRecord>>,
+    /// The current record. `None` after a deletion.
+    pub new: Option<Arc<HpaRecord>>,
+}
+
+/// The HPAs from the watch. One task writes, any number of tasks read.
+#[derive(Debug, Default)]
+pub struct Hpas {
+    state: RwLock<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    cached: BTreeMap<Key, CachedHpa>,
+    listed: OpenLists,
+    /// Records of the lists in progress.
+    listing: BTreeMap<Key, Arc<HpaRecord>>,
+    synced: bool,
+}
+
+#[derive(Debug)]
+struct CachedHpa {
+    record: Arc<HpaRecord>,
+    /// `resourceVersion` after our last status write of this object.
+    wrote: Option<String>,
+    /// The last status that this controller sent.
+    sent: Option<Arc<Status>>,
+}
+
+impl Hpas {
+    /// Creates an empty store that is not synced.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Starts a list of a namespace, or of all. Readers keep the previous content until [`Self::finish`].
+    /// Drops an unfinished list of the same scope.
+    pub fn begin(&self, namespace: Option<&str>) {
+        let mut state = write(&self.state);
+        state.listing.retain(|key, _| !within(&key.namespace, namespace));
+        state.listed.start(namespace);
+    }
+
+    /// Applies an HPA that was listed, added or changed. Returns `None` while a list is collected, because
+    /// the end of the list reports its changes. Also returns `None` for an event of an object that
+    /// [`Self::apply_fresh`] has replaced.
+    pub fn apply(&self, record: HpaRecord) -> Option<Update> {
+        let mut state = write(&self.state);
+        if state.listed.covers(&record.key.namespace) {
+            // Most listed records are unchanged. They share the stored record's content.
+            let cached = state.cached.get(&record.key).map(|cached| &cached.record);
+            let record =
+                cached.filter(|cached| cached.is_same(&record)).map_or_else(|| Arc::new(record), Arc::clone);
+            state.listing.insert(record.key.clone(), record);
+            return None;
+        }
+        let cached = state.cached.get(&record.key).map(|cached| &cached.record);
+        let replaced = cached.is_some_and(|cached| {
+            cached.uid != record.uid && is_older(&record.resource_version, &cached.resource_version)
+        });
+        (!replaced).then(|| state.put(Arc::new(record)))
+    }
+
+    /// Applies the deletion of the HPA with the given UID and returns its record. The event may be late, so
+    /// another HPA of the same name stays.
+    pub fn delete(&self, key: &Key, uid: &str) -> Option<Arc<HpaRecord>> {
+        let mut state = write(&self.state);
+        if state.listed.covers(&key.namespace) {
+            if state.listing.get(key).is_some_and(|listed| *listed.uid == *uid) {
+                state.listing.remove(key);
+            }
+            return None;
+        }
+        state.cached.get(key).filter(|cached| *cached.record.uid == *uid)?;
+        state.cached.remove(key).map(|cached| cached.record)
+    }
+
+    /// Ends a list. Removes HPAs in its scope that the list did not contain. Returns an update for every HPA
+    /// that the list contained or removed, by key.
+    pub fn finish(&self, namespace: Option<&str>) -> Vec<Update> {
+        let mut state = write(&self.state);
+        let State { cached, listed, listing, synced } = &mut *state;
+        if !listed.end(namespace) {
+            return Vec::new();
+        }
+        *synced = true;
+        let mut updates = BTreeMap::new();
+        let removed =
+            cached.extract_if(.., |key, _| within(&key.namespace, namespace) && !listing.contains_key(key));
+        for (key, CachedHpa { record, .. }) in removed {
+            let change = Change::Deleted { uid: Arc::clone(&record.uid) };
+            updates.insert(key, Update { change, old: Some(record), new: None });
+        }
+        let listed = listing.extract_if(.., |key, _| within(&key.namespace, namespace));
+        let listed: Vec<_> = listed.collect();
+        for (key, record) in listed {
+            updates.insert(key, state.put(record));
+        }
+        updates.into_values().collect()
+    }
+
+    /// Returns one HPA.
+    pub fn get(&self, key: &Key) -> Option<Arc<HpaRecord>> {
+        read(&self.state).cached.get(key).map(|cached| Arc::clone(&cached.record))
+    }
+
+    /// Returns one HPA, with the last status that this controller sent.
+    pub fn known(&self, key: &Key) -> Option<(Arc<HpaRecord>, Option<Arc<Status>>)> {
+        read(&self.state).cached.get(key).map(|cached| (Arc::clone(&cached.record), cached.sent.clone()))
+    }
+
+    /// All keys, sorted.
+    pub fn keys(&self) -> Vec<Key> {
+        read(&self.state).cached.keys().cloned().collect()
+    }
+
+    /// All HPAs by key.
+    pub fn all(&self) -> BTreeMap<Key, Arc<HpaRecord>> {
+        read(&self.state)
+            .cached
+            .iter()
+            .map(|(key, cached)| (key.clone(), Arc::clone(&cached.record)))
+            .collect()
+    }
+
+    /// Number of HPAs.
+    pub fn len(&self) -> usize {
+        read(&self.state).cached.len()
+    }
+
+    /// Whether there are no HPAs.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether a list was ever finished.
+    pub fn is_synced(&self) -> bool {
+        read(&self.state).synced
+    }
+
+    /// Records a status before its write, because the watch may deliver the status before the response
+    /// arrives. No effect if the object was deleted.
+    pub fn sends(&self, key: &Key, uid: &str, status: Arc<Status>) {
+        let mut state = write(&self.state);
+        if let Some(cached) = state.cached.get_mut(key).filter(|cached| *cached.record.uid == *uid) {
+            cached.sent = Some(status);
+        }
+    }
+
+    /// Records the `resourceVersion` after our own write of an HPA's status (feature gate
+    /// StaleControllerConsistencyHPA). No effect if the object was deleted.
+    pub fn wrote(&self, key: &Key, uid: &str, resource_version: &str) {
+        let mut state = write(&self.state);
+        if let Some(cached) = state.cached.get_mut(key).filter(|cached| *cached.record.uid == *uid) {
+            cached.wrote = Some(resource_version.to_owned());
+        }
+    }
+
+    /// Applies an HPA that was read outside the watch, if it is newer than the stored record and the stored
+    /// object has the given UID. Only the watch can add a deleted HPA again. Older events from the watch then
+    /// make the HPA stale until the watch has caught up. While a list is collected, the record is not
+    /// applied, because the list will contain it.
+    pub fn apply_fresh(&self, uid: &str, record: HpaRecord) -> Option<Update> {
+        let mut state = write(&self.state);
+        let listing = state.listed.covers(&record.key.namespace);
+        let cached = state.cached.get_mut(&record.key)?;
+        let newer = is_older(&cached.record.resource_version, &record.resource_version);
+        if !newer || *cached.record.uid != *uid {
+            return None;
+        }
+        let (key, version) = (record.key.clone(), record.resource_version.clone());
+        let update = (!listing).then(|| state.put(Arc::new(record)));
+        if let Some(cached) = state.cached.get_mut(&key) {
+            cached.wrote = Some(version);
+        }
+        update
+    }
+
+    /// Whether the stored record of an HPA is older than our last write of it.
+    pub fn is_stale(&self, key: &Key) -> bool {
+        let state = read(&self.state);
+        state.cached.get(key).is_some_and(|cached| {
+            cached.wrote.as_deref().is_some_and(|wrote| is_older(&cached.record.resource_version, wrote))
+        })
+    }
+}
+
+impl HpaRecord {
+    /// Whether both records are the same version of the same object.
+    fn is_same(&self, other: &Self) -> bool {
+        self.uid == other.uid && self.resource_version == other.resource_version
+    }
+
+    /// The change from an earlier record of the same name.
+    fn change_since(&self, old: &Self) -> Change {
+        if old.uid != self.uid {
+            return Change::Recreated { old_uid: Arc::clone(&old.uid) };
+        }
+        let same_spec = match (old.generation, self.generation) {
+            (Some(old), Some(new)) => old == new,
+            _ => old.spec == self.spec,
+        };
+        if !same_spec {
+            Change::SpecChanged
+        } else if self.is_same(old) {
+            Change::Unchanged
+        } else {
+            Change::StatusOnly
+        }
+    }
+}
+
+impl State {
+    fn put(&mut self, new: Arc<HpaRecord>) -> Update {
+        let Some(cached) = self.cached.get_mut(&new.key) else {
+            self.cached
+                .insert(new.key.clone(), CachedHpa { record: Arc::clone(&new), wrote: None, sent: None });
+            return Update { change: Change::New, old: None, new: Some(new) };
+        };
+        let old = std::mem::replace(&mut cached.record, Arc::clone(&new));
+        let change = new.change_since(&old);
+        if matches!(change, Change::Recreated { .. }) {
+            (cached.wrote, cached.sent) = (None, None);
+        }
+        Update { change, old: Some(old), new: Some(new) }
+    }
+}
+
+/// Compares resource versions as numbers of any length, as the API conventions allow for versions of one
+/// resource. A version that is not a number is never older, because a server with other versions must not
+/// stop all syncs.
+pub(crate) fn is_older(version: &str, than: &str) -> bool {
+    fn digits(text: &str) -> Option<&str> {
+        let number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        number.then(|| text.trim_start_matches('0'))
+    }
+    match (digits(version), digits(than)) {
+        (Some(version), Some(than)) => (version.len(), version) < (than.len(), than),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(max: i32) -> Spec {
+        serde_json::from_value(serde_json::json!({
+            "scaleTargetRef": {"kind": "Deployment", "name": "web", "apiVersion": "apps/v1"},
+            "maxReplicas": max,
+        }))
+        .unwrap()
+    }
+
+    fn record(name: &str, uid: &str, generation: Option<i64>, version: &str, max: i32) -> HpaRecord {
+        HpaRecord {
+            key: Key::new("shop", name),
+            uid: uid.into(),
+            generation,
+            resource_version: version.to_owned(),
+            metadata: RawValue::from_string("{}".to_owned()).unwrap(),
+            spec_raw: RawValue::from_string("{}".to_owned()).unwrap().into(),
+            spec: Arc::new(spec(max)),
+            status: Arc::new(Status::default()),
+            status_writers: Vec::new(),
+        }
+    }
+
+    fn apply(hpas: &Hpas, record: HpaRecord) -> Option<Change> {
+        hpas.apply(record).map(|update| update.change)
+    }
+
+    fn finish(hpas: &Hpas, namespace: Option<&str>) -> Vec<(Key, Change)> {
+        let named = |update: Update| (update.new.or(update.old).unwrap().key.clone(), update.change);
+        hpas.finish(namespace).into_iter().map(named).collect()
+    }
+
+    fn apply_fresh(hpas: &Hpas, uid: &str, record: HpaRecord) -> Option<Change> {
+        hpas.apply_fresh(uid, record).map(|update| update.change)
+    }
+
+    #[test]
+    fn generation_change_is_a_spec_change() {
+        let hpas = Hpas::new();
+        assert_eq!(apply(&hpas, record("web", "u1", Some(1), "10", 5)), Some(Change::New));
+        assert_eq!(apply(&hpas, record("web", "u1", Some(1), "10", 5)), Some(Change::Unchanged));
+        assert_eq!(apply(&hpas, record("web", "u1", Some(1), "11", 5)), Some(Change::StatusOnly));
+        assert_eq!(apply(&hpas, record("web", "u1", Some(2), "12", 6)), Some(Change::SpecChanged));
+        // A changed spec under the same generation comes from defaulting by the server, not from a user.
+        assert_eq!(apply(&hpas, record("web", "u1", Some(2), "13", 7)), Some(Change::StatusOnly));
+    }
+
+    #[test]
+    fn spec_is_compared_without_a_generation() {
+        let hpas = Hpas::new();
+        hpas.apply(record("web", "u1", None, "10", 5));
+        assert_eq!(apply(&hpas, record("web", "u1", None, "11", 5)), Some(Change::StatusOnly));
+        assert_eq!(apply(&hpas, record("web", "u1", None, "12", 6)), Some(Change::SpecChanged));
+    }
+
+    #[test]
+    fn hpa_with_another_uid_is_recreated() {
+        let hpas = Hpas::new();
+        hpas.apply(record("web", "u1", Some(1), "10", 5));
+        let change = apply(&hpas, record("web", "u2", Some(1), "20", 5));
+        assert_eq!(change, Some(Change::Recreated { old_uid: "u1".into() }));
+        assert_eq!(*hpas.delete(&Key::new("shop", "web"), "u2").unwrap().uid, *"u2");
+        assert!(hpas.is_empty());
+    }
+
+    #[test]
+    fn late_events_of_a_replaced_hpa_are_ignored() {
+        let hpas = Hpas::new();
+        let key = Key::new("shop", "web");
+        hpas.apply(record("web", "u1", Some(1), "10", 5));
+        let replaced = apply_fresh(&hpas, "u1", record("web", "u2", Some(1), "14", 5));
+        assert_eq!(replaced, Some(Change::Recreated { old_uid: "u1".into() }));
+        assert_eq!(apply(&hpas, record("web", "u1", Some(2), "12", 6)), None);
+        assert!(hpas.delete(&key, "u1").is_none());
+        assert_eq!(*hpas.get(&key).unwrap().uid, *"u2");
+        assert_eq!(apply(&hpas, record("web", "u2", Some(1), "14", 5)), Some(Change::Unchanged));
+
+        // The same applies while a list is collected.
+        hpas.begin(None);
+        hpas.apply(record("web", "u2", Some(1), "14", 5));
+        assert!(hpas.delete(&key, "u1").is_none());
+        assert_eq!(finish(&hpas, None), [(key, Change::Unchanged)]);
+    }
+
+    #[test]
+    fn list_replaces_the_content_at_its_end_and_reports_changes() {
+        let hpas = Hpas::new();
+        assert!(!hpas.is_synced());
+        hpas.begin(None);
+        assert_eq!(apply(&hpas, record("a", "ua", Some(1), "1", 5)), None);
+        hpas.apply(record("b", "ub", Some(1), "2", 5));
+        assert!(hpas.is_empty());
+        let change = |name: &str, change| (Key::new("shop", name), change);
+        assert_eq!(finish(&hpas, None), [change("a", Change::New), change("b", Change::New)]);
+        assert!(hpas.is_synced());
+
+        hpas.begin(None);
+        hpas.apply(record("b", "ub", Some(2), "7", 6));
+        hpas.apply(record("c", "uc", Some(1), "8", 5));
+        hpas.apply(record("d", "ud", Some(1), "9", 5));
+        assert!(hpas.delete(&Key::new("shop", "d"), "ud").is_none());
+        assert_eq!(hpas.keys(), [Key::new("shop", "a"), Key::new("shop", "b")]);
+        let changes = [
+            change("a", Change::Deleted { uid: "ua".into() }),
+            change("b", Change::SpecChanged),
+            change("c", Change::New),
+        ];
+        assert_eq!(finish(&hpas, None), changes);
+        assert_eq!(hpas.keys(), [Key::new("shop", "b"), Key::new("shop", "c")]);
+        assert_eq!(finish(&hpas, None), []);
+    }
+
+    #[test]
+    fn unchanged_record_in_a_list_keeps_its_allocation() {
+        let hpas = Hpas::new();
+        hpas.apply(record("a", "ua", Some(1), "1", 5));
+        hpas.apply(record("b", "ub", Some(1), "2", 5));
+        let cached = hpas.get(&Key::new("shop", "a")).unwrap();
+        hpas.begin(None);
+        hpas.apply(record("a", "ua", Some(1), "1", 5));
+        hpas.apply(record("b", "ub", Some(2), "7", 6));
+        let updates = hpas.finish(None);
+        let [a, b] = updates.as_slice() else { panic!("{updates:?}") };
+        assert_eq!((&a.change, &b.change), (&Change::Unchanged, &Change::SpecChanged));
+        assert!(
+            Arc::ptr_eq(a.old.as_ref().unwrap(), &cached) && Arc::ptr_eq(a.new.as_ref().unwrap(), &cached)
+        );
+        assert_eq!(b.old.as_ref().unwrap().spec.max_replicas, 5);
+        assert_eq!(b.new.as_ref().unwrap().spec.max_replicas, 6);
+        assert!(Arc::ptr_eq(&hpas.get(&cached.key).unwrap(), &cached));
+    }
+
+    #[test]
+    fn list_of_one_namespace_leaves_others_unchanged() {
+        let hpas = Hpas::new();
+        let of = |namespace: &str, name: &str| {
+            let key = Key::new(namespace, name);
+            HpaRecord { key, ..record(name, &format!("u-{name}"), Some(1), "1", 5) }
+        };
+        hpas.apply(of("shop", "old"));
+        hpas.apply(of("bank", "old"));
+        hpas.begin(Some("shop"));
+        hpas.begin(Some("bank"));
+        assert_eq!(apply(&hpas, of("shop", "web")), None);
+        assert_eq!(apply(&hpas, of("bank", "web")), None);
+        // A restarted list drops its own records only.
+        hpas.begin(Some("bank"));
+        assert_eq!(hpas.finish(Some("shop")).len(), 2);
+        assert_eq!(hpas.keys(), [Key::new("bank", "old"), Key::new("shop", "web")]);
+        assert_eq!(apply(&hpas, of("shop", "more")), Some(Change::New));
+        let gone = Change::Deleted { uid: "u-old".into() };
+        assert_eq!(finish(&hpas, Some("bank")), [(Key::new("bank", "old"), gone)]);
+        assert_eq!(finish(&hpas, Some("bank")), []);
+        assert_eq!(hpas.len(), 2);
+    }
+
+    #[test]
+    fn aborted_list_leaves_no_trace() {
+        let hpas = Hpas::new();
+        hpas.apply(record("a", "ua", Some(1), "1", 5));
+        hpas.begin(None);
+        hpas.apply(record("b", "ub", Some(1), "2", 5));
+        hpas.begin(None);
+        hpas.apply(record("a", "ua", Some(1), "1", 5));
+        assert_eq!(finish(&hpas, None), [(Key::new("shop", "a"), Change::Unchanged)]);
+    }
+
+    #[test]
+    fn hpa_is_stale_until_the_watch_shows_our_write() {
+        let hpas = Hpas::new();
+        let key = Key::new("shop", "web");
+        hpas.apply(record("web", "u1", Some(1), "99", 5));
+        assert!(!hpas.is_stale(&key));
+        hpas.wrote(&key, "u1", "100");
+        assert!(hpas.is_stale(&key));
+        hpas.apply(record("web", "u1", Some(1), "100", 5));
+        assert!(!hpas.is_stale(&key));
+        // A list from a server that lags behind makes the HPA stale again.
+        hpas.apply(record("web", "u1", Some(1), "99", 5));
+        assert!(hpas.is_stale(&key));
+        hpas.apply(record("web", "u2", Some(1), "150", 5));
+        assert!(!hpas.is_stale(&key));
+    }
+
+    #[test]
+    fn write_to_a_deleted_or_recreated_hpa_is_not_recorded() {
+        let hpas = Hpas::new();
+        let key = Key::new("shop", "web");
+        hpas.wrote(&key, "u1", "100");
+        hpas.apply(record("web", "u2", Some(1), "50", 5));
+        assert!(!hpas.is_stale(&key));
+        hpas.wrote(&key, "u1", "100");
+        assert!(!hpas.is_stale(&key));
+    }
+
+    #[test]
+    fn fresh_read_is_applied_when_newer_and_of_the_same_object() {
+        let hpas = Hpas::new();
+        let key = Key::new("shop", "web");
+        let version = || hpas.get(&key).map(|record| record.resource_version.clone()).unwrap_or_default();
+        assert_eq!(apply_fresh(&hpas, "u1", record("web", "u1", Some(1), "10", 5)), None);
+        assert!(hpas.is_empty());
+        hpas.apply(record("web", "u1", Some(1), "10", 5));
+        assert_eq!(apply_fresh(&hpas, "u1", record("web", "u1", Some(2), "10", 5)), None);
+        assert_eq!(apply_fresh(&hpas, "u0", record("web", "u0", Some(2), "20", 5)), None);
+        assert_eq!(
+            apply_fresh(&hpas, "u1", record("web", "u1", Some(2), "12", 5)),
+            Some(Change::SpecChanged)
+        );
+        assert!(!hpas.is_stale(&key));
+        // The late event arrives.
+        hpas.apply(record("web", "u1", Some(1), "11", 5));
+        assert!(hpas.is_stale(&key));
+        hpas.apply(record("web", "u1", Some(2), "12", 5));
+        assert!(!hpas.is_stale(&key));
+
+        hpas.begin(None);
+        assert_eq!(apply_fresh(&hpas, "u1", record("web", "u1", Some(2), "13", 5)), None);
+        assert_eq!(version(), "12");
+        assert!(hpas.is_stale(&key), "the list will contain the new version");
+        assert_eq!(finish(&hpas, None), [(key.clone(), Change::Deleted { uid: "u1".into() })]);
+        assert!(hpas.is_empty(), "the end of the list removes an HPA that it does not contain");
+    }
+
+    #[test]
+    fn resource_versions_are_numbers_of_any_length() {
+        assert!(is_older("9", "10"));
+        assert!(!is_older("10", "9"));
+        assert!(!is_older("10", "10"));
+        assert!(!is_older("0010", "10"));
+        assert!(is_older("18446744073709551615", "18446744073709551616"));
+        assert!(!is_older("abc", "10"));
+        assert!(!is_older("9", ""));
+    }
+}

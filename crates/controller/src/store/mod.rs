@@ -1,0 +1,66 @@
+//! The controller's copy of the cluster: pods, HPAs, and HPAs that share pods.
+//!
+//! The watches write, one task per resource, and the syncs read. Every method takes `&self`. The locks are
+//! internal. They are held for one look-up or one change, and never across an `await`. A list that replaces
+//! the content is collected separately until `finish`, so that readers never see a part of it. A list covers
+//! the whole cluster or one namespace. Several namespaces may be listed at the same time.
+//!
+//! Memory follows the cluster: shared values are reference-counted and freed with their last user.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+mod hpas;
+mod input;
+mod intern;
+mod listed;
+mod namespace;
+mod overlap;
+mod pods;
+mod targets;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use hpas::is_older;
+pub use hpas::{Change, HpaRecord, Hpas, StatusWriter, Update};
+pub use input::{ContainerInput, PodInput};
+pub use overlap::Overlap;
+pub use pods::{Pods, Stats};
+pub use targets::{Target, TargetInput, Targets};
+
+/// Namespace and name of an object.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// `metadata.namespace`.
+    pub namespace: Arc<str>,
+    /// `metadata.name`.
+    pub name: Arc<str>,
+}
+
+impl Key {
+    /// Creates the key of an object.
+    pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+// A panic in one sync must not stop the others, so the code ignores poison. Only this module and the matching
+// of selectors run under these locks, and the matching does not panic.
+
+fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn lock<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,296 @@
+//! The pods of one namespace, by name and by label set.
+//!
+//! Selectors are matched against label sets instead of pods, because the pods of one ReplicaSet share one
+//! set. The store keeps the matching sets of a *watched* selector up to date. Each pair of set and selector
+//! is evaluated once, when the later of the two is added.
+
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use autoscaling::pod::{LabelSet, Pod, PodRequests};
+use autoscaling::selector::Selector;
+
+use super::input::{self, Labels, PodInput, Requests};
+use super::intern::{Id, Strings, Table};
+
+/// Identifies a watched selector within its namespace.
+pub(super) type SelectorId = u64;
+
+#[derive(Debug, Default)]
+pub(super) struct Namespace {
+    pods: BTreeSet<Entry>,
+    label_sets: Table<LabelSet>,
+    requests: Table<PodRequests>,
+    groups: BTreeMap<Id, Group>,
+    watched: BTreeMap<SelectorId, Watched>,
+    watched_ids: BTreeMap<Arc<Selector>, SelectorId>,
+    last_watched: SelectorId,
+}
+
+/// A pod and its references into the tables. Ordered by name.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pod: Arc<Pod>,
+    labels: Id,
+    requests: Id,
+}
+
+/// The pods and watched selectors of one label set. The group may have no pods while a list is collected.
+#[derive(Debug, Default)]
+struct Group {
+    /// The pods, by name.
+    pods: Vec<Arc<Pod>>,
+    matched_by: Vec<SelectorId>,
+}
+
+#[derive(Debug)]
+struct Watched {
+    selector: Arc<Selector>,
+    /// Uses a vector, because most selectors match one set, for which a `BTreeSet` would be ten times too
+    /// large.
+    groups: Vec<Id>,
+    users: usize,
+}
+
+impl Namespace {
+    /// Creates the entry of a pod, which holds its references. An unchanged pod keeps its record.
+    pub(super) fn entry(&mut self, input: &PodInput<'_>, strings: &mut Strings) -> Entry {
+        let labels = self.acquire_labels(&Labels::new(input), strings);
+        let requests = self.acquire_requests(&Requests::new(input), strings);
+        let current = self.pods.get(input.name);
+        let unchanged = current.filter(|current| {
+            current.labels == labels && current.requests == requests && input::same_state(input, &current.pod)
+        });
+        if let Some(current) = unchanged {
+            return current.clone();
+        }
+        let name = current.map_or_else(|| input.name.into(), |current| Arc::clone(&current.pod.name));
+        let label_set = self.label_sets.get(labels).cloned().unwrap_or_default();
+        let request_set = self.requests.get(requests).cloned().unwrap_or_default();
+        Entry { pod: Arc::new(input::record(input, name, label_set, request_set)), labels, requests }
+    }
+
+    /// Publishes an entry to readers. Replaces the entry of the same name.
+    pub(super) fn put(&mut self, entry: Entry, strings: &mut Strings) {
+        let old = self.pods.replace(entry.clone());
+        if let Some(old) = &old
+            && old.labels != entry.labels
+        {
+            self.remove_from_group(old);
+        }
+        let group = self.groups.entry(entry.labels).or_default();
+        match group.pods.binary_search_by(|pod| pod.name.cmp(&entry.pod.name)) {
+            Ok(at) => {
+                if let Some(slot) = group.pods.get_mut(at) {
+                    *slot = entry.pod;
+                }
+            }
+            Err(at) => group.pods.insert(at, entry.pod),
+        }
+        if let Some(old) = old {
+            self.release(&old, strings);
+        }
+    }
+
+    /// Removes a pod.
+    pub(super) fn remove(&mut self, name: &str, strings: &mut Strings) {
+        if let Some(old) = self.pods.take(name) {
+            self.remove_from_group(&old);
+            self.release(&old, strings);
+        }
+    }
+
+    /// Replaces all pods.
+    pub(super) fn replace(&mut self, entries: BTreeSet<Entry>, strings: &mut Strings) {
+        let removed: Vec<_> = self.pods.difference(&entries).map(|entry| Arc::clone(&entry.pod)).collect();
+        for pod in removed {
+            self.remove(&pod.name, strings);
+        }
+        for entry in entries {
+            self.put(entry, strings);
+        }
+    }
+
+    /// Releases the references of an entry that no reader can reach.
+    pub(super) fn release(&mut self, entry: &Entry, strings: &mut Strings) {
+        if let Some(requests) = self.requests.release(entry.requests) {
+            Requests::release(&requests, strings);
+        }
+        if let Some(labels) = self.label_sets.release(entry.labels) {
+            Labels::release(&labels, strings);
+            let group = self.groups.remove(&entry.labels).unwrap_or_default();
+            for id in group.matched_by {
+                if let Some(watched) = self.watched.get_mut(&id) {
+                    watched.groups.retain(|set| *set != entry.labels);
+                }
+            }
+        }
+    }
+
+    /// Returns the pods that a selector matches, by name.
+    pub(super) fn select(&self, selector: &Selector) -> Vec<Arc<Pod>> {
+        let mut pods = Vec::new();
+        match self.watched_ids.get(selector).and_then(|id| self.watched.get(id)) {
+            Some(watched) => {
+                for group in watched.groups.iter().filter_map(|id| self.groups.get(id)) {
+                    pods.extend(group.pods.iter().cloned());
+                }
+            }
+            None => {
+                for (id, labels) in self.label_sets.iter() {
+                    if selector.matches(&**labels)
+                        && let Some(group) = self.groups.get(&id)
+                    {
+                        pods.extend(group.pods.iter().cloned());
+                    }
+                }
+            }
+        }
+        // Each group is already sorted, so this merges runs.
+        pods.sort_by(|one, other| one.name.cmp(&other.name));
+        pods
+    }
+
+    /// Keeps the matches of a selector up to date until [`Self::unwatch`], which must follow every call.
+    pub(super) fn watch(&mut self, selector: &Arc<Selector>) -> SelectorId {
+        if let Some(id) = self.watched_ids.get(selector)
+            && let Some(watched) = self.watched.get_mut(id)
+        {
+            watched.users += 1;
+            return *id;
+        }
+        self.last_watched += 1;
+        let id = self.last_watched;
+        let mut groups = Vec::new();
+        for (set, labels) in self.label_sets.iter() {
+            if selector.matches(&**labels) {
+                groups.push(set);
+                self.groups.entry(set).or_default().matched_by.push(id);
+            }
+        }
+        self.watched.insert(id, Watched { selector: Arc::clone(selector), groups, users: 1 });
+        self.watched_ids.insert(Arc::clone(selector), id);
+        id
+    }
+
+    /// Removes one user of a watched selector.
+    pub(super) fn unwatch(&mut self, id: SelectorId) {
+        let Some(watched) = self.watched.get_mut(&id) else {
+            return;
+        };
+        watched.users -= 1;
+        if watched.users > 0 {
+            return;
+        }
+        let Some(watched) = self.watched.remove(&id) else {
+            return;
+        };
+        self.watched_ids.remove(&watched.selector);
+        for set in &watched.groups {
+            if let Some(group) = self.groups.get_mut(set) {
+                group.matched_by.retain(|other| *other != id);
+            }
+        }
+    }
+
+    /// Returns the watched selectors that match a pod of the given selector. The selector itself is included
+    /// if it matches any pod.
+    pub(super) fn sharing(&self, id: SelectorId) -> BTreeSet<SelectorId> {
+        let groups = self.watched.get(&id).into_iter().flat_map(|watched| &watched.groups);
+        groups
+            .filter_map(|set| self.groups.get(set))
+            .filter(|group| !group.pods.is_empty())
+            .flat_map(|group| group.matched_by.iter().copied())
+            .collect()
+    }
+
+    /// Whether the namespace holds no state.
+    pub(super) fn is_empty(&self) -> bool {
+        self.pods.is_empty() && self.label_sets.len() == 0 && self.watched.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.pods.len()
+    }
+
+    pub(super) fn label_sets(&self) -> usize {
+        self.label_sets.len()
+    }
+
+    pub(super) fn request_sets(&self) -> usize {
+        self.requests.len()
+    }
+
+    pub(super) fn watched(&self) -> usize {
+        self.watched.len()
+    }
+
+    fn acquire_labels(&mut self, labels: &Labels<'_>, strings: &mut Strings) -> Id {
+        let digest = labels.digest();
+        if let Some(id) = self.label_sets.acquire(digest, |set| labels.same(set)) {
+            return id;
+        }
+        let set = labels.intern(strings);
+        let mut matched_by = Vec::new();
+        for (id, watched) in &self.watched {
+            if watched.selector.matches(&set) {
+                matched_by.push(*id);
+            }
+        }
+        let set = self.label_sets.insert(digest, set);
+        for id in &matched_by {
+            if let Some(watched) = self.watched.get_mut(id) {
+                watched.groups.push(set);
+            }
+        }
+        self.groups.insert(set, Group { pods: Vec::new(), matched_by });
+        set
+    }
+
+    fn acquire_requests(&mut self, requests: &Requests<'_>, strings: &mut Strings) -> Id {
+        let digest = requests.digest();
+        if let Some(id) = self.requests.acquire(digest, |current| requests.same(current)) {
+            return id;
+        }
+        self.requests.insert(digest, requests.intern(strings))
+    }
+
+    fn remove_from_group(&mut self, entry: &Entry) {
+        if let Some(group) = self.groups.get_mut(&entry.labels)
+            && let Ok(at) = group.pods.binary_search_by(|pod| pod.name.cmp(&entry.pod.name))
+        {
+            group.pods.remove(at);
+            if group.pods.len() * 4 < group.pods.capacity() {
+                group.pods.shrink_to(group.pods.len() * 2);
+            }
+        }
+    }
+}
+
+impl Borrow<str> for Entry {
+    fn borrow(&self) -> &str {
+        &self.pod.name
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.pod.name == other.pod.name
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.pod.name.cmp(&other.pod.name)
+    }
+}

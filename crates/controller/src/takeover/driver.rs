@@ -1,0 +1,426 @@
+//! Drives the state machine: feeds it from the watch and the syncs, moves the write gate, checks HPAs and
+//! reports.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use autoscaling::event::{EventIntent, EventKind};
+use autoscaling::status::Status;
+use autoscaling::{Action, WriteOutcome};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use super::foreign::{self, View};
+use super::machine::{Activation, Machine, ObservedState, Proof, State, Step, SyncObservation};
+use super::undone::Undone;
+use crate::reconcile::{Concluded, Controller, Observer, WatchedRescale};
+use crate::store::{HpaRecord, Key, StatusWriter};
+use crate::telemetry::metrics::{Metrics as Telemetry, TakeoverState};
+use cluster::client::Client;
+use cluster::events::{EventTarget, Recorder};
+use cluster::gate::{Gate, Refusal};
+use cluster::status::read;
+
+/// Minimum interval between two events, and between two log lines about foreign writes that change no state.
+const REMIND: Duration = Duration::from_hours(1);
+
+/// Options and collaborators of [`TakeOver`].
+#[derive(Debug)]
+pub struct Parts {
+    /// `--horizontal-pod-autoscaler-sync-period`.
+    pub period: Duration,
+    /// `--leader-elect-lease-duration`: the longest gap between two leaders after a crash.
+    pub lease: Duration,
+    /// `--takeover=wait`. With `warn`, Concertina reports foreign writes but writes nevertheless.
+    pub holds_back: bool,
+    /// The field manager of Concertina's status writes.
+    pub manager: &'static str,
+    /// Closed while another controller may act.
+    pub gate: Arc<Gate>,
+    /// Metrics of foreign writes and of the state.
+    pub telemetry: Telemetry,
+}
+
+/// Keeps Concertina and another controller from acting at the same time.
+#[derive(Debug)]
+pub struct TakeOver {
+    parts: Parts,
+    inner: Mutex<Inner>,
+    changed: Notify,
+    controller: OnceLock<Weak<Controller>>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    machine: Machine,
+    leads: bool,
+    undone: Undone,
+    /// HPAs to read because of a weak sign.
+    pending_checks: BTreeSet<Key>,
+    /// The last foreign write.
+    last: Option<ForeignWrite>,
+    /// Time of the last log line.
+    last_log: Option<Instant>,
+    last_event: Option<Instant>,
+}
+
+/// A foreign write.
+#[derive(Debug, Clone)]
+struct ForeignWrite {
+    about: EventTarget,
+    writer: StatusWriter,
+    since: Instant,
+}
+
+impl TakeOver {
+    /// Closes the gate unless `--takeover=warn`.
+    pub fn new(parts: Parts) -> Arc<Self> {
+        if parts.holds_back {
+            parts.gate.close(Refusal::TakeOver);
+        }
+        let inner = Inner {
+            machine: Machine::new(parts.period),
+            leads: false,
+            undone: Undone::default(),
+            pending_checks: BTreeSet::new(),
+            last: None,
+            last_log: None,
+            last_event: None,
+        };
+        let takeover =
+            Self { parts, inner: Mutex::new(inner), changed: Notify::new(), controller: OnceLock::new() };
+        takeover.publish(&takeover.lock());
+        Arc::new(takeover)
+    }
+
+    /// Starts to observe. The watch has delivered its first list, so silence counts from now on.
+    pub fn begin(&self, controller: &Arc<Controller>) {
+        // Set once: a process has one controller.
+        let _ = self.controller.set(Arc::downgrade(controller));
+        let mut inner = self.lock();
+        inner.machine.start(Instant::now());
+        if self.parts.holds_back && inner.machine.state() == State::Observing {
+            tracing::info!(
+                quiet = ?inner.machine.quiet(),
+                "observing: writing nothing until no other controller acts on HPAs"
+            );
+        }
+        self.changed.notify_one();
+    }
+
+    /// Records that this replica became leader. `after`: the time since another replica led, if one did.
+    pub fn leads(&self, after: Option<Duration>) {
+        let mut inner = self.lock();
+        inner.leads = true;
+        // A Lease older than this limit proves nothing about the time since.
+        let is_hand_over = after.is_some_and(|after| after <= self.parts.lease + inner.machine.quiet());
+        let activation = if is_hand_over { inner.machine.hand_over(Instant::now()) } else { None };
+        if let Some(activation) = activation {
+            self.start_acting(&inner, &activation);
+        }
+        self.changed.notify_one();
+    }
+
+    /// The state in one line, for `/readyz?verbose`.
+    pub fn detail(&self) -> String {
+        let inner = self.lock();
+        let quiet = inner.machine.quiet();
+        let writer = inner.last.as_ref().map_or_else(String::new, |last| {
+            // Omit the HPA's name, because every client may read this text. The log names the HPA.
+            let (manager, ago) = (&last.writer.manager, last.since.elapsed().as_secs());
+            format!("{manager} wrote the status of an HPA {ago}s ago")
+        });
+        match inner.machine.state() {
+            _ if !self.parts.holds_back && writer.is_empty() => "acting (--takeover=warn)".to_owned(),
+            _ if !self.parts.holds_back => format!("acting although {writer} (--takeover=warn)"),
+            State::Acting => "acting".to_owned(),
+            State::Holding => {
+                format!("holding: {writer}; writing nothing until {quiet:?} pass without a foreign write")
+            }
+            State::Observing if !inner.machine.has_started() => {
+                "observing: waiting for the first list of HPAs".to_owned()
+            }
+            State::Observing => format!(
+                "observing: writing nothing until a change stays unanswered by other controllers for {quiet:?}"
+            ),
+        }
+    }
+
+    /// Runs until the future is dropped. `client` reads single HPAs. `notices` sends the events that pass a
+    /// closed gate.
+    pub async fn run(self: Arc<Self>, client: Client, notices: Recorder) {
+        loop {
+            self.publish_event(&notices);
+            let pending = self.lock().pending_checks.pop_first();
+            if let Some(key) = pending {
+                self.check(&client, &key).await;
+                continue;
+            }
+            let (step, next) = {
+                let mut inner = self.lock();
+                let step =
+                    if self.parts.holds_back { inner.machine.tick(Instant::now()) } else { Step::Wait };
+                if step != Step::Wait {
+                    self.publish(&inner);
+                }
+                (step, inner.machine.next().filter(|_| self.parts.holds_back))
+            };
+            match step {
+                Step::Quiet => {
+                    tracing::info!(
+                        quiet = ?self.lock().machine.quiet(),
+                        "no foreign writes for the quiet time; acting after the next unanswered change"
+                    );
+                }
+                Step::Check(key) => {
+                    let success = self.check(&client, &key).await;
+                    let mut inner = self.lock();
+                    if let Some(activation) = inner.machine.checked(&key, success, Instant::now()) {
+                        self.start_acting(&inner, &activation);
+                    }
+                }
+                Step::Wait => {
+                    let timer = async {
+                        match next {
+                            Some(at) => sleep_until(at).await,
+                            None => std::future::pending().await,
+                        }
+                    };
+                    tokio::select! {
+                        biased;
+                        () = self.changed.notified() => {}
+                        () = timer => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads an HPA from the API server. A foreign write in the response counts like one from the watch.
+    /// Returns whether the read succeeded.
+    async fn check(&self, client: &Client, key: &Key) -> bool {
+        let object = match read(client, &key.namespace, &key.name).await {
+            Ok(Some(object)) => object,
+            Ok(None) => {
+                self.lock().machine.forget(key);
+                return true;
+            }
+            Err(error) => {
+                tracing::warn!(hpa = %key, %error, "failed to check for foreign status writes");
+                return false;
+            }
+        };
+        let cached =
+            self.controller.get().and_then(Weak::upgrade).and_then(|controller| controller.hpas.get(key));
+        // An HPA that is not in the store is new, so the watch will deliver it.
+        let Some(cached) = cached.filter(|cached| *cached.uid == *object.uid) else { return true };
+        let writers: Vec<_> = object.status_writers.into_iter().map(StatusWriter::from).collect();
+        let now = View { version: &object.resource_version, writers: &writers, status: &object.status };
+        if let Some(writer) = foreign::status_write(self.parts.manager, View::new(&cached), now) {
+            let mut inner = self.lock();
+            // The watch has delivered this write or will deliver it, and the metric counts it there.
+            let is_reported = inner.last.as_ref().is_some_and(|last| {
+                last.about.name == key.name && last.about.namespace == key.namespace && last.writer == *writer
+            });
+            if !is_reported {
+                self.foreign_write(&mut inner, &cached, writer);
+            }
+        }
+        true
+    }
+
+    /// Handles a foreign write of an HPA's status.
+    fn foreign_write(&self, inner: &mut Inner, hpa: &HpaRecord, writer: &StatusWriter) {
+        let now = Instant::now();
+        let before = inner.machine.state();
+        inner.machine.foreign_write(&hpa.key, now);
+        let is_acting = if self.parts.holds_back {
+            self.parts.gate.close(Refusal::TakeOver);
+            self.publish(inner);
+            false
+        } else {
+            true
+        };
+        let remind = inner.last_log.is_none_or(|last_log| now.duration_since(last_log) >= REMIND);
+        if remind || before == State::Acting && self.parts.holds_back {
+            inner.last_log = Some(now);
+            tracing::warn!(
+                hpa = %hpa.key,
+                manager = &*writer.manager,
+                at = %writer.at,
+                "another controller writes statuses of HPAs: {}",
+                if is_acting { "both controllers act (--takeover=warn)" } else { "writing nothing until it has stopped" }
+            );
+        }
+        if before == State::Observing && self.parts.holds_back {
+            tracing::info!(
+                hpa = %hpa.key,
+                manager = &*writer.manager,
+                quiet = ?inner.machine.quiet(),
+                "holding: writing nothing until the quiet time passes without a foreign write"
+            );
+        }
+        let about = crate::reconcile::event_target(hpa);
+        inner.last = Some(ForeignWrite { about, writer: writer.clone(), since: now });
+        self.changed.notify_one();
+    }
+
+    /// Opens the gate and syncs the HPAs that are due.
+    fn start_acting(&self, inner: &Inner, activation: &Activation) {
+        self.publish(inner);
+        if !self.parts.holds_back {
+            return;
+        }
+        self.parts.gate.open_for(Refusal::TakeOver);
+        let silent = inner.last.as_ref().map(|last| last.since.elapsed());
+        match &activation.proof {
+            Proof::HandOver => tracing::info!("acting: taking over from an active replica"),
+            Proof::Change(hpa) => tracing::info!(
+                %hpa, ?silent, "acting: a change of this HPA stayed unanswered, so no other controller is active"
+            ),
+            Proof::Difference(hpa) => tracing::info!(
+                %hpa, ?silent,
+                "acting: the status of this HPA has been wrong for a long time, so no other controller is active"
+            ),
+        }
+        if let Some(controller) = self.controller.get().and_then(Weak::upgrade) {
+            for key in &activation.due {
+                controller.queue.add(key);
+            }
+        }
+    }
+
+    /// Publishes an event about the last foreign write, if this replica leads, and at most once per
+    /// [`REMIND`].
+    fn publish_event(&self, notices: &Recorder) {
+        let mut inner = self.lock();
+        let is_due = inner.last_event.is_none_or(|last_event| last_event.elapsed() >= REMIND);
+        let new = inner
+            .last
+            .clone()
+            .filter(|last| inner.last_event.is_none_or(|last_event| last.since > last_event));
+        let Some(last) = new.filter(|_| is_due && inner.leads) else { return };
+        inner.last_event = Some(Instant::now());
+        drop(inner);
+        let manager = &last.writer.manager;
+        let consequence = if self.parts.holds_back {
+            "Concertina scales nothing until that has stopped"
+        } else {
+            "Concertina scales as well (--takeover=warn)"
+        };
+        let message =
+            format!("{manager} also acts as a controller of HorizontalPodAutoscalers: {consequence}");
+        let intent = EventIntent { kind: EventKind::Warning, reason: "AnotherController", message };
+        notices.record(last.about, intent);
+    }
+
+    fn publish(&self, inner: &Inner) {
+        let state = if self.parts.holds_back { inner.machine.state() } else { State::Acting };
+        self.parts.telemetry.takeover(match state {
+            State::Observing => TakeoverState::Observing,
+            State::Acting => TakeoverState::Acting,
+            State::Holding => TakeoverState::Holding,
+        });
+    }
+
+    /// Adds a foreign rescale to the history, so that the rates of `behavior` hold from Concertina's first
+    /// write on.
+    fn remember(&self, hpa: &HpaRecord, rescale: foreign::ForeignRescale) {
+        let controller = self.controller.get().and_then(Weak::upgrade);
+        let (Some(controller), Some(behavior)) = (controller, &hpa.spec.behavior) else { return };
+        let foreign::ForeignRescale { at, from, to } = rescale;
+        controller.histories.remember(
+            &hpa.uid,
+            behavior,
+            WatchedRescale { at, from, to },
+            controller.clock.now(),
+        );
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Observer for TakeOver {
+    fn seen(&self, old: Option<&HpaRecord>, new: &HpaRecord) {
+        let mut inner = self.lock();
+        // An entry that moved without the status may be forged.
+        if old.is_none_or(|old| old.status != new.status) {
+            for writer in &new.status_writers {
+                inner.machine.wrote(*writer.manager == *self.parts.manager, writer.at);
+            }
+        }
+        let writer = match old {
+            Some(old) => foreign::status_write(self.parts.manager, View::new(old), View::new(new)),
+            None => foreign::first_status_write(self.parts.manager, View::new(new)),
+        };
+        // The first list may show earlier writes. An HPA that appears after that list counts only with a
+        // write since its creation.
+        let writer = writer.filter(|writer| {
+            old.is_some()
+                || inner.machine.has_started()
+                    && foreign::created(&new.metadata).is_none_or(|created| writer.at >= created)
+        });
+        if let Some(writer) = writer {
+            self.parts.telemetry.foreign_write();
+            self.foreign_write(&mut inner, new, writer);
+        }
+        // The leader records its own rescales elsewhere.
+        let is_foreign = writer.is_some() || !inner.leads;
+        drop(inner);
+        let rescale = old.filter(|_| is_foreign).and_then(|old| foreign::rescale(&old.status, &new.status));
+        if let Some(rescale) = rescale {
+            self.remember(new, rescale);
+        }
+    }
+
+    fn concluded(&self, sync: &Concluded<'_>) {
+        let key = &sync.hpa.key;
+        let conclusion = sync.conclusion;
+        let wrote = conclusion
+            .desired
+            .filter(|_| *sync.outcome == WriteOutcome::Done && conclusion.action != Action::None);
+        let mut inner = self.lock();
+        if inner.undone.synced(key, conclusion.explanation.current, wrote) {
+            tracing::warn!(hpa = %key, "another client keeps undoing the count written for this HPA");
+            inner.pending_checks.insert(key.clone());
+            self.changed.notify_one();
+        }
+        // Skip the copies, because an acting controller needs no proof.
+        if !self.parts.holds_back || inner.machine.state() == State::Acting {
+            return;
+        }
+        let stored = facts(&sync.hpa.status);
+        let turn = SyncObservation {
+            spec: Arc::clone(&sync.hpa.spec),
+            found: conclusion.status.as_deref().map_or_else(|| stored.clone(), facts),
+            stored,
+            withheld: *sync.outcome == WriteOutcome::Withheld,
+            untouched: sync.hpa.status_writers.is_empty() && *sync.hpa.status == Status::default(),
+        };
+        let before = inner.machine.next();
+        inner.machine.concluded(key, turn, Instant::now());
+        let after = inner.machine.next();
+        if after.is_some_and(|after| before.is_none_or(|before| after < before)) {
+            self.changed.notify_one();
+        }
+    }
+
+    fn conflicted(&self, key: &Key) {
+        self.lock().pending_checks.insert(key.clone());
+        self.changed.notify_one();
+    }
+
+    fn forgotten(&self, key: &Key, _uid: &str) {
+        let mut inner = self.lock();
+        inner.machine.forget(key);
+        inner.undone.forget(key);
+        inner.pending_checks.remove(key);
+    }
+}
+
+fn facts(status: &Status) -> ObservedState {
+    ObservedState { replicas: status.current_replicas, metrics: status.current_metrics.clone() }
+}

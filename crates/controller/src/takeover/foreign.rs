@@ -1,0 +1,169 @@
+//! Recognizes the work of another controller on an HPA: a foreign status write or a rescale.
+
+use autoscaling::status::Status;
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::store::{HpaRecord, StatusWriter, is_older};
+
+/// A rescale that the status of an HPA shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ForeignRescale {
+    /// `status.lastScaleTime`, by the writer's clock, in whole seconds.
+    pub at: Timestamp,
+    /// The previous count.
+    pub from: i32,
+    /// The new count.
+    pub to: i32,
+}
+
+/// Returns the rescale between two states of an HPA's status. Of several rescales, returns the last one.
+///
+/// With a rescale, a controller writes `lastScaleTime`, the count that it read and the count that it wrote. A
+/// later write may hide the count that it read. The older status then provides the previous count.
+pub fn rescale(old: &Status, new: &Status) -> Option<ForeignRescale> {
+    let at = new.last_scale_time.filter(|at| old.last_scale_time.is_none_or(|before| before < *at))?;
+    let to = new.desired_replicas;
+    let counts = [new.current_replicas, old.desired_replicas, old.current_replicas];
+    let from = counts.into_iter().find(|from| *from != to)?;
+    Some(ForeignRescale { at, from, to })
+}
+
+/// The parts of an HPA that reveal the writer of its status.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    /// `metadata.resourceVersion`.
+    pub version: &'a str,
+    /// The managers of the status, from `managedFields`.
+    pub writers: &'a [StatusWriter],
+    /// The status.
+    pub status: &'a Status,
+}
+
+impl<'a> View<'a> {
+    /// Creates the view of a cached HPA.
+    pub fn new(hpa: &'a HpaRecord) -> Self {
+        Self { version: &hpa.resource_version, writers: &hpa.status_writers, status: &hpa.status }
+    }
+}
+
+/// Returns the newest foreign status write between two views of an HPA, by a manager other than `ours`.
+///
+/// `managedFields` alone prove nothing: a client that may update an HPA can forge them, but cannot write the
+/// status. Only an entry that moved together with the status counts, whether its time moved forward or
+/// backward. A view older than the cached one comes from a server that lags behind, and is ignored.
+pub fn status_write<'a>(ours: &str, old: View<'_>, new: View<'a>) -> Option<&'a StatusWriter> {
+    if new.status == old.status || is_older(new.version, old.version) {
+        return None;
+    }
+    first_status_write(ours, new).filter(|writer| !old.writers.contains(writer))
+}
+
+/// Returns the newest foreign status write of a new HPA, by a manager other than `ours`. `None` if the HPA
+/// has no status.
+pub fn first_status_write<'a>(ours: &str, new: View<'a>) -> Option<&'a StatusWriter> {
+    let foreign = new.writers.iter().filter(|writer| *writer.manager != *ours);
+    foreign.max_by_key(|writer| writer.at).filter(|_| *new.status != Status::default())
+}
+
+/// `metadata.creationTimestamp`, by the server's clock. Older `managedFields` entries belong to another
+/// object, because a restore from a backup may restore them too.
+pub fn created(metadata: &RawValue) -> Option<Timestamp> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Metadata {
+        creation_timestamp: Option<Timestamp>,
+    }
+    serde_json::from_str::<Metadata>(metadata.get()).ok()?.creation_timestamp
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(current: i32, desired: i32, scaled: Option<&str>) -> Status {
+        Status {
+            current_replicas: current,
+            desired_replicas: desired,
+            last_scale_time: scaled.map(at),
+            ..Status::default()
+        }
+    }
+
+    fn at(time: &str) -> Timestamp {
+        format!("2026-01-01T00:{time}Z").parse().unwrap()
+    }
+
+    fn writers(all: &[(&str, &str)]) -> Vec<StatusWriter> {
+        all.iter().map(|(manager, time)| StatusWriter { manager: (*manager).into(), at: at(time) }).collect()
+    }
+
+    #[test]
+    fn rescale_is_detected_by_its_last_scale_time() {
+        let found = |from, to, time: &str| Some(ForeignRescale { at: at(time), from, to });
+        let cases = [
+            ("the first", status(2, 2, None), status(2, 4, Some("01:00")), found(2, 4, "01:00")),
+            ("down", status(4, 4, Some("01:00")), status(4, 3, Some("02:00")), found(4, 3, "02:00")),
+            ("none", status(4, 4, Some("01:00")), status(4, 4, Some("01:00")), None),
+            ("only counts", status(2, 2, Some("01:00")), status(4, 4, Some("01:00")), None),
+            ("a later write", status(2, 2, None), status(4, 4, Some("01:00")), found(2, 4, "01:00")),
+            ("back to the same count", status(4, 4, None), status(4, 4, Some("01:00")), None),
+            ("a clock that jumped back", status(4, 4, Some("02:00")), status(4, 5, Some("01:00")), None),
+        ];
+        for (what, old, new, expected) in cases {
+            assert_eq!(rescale(&old, &new), expected, "{what}");
+        }
+    }
+
+    /// Managers, versions and counts of two views, and the expected foreign writer.
+    type Case<'a> = (
+        &'a str,
+        (&'a str, &'a [(&'a str, &'a str)], i32),
+        (&'a str, &'a [(&'a str, &'a str)], i32),
+        Option<&'a str>,
+    );
+
+    #[test]
+    fn status_write_is_foreign_when_status_and_foreign_entry_moved() {
+        let (kcm, us) = ("kube-controller-manager", "concertina");
+        let cases: [Case<'_>; 8] = [
+            ("nothing new", ("1", &[(kcm, "01:00")], 2), ("2", &[(kcm, "01:00")], 2), None),
+            ("moved", ("1", &[(kcm, "01:00")], 2), ("2", &[(kcm, "01:01")], 3), Some(kcm)),
+            ("first", ("1", &[(us, "01:00")], 2), ("2", &[(us, "01:00"), (kcm, "01:01")], 3), Some(kcm)),
+            ("ours", ("1", &[(kcm, "01:00")], 2), ("2", &[(kcm, "01:00"), (us, "01:01")], 3), None),
+            ("of two", ("1", &[], 2), ("2", &[("a", "01:00"), ("b", "01:01")], 3), Some("b")),
+            ("an older view", ("2", &[(kcm, "01:01")], 3), ("1", &[(kcm, "01:00")], 2), None),
+            ("an entry alone is forged", ("1", &[], 2), ("2", &[(kcm, "59:59")], 2), None),
+            ("after a forged one", ("1", &[(kcm, "59:59")], 2), ("2", &[(kcm, "01:00")], 3), Some(kcm)),
+        ];
+        for (what, old, new, expected) in cases {
+            let (old_writers, new_writers) = (writers(old.1), writers(new.1));
+            let (old_status, new_status) = (status(old.2, 0, None), status(new.2, 0, None));
+            let old = View { version: old.0, writers: &old_writers, status: &old_status };
+            let new = View { version: new.0, writers: &new_writers, status: &new_status };
+            let found = status_write(us, old, new).map(|writer| &*writer.manager);
+            assert_eq!(found, expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn hpa_without_status_has_no_status_write() {
+        let writers = writers(&[("kube-controller-manager", "01:00")]);
+        let found = |status: &Status| {
+            let view = View { version: "1", writers: &writers, status };
+            first_status_write("concertina", view).is_some()
+        };
+        assert!(!found(&Status::default()));
+        assert!(found(&status(2, 2, None)));
+    }
+
+    #[test]
+    fn creation_time_is_read_from_metadata() {
+        let raw = |json: &str| RawValue::from_string(json.to_owned()).unwrap();
+        let json = r#"{"name":"web","creationTimestamp":"2026-01-01T00:01:00Z"}"#;
+        assert_eq!(created(&raw(json)), Some(at("01:00")));
+        assert_eq!(created(&raw(r#"{"creationTimestamp":null}"#)), None);
+        assert_eq!(created(&raw("null")), None);
+    }
+}

@@ -1,0 +1,233 @@
+//! Watches the targets of HPAs, so that a sync needs no request for each of them.
+//!
+//! Each scalable resource that an HPA refers to is watched in the watched namespaces, from the first sync
+//! that refers to it until no HPA refers to it. A sync takes the Scale from the watch if the API server would
+//! answer the same: the watch is connected, and has delivered every version that this controller has read or
+//! written since. Any other Scale is read from the server. Errors also come from the server, because their
+//! texts do. Every Scale is read before it is written.
+
+mod view;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use self::view::View;
+use crate::store::{Key, Target};
+use cluster::client::{Client, Clients};
+use cluster::mapper::Mapping;
+use cluster::permission::{Permission, row};
+use cluster::watch::{Informer, WatchStatus};
+
+/// Options of the watches of targets.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Whether a missing permission is logged as a warning.
+    pub warn: bool,
+    /// Whether each namespace has a separate watch.
+    pub by_namespace: bool,
+    /// Maximum wait between two attempts of a watch.
+    pub longest_wait: Duration,
+    /// Seed for the jitter of waits and of watch lengths.
+    pub seed: u64,
+}
+
+/// The watched targets.
+#[derive(Debug)]
+pub struct Targets {
+    context: Arc<WatchContext>,
+    state: Mutex<State>,
+    stop: CancellationToken,
+    /// Stops all watches when dropped.
+    _stops: DropGuard,
+}
+
+/// Clients and options of every watch.
+#[derive(Debug)]
+struct WatchContext {
+    watch: Client,
+    discovery: Client,
+    options: Options,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    views: BTreeMap<WatchScope, Used>,
+    references: BTreeMap<Key, Reference>,
+    started: u64,
+    /// Resources in the last scrape of the metrics.
+    shown: BTreeSet<Arc<str>>,
+}
+
+/// A view and the number of HPAs that use it.
+#[derive(Debug)]
+struct Used {
+    view: Arc<View>,
+    by: usize,
+    /// Stops its watch.
+    stop: CancellationToken,
+}
+
+/// The target of an HPA.
+#[derive(Debug)]
+struct Reference {
+    view: Arc<View>,
+    name: Box<str>,
+}
+
+/// A resource and the scope of its watch.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct WatchScope {
+    group: String,
+    version: String,
+    resource: String,
+    namespace: Option<Arc<str>>,
+}
+
+impl WatchScope {
+    fn is_of(&self, mapping: &Mapping) -> bool {
+        self.group == mapping.group && self.version == mapping.version && self.resource == mapping.resource
+    }
+}
+
+impl Targets {
+    /// Creates a set of targets without watches. All watches end with `stop`, or when the set is dropped.
+    pub fn new(clients: &Clients, options: Options, stop: &CancellationToken) -> Self {
+        let context =
+            WatchContext { watch: clients.watch.clone(), discovery: clients.discovery.clone(), options };
+        let stop = stop.child_token();
+        Self { context: Arc::new(context), state: Mutex::default(), _stops: stop.clone().drop_guard(), stop }
+    }
+
+    /// Registers the target of an HPA, in the HPA's own namespace, and returns its Scale. `None` if the Scale
+    /// must be read. The first reference to a resource starts its watch.
+    pub fn look(&self, hpa: &Key, mapping: &Mapping, name: &str) -> Option<Target> {
+        self.refer(hpa, mapping, name)?.scale(&hpa.namespace, name)
+    }
+
+    /// Records the version at which the target of an HPA was read or written.
+    pub fn saw(&self, hpa: &Key, resource_version: &str) {
+        self.with_target(hpa, |view, name| view.objects.saw(&hpa.namespace, name, resource_version));
+    }
+
+    /// Records a write to the target of an HPA with an unknown outcome.
+    pub fn lost_sight(&self, hpa: &Key) {
+        self.with_target(hpa, |view, name| view.objects.lost_sight(&hpa.namespace, name));
+    }
+
+    /// Drops the record of reads and writes of an HPA's target that does not exist.
+    pub fn forget(&self, hpa: &Key) {
+        self.with_target(hpa, |view, name| view.objects.forget(&hpa.namespace, name));
+    }
+
+    /// Unregisters the target of an HPA that was deleted or has no target to watch.
+    pub fn release(&self, hpa: &Key) {
+        let mut state = self.lock();
+        if let Some(reference) = state.references.remove(hpa) {
+            state.unuse(hpa, &reference);
+        }
+    }
+
+    /// The status of the watches by resource, each with the number of objects. The second list has the
+    /// resources that are no longer watched since the last call.
+    pub fn levels(&self) -> (Vec<(WatchStatus, usize)>, Vec<Arc<str>>) {
+        let mut state = self.lock();
+        let mut by_resource: BTreeMap<Arc<str>, (Vec<_>, usize)> = BTreeMap::new();
+        for Used { view, .. } in state.views.values() {
+            if let Some(handle) = view.handle() {
+                let all = by_resource.entry(view.resource()).or_default();
+                all.0.push(handle);
+                all.1 += view.objects.len();
+            }
+        }
+        let shown = by_resource.keys().cloned().collect();
+        let previous = std::mem::replace(&mut state.shown, shown);
+        let removed = previous.into_iter().filter(|resource| !state.shown.contains(resource)).collect();
+        let levels = by_resource.into_values();
+        (levels.map(|(handles, objects)| (Informer::new(handles).status(), objects)).collect(), removed)
+    }
+
+    fn refer(&self, hpa: &Key, mapping: &Mapping, name: &str) -> Option<Arc<View>> {
+        let mut state = self.lock();
+        if let Some(reference) = state.references.get(hpa)
+            && *reference.name == *name
+            && reference.view.scope().is_of(mapping)
+        {
+            return Some(Arc::clone(&reference.view));
+        }
+        // Add the new reference first. A watch that the previous reference also uses then continues.
+        let view = mapping.namespaced.then(|| self.start(&mut state, hpa, mapping));
+        let new = view.clone().map(|view| Reference { view, name: name.into() });
+        let old = match new {
+            Some(new) => state.references.insert(hpa.clone(), new),
+            None => state.references.remove(hpa),
+        };
+        if let Some(old) = old {
+            state.unuse(hpa, &old);
+        }
+        view
+    }
+
+    fn start(&self, state: &mut State, hpa: &Key, mapping: &Mapping) -> Arc<View> {
+        let Mapping { group, version, resource, .. } = mapping.clone();
+        let namespace = self.context.options.by_namespace.then(|| Arc::clone(&hpa.namespace));
+        let scope = WatchScope { group, version, resource, namespace };
+        let State { views, started, .. } = state;
+        let used = views.entry(scope).or_insert_with_key(|scope| {
+            *started += 1;
+            let (view, stop) = (Arc::new(View::new(scope.clone(), mapping.clone())), self.stop.child_token());
+            let running = Arc::clone(&view).run(Arc::clone(&self.context), *started);
+            tokio::spawn(stop.clone().run_until_cancelled_owned(running));
+            Used { view, by: 0, stop }
+        });
+        used.by += 1;
+        Arc::clone(&used.view)
+    }
+
+    fn with_target(&self, hpa: &Key, act: impl FnOnce(&View, &str)) {
+        if let Some(reference) = self.lock().references.get(hpa) {
+            act(&reference.view, &reference.name);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn unuse(&mut self, hpa: &Key, reference: &Reference) {
+        let scope = reference.view.scope();
+        reference.view.objects.forget(&hpa.namespace, &reference.name);
+        if let Some(used) = self.views.get_mut(scope) {
+            used.by -= 1;
+            if used.by == 0 {
+                used.stop.cancel();
+                self.views.remove(scope);
+            }
+        }
+    }
+}
+
+/// The permission to watch targets in all namespaces, or in one namespace.
+pub fn target_watch_permission(group: &str, resource: &str, namespace: Option<&str>) -> Permission {
+    Permission {
+        namespace: namespace.map(str::to_owned),
+        why: "to watch targets, instead of one request for the replica count per sync",
+        without: "each sync of an HPA with such a target makes one more request",
+        ..row(group, resource, &["list", "watch"])
+    }
+}
+
+/// The permission to find the replica count in objects of a custom resource. `name`: the name of its
+/// definition.
+pub fn definition_permission(name: &str) -> Permission {
+    Permission {
+        names: vec![name.to_owned()],
+        why: "to find the replica counts of targets of this kind",
+        without: "each sync of an HPA with such a target makes one more request",
+        ..row("apiextensions.k8s.io", "customresourcedefinitions", &["get"])
+    }
+}

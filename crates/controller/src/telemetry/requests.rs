@@ -1,0 +1,122 @@
+//! Counts requests as client-go does and by the permission that they need. Derives the clock skew from the
+//! answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::metrics::Metrics;
+use clock::SharedClock;
+use cluster::call::Call;
+use cluster::client::{Attempt, RequestObserver};
+
+/// Counts the requests of all clients.
+#[derive(Debug)]
+pub struct RequestMetrics {
+    metrics: Metrics,
+    /// The clock to compare with the server's, if any.
+    clock: Option<SharedClock>,
+}
+
+impl RequestMetrics {
+    /// Creates a counter of requests in `metrics`.
+    pub fn new(metrics: Metrics) -> Self {
+        Self { metrics, clock: None }
+    }
+
+    /// Creates a counter of requests in `metrics` that also sets the skew of the server's clock against
+    /// `clock`.
+    pub fn with_skew(metrics: Metrics, clock: SharedClock) -> Self {
+        Self { metrics, clock: Some(clock) }
+    }
+}
+
+impl RequestObserver for RequestMetrics {
+    fn attempted(&self, attempt: &Attempt<'_>) {
+        self.metrics.request(attempt.call, attempt.host, attempt.code);
+        if let (Some(clock), Some(date)) = (&self.clock, attempt.date)
+            && let Some(skew) = skew(date, clock.now(), attempt.elapsed)
+        {
+            self.metrics.clock_skew(skew.as_secs_f64());
+        }
+    }
+
+    fn ended(&self, call: &Call, host: &Arc<str>, elapsed: Duration) {
+        self.metrics.request_duration(call.method(), host, elapsed);
+    }
+}
+
+/// Returns the certain lead of the server's clock over ours (negative: lag), from the `Date` header of one
+/// answer. `None` if the header is not a date.
+///
+/// The header has whole seconds, rounded down, and comes from a moment between request and answer. The skew
+/// therefore lies in an interval with the width of one second plus the duration of the answer. The result is
+/// the value in that interval closest to zero. It never exceeds the real skew, and falls short of the real
+/// skew by at most the width of the interval. A result below one second counts as zero, because it depends on
+/// the fraction of the second in which the server answered.
+fn skew(date: &str, received: Timestamp, elapsed: Duration) -> Option<SignedDuration> {
+    let date = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(date).ok()?;
+    let sent = received.checked_sub(elapsed).ok()?;
+    let (least, most) =
+        (date.duration_since(received), date.duration_since(sent) + SignedDuration::from_secs(1));
+    let skew = SignedDuration::ZERO.clamp(least.min(most), most);
+    Some(if skew.abs() < SignedDuration::from_secs(1) { SignedDuration::ZERO } else { skew })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    fn read(date: &str, received: &str, elapsed_ms: u64) -> Option<f64> {
+        skew(date, at(received), Duration::from_millis(elapsed_ms)).map(|skew| skew.as_secs_f64())
+    }
+
+    const DATE: &str = "Sat, 21 Nov 2026 10:00:00 GMT";
+
+    #[test]
+    fn equal_clocks_show_no_skew() {
+        for received in ["10:00:00Z", "10:00:00.5Z", "10:00:00.999Z", "10:00:01.019Z"] {
+            assert_eq!(read(DATE, &format!("2026-11-21T{received}"), 20), Some(0.0), "{received}");
+        }
+    }
+
+    #[test]
+    fn skew_is_never_exaggerated_and_zero_below_a_second() {
+        // The server may write its header in any fraction of a second.
+        for skew_ms in [-3_600_000_i64, -2_500, -1_500, -900, 0, 900, 1_500, 2_500, 3_600_000] {
+            for fraction in (0..1_000).step_by(50) {
+                let server = at("2026-11-21T10:00:00Z") + SignedDuration::from_millis(fraction);
+                let written = server.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+                // Our clock is behind if the server's clock is ahead. The answer took 40 ms, half of it for
+                // the response.
+                let received =
+                    server - SignedDuration::from_millis(skew_ms) + SignedDuration::from_millis(20);
+                let read = skew(&written, received, Duration::from_millis(40)).unwrap();
+                let (read, truth) = (read.as_secs_f64(), skew_ms as f64 / 1_000.0);
+                assert!(read * truth >= 0.0 && read.abs() <= truth.abs() + 1e-9, "{read} for {truth}");
+                let short = truth.abs() - read.abs();
+                assert!(short <= 1.04 + 1e-9 || (read == 0.0 && truth.abs() < 2.04), "{read} for {truth}");
+                assert!(truth.abs() >= 1.0 || read == 0.0, "{read} for {truth}");
+            }
+        }
+    }
+
+    #[test]
+    fn slow_answer_shows_less_skew_but_never_a_wrong_one() {
+        assert_eq!(read(DATE, "2026-11-21T10:00:09Z", 9_000), Some(0.0));
+        assert_eq!(read(DATE, "2026-11-21T10:00:09Z", 0), Some(-8.0));
+        assert_eq!(read(DATE, "2026-11-21T09:59:50Z", 9_000), Some(10.0));
+    }
+
+    #[test]
+    fn header_without_a_date_shows_no_skew() {
+        for date in ["", "yesterday", "2026-11-21T10:00:00Z"] {
+            assert_eq!(read(date, "2026-11-21T10:00:00Z", 0), None, "{date}");
+        }
+    }
+}

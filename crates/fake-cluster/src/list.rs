@@ -1,0 +1,132 @@
+//! LIST: selects objects of a collection at a version, in pages.
+
+use std::sync::Arc;
+
+use super::registry::ResourceType;
+use super::selectors::Filter;
+use super::status::{FieldError, Status};
+use super::store::{Key, State, Stored};
+
+/// The parameters of a list.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ListOptions {
+    pub(crate) filter: Filter,
+    /// Objects per page. 0 means all.
+    pub(crate) limit: usize,
+    pub(crate) next: String,
+    pub(crate) version: String,
+    pub(crate) version_match: String,
+}
+
+/// One page.
+#[derive(Debug)]
+pub(crate) struct Listed {
+    pub(crate) items: Vec<Arc<Stored>>,
+    pub(crate) version: u64,
+    /// The token of the next page, if any.
+    pub(crate) next: Option<String>,
+    /// The number of remaining objects. As in Kubernetes, the number is set only for lists without selectors.
+    pub(crate) remaining: Option<usize>,
+}
+
+/// Lists a collection: the current state, or the state at the version of the first page or of an exact
+/// request.
+pub(crate) fn list(
+    state: &State,
+    ty: &'static ResourceType,
+    namespace: Option<&str>,
+    options: &ListOptions,
+) -> Result<Listed, Status> {
+    let (version, after) = position(state, ty, options)?;
+    if version == state.newest() {
+        let objects = state.list(ty, namespace, after.as_ref());
+        return Ok(page(objects.cloned(), version, options));
+    }
+    let objects = state.list_at(ty, namespace, after.as_ref(), version);
+    Ok(page(objects.into_iter(), version, options))
+}
+
+fn page(objects: impl Iterator<Item = Arc<Stored>>, version: u64, options: &ListOptions) -> Listed {
+    let mut matching = objects.filter(|stored| options.filter.matches(stored));
+    if options.limit == 0 {
+        return Listed { items: matching.collect(), version, next: None, remaining: None };
+    }
+    let items: Vec<_> = matching.by_ref().take(options.limit).collect();
+    let left = matching.count();
+    let next = items.last().filter(|_| left > 0).map(|last| token(version, last));
+    let remaining = (left > 0 && options.filter.is_empty()).then_some(left);
+    Listed { items, version, next, remaining }
+}
+
+/// Returns the version of a list, and the key after which the page starts.
+fn position(state: &State, ty: &ResourceType, options: &ListOptions) -> Result<(u64, Option<Key>), Status> {
+    let newest = state.newest();
+    if !options.next.is_empty() {
+        if !matches!(options.version.as_str(), "" | "0") {
+            return Err(Status::bad_request(
+                "specifying resource version is not allowed when using continue",
+            ));
+        }
+        let (version, key) =
+            read_token(&options.next).ok_or_else(|| Status::bad_request("continue key is not valid"))?;
+        if state.is_compacted(ty, version) {
+            return Err(Status::expired(
+                "The provided continue parameter is too old to display a consistent list result. You must start a \
+                 new list without the continue parameter.",
+            ));
+        }
+        return Ok((version, Some(key)));
+    }
+    if options.version.is_empty() {
+        if !options.version_match.is_empty() {
+            return Err(invalid_options(FieldError::forbidden(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden unless resourceVersion is provided",
+            )));
+        }
+        return Ok((newest, None));
+    }
+    let requested = parse_version(&options.version)?;
+    match options.version_match.as_str() {
+        "" | "NotOlderThan" if requested > newest => {
+            Err(Status::resource_version_too_large(requested, newest))
+        }
+        "" | "NotOlderThan" => Ok((newest, None)),
+        "Exact" if requested == 0 => Err(invalid_options(FieldError::forbidden(
+            "resourceVersionMatch",
+            "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+        ))),
+        "Exact" if requested > newest => Err(Status::resource_version_too_large(requested, newest)),
+        "Exact" if !state.is_compacted(ty, requested) => Ok((requested, None)),
+        "Exact" => {
+            Err(Status::expired(format!("The resourceVersion for the provided list is too old: {requested}")))
+        }
+        other => Err(invalid_options(FieldError::unsupported(
+            "resourceVersionMatch",
+            &other.into(),
+            &["Exact", "NotOlderThan", ""],
+        ))),
+    }
+}
+
+/// Parses a resourceVersion that a client sent.
+pub(crate) fn parse_version(text: &str) -> Result<u64, Status> {
+    text.parse().map_err(|_| {
+        invalid_options(FieldError::invalid("resourceVersion", &text.into(), "must be an unsigned integer"))
+    })
+}
+
+/// Returns 422 for the parameters of a list or watch.
+pub(crate) fn invalid_options(cause: FieldError) -> Status {
+    Status::invalid("meta.k8s.io", "ListOptions", "", &[cause])
+}
+
+fn token(version: u64, last: &Stored) -> String {
+    format!("{version}/{}/{}", last.namespace(), last.name())
+}
+
+fn read_token(token: &str) -> Option<(u64, Key)> {
+    let mut parts = token.splitn(3, '/');
+    let version = parts.next()?.parse().ok()?;
+    Some((version, Key::new(parts.next()?, parts.next()?)))
+}

@@ -1,0 +1,126 @@
+//! The metrics pipeline from the pods to the API, as data: scrape times, averaging windows, delays and
+//! outages.
+
+use std::time::Duration;
+
+use crate::MetricsApi;
+use crate::workload::Span;
+
+/// The scraping for each of the three APIs, and the outages. Times count from the start of the run.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Pipeline {
+    /// metrics.k8s.io, as served by metrics-server.
+    pub resource: Scraping,
+    /// custom.metrics.k8s.io, as served by an adapter.
+    pub custom: Scraping,
+    /// external.metrics.k8s.io, as served by an adapter.
+    pub external: Scraping,
+    /// The outages of the APIs.
+    pub outages: Vec<Outage>,
+}
+
+impl Pipeline {
+    /// Creates a pipeline with the same scraping for all three APIs and without outages.
+    pub fn all(scraping: Scraping) -> Self {
+        Self { resource: scraping, custom: scraping, external: scraping, outages: Vec::new() }
+    }
+
+    /// Returns the scraping of one API.
+    pub fn scraping(&self, api: MetricsApi) -> &Scraping {
+        match api {
+            MetricsApi::Resource => &self.resource,
+            MetricsApi::Custom => &self.custom,
+            MetricsApi::External => &self.external,
+        }
+    }
+}
+
+/// The sampling for one API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scraping {
+    /// The time between two samples, at least a millisecond.
+    pub interval: Duration,
+    /// The time of the first sample.
+    pub phase: Duration,
+    /// The averaging window of rates, including cpu, at least the interval. The sample of a pod younger than
+    /// the window covers its age.
+    pub window: Duration,
+    /// The delay from taking a sample to serving it.
+    pub delay: Duration,
+    /// The minimum run time of a container before its first sample.
+    pub first_after: Duration,
+}
+
+impl Scraping {
+    /// Creates a scraping that samples every `interval`, averages over the interval, and has no delay.
+    pub fn every(interval: Duration) -> Self {
+        Self {
+            interval,
+            phase: Duration::ZERO,
+            window: interval,
+            delay: Duration::ZERO,
+            first_after: FIRST_AFTER.min(interval),
+        }
+    }
+}
+
+impl Scraping {
+    /// Returns the longer of the window and the interval.
+    pub(super) fn window_or_interval(&self) -> Duration {
+        self.window.max(self.interval)
+    }
+
+    /// Returns the time of the first scrape after `now`.
+    pub(super) fn next_after(&self, now: Duration) -> Duration {
+        let Some(since) = now.checked_sub(self.phase) else { return self.phase };
+        let interval = self.interval.max(Duration::from_millis(1)).as_nanos();
+        let scrapes = since.as_nanos() / interval + 1;
+        self.phase.saturating_add(Duration::from_nanos_u128(scrapes.saturating_mul(interval)))
+    }
+}
+
+/// The minimum window of metrics-server's rates.
+const FIRST_AFTER: Duration = Duration::from_secs(10);
+
+impl Default for Scraping {
+    /// The default of metrics-server: every 15 s.
+    fn default() -> Self {
+        Self::every(super::SCRAPE_INTERVAL)
+    }
+}
+
+/// A period in which one of the metrics APIs fails.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outage {
+    /// The API that fails.
+    pub api: MetricsApi,
+    /// The period of the outage.
+    pub during: Span,
+    /// The kind of failure.
+    pub kind: OutageKind,
+}
+
+/// The failure of a metrics API.
+#[derive(Debug, Clone, PartialEq)]
+pub enum OutageKind {
+    /// Every request gets the HTTP status and a text, as from a proxy in front of an adapter that is down:
+    /// 503, 404 and so on.
+    Error {
+        /// The status code.
+        code: u16,
+        /// The body.
+        message: String,
+    },
+    /// Requests get no response.
+    Timeout,
+    /// Lists have no items.
+    Empty,
+    /// A fraction of the pods, objects or external series has no sample. The selection depends only on their
+    /// names and stays the same.
+    Missing {
+        /// The fraction without a sample, from 0 to 1.
+        fraction: f64,
+    },
+    /// No new samples are taken. The last samples remain.
+    Stale,
+}

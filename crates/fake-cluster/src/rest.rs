@@ -1,0 +1,449 @@
+//! Maps a path and a method to a verb on a resource, and calls the store.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::backend::{MetricsApi, MetricsReply, MetricsRequest};
+use super::format::Format;
+use super::list::{self, ListOptions};
+use super::registry::{AUTHENTICATION, AUTHORIZATION, ResourceType, TYPES};
+use super::route::{Query, ResourcePath, Route};
+use super::scale;
+use super::selectors::Filter;
+use super::status::Status;
+use super::store::{Key, Stored};
+use super::watch::{WatchOptions, Watcher};
+use super::write::{self, DeleteOptions, Write};
+use super::{Cluster, discovery, hpa, object, openapi, patch};
+
+/// One request with its complete body.
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    pub(crate) route: Route,
+    pub(crate) query: Query,
+    pub(crate) accept: String,
+    pub(crate) content_type: String,
+    pub(crate) user_agent: String,
+    pub(crate) body: Bytes,
+}
+
+/// The response to a call.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    Json(u16, Bytes),
+    Text(u16, String),
+    Failure(Status),
+    Watch(Box<Watcher>),
+}
+
+impl From<Status> for Reply {
+    fn from(status: Status) -> Self {
+        Self::Failure(status)
+    }
+}
+
+impl Reply {
+    pub(crate) fn json(code: u16, object: &Value) -> Self {
+        Self::Json(code, object::encode(object).into())
+    }
+
+    /// Returns the response of Kubernetes servers to an unknown path.
+    pub(crate) fn no_such_path() -> Self {
+        Self::Text(404, "404 page not found\n".to_owned())
+    }
+
+    pub(crate) fn code(&self) -> u16 {
+        match self {
+            Self::Json(code, _) | Self::Text(code, _) => *code,
+            Self::Failure(status) => status.code,
+            Self::Watch(_) => 200,
+        }
+    }
+}
+
+/// Answers a call.
+pub(crate) fn answer(cluster: &Cluster, call: &Call) -> Reply {
+    let segments: Vec<&str> = call.route.segments.iter().map(String::as_str).collect();
+    let hidden = cluster.hidden();
+    let json = |object: &Value| Bytes::from(object::encode(object));
+    let found = match segments.as_slice() {
+        ["healthz" | "readyz" | "livez", ..] => return Reply::Text(200, "ok".to_owned()),
+        ["version"] => Some(json(&discovery::version())),
+        ["api"] => Some(json(&discovery::core_versions())),
+        ["apis"] => Some(json(&discovery::group_list(&hidden))),
+        ["api", version] => discovery::resources(&hidden, "", version),
+        ["apis", group] => discovery::group(&hidden, group),
+        ["apis", group, version] => discovery::resources(&hidden, group, version),
+        ["openapi", "v3"] => Some(json(&openapi::index(&hidden))),
+        ["openapi", "v3", "api", version] => openapi::document("", version).as_ref().map(json),
+        ["openapi", "v3", "apis", group, version] => openapi::document(group, version).as_ref().map(json),
+        _ => None,
+    };
+    if let Some(text) = found {
+        return Reply::Json(200, text);
+    }
+    match (&call.route.resource, segments.as_slice()) {
+        (Some(path), _) if !hidden.contains(&path.group) => on_resource(cluster, call, path),
+        // An existing group serves its versions in the form that clients parse.
+        (None, ["apis", group, _]) if discovery::group(&hidden, group).is_some() => {
+            Status::unknown_resource().into()
+        }
+        _ => Reply::no_such_path(),
+    }
+}
+
+fn on_resource(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Reply {
+    if let Some(api) = MetricsApi::from_group(&path.group) {
+        return metrics(cluster, call, path, api);
+    }
+    if [AUTHORIZATION, AUTHENTICATION].contains(&(path.group.as_str(), path.version.as_str())) {
+        return review(cluster, call, path);
+    }
+    if (path.group.as_str(), path.version.as_str()) == hpa::v1::GROUP_VERSION {
+        return on_v1_hpas(cluster, call, path).unwrap_or_else(Reply::Failure);
+    }
+    if path.subresource.as_deref() == Some("scale") {
+        return on_scale(cluster, call, path).unwrap_or_else(Reply::Failure);
+    }
+    let Some(ty) = ResourceType::at(&path.group, &path.version, &path.resource) else {
+        let group_exists = TYPES.iter().any(|ty| ty.group == path.group);
+        return if group_exists { Status::unknown_resource().into() } else { Reply::no_such_path() };
+    };
+    if path.rest.len() > 3 || ty.namespaced && path.namespace.is_none() && path.name.is_some() {
+        return Reply::no_such_path();
+    }
+    match path.subresource.as_deref() {
+        None => on_objects(cluster, call, path, ty).unwrap_or_else(Reply::Failure),
+        Some("status") if ty.status.is_some() => {
+            on_status(cluster, call, path, ty).unwrap_or_else(Reply::Failure)
+        }
+        Some(_) => Reply::no_such_path(),
+    }
+}
+
+fn metrics(cluster: &Cluster, call: &Call, path: &ResourcePath, api: MetricsApi) -> Reply {
+    let Some(backend) = cluster.metrics_backend() else {
+        return Reply::no_such_path();
+    };
+    if !matches!(call.route.verb, "get" | "list") {
+        return Status::method_not_allowed().into();
+    }
+    let request = MetricsRequest {
+        cluster,
+        api,
+        version: &path.version,
+        namespace: path.namespace.as_deref().unwrap_or(""),
+        path: &path.rest,
+        label_selector: call.query.get("labelSelector"),
+        metric_label_selector: call.query.get("metricLabelSelector"),
+    };
+    match backend.answer(&request) {
+        MetricsReply::Json(object) => Reply::json(200, &object),
+        MetricsReply::Encoded(text) => Reply::Json(200, text),
+        MetricsReply::Status(status) => Reply::Failure(status),
+        MetricsReply::Text { code, body } => Reply::Text(code, body),
+        MetricsReply::Absent => Reply::no_such_path(),
+    }
+}
+
+/// Answers an access review or a token review.
+///
+/// A SelfSubjectAccessReview allows everything, unless a fault rule applies. The body is not read, because
+/// kubectl sends protobuf and the response does not depend on the spec. [`Reviews`](super::Reviews) answers
+/// the other reviews.
+fn review(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Reply {
+    let kind = match (path.group.as_str(), path.resource.as_str()) {
+        ("authorization.k8s.io", "selfsubjectaccessreviews") => "SelfSubjectAccessReview",
+        ("authorization.k8s.io", "subjectaccessreviews") => "SubjectAccessReview",
+        ("authentication.k8s.io", "tokenreviews") => "TokenReview",
+        _ => return Reply::no_such_path(),
+    };
+    if call.route.verb != "create" {
+        return Status::method_not_allowed().into();
+    }
+    let mut review = body(call).unwrap_or_else(|_| json!({ "spec": {} }));
+    let status = match kind {
+        "TokenReview" => cluster.reviews().token(&review),
+        "SubjectAccessReview" => cluster.reviews().access(&review),
+        _ => json!({ "allowed": true }),
+    };
+    let fields = object::map(&mut review);
+    fields.insert("apiVersion".to_owned(), format!("{}/{}", path.group, path.version).into());
+    fields.insert("kind".to_owned(), kind.into());
+    fields.insert("status".to_owned(), status);
+    Reply::json(201, &review)
+}
+
+fn on_scale(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Result<Reply, Status> {
+    let Some(target) = path.scale_path() else {
+        return Ok(Reply::no_such_path());
+    };
+    let write = write_context(cluster, call);
+    let mut state = cluster.lock();
+    let scale = match call.route.verb {
+        "get" => scale::get(&state, &target)?,
+        "update" => scale::update(&mut state, &target, &body(call)?, &write)?,
+        "patch" => {
+            let mut scale = serde_json::from_slice(&scale::get(&state, &target)?).unwrap_or_default();
+            patch::apply(call.content_type.as_str(), false, &mut scale, &call.body)?;
+            scale::update(&mut state, &target, &scale, &write)?
+        }
+        _ => return Err(Status::method_not_allowed()),
+    };
+    Ok(Reply::Json(200, scale.into()))
+}
+
+fn on_status(
+    cluster: &Cluster,
+    call: &Call,
+    path: &ResourcePath,
+    ty: &'static ResourceType,
+) -> Result<Reply, Status> {
+    let namespace = path.namespace.as_deref().unwrap_or("");
+    let name = path.name.as_deref().unwrap_or("");
+    let write = write_context(cluster, call);
+    let sent = if call.route.verb == "update" { status_body(call)? } else { Value::Null };
+    let mut state = cluster.lock();
+    let stored = match call.route.verb {
+        "get" => found(state.get(ty, namespace, name).cloned(), ty, name)?,
+        "update" => write::update_status(&mut state, ty, namespace, name, sent, &write)?,
+        "patch" => {
+            let mut object = found(state.get(ty, namespace, name).cloned(), ty, name)?.value();
+            patch::apply(call.content_type.as_str(), !ty.custom, &mut object, &call.body)?;
+            write::update_status(&mut state, ty, namespace, name, object, &write)?
+        }
+        _ => return Err(Status::method_not_allowed()),
+    };
+    drop(state);
+    Ok(one(cluster, call, 200, &stored))
+}
+
+fn on_objects(
+    cluster: &Cluster,
+    call: &Call,
+    path: &ResourcePath,
+    ty: &'static ResourceType,
+) -> Result<Reply, Status> {
+    let namespace = path.namespace.as_deref().unwrap_or("");
+    let name = path.name.as_deref().unwrap_or("");
+    let write = write_context(cluster, call);
+    match call.route.verb {
+        "list" => Ok(list_objects(cluster, call, path, ty)?),
+        "watch" => watch_objects(cluster, call, path, ty),
+        "get" => {
+            let stored = found(cluster.lock().get(ty, namespace, name).cloned(), ty, name)?;
+            Ok(one(cluster, call, 200, &stored))
+        }
+        "create" if path.name.is_some() || ty.namespaced && path.namespace.is_none() => {
+            Err(Status::method_not_allowed())
+        }
+        "create" => {
+            let stored = write::create(&mut cluster.lock(), ty, namespace, body(call)?, &write)?;
+            Ok(one(cluster, call, 201, &stored))
+        }
+        "update" if path.name.is_some() => {
+            let stored = write::update(&mut cluster.lock(), ty, namespace, name, body(call)?, &write)?;
+            Ok(one(cluster, call, 200, &stored))
+        }
+        "patch" if path.name.is_some() => {
+            let mut state = cluster.lock();
+            let mut object = found(state.get(ty, namespace, name).cloned(), ty, name)?.value();
+            patch::apply(call.content_type.as_str(), !ty.custom, &mut object, &call.body)?;
+            let stored = write::update(&mut state, ty, namespace, name, object, &write)?;
+            drop(state);
+            Ok(one(cluster, call, 200, &stored))
+        }
+        "delete" => {
+            let options = delete_options(call)?;
+            let (stored, gone) = write::delete(&mut cluster.lock(), ty, namespace, name, &options, &write)?;
+            Ok(if gone && !answers_with_object(ty) {
+                Reply::json(200, &deleted(&stored))
+            } else {
+                one(cluster, call, 200, &stored)
+            })
+        }
+        "deletecollection" => delete_collection(cluster, call, path, ty, &write),
+        _ => Err(Status::method_not_allowed()),
+    }
+}
+
+/// Serves HPAs of autoscaling/v1. Converts requests and responses, and stores v2.
+fn on_v1_hpas(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Result<Reply, Status> {
+    let hpas = ResourceType::named("autoscaling/horizontalpodautoscalers");
+    let Some(ty) = hpas.filter(|ty| ty.resource == path.resource && path.subresource.is_none()) else {
+        return Err(Status::unknown_resource());
+    };
+    let mut call = call.clone();
+    match call.route.verb {
+        "create" | "update" => call.body = object::encode(&hpa::v1::to_v2(body(&call)?)).into(),
+        "patch" => {
+            let (namespace, name) =
+                (path.namespace.as_deref().unwrap_or(""), path.name.as_deref().unwrap_or(""));
+            let stored = found(cluster.lock().get(ty, namespace, name).cloned(), ty, name)?;
+            let mut object = hpa::v1::from_v2(stored.value());
+            patch::apply(&call.content_type, true, &mut object, &call.body)?;
+            call.body = object::encode(&hpa::v1::to_v2(object)).into();
+            call.content_type.clear();
+            call.route.verb = "update";
+        }
+        "get" | "list" | "delete" => {}
+        _ => return Err(Status::method_not_allowed()),
+    }
+    let reply = on_objects(cluster, &call, path, ty)?;
+    let Reply::Json(code, json) = reply else { return Ok(reply) };
+    let answer = serde_json::from_slice(&json).map(hpa::v1::from_v2).unwrap_or_default();
+    Ok(Reply::json(code, &answer))
+}
+
+fn list_objects(
+    cluster: &Cluster,
+    call: &Call,
+    path: &ResourcePath,
+    ty: &'static ResourceType,
+) -> Result<Reply, Status> {
+    let options = ListOptions {
+        filter: filter(call, ty)?,
+        limit: call.query.get("limit").parse().unwrap_or(0),
+        next: call.query.get("continue").to_owned(),
+        version: call.query.get("resourceVersion").to_owned(),
+        version_match: call.query.get("resourceVersionMatch").to_owned(),
+    };
+    let listed = list::list(&cluster.lock(), ty, path.namespace.as_deref(), &options)?;
+    let mut out = Vec::new();
+    Format::from_call(call).list(ty, &listed, cluster.now(), &mut out);
+    Ok(Reply::Json(200, out.into()))
+}
+
+fn watch_objects(
+    cluster: &Cluster,
+    call: &Call,
+    path: &ResourcePath,
+    ty: &'static ResourceType,
+) -> Result<Reply, Status> {
+    let mut filter = filter(call, ty)?;
+    if let Some(name) = &path.name {
+        filter.only(name);
+    }
+    let options = WatchOptions {
+        filter,
+        version: call.query.get("resourceVersion").to_owned(),
+        version_match: call.query.get("resourceVersionMatch").to_owned(),
+        bookmarks: call.query.flag("allowWatchBookmarks") == Some(true),
+        initial_events: call.query.flag("sendInitialEvents"),
+        timeout: call.query.get("timeoutSeconds").parse().ok().map(Duration::from_secs),
+    };
+    let subject = call.route.subject(&call.user_agent);
+    let watcher =
+        Watcher::open(cluster, ty, path.namespace.as_deref(), options, Format::from_call(call), subject)?;
+    Ok(Reply::Watch(Box::new(watcher)))
+}
+
+fn delete_collection(
+    cluster: &Cluster,
+    call: &Call,
+    path: &ResourcePath,
+    ty: &'static ResourceType,
+    write: &Write<'_>,
+) -> Result<Reply, Status> {
+    let options = delete_options(call)?;
+    let listing = ListOptions { filter: filter(call, ty)?, ..ListOptions::default() };
+    let mut state = cluster.lock();
+    let listed = list::list(&state, ty, path.namespace.as_deref(), &listing)?;
+    let keys: Vec<Key> =
+        listed.items.iter().map(|stored| Key::new(stored.namespace(), stored.name())).collect();
+    for key in keys {
+        // An earlier deletion in this loop may have removed the object, which counts as deleted.
+        let _ = write::delete(&mut state, ty, &key.namespace, &key.name, &options, write);
+    }
+    drop(state);
+    let mut out = Vec::new();
+    Format::from_call(call).list(ty, &listed, cluster.now(), &mut out);
+    Ok(Reply::Json(200, out.into()))
+}
+
+fn filter(call: &Call, ty: &ResourceType) -> Result<Filter, Status> {
+    Filter::parse(ty, call.query.get("labelSelector"), call.query.get("fieldSelector"))
+}
+
+fn found(
+    stored: Option<std::sync::Arc<Stored>>,
+    ty: &ResourceType,
+    name: &str,
+) -> Result<std::sync::Arc<Stored>, Status> {
+    stored.ok_or_else(|| Status::not_found(ty.group, ty.resource, name))
+}
+
+fn one(cluster: &Cluster, call: &Call, code: u16, stored: &Stored) -> Reply {
+    let mut out = Vec::with_capacity(stored.size());
+    Format::from_call(call).object(stored, cluster.now(), &mut out);
+    Reply::Json(code, out.into())
+}
+
+/// Whether the response to a DELETE is the object, not a Status.
+fn answers_with_object(ty: &ResourceType) -> bool {
+    matches!(ty.kind, "Pod" | "Namespace" | "Service" | "ServiceAccount")
+}
+
+/// Returns the `metav1.Status` of a completed deletion.
+fn deleted(stored: &Stored) -> Value {
+    let mut details = json!({ "name": stored.name(), "kind": stored.ty.resource, "uid": &*stored.uid });
+    if !stored.ty.group.is_empty() {
+        object::map(&mut details).insert("group".to_owned(), stored.ty.group.into());
+    }
+    json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details })
+}
+
+fn delete_options(call: &Call) -> Result<DeleteOptions, Status> {
+    let given = if call.body.is_empty() { Value::Null } else { body(call)? };
+    let query = call.query.get("gracePeriodSeconds");
+    let policy = match call.query.get("propagationPolicy") {
+        "" => object::text(&given, &["propagationPolicy"]),
+        policy => policy,
+    };
+    let precondition = |key: &str| {
+        Some(object::text(&given, &["preconditions", key]).to_owned()).filter(|text| !text.is_empty())
+    };
+    Ok(DeleteOptions {
+        grace_period: query.parse().ok().or_else(|| object::int(&given, &["gracePeriodSeconds"])),
+        orphan: policy == "Orphan" || given.get("orphanDependents") == Some(&Value::Bool(true)),
+        uid: precondition("uid"),
+        resource_version: precondition("resourceVersion"),
+    })
+}
+
+fn write_context<'a>(cluster: &Cluster, call: &'a Call) -> Write<'a> {
+    let given = call.query.get("fieldManager");
+    let agent = call.user_agent.split('/').next().unwrap_or("");
+    let manager = if given.is_empty() { agent } else { given };
+    let in_body = || body(call).is_ok_and(|body| !object::list(&body, &["dryRun"]).is_empty());
+    Write {
+        now: cluster.now(),
+        dry_run: call.query.get("dryRun") == "All" || call.route.verb.starts_with("delete") && in_body(),
+        manager: Some(if manager.is_empty() { "unknown" } else { manager }),
+        subresource: "",
+    }
+}
+
+/// Parses the body as a JSON object.
+fn body(call: &Call) -> Result<Value, Status> {
+    read_body(call, |json| serde_json::from_slice(json).ok().filter(Value::is_object))
+}
+
+/// Parses the fields that a PUT of the status subresource uses.
+fn status_body(call: &Call) -> Result<Value, Status> {
+    read_body(call, |json| object::fields(json, &["apiVersion", "kind", "metadata", "status"]))
+}
+
+fn read_body(call: &Call, read: impl FnOnce(&[u8]) -> Option<Value>) -> Result<Value, Status> {
+    let kind = call.content_type.split(';').next().unwrap_or("").trim();
+    if !matches!(kind, "" | "application/json") {
+        return Err(Status::unsupported_media_type("application/json"));
+    }
+    read(&call.body).ok_or_else(|| {
+        Status::bad_request(
+            "the object provided is unrecognized (must be of type Object): the body is not a JSON object",
+        )
+    })
+}

@@ -1,0 +1,245 @@
+//! The scale subresource of workloads and of bare targets without a workload.
+
+use std::fmt;
+
+use autoscaling::selector::{LabelSelector, Selector};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::object;
+use super::registry::{ResourceType, ScaleSelector};
+use super::status::{FieldError, Status};
+use super::store::{State, Stored};
+use super::write::{self, Write};
+
+/// The location of a scale target: `…/{group}/{version}/namespaces/{namespace}/{resource}/{name}/scale`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ScalePath {
+    /// API group; empty for the core group.
+    pub group: String,
+    /// API version.
+    pub version: String,
+    /// Plural name, such as `deployments`.
+    pub resource: String,
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+impl fmt::Display for ScalePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { group, version, resource, namespace, name } = self;
+        let root =
+            if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
+        write!(f, "{root}/namespaces/{namespace}/{resource}/{name}/scale")
+    }
+}
+
+/// A scale target without a workload.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BareScale {
+    /// `spec.replicas`.
+    pub spec_replicas: i64,
+    /// `status.replicas`.
+    pub status_replicas: i64,
+    /// `status.selector`, free text.
+    pub selector: String,
+}
+
+/// Returns the JSON of the Scale at a path, from a bare target or from the workload.
+pub(crate) fn get(state: &State, path: &ScalePath) -> Result<Vec<u8>, Status> {
+    if let Some((scale, version)) = state.scale(path) {
+        return Ok(encode_bare(path, scale, *version));
+    }
+    let (ty, rule) = scalable(path)?;
+    let stored = state.get(ty, &path.namespace, &path.name).ok_or_else(|| not_found(path))?;
+    Ok(encode_workload(stored, rule))
+}
+
+/// Handles a PUT of a Scale.
+pub(crate) fn update(
+    state: &mut State,
+    path: &ScalePath,
+    body: &Value,
+    write: &Write<'_>,
+) -> Result<Vec<u8>, Status> {
+    let replicas = object::int(body, &["spec", "replicas"]).unwrap_or(0);
+    if !object::text(body, &["kind"]).is_empty() && object::text(body, &["kind"]) != "Scale" {
+        return Err(Status::bad_request(format!(
+            "the API version in the data ({}) does not match the expected API version (autoscaling/v1)",
+            object::text(body, &["apiVersion"])
+        )));
+    }
+    let name = object::meta(body, "name");
+    if !name.is_empty() && name != path.name {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            path.name
+        )));
+    }
+    let requested_version = object::meta(body, "resourceVersion");
+    let conflict = || Status::conflict(&path.group, &path.resource, &path.name);
+    let negative = || {
+        let cause =
+            FieldError::invalid("spec.replicas", &replicas.into(), "must be greater than or equal to 0");
+        Status::invalid("autoscaling", "Scale", &path.name, &[cause])
+    };
+    if let Some((scale, version)) = state.scale(path) {
+        if !requested_version.is_empty() && requested_version != version.to_string() {
+            return Err(conflict());
+        }
+        if replicas < 0 {
+            return Err(negative());
+        }
+        let scale = BareScale { spec_replicas: replicas, ..scale.clone() };
+        let version = if write.dry_run { *version } else { state.set_scale(path.clone(), scale.clone()) };
+        return Ok(encode_bare(path, &scale, version));
+    }
+    let (ty, rule) = scalable(path)?;
+    let stored = state.get(ty, &path.namespace, &path.name).ok_or_else(|| not_found(path))?.clone();
+    if !requested_version.is_empty() && requested_version != stored.resource_version.to_string() {
+        return Err(conflict());
+    }
+    if replicas < 0 {
+        return Err(negative());
+    }
+    let mut workload = stored.value();
+    object::section(&mut workload, "spec").insert("replicas".to_owned(), replicas.into());
+    let write = Write { subresource: "scale", ..write.clone() };
+    let stored = write::update(state, ty, &path.namespace, &path.name, workload, &write)?;
+    Ok(encode_workload(&stored, rule))
+}
+
+/// Returns the type at a path and its scale rule. For a type without scale, the error of a custom resource is
+/// "object not found", and the error of a built-in type is "path not found".
+fn scalable(path: &ScalePath) -> Result<(&'static ResourceType, ScaleSelector), Status> {
+    let ty = ResourceType::at(&path.group, &path.version, &path.resource);
+    match ty.map(|ty| (ty, ty.scale)) {
+        Some((ty, Some(rule))) => Ok((ty, rule)),
+        Some((ty, None)) if !ty.custom => Err(Status::unknown_resource()),
+        _ => Err(not_found(path)),
+    }
+}
+
+fn not_found(path: &ScalePath) -> Status {
+    Status::not_found(&path.group, &path.resource, &path.name)
+}
+
+/// A Scale in the form of Go's encoding. Omitted are a `spec.replicas` of 0, an empty selector, and the
+/// fields that a bare target lacks.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Scale<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    metadata: Metadata<'a>,
+    spec: Replicas,
+    status: ScaleStatus<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    creation_timestamp: Option<&'a str>,
+    name: &'a str,
+    namespace: &'a str,
+    resource_version: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uid: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Replicas {
+    #[serde(skip_serializing_if = "is_zero")]
+    replicas: i64,
+}
+
+#[derive(Serialize)]
+struct ScaleStatus<'a> {
+    replicas: i64,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    selector: &'a str,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+fn is_zero(number: &i64) -> bool {
+    *number == 0
+}
+
+fn encode_bare(path: &ScalePath, scale: &BareScale, version: u64) -> Vec<u8> {
+    let metadata = Metadata {
+        creation_timestamp: None,
+        name: &path.name,
+        namespace: &path.namespace,
+        resource_version: version.to_string(),
+        uid: None,
+    };
+    encode(metadata, scale.spec_replicas, scale.status_replicas, &scale.selector)
+}
+
+/// The fields of a workload that a Scale shows. Each field is a JSON value, so that a field of another type
+/// counts as absent.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Workload {
+    metadata: WorkloadMetadata,
+    spec: WorkloadPart,
+    status: WorkloadPart,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct WorkloadMetadata {
+    creation_timestamp: Value,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct WorkloadPart {
+    replicas: Value,
+    selector: Value,
+}
+
+fn encode_workload(stored: &Stored, rule: ScaleSelector) -> Vec<u8> {
+    let workload: Workload = stored.read();
+    let selector = match rule {
+        ScaleSelector::Structured => selector_text(&workload.spec.selector),
+        ScaleSelector::Map => labels_text(&workload.spec.selector),
+        ScaleSelector::Text => workload.status.selector.as_str().unwrap_or("").to_owned(),
+    };
+    let metadata = Metadata {
+        creation_timestamp: Some(workload.metadata.creation_timestamp.as_str().unwrap_or("")),
+        name: stored.name(),
+        namespace: stored.namespace(),
+        resource_version: stored.resource_version.to_string(),
+        uid: Some(&stored.uid),
+    };
+    let replicas = |part: &WorkloadPart| part.replicas.as_i64().unwrap_or(0);
+    encode(metadata, replicas(&workload.spec), replicas(&workload.status), &selector)
+}
+
+fn encode(metadata: Metadata<'_>, spec: i64, status: i64, selector: &str) -> Vec<u8> {
+    object::encode(&Scale {
+        api_version: "autoscaling/v1",
+        kind: "Scale",
+        metadata,
+        spec: Replicas { replicas: spec },
+        status: ScaleStatus { replicas: status, selector },
+    })
+}
+
+/// Prints a map of labels as text.
+pub(crate) fn labels_text(labels: &Value) -> String {
+    let pairs = labels.as_object().into_iter().flatten();
+    let pairs = pairs.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or("")));
+    pairs.collect::<Vec<_>>().join(",")
+}
+
+/// Prints a structured LabelSelector as Kubernetes does. Returns an empty text for an absent selector.
+pub(crate) fn selector_text(selector: &Value) -> String {
+    let selector = LabelSelector::deserialize(selector).ok();
+    let parsed = selector.and_then(|selector| Selector::from_label_selector(Some(&selector)).ok());
+    parsed.map(|selector| selector.to_string()).unwrap_or_default()
+}

@@ -1,0 +1,211 @@
+//! HTTP/1.1 for one connection, in process over a pipe or over TCP.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::stream;
+use http::header::{ACCEPT, CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT};
+use http::{Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, Limited, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use jiff::Timestamp;
+use jiff::fmt::rfc2822::DateTimePrinter;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::Cluster;
+use super::faults::FaultAction;
+use super::link::{Answer, Exchange, Link, Server, Whole};
+use super::requests::LoggedRequest;
+use super::rest::{self, Call, Reply};
+use super::route::{Query, Route};
+use super::status::Status;
+
+/// The maximum request body in bytes, as in Kubernetes.
+const BODY_LIMIT: usize = 3 * 1024 * 1024;
+
+type Body = UnsyncBoxBody<Bytes, io::Error>;
+
+/// The error of a connection that a fault closes.
+#[derive(Debug, thiserror::Error)]
+#[error("connection closed by a fault rule")]
+struct Closed;
+
+/// Serves a connection until either side ends it.
+pub(crate) async fn serve_connection(
+    cluster: Cluster,
+    link: Option<Arc<dyn Link>>,
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+) {
+    let service = service_fn(move |request| handle(cluster.clone(), link.clone(), request));
+    // The error is ignored, because the client also notices the end of the connection.
+    let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+}
+
+async fn handle(
+    cluster: Cluster,
+    link: Option<Arc<dyn Link>>,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Closed> {
+    let (head, body) = request.into_parts();
+    let (path, query) = (head.uri.path().to_owned(), head.uri.query().unwrap_or("").to_owned());
+    let verb = Route::new(head.method.as_str(), &path, &Query::new(&query)).verb;
+    let mut exchange = Exchange {
+        verb,
+        path,
+        query,
+        user_agent: text(&head.headers, &USER_AGENT),
+        accept: text(&head.headers, &ACCEPT),
+        content_type: text(&head.headers, &CONTENT_TYPE),
+        method: head.method,
+        body: Bytes::new(),
+    };
+    exchange.body = match Limited::new(body, BODY_LIMIT).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
+            let status = Status::too_large(BODY_LIMIT);
+            let number = log(&cluster, &exchange);
+            cluster.requests().answered(number, status.code);
+            return respond(Answer::status(&status), cluster.now());
+        }
+        Err(_) => return Err(Closed),
+    };
+    let answer = match link {
+        Some(link) => link.carry(exchange, Server::new(cluster.clone())).await,
+        None => answer(&cluster, exchange).await,
+    };
+    respond(answer, cluster.now())
+}
+
+fn log(cluster: &Cluster, exchange: &Exchange) -> u64 {
+    cluster.requests().add(|| LoggedRequest {
+        at: cluster.now(),
+        verb: exchange.verb,
+        path: exchange.path.clone(),
+        query: exchange.query.clone(),
+        user_agent: exchange.user_agent.clone(),
+        body: Bytes::new(),
+        code: None,
+    })
+}
+
+/// Returns the cluster's response to a complete request.
+pub(crate) async fn answer(cluster: &Cluster, exchange: Exchange) -> Answer {
+    let query = Query::new(&exchange.query);
+    let route = Route::new(exchange.method.as_str(), &exchange.path, &query);
+    let subject = route.subject(&exchange.user_agent);
+    let requests = cluster.requests();
+    let number = log(cluster, &exchange);
+    requests.received(number, &exchange.body);
+    let mut passed = Vec::new();
+    let mut after = None;
+    let mut early = None;
+    while let Some(action) = cluster.faults().for_request(&subject, &mut passed) {
+        match action {
+            FaultAction::Delay(delay) => {
+                tokio::time::sleep(delay).await;
+                continue;
+            }
+            FaultAction::Silence => return std::future::pending().await,
+            FaultAction::Close => return Answer::Broken,
+            FaultAction::Status(status) => early = Some(Reply::Failure(status)),
+            FaultAction::Text { code, body } => early = Some(Reply::Text(code, body)),
+            FaultAction::Body(body) => early = Some(Reply::Json(200, body.into())),
+            FaultAction::RetryAfter { code, seconds } => {
+                let mut status = Status::too_many_requests(seconds);
+                if code != 429 {
+                    let message = "the server is currently unable to handle the request";
+                    status = Status {
+                        retry_after: Some(seconds),
+                        ..Status::new(code, "ServiceUnavailable", message)
+                    };
+                }
+                early = Some(Reply::Failure(status));
+            }
+            other => after = Some(other),
+        }
+        break;
+    }
+    let reply = early.unwrap_or_else(|| {
+        let Exchange { accept, content_type, user_agent, body, .. } = exchange;
+        rest::answer(cluster, &Call { route, query, accept, content_type, user_agent, body })
+    });
+    let mut cut = None;
+    match after {
+        Some(FaultAction::DelayAnswer(delay)) => tokio::time::sleep(delay).await,
+        Some(FaultAction::SilenceAfterApplying) => return std::future::pending().await,
+        Some(FaultAction::CloseAfterApplying) => return Answer::Broken,
+        Some(FaultAction::Truncate(length)) => cut = Some(length),
+        _ => {}
+    }
+    requests.answered(number, reply.code());
+    let whole = match reply {
+        Reply::Json(code, body) => Answer::json(code, body),
+        Reply::Text(code, body) => Answer::text(code, body),
+        Reply::Failure(status) => Answer::status(&status),
+        Reply::Watch(watcher) => {
+            let pieces = stream::unfold(watcher, |mut watcher| async move {
+                let piece = watcher.next().await?;
+                Some((Ok(piece), watcher))
+            });
+            Answer::Pieces(Box::pin(pieces))
+        }
+    };
+    match (whole, cut) {
+        (Answer::Whole(whole), Some(length)) if length < whole.body.len() => Answer::Cut(whole, length),
+        (whole, _) => whole,
+    }
+}
+
+fn text(headers: &HeaderMap, name: &HeaderName) -> String {
+    let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+    values.collect::<Vec<_>>().join(",")
+}
+
+fn respond(answer: Answer, now: Timestamp) -> Result<Response<Body>, Closed> {
+    let (code, content_type, retry_after, length, body) = match answer {
+        Answer::Whole(Whole { code, content_type, retry_after, body }) => {
+            let body = Full::new(body).map_err(|never: Infallible| match never {}).boxed_unsync();
+            (code, content_type, retry_after, None, body)
+        }
+        Answer::Cut(Whole { code, content_type, retry_after, body }, length) => {
+            let announced = body.len();
+            let ended = io::Error::new(io::ErrorKind::ConnectionAborted, Closed);
+            let sent = stream::iter([Ok(Frame::data(body.slice(..length.min(announced))))]);
+            let body = StreamBody::new(sent.chain(stream::iter([Err(ended)]))).boxed_unsync();
+            (code, content_type, retry_after, Some(announced), body)
+        }
+        Answer::Pieces(pieces) => {
+            let body = StreamBody::new(pieces.map(|piece| piece.map(Frame::data))).boxed_unsync();
+            (200, "application/json", None, None, body)
+        }
+        Answer::Broken => return Err(Closed),
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    // The cluster's clock determines the date. hyper would use the system's clock.
+    if let Some(date) = date(now) {
+        headers.insert(DATE, date);
+    }
+    if let Some(seconds) = retry_after {
+        headers.insert(RETRY_AFTER, seconds.into());
+    }
+    if let Some(length) = length {
+        headers.insert(http::header::CONTENT_LENGTH, length.into());
+    }
+    Ok(response)
+}
+
+/// Formats `Tue, 01 Jan 2030 00:00:07 GMT`. Returns `None` for a year that the format cannot represent.
+fn date(now: Timestamp) -> Option<HeaderValue> {
+    let text = DateTimePrinter::new().timestamp_to_rfc9110_string(&now).ok()?;
+    HeaderValue::from_str(&text).ok()
+}

@@ -1,0 +1,535 @@
+//! Objects, resource versions and the history that watches read.
+//!
+//! Each object is stored as the JSON text that clients get. An object costs only the size of its text, which
+//! keeps 150,000 pods small. The text is parsed into a [`Value`] only to read or change the object.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
+
+use super::object;
+use super::registry::{ResourceType, TYPES, TypeKey};
+use super::scale::{BareScale, ScalePath};
+
+/// Default number of retained changes per resource type. A watch can start from any of them.
+const HISTORY: usize = 10_000;
+
+/// One immutable version of one object.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub(crate) ty: &'static ResourceType,
+    key: Key,
+    pub(crate) uid: Box<str>,
+    pub(crate) resource_version: u64,
+    labels: Box<[(Box<str>, Box<str>)]>,
+    owners: Box<[Box<str>]>,
+    /// The object's JSON without `apiVersion` and `kind`.
+    text: Bytes,
+    /// Spans of `metadata` and `status` in the text.
+    metadata: Span,
+    status: Span,
+}
+
+/// Span of a value in a text. Empty if the value is absent.
+#[derive(Debug, Clone, Copy, Default)]
+struct Span {
+    start: u32,
+    end: u32,
+}
+
+impl Span {
+    fn new(start: usize, end: usize) -> Self {
+        match (u32::try_from(start), u32::try_from(end)) {
+            (Ok(start), Ok(end)) => Self { start, end },
+            _ => Self::default(),
+        }
+    }
+
+    fn range(self) -> Range<usize> {
+        usize::try_from(self.start).unwrap_or(0)..usize::try_from(self.end).unwrap_or(0)
+    }
+}
+
+/// Key of an object within its resource type. Sorts by namespace, then name, as lists do.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    pub(crate) namespace: Box<str>,
+    pub(crate) name: Box<str>,
+}
+
+impl Key {
+    pub(crate) fn new(namespace: &str, name: &str) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl Stored {
+    fn new(ty: &'static ResourceType, mut object: Value) -> Self {
+        let fields = object::map(&mut object);
+        fields.remove("apiVersion");
+        fields.remove("kind");
+        let (mut metadata, mut status) = (Span::default(), Span::default());
+        let mut text = Vec::with_capacity(1024);
+        for (key, value) in fields.iter() {
+            text.push(if text.is_empty() { b'{' } else { b',' });
+            object::append(key, &mut text);
+            text.push(b':');
+            let start = text.len();
+            object::append(value, &mut text);
+            match key.as_str() {
+                "metadata" => metadata = Span::new(start, text.len()),
+                "status" => status = Span::new(start, text.len()),
+                _ => {}
+            }
+        }
+        text.push(b'}');
+        Self::from_text(ty, &object, text, metadata, status)
+    }
+
+    /// Builds the version from its text. The other fields come from the object's metadata.
+    fn from_text(
+        ty: &'static ResourceType,
+        object: &Value,
+        text: Vec<u8>,
+        metadata: Span,
+        status: Span,
+    ) -> Self {
+        let labels = object::at(object, &["metadata", "labels"]).and_then(Value::as_object);
+        Self {
+            ty,
+            key: Key::new(object::meta(object, "namespace"), object::meta(object, "name")),
+            uid: object::meta(object, "uid").into(),
+            resource_version: object::meta(object, "resourceVersion").parse().unwrap_or(0),
+            labels: labels
+                .into_iter()
+                .flatten()
+                .map(|(key, value)| (key.as_str().into(), value.as_str().unwrap_or("").into()))
+                .collect(),
+            owners: object::list(object, &["metadata", "ownerReferences"])
+                .iter()
+                .map(|owner| object::text(owner, &["uid"]).into())
+                .collect(),
+            // A growing buffer has spare capacity. Boxing the text drops it.
+            text: Bytes::from(text.into_boxed_slice()),
+            metadata,
+            status,
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.key.name
+    }
+
+    pub(crate) fn namespace(&self) -> &str {
+        &self.key.namespace
+    }
+
+    pub(crate) fn label(&self, key: &str) -> Option<&str> {
+        self.labels.iter().find(|(other, _)| **other == *key).map(|(_, value)| &**value)
+    }
+
+    /// Appends the whole object with `apiVersion` and `kind`.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"apiVersion\":\"");
+        if !self.ty.group.is_empty() {
+            out.extend_from_slice(self.ty.group.as_bytes());
+            out.push(b'/');
+        }
+        out.extend_from_slice(self.ty.version.as_bytes());
+        out.extend_from_slice(b"\",\"kind\":\"");
+        out.extend_from_slice(self.ty.kind.as_bytes());
+        out.extend_from_slice(b"\",");
+        out.extend_from_slice(self.text.get(1..).unwrap_or_default());
+    }
+
+    /// Appends the object as an item of a list. Items of built-in types have no `apiVersion` and `kind`.
+    pub(crate) fn write_item(&self, out: &mut Vec<u8>) {
+        if self.ty.custom { self.write(out) } else { out.extend_from_slice(&self.text) }
+    }
+
+    /// Returns `metadata`.
+    pub(crate) fn metadata(&self) -> Value {
+        let text = self.text.get(self.metadata.range()).unwrap_or_default();
+        serde_json::from_slice(text).unwrap_or_default()
+    }
+
+    /// Returns the text of `status`, which is empty without a status.
+    pub(crate) fn status_text(&self) -> &[u8] {
+        self.text.get(self.status.range()).unwrap_or_default()
+    }
+
+    /// Returns this object with the metadata and the status of `changed`. The other text is copied unchanged.
+    fn with_status(&self, mut changed: Value) -> Self {
+        let (metadata, status) = (self.metadata.range(), self.status.range());
+        let around = (self.text.get(..metadata.start), self.text.get(metadata.end..status.start));
+        let ((Some(before), Some(between)), Some(new)) = (around, changed.get("status")) else {
+            // One of the versions has no status.
+            let mut object = self.value();
+            for key in ["metadata", "status"] {
+                object::put(object::map(&mut object), key, changed.get_mut(key).map(Value::take));
+            }
+            return Self::new(self.ty, object);
+        };
+        let mut text = Vec::with_capacity(self.text.len() + 256);
+        text.extend_from_slice(before);
+        object::append(changed.get("metadata").unwrap_or(&Value::Null), &mut text);
+        let metadata = Span::new(before.len(), text.len());
+        text.extend_from_slice(between);
+        let start = text.len();
+        object::append(new, &mut text);
+        let new_status = Span::new(start, text.len());
+        text.extend_from_slice(self.text.get(status.end..).unwrap_or_default());
+        Self::from_text(self.ty, &changed, text, metadata, new_status)
+    }
+
+    /// Returns the approximate number of bytes that [`Self::write`] appends.
+    pub(crate) fn size(&self) -> usize {
+        self.text.len() + 128
+    }
+
+    /// Decodes the fields of a projection, without `apiVersion` and `kind`. Returns the default if the object
+    /// has another shape.
+    pub(crate) fn read<'a, T: Deserialize<'a> + Default>(&'a self) -> T {
+        serde_json::from_slice(&self.text).unwrap_or_default()
+    }
+
+    /// Returns the whole object as a value.
+    pub(crate) fn value(&self) -> Value {
+        let mut object: Value = serde_json::from_slice(&self.text).unwrap_or_default();
+        let fields = object::map(&mut object);
+        fields.insert("apiVersion".to_owned(), self.ty.api_version().into());
+        fields.insert("kind".to_owned(), self.ty.kind.into());
+        object
+    }
+}
+
+/// The kind of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ChangeKind {
+    Added,
+    Modified,
+    Deleted,
+}
+
+/// One change of one object.
+#[derive(Debug)]
+pub(crate) struct Change {
+    pub(crate) kind: ChangeKind,
+    pub(crate) now: Arc<Stored>,
+    pub(crate) before: Option<Arc<Stored>>,
+}
+
+/// The stored objects of one resource type.
+#[derive(Debug, Default)]
+struct Table {
+    objects: BTreeMap<Key, Arc<Stored>>,
+    history: VecDeque<Arc<Change>>,
+    /// The newest version up to which the history may lack changes.
+    compacted: u64,
+    watchers: Vec<Subscriber>,
+}
+
+/// The subscriber of a watch to a resource type, in one namespace or in all.
+#[derive(Debug)]
+struct Subscriber {
+    namespace: Option<Box<str>>,
+    changes: mpsc::UnboundedSender<Arc<Change>>,
+}
+
+/// A stream of changes that starts after a requested version.
+#[derive(Debug)]
+pub(crate) struct Subscription {
+    /// Changes since the requested version, oldest first.
+    pub(crate) backlog: Vec<Arc<Change>>,
+    /// Changes from now on.
+    pub(crate) live: mpsc::UnboundedReceiver<Arc<Change>>,
+}
+
+/// The complete state of the API server.
+#[derive(Debug)]
+pub(crate) struct State {
+    tables: BTreeMap<TypeKey, Table>,
+    /// Objects by the uid of their owner.
+    dependents: BTreeMap<Box<str>, BTreeSet<(TypeKey, Key)>>,
+    scales: BTreeMap<ScalePath, (BareScale, u64)>,
+    /// Number of retained changes per resource type.
+    history: usize,
+    newest: u64,
+    uids: u64,
+    names: u64,
+    changed: watch::Sender<u64>,
+}
+
+impl State {
+    pub(crate) fn new() -> Self {
+        Self {
+            tables: BTreeMap::new(),
+            dependents: BTreeMap::new(),
+            scales: BTreeMap::new(),
+            history: HISTORY,
+            newest: 0,
+            uids: 0,
+            names: 0,
+            changed: watch::Sender::new(0),
+        }
+    }
+
+    pub(crate) fn newest(&self) -> u64 {
+        self.newest
+    }
+
+    /// Returns a receiver of the newest resourceVersion.
+    pub(crate) fn changed(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// Returns a unique uid. Uids count up, so that equal runs produce equal objects.
+    pub(crate) fn next_uid(&mut self) -> String {
+        self.uids += 1;
+        format!("{:08x}-0000-4000-8000-{:012x}", self.uids >> 48, self.uids & 0xffff_ffff_ffff)
+    }
+
+    /// Returns the five letters after a generateName, from Kubernetes' alphabet. A suffix never repeats.
+    pub(crate) fn next_suffix(&mut self) -> String {
+        const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+        self.names += 1;
+        // Multiplication by a coprime number modulo 27^5 is a permutation. Hence suffixes vary and never
+        // repeat.
+        let mut rest = (self.names * 6_700_417) % 14_348_907;
+        let mut suffix = String::new();
+        for _ in 0..5 {
+            let index = usize::try_from(rest % 27).unwrap_or(0);
+            suffix.push(LETTERS.get(index).copied().map_or('x', char::from));
+            rest /= 27;
+        }
+        suffix
+    }
+
+    pub(crate) fn get(&self, ty: &ResourceType, namespace: &str, name: &str) -> Option<&Arc<Stored>> {
+        self.tables.get(&ty.key())?.objects.get(&Key::new(namespace, name))
+    }
+
+    /// Lists the objects of a type in one namespace or in all, starting after `after`.
+    pub(crate) fn list<'a>(
+        &'a self,
+        ty: &ResourceType,
+        namespace: Option<&'a str>,
+        after: Option<&Key>,
+    ) -> impl Iterator<Item = &'a Arc<Stored>> {
+        let first = after.map_or_else(
+            || std::ops::Bound::Included(Key::new(namespace.unwrap_or(""), "")),
+            |key| std::ops::Bound::Excluded(key.clone()),
+        );
+        self.tables
+            .get(&ty.key())
+            .into_iter()
+            .flat_map(move |table| table.objects.range((first.clone(), std::ops::Bound::Unbounded)))
+            .map(|(_, stored)| stored)
+            .take_while(move |stored| namespace.is_none_or(|namespace| stored.namespace() == namespace))
+    }
+
+    /// Lists the objects at an earlier version by undoing all later changes. The history must still contain
+    /// these changes.
+    pub(crate) fn list_at(
+        &self,
+        ty: &ResourceType,
+        namespace: Option<&str>,
+        after: Option<&Key>,
+        version: u64,
+    ) -> Vec<Arc<Stored>> {
+        let now = self.list(ty, namespace, after);
+        let history = self.tables.get(&ty.key()).map(|table| &table.history);
+        let since = history
+            .into_iter()
+            .flat_map(|history| history.iter().rev())
+            .take_while(|change| change.now.resource_version > version)
+            .filter(|change| namespace.is_none_or(|namespace| change.now.namespace() == namespace))
+            .filter(|change| after.is_none_or(|after| change.now.key > *after));
+        let mut objects: BTreeMap<&Key, &Arc<Stored>> = now.map(|stored| (&stored.key, stored)).collect();
+        for change in since {
+            match &change.before {
+                Some(before) => objects.insert(&before.key, before),
+                None => objects.remove(&change.now.key),
+            };
+        }
+        objects.into_values().cloned().collect()
+    }
+
+    pub(crate) fn count(&self, ty: &ResourceType) -> usize {
+        self.tables.get(&ty.key()).map_or(0, |table| table.objects.len())
+    }
+
+    /// Returns the version that a write would store, for dry runs.
+    pub(crate) fn preview(ty: &'static ResourceType, object: Value) -> Arc<Stored> {
+        Arc::new(Stored::new(ty, object))
+    }
+
+    /// Returns the version that a status write would store, for dry runs.
+    pub(crate) fn preview_status(stored: &Stored, changed: Value) -> Arc<Stored> {
+        Arc::new(stored.with_status(changed))
+    }
+
+    /// Stores an object under a new resourceVersion and notifies the watchers.
+    pub(crate) fn store(&mut self, ty: &'static ResourceType, mut object: Value) -> Arc<Stored> {
+        self.stamp(&mut object);
+        self.replace(Stored::new(ty, object))
+    }
+
+    /// Stores an object with the status and the metadata of `changed`. Its other fields stay.
+    pub(crate) fn store_status(&mut self, stored: &Stored, mut changed: Value) -> Arc<Stored> {
+        self.stamp(&mut changed);
+        self.replace(stored.with_status(changed))
+    }
+
+    fn stamp(&mut self, object: &mut Value) {
+        let version = self.advance();
+        object::section(object, "metadata").insert("resourceVersion".to_owned(), version.to_string().into());
+    }
+
+    fn replace(&mut self, now: Stored) -> Arc<Stored> {
+        let now = Arc::new(now);
+        let table = self.tables.entry(now.ty.key()).or_default();
+        let before = table.objects.insert(now.key.clone(), Arc::clone(&now));
+        let kind = if before.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
+        self.index(before.as_deref(), Some(&now));
+        self.announce(Change { kind, now: Arc::clone(&now), before });
+        now
+    }
+
+    /// Removes an object. Watchers get its last version with the resourceVersion of the removal.
+    pub(crate) fn remove(
+        &mut self,
+        ty: &'static ResourceType,
+        namespace: &str,
+        name: &str,
+    ) -> Option<Arc<Stored>> {
+        let before = self.tables.get_mut(&ty.key())?.objects.remove(&Key::new(namespace, name))?;
+        let version = self.advance();
+        let mut object = before.value();
+        object::section(&mut object, "metadata")
+            .insert("resourceVersion".to_owned(), version.to_string().into());
+        let now = Arc::new(Stored::new(ty, object));
+        self.index(Some(&before), None);
+        self.announce(Change { kind: ChangeKind::Deleted, now: Arc::clone(&now), before: Some(before) });
+        Some(now)
+    }
+
+    /// Returns the objects that name `uid` as the uid of an owner.
+    pub(crate) fn dependents(&self, uid: &str) -> Vec<(&'static ResourceType, Key)> {
+        self.dependents
+            .get(uid)
+            .into_iter()
+            .flatten()
+            .filter_map(|((group, resource), key)| {
+                let ty = TYPES.iter().find(|ty| ty.key() == (*group, *resource))?;
+                Some((ty, key.clone()))
+            })
+            .collect()
+    }
+
+    /// Starts a change stream after version `from`. Fails with the oldest possible version if `from` is too
+    /// old.
+    pub(crate) fn subscribe(
+        &mut self,
+        ty: &ResourceType,
+        namespace: Option<&str>,
+        from: u64,
+    ) -> Result<Subscription, u64> {
+        let table = self.tables.entry(ty.key()).or_default();
+        if from < table.compacted {
+            return Err(table.compacted);
+        }
+        let backlog = table
+            .history
+            .iter()
+            .skip(table.history.partition_point(|change| change.now.resource_version <= from))
+            .filter(|change| namespace.is_none_or(|namespace| change.now.namespace() == namespace))
+            .cloned()
+            .collect();
+        let (sender, live) = mpsc::unbounded_channel();
+        table.watchers.retain(|subscriber| !subscriber.changes.is_closed());
+        table.watchers.push(Subscriber { namespace: namespace.map(Into::into), changes: sender });
+        Ok(Subscription { backlog, live })
+    }
+
+    /// Whether a version is older than the history of a type.
+    pub(crate) fn is_compacted(&self, ty: &ResourceType, version: u64) -> bool {
+        self.tables.get(&ty.key()).is_some_and(|table| version < table.compacted)
+    }
+
+    /// Drops the history: no watch can start from an earlier version. Open watches continue.
+    pub(crate) fn compact(&mut self) {
+        for ty in TYPES {
+            let table = self.tables.entry(ty.key()).or_default();
+            table.history.clear();
+            table.compacted = self.newest;
+        }
+    }
+
+    /// Sets the number of retained changes per type. The limit takes effect at the next change of each type.
+    pub(crate) fn keep_history(&mut self, changes: usize) {
+        self.history = changes;
+    }
+
+    pub(crate) fn scale(&self, path: &ScalePath) -> Option<&(BareScale, u64)> {
+        self.scales.get(path)
+    }
+
+    pub(crate) fn set_scale(&mut self, path: ScalePath, scale: BareScale) -> u64 {
+        let version = self.advance();
+        self.changed.send_replace(version);
+        self.scales.insert(path, (scale, version));
+        version
+    }
+
+    pub(crate) fn remove_scale(&mut self, path: &ScalePath) {
+        self.scales.remove(path);
+    }
+
+    fn advance(&mut self) -> u64 {
+        self.newest += 1;
+        self.newest
+    }
+
+    fn index(&mut self, before: Option<&Stored>, now: Option<&Stored>) {
+        if let Some(stored) = before {
+            for owner in &stored.owners {
+                if let Some(owned) = self.dependents.get_mut(owner) {
+                    owned.remove(&(stored.ty.key(), stored.key.clone()));
+                    if owned.is_empty() {
+                        self.dependents.remove(owner);
+                    }
+                }
+            }
+        }
+        if let Some(stored) = now {
+            for owner in &stored.owners {
+                let owned = self.dependents.entry(owner.clone()).or_default();
+                owned.insert((stored.ty.key(), stored.key.clone()));
+            }
+        }
+    }
+
+    fn announce(&mut self, change: Change) {
+        let change = Arc::new(change);
+        let version = change.now.resource_version;
+        let table = self.tables.entry(change.now.ty.key()).or_default();
+        table.watchers.retain(|subscriber| {
+            let namespace = subscriber.namespace.as_deref();
+            let matches = namespace.is_none_or(|namespace| change.now.namespace() == namespace);
+            !matches || subscriber.changes.send(Arc::clone(&change)).is_ok()
+        });
+        table.history.push_back(change);
+        while table.history.len() > self.history
+            && let Some(oldest) = table.history.pop_front()
+        {
+            table.compacted = oldest.now.resource_version;
+        }
+        self.changed.send_replace(version);
+    }
+}

@@ -1,0 +1,226 @@
+//! Discovery, tables, metrics backends, faults and the request log.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{Client, cluster, deployment, hpa, pod};
+use crate::{FaultAction, FaultRule, MetricsApi, MetricsBackend, MetricsReply, MetricsRequest, Status};
+
+const WEB: &str = "/apis/apps/v1/namespaces/default/deployments/web";
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+
+#[tokio::test(start_paused = true)]
+async fn discovery_lists_scale_subresources_and_omits_hidden_groups() {
+    let cluster = cluster();
+    let mut client = Client::to(&cluster).await;
+    let apps = client.get("/apis/apps/v1").await.json();
+    let scale =
+        apps["resources"].as_array().unwrap().iter().find(|it| it["name"] == "deployments/scale").unwrap();
+    assert_eq!(
+        (&scale["group"], &scale["version"], &scale["kind"]),
+        (&json!("autoscaling"), &json!("v1"), &json!("Scale"))
+    );
+    let groups = |list: &Value| -> Vec<String> {
+        let groups = list["groups"].as_array().unwrap().iter();
+        groups.map(|group| group["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let custom = "custom.metrics.k8s.io".to_owned();
+    assert!(groups(&client.get("/apis").await.json()).contains(&custom));
+    cluster.set_discovery(&custom, false);
+    assert!(!groups(&client.get("/apis").await.json()).contains(&custom));
+    assert_eq!(client.get("/apis/custom.metrics.k8s.io/v1beta2").await.code, 404);
+    cluster.set_discovery(&custom, true);
+    assert_eq!(
+        client.get("/apis/custom.metrics.k8s.io").await.json()["preferredVersion"]["version"],
+        "v1beta2"
+    );
+    assert_eq!(client.get("/version").await.json()["gitVersion"], "v1.37.1");
+    assert_eq!(client.get("/readyz").await.text, "ok");
+}
+
+#[tokio::test(start_paused = true)]
+async fn tables_contain_metadata_and_watches_send_columns_once() {
+    let cluster = cluster();
+    let mut client = Client::to(&cluster).await;
+    cluster.create(hpa("web")).unwrap();
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    let path = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers";
+    let headers = [("accept", TABLE)];
+    let table = client.try_send("GET", path, &headers, String::new()).await.unwrap().json();
+    assert_eq!(
+        table["rows"][0]["cells"],
+        json!(["web", "Deployment/web", "cpu: <unknown>/80%", "1", 10, 0, "3m20s"])
+    );
+    assert_eq!(table["rows"][0]["object"]["kind"], "PartialObjectMetadata");
+    assert_eq!(table["metadata"]["resourceVersion"], cluster.resource_version().to_string());
+    let watch = format!("{path}?watch=1");
+    let response = client.start("GET", &watch, &headers, String::new()).await.unwrap();
+    let mut watch = super::Watch { body: response.into_body(), buffer: String::new(), _client: client };
+    let first = watch.next().await.unwrap();
+    assert_eq!(first["object"]["columnDefinitions"][0]["name"], "Name");
+    cluster.create(hpa("db")).unwrap();
+    let second = watch.next().await.unwrap();
+    assert_eq!((&second["object"]["columnDefinitions"], &second["type"]), (&Value::Null, &json!("ADDED")));
+    assert_eq!(second["object"]["rows"][0]["cells"][0], "db");
+}
+
+#[derive(Debug)]
+struct Echo;
+
+impl MetricsBackend for Echo {
+    fn answer(&self, request: &MetricsRequest<'_>) -> MetricsReply {
+        match request.api {
+            MetricsApi::Resource => MetricsReply::Absent,
+            MetricsApi::External => MetricsReply::Status(Status::new(404, "NotFound", "no such metric")),
+            MetricsApi::Custom if request.namespace.is_empty() => {
+                MetricsReply::Text { code: 503, body: "down".to_owned() }
+            }
+            MetricsApi::Custom => MetricsReply::Json(json!({
+                "pods": request.cluster.count("pods"),
+                "echo": [request.version, request.namespace, request.path.join("|"), request.label_selector,
+                         request.metric_label_selector],
+            })),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn backend_serves_the_metrics_groups() {
+    let cluster = cluster();
+    let mut client = Client::to(&cluster).await;
+    let resource = "/apis/metrics.k8s.io/v1beta1/namespaces/shop/pods";
+    assert_eq!(client.get(resource).await.text.trim(), "404 page not found");
+    cluster.set_metrics(Arc::new(Echo));
+    assert_eq!(client.get(resource).await.text.trim(), "404 page not found");
+    let custom = "/apis/custom.metrics.k8s.io/v1beta2";
+    let path = format!(
+        "{custom}/namespaces/shop/pods/%2A/a%2Fb?labelSelector=app%3Dweb&metricLabelSelector=x+in+%28y%29"
+    );
+    let echo = client.get(&path).await.json();
+    assert_eq!(echo["echo"], json!(["v1beta2", "shop", "pods|*|a/b", "app=web", "x in (y)"]));
+    let object = client.get(&format!("{custom}/namespaces/shop/metrics/m")).await.json();
+    assert_eq!(object["echo"][2], "metrics|m");
+    let down = client.get(&format!("{custom}/nodes/n/m")).await;
+    assert_eq!((down.code, down.text.as_str()), (503, "down"));
+    let external = client.get("/apis/external.metrics.k8s.io/v1beta1/namespaces/shop/q").await;
+    assert_eq!(external.status(), (404, "no such metric".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn fault_rules_replace_the_configured_number_of_responses() {
+    let cluster = cluster();
+    let mut client = Client::to(&cluster).await;
+    cluster.create(deployment("web", 1)).unwrap();
+    let faults = cluster.faults();
+    let status = Status::conflict("apps", "deployments", "web");
+    faults.add(FaultRule::new(FaultAction::Status(status)).verb("update").subresource("scale").times(1));
+    let text = FaultAction::Text { code: 500, body: "boom".to_owned() };
+    let gets = faults.add(FaultRule::new(text).verb("get").path_prefix("/apis/apps/").after(1));
+    let scale = client.get(&format!("{WEB}/scale")).await.json();
+    assert_eq!(client.send("PUT", &format!("{WEB}/scale"), &scale).await.code, 409);
+    assert_eq!(client.send("PUT", &format!("{WEB}/scale"), &scale).await.code, 200);
+    let second = client.get(WEB).await;
+    assert_eq!((second.code, second.text.as_str()), (500, "boom"));
+    assert!(faults.remove(gets) && !faults.remove(gets));
+    faults.add(FaultRule::new(FaultAction::RetryAfter { code: 429, seconds: 3 }).times(1));
+    let busy = client.get(WEB).await;
+    assert_eq!((busy.code, busy.headers["retry-after"].to_str().unwrap()), (429, "3"));
+    faults.add(FaultRule::new(FaultAction::Delay(Duration::from_secs(9))).path_suffix("/web").times(1));
+    let start = Instant::now();
+    assert_eq!(client.get(WEB).await.code, 200);
+    assert_eq!(start.elapsed(), Duration::from_secs(9));
+}
+
+#[tokio::test(start_paused = true)]
+async fn faults_break_connections_before_and_after_the_write() {
+    let cluster = cluster();
+    let path = "/apis/apps/v1/namespaces/default/deployments";
+    let post = async |action: FaultAction, name: &str| {
+        cluster.faults().clear();
+        cluster.faults().add(FaultRule::new(action).verb("create"));
+        let mut client = Client::to(&cluster).await;
+        let body = deployment(name, 1).to_string();
+        let sent = client.try_send("POST", path, &[], body);
+        let ended = tokio::time::timeout(Duration::from_mins(1), sent).await;
+        (ended.map(|answer| answer.is_ok()).ok(), cluster.get("apps/deployments", "default", name).is_some())
+    };
+    assert_eq!(post(FaultAction::Close, "a").await, (Some(false), false));
+    assert_eq!(post(FaultAction::CloseAfterApplying, "b").await, (Some(false), true));
+    assert_eq!(post(FaultAction::Truncate(20), "c").await, (Some(false), true));
+    assert_eq!(post(FaultAction::Silence, "d").await, (None, false));
+    assert_eq!(post(FaultAction::SilenceAfterApplying, "e").await, (None, true));
+    assert_eq!(post(FaultAction::Body("{\"kind\":".to_owned()), "f").await, (Some(true), false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_log_contains_requests_and_status_codes() {
+    let cluster = cluster();
+    let mut client = Client::to(&cluster).await;
+    client.get("/api/v1/pods?labelSelector=a").await;
+    client.send("POST", "/api/v1/namespaces/default/pods", &pod("a", &json!({}))).await;
+    let log = cluster.requests();
+    let logged: Vec<String> = log
+        .entries()
+        .iter()
+        .map(|it| format!("{} {}?{} {} {:?}", it.verb, it.path, it.query, it.user_agent, it.code.unwrap()))
+        .collect();
+    assert_eq!(
+        logged,
+        ["list /api/v1/pods?labelSelector=a  200", "create /api/v1/namespaces/default/pods? test/1 201"]
+    );
+    assert_eq!(log.count(|request| request.verb == "create"), 1);
+    log.clear();
+    assert!(cluster.requests().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn managed_fields_record_the_writer() {
+    let cluster = cluster();
+    let mut client = Client::to(&cluster).await;
+    cluster.create(deployment("web", 1)).unwrap();
+    let mut scale = client.get(&format!("{WEB}/scale")).await.json();
+    scale["spec"]["replicas"] = json!(2);
+    client.send("PUT", &format!("{WEB}/scale?fieldManager=kube-controller-manager"), &scale).await;
+    let managed = &cluster.get("apps/deployments", "default", "web").unwrap()["metadata"]["managedFields"][0];
+    assert_eq!(
+        (&managed["manager"], &managed["subresource"], &managed["operation"]),
+        (&json!("kube-controller-manager"), &json!("scale"), &json!("Update"))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn deletion_of_an_owner_removes_its_dependents() {
+    let cluster = cluster();
+    let mut client = Client::to(&cluster).await;
+    let create_owned = |owner: &Value, name: &str| {
+        let mut owned = pod(name, &json!({}));
+        owned["metadata"]["ownerReferences"] = json!([{
+            "apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": owner["metadata"]["uid"],
+        }]);
+        cluster.create(owned).unwrap();
+    };
+    create_owned(&cluster.create(deployment("web", 1)).unwrap(), "a");
+    cluster.delete("apps/deployments", "default", "web").unwrap();
+    assert!(cluster.list("pods", None).is_empty());
+    create_owned(&cluster.create(deployment("web", 1)).unwrap(), "b");
+    client.send("DELETE", WEB, &json!({ "propagationPolicy": "Orphan" })).await;
+    assert_eq!(cluster.count("pods"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn equal_runs_produce_equal_bytes() {
+    let run = async || {
+        let cluster = cluster();
+        let mut client = Client::to(&cluster).await;
+        let generated =
+            json!({ "metadata": { "generateName": "web-" }, "spec": { "containers": [{ "name": "a" }] } });
+        for _ in 0..3 {
+            client.send("POST", "/api/v1/namespaces/default/pods", &generated).await;
+        }
+        client.get("/api/v1/pods").await.text
+    };
+    assert_eq!(run().await, run().await);
+}

@@ -1,0 +1,175 @@
+//! Durations that differ from pod to pod.
+
+use std::f64::consts::TAU;
+use std::time::Duration;
+
+use super::seed::Seed;
+
+/// A distribution of durations. Draws are rounded to the millisecond, not negative, and at most
+/// [`LONGEST`](Self::LONGEST).
+#[derive(Debug, Clone, PartialEq)]
+pub enum Distribution {
+    /// A constant duration.
+    Fixed(Duration),
+    /// The uniform distribution between two durations.
+    Uniform {
+        /// The minimum.
+        from: Duration,
+        /// The maximum.
+        to: Duration,
+    },
+    /// The normal distribution, truncated at zero.
+    Normal {
+        /// The mean before truncation.
+        mean: Duration,
+        /// The standard deviation before truncation.
+        deviation: Duration,
+    },
+    /// The lognormal distribution. Its long tail suits start-up times.
+    LogNormal {
+        /// The median.
+        median: Duration,
+        /// The 95th percentile. A value below the median counts as the median.
+        p95: Duration,
+    },
+    /// Measured durations with equal probability. An empty list yields zero.
+    Empirical(Vec<Duration>),
+}
+
+/// The quantile of the standard normal distribution for 95 %.
+const NORMAL_P95: f64 = 1.644_853_626_951_472_2;
+
+impl From<Duration> for Distribution {
+    fn from(duration: Duration) -> Self {
+        Self::Fixed(duration)
+    }
+}
+
+impl Distribution {
+    /// The maximum duration of a draw.
+    pub const LONGEST: Duration = Duration::from_hours(24 * 365);
+
+    /// Draws a duration. Equal seeds yield equal durations.
+    pub(crate) fn draw(&self, seed: Seed) -> Duration {
+        match self {
+            Self::Fixed(duration) => (*duration).min(Self::LONGEST),
+            Self::Uniform { from, to } => {
+                let (from, to) = (from.as_secs_f64(), to.as_secs_f64());
+                rounded(from + (to - from) * seed.share())
+            }
+            Self::Normal { mean, deviation } => {
+                let (mean, deviation) = (mean.as_secs_f64(), deviation.as_secs_f64());
+                // If the mean is not negative, at least half of the draws succeed, so 64 draws suffice.
+                let tries = (0..64).map(|number| mean + deviation * normal(seed.nth(number)));
+                rounded(tries.into_iter().find(|seconds| *seconds >= 0.0).unwrap_or(mean))
+            }
+            Self::LogNormal { median, p95 } => {
+                let (median, p95) = (median.as_secs_f64(), p95.as_secs_f64());
+                let sigma = if median > 0.0 { (p95 / median).max(1.0).ln() / NORMAL_P95 } else { 0.0 };
+                rounded(median * (sigma * normal(seed)).exp())
+            }
+            Self::Empirical(durations) => pick(durations, seed).unwrap_or_default().min(Self::LONGEST),
+        }
+    }
+}
+
+/// Draws from the standard normal distribution with the Box-Muller transform.
+fn normal(seed: Seed) -> f64 {
+    let radius = (-2.0 * (1.0 - seed.of("radius").share()).ln()).sqrt();
+    radius * (TAU * seed.of("angle").share()).cos()
+}
+
+fn pick(durations: &[Duration], seed: Seed) -> Option<Duration> {
+    // The share is below 1, so the product is a valid index.
+    let index = Duration::from_secs_f64(seed.share() * durations.len() as f64).as_secs();
+    durations.get(usize::try_from(index).ok()?).copied()
+}
+
+/// Rounds to the millisecond. Negative values and NaN become zero.
+fn rounded(seconds: f64) -> Duration {
+    let longest = Distribution::LONGEST.as_secs_f64();
+    Duration::from_secs_f64(((seconds * 1_000.0).round() / 1_000.0).max(0.0).min(longest))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::Distribution;
+    use crate::workload::seed::Seed;
+
+    const fn secs(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    /// Returns 10,000 draws in ascending order.
+    fn draws(distribution: &Distribution) -> Vec<f64> {
+        let seed = Seed::new(1);
+        let mut draws: Vec<_> =
+            (0..10_000).map(|number| distribution.draw(seed.nth(number)).as_secs_f64()).collect();
+        draws.sort_by(f64::total_cmp);
+        draws
+    }
+
+    fn mean(draws: &[f64]) -> f64 {
+        draws.iter().sum::<f64>() / draws.len() as f64
+    }
+
+    fn close(value: f64, expected: f64, tolerance: f64) {
+        assert!((value - expected).abs() <= tolerance, "{value} is not close to {expected}");
+    }
+
+    #[test]
+    fn fixed_distribution_is_constant() {
+        assert!(draws(&secs(3).into()).iter().all(|draw| *draw == 3.0));
+    }
+
+    #[test]
+    fn uniform_distribution_stays_within_its_bounds() {
+        let draws = draws(&Distribution::Uniform { from: secs(10), to: secs(20) });
+        assert!(draws[0] >= 10.0 && draws[9_999] <= 20.0);
+        close(mean(&draws), 15.0, 0.1);
+    }
+
+    #[test]
+    fn normal_distribution_has_its_moments_and_is_never_negative() {
+        let wide = draws(&Distribution::Normal { mean: secs(20), deviation: secs(4) });
+        close(mean(&wide), 20.0, 0.2);
+        close(wide[8_413], 24.0, 0.3);
+        let cut = draws(&Distribution::Normal { mean: secs(1), deviation: secs(5) });
+        assert!(cut[0] >= 0.0);
+        assert!(
+            cut.iter().filter(|draw| **draw == 0.0).count() < 10,
+            "the distribution is truncated, not clamped to zero"
+        );
+    }
+
+    #[test]
+    fn lognormal_distribution_has_its_median_and_95th_percentile() {
+        let draws = draws(&Distribution::LogNormal { median: secs(10), p95: secs(40) });
+        close(draws[5_000], 10.0, 0.5);
+        close(draws[9_500], 40.0, 3.0);
+    }
+
+    #[test]
+    fn empirical_distribution_draws_the_measured_values() {
+        let draws = draws(&Distribution::Empirical(vec![secs(1), secs(2), secs(7)]));
+        for (measured, from) in [(1.0, 0), (2.0, 3_450), (7.0, 6_800)] {
+            assert!(draws[from..from + 3_100].iter().all(|draw| *draw == measured), "{measured}");
+        }
+        assert_eq!(Distribution::Empirical(Vec::new()).draw(Seed::new(1)), Duration::ZERO);
+    }
+
+    #[test]
+    fn distribution_accepts_unusual_parameters() {
+        for odd in [
+            Distribution::LogNormal { median: Duration::ZERO, p95: secs(5) },
+            Distribution::LogNormal { median: secs(5), p95: secs(1) },
+            Distribution::LogNormal { median: Duration::MAX, p95: Duration::MAX },
+            Distribution::Uniform { from: secs(20), to: secs(10) },
+            Distribution::Normal { mean: Duration::MAX, deviation: Duration::MAX },
+        ] {
+            assert!(draws(&odd)[9_999] <= Distribution::LONGEST.as_secs_f64());
+        }
+    }
+}

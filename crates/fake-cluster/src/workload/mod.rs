@@ -1,0 +1,280 @@
+//! The workload controllers of a cluster: deployment, replicaset and statefulset controllers and kubelets.
+//!
+//! Every Deployment, ReplicaSet, ReplicationController, StatefulSet and `example.com` Widget gets
+//! `spec.replicas` pods. A pod follows its workload's [`WorkloadModel`]. It is `Pending` during the image
+//! pull, then `Running`, and ready after its start-up. It may crash or become unready. A pod that is no
+//! longer desired gets a `deletionTimestamp` and is removed after its grace period. The status of every
+//! workload reflects its pods.
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//! use clock::VirtualClock;
+//! use fake_cluster::Cluster;
+//! use fake_cluster::workload::{Distribution, Failure, ImagePull, Span, WorkloadModel, Workloads};
+//!
+//! let clock = Arc::new(VirtualClock::starting_at("2030-01-01T00:00:00Z".parse().unwrap()));
+//! let cluster = Cluster::new(clock.clone());
+//! let workloads = Arc::new(Workloads::new(cluster.clone(), clock).with_seed(1).with_nodes(5));
+//! workloads.set_model("shop", "web", WorkloadModel {
+//!     start_up: Distribution::LogNormal { median: Duration::from_secs(8), p95: Duration::from_secs(20) },
+//!     image_pull: ImagePull::FirstOnNode(Duration::from_secs(25).into()),
+//!     grace: Duration::from_secs(10),
+//!     failures: vec![Failure::CrashLoop {
+//!         during: Span::new(Duration::from_hours(3), Duration::from_mins(20)),
+//!         fraction: 0.3,
+//!         runs_for: Duration::from_secs(5),
+//!     }],
+//! });
+//! // The Deployment shop/web is created here. `warm_up` makes its first pods ready immediately:
+//! workloads.warm_up();
+//! let running = Arc::clone(&workloads);
+//! tokio::spawn(async move { running.run(Default::default()).await });
+//! tokio::time::sleep(Duration::from_hours(24)).await;
+//! # assert!(workloads.counts("shop", "web").is_none());
+//! # });
+//! ```
+//!
+//! Nothing polls. [`Workloads::run`] sleeps until a pod is due or the cluster changes, and processes only the
+//! changes, in a fixed order, so that equal inputs and equal seeds produce equal pods with equal names.
+//! Durations use tokio's clock. Times of day come from the cluster's [`Clock`](clock::Clock). Virtual time
+//! advances both clocks. A conflicting write is retried later.
+//!
+//! Rollouts follow the deployment controller: `maxSurge`, `maxUnavailable`, `Recreate`, `minReadySeconds`,
+//! `paused`, the history limit, and proportional scaling during a rollout. StatefulSets update pod by pod, in
+//! order or in parallel, with `partition` and `OnDelete`. Not supported: progress deadlines,
+//! ControllerRevisions (lost pods below the partition are recreated with the new template), adoption of pods
+//! without an owner, Jobs, DaemonSets, node capacity.
+//!
+//! # Structure
+//!
+//! `book` caches the `records` of owners and pods from a `feed` of their changes. `deployments` (by the rules
+//! in `rollout`), `replicas` and `stateful` are the controllers. `kubelet` advances each pod's `life`.
+//! `status` writes the statuses of owners. `pods` writes the statuses of pods.
+
+mod book;
+mod deployments;
+mod distribution;
+pub(super) mod feed;
+mod kubelet;
+mod life;
+mod model;
+mod names;
+mod objects;
+mod placing;
+mod pods;
+mod records;
+mod replicas;
+mod rollout;
+pub(super) mod seed;
+mod stateful;
+mod status;
+
+pub use distribution::Distribution;
+pub use model::{Failure, ImagePull, Span, WorkloadModel};
+pub(super) use pods::{is_active, is_ready};
+pub use records::Counts;
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use self::book::InformerCache;
+use self::objects::{restarted, time_after};
+use self::placing::Images;
+use self::records::{Id, Kind};
+use self::seed::Seed;
+use super::{Cluster, Status};
+use clock::SharedClock;
+
+/// Delay before a failed write is retried.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// Default number of nodes.
+const NODES: u32 = 3;
+
+/// Runs the workload controllers of one cluster.
+#[derive(Debug)]
+pub struct Workloads {
+    cluster: Cluster,
+    clock: SharedClock,
+    /// Start of the run.
+    origin: Instant,
+    state: Mutex<State>,
+}
+
+/// The complete state of the workload controllers.
+#[derive(Debug)]
+struct State {
+    book: InformerCache,
+    seed: Seed,
+    nodes: u32,
+    /// Models by namespace and name of the workload.
+    models: BTreeMap<(String, String), WorkloadModel>,
+    /// Number of pods of each workload that have ever started. Seeds the draws for the next pod.
+    ordinals: BTreeMap<(String, String), u64>,
+    images: Images,
+    /// Number of pods ever created. Selects the node of the next pod.
+    placed: u32,
+    is_warming_up: bool,
+}
+
+/// An instant on both clocks.
+#[derive(Debug, Clone, Copy)]
+struct TimePoint {
+    /// Time since the start of the run.
+    at: Duration,
+    time: Timestamp,
+}
+
+impl TimePoint {
+    /// Returns the time of day at another instant of the run.
+    fn time_of(self, at: Duration) -> Timestamp {
+        time_after(self.time, at, self.at)
+    }
+}
+
+/// All work at one instant.
+struct Pass<'a> {
+    cluster: &'a Cluster,
+    state: &'a mut State,
+    now: TimePoint,
+}
+
+impl Workloads {
+    /// Creates the controllers of `cluster` in a run that starts now. The controllers are idle until
+    /// [`run`](Self::run) or [`step`](Self::step).
+    pub fn new(cluster: Cluster, clock: SharedClock) -> Self {
+        let state = State {
+            book: InformerCache::open(&cluster),
+            seed: Seed::new(0),
+            nodes: NODES,
+            models: BTreeMap::new(),
+            ordinals: BTreeMap::new(),
+            images: Images::default(),
+            placed: 0,
+            is_warming_up: false,
+        };
+        Self { cluster, clock, origin: Instant::now(), state: Mutex::new(state) }
+    }
+
+    /// Sets the random seed.
+    #[must_use]
+    pub fn with_seed(self, seed: u64) -> Self {
+        self.lock().seed = Seed::new(seed);
+        self
+    }
+
+    /// Sets the number of nodes, at least one. The default is three.
+    #[must_use]
+    pub fn with_nodes(self, nodes: u32) -> Self {
+        self.lock().nodes = nodes.max(1);
+        self
+    }
+
+    /// Sets the model of one workload's pods. `name` is the name of the user's object, such as a Deployment.
+    /// The model applies to pods that are created later.
+    pub fn set_model(&self, namespace: &str, name: &str, model: WorkloadModel) {
+        self.lock().models.insert((namespace.to_owned(), name.to_owned()), model);
+    }
+
+    /// Completes all pending work as if pulls and start-ups took no time. Afterwards every workload has its
+    /// pods, which are ready unless they fail.
+    pub fn warm_up(&self) {
+        self.lock().is_warming_up = true;
+        self.step();
+        self.lock().is_warming_up = false;
+    }
+
+    /// Runs until `stop` is cancelled.
+    pub async fn run(&self, stop: CancellationToken) {
+        let mut changes = self.cluster.changes();
+        loop {
+            changes.mark_unchanged();
+            let due = self.step();
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                Ok(()) = changes.changed() => {}
+                () = sleep_until(due) => {}
+            }
+        }
+    }
+
+    /// Completes all work that is due. Returns the time of the next work if nothing changes until then.
+    pub fn step(&self) -> Option<Instant> {
+        let now = TimePoint { at: self.origin.elapsed(), time: self.clock.now() };
+        let mut state = self.lock();
+        Pass { cluster: &self.cluster, state: &mut state, now }.run_to_completion();
+        self.origin.checked_add(state.book.due()?)
+    }
+
+    /// Counts the pods of a user's workload. Returns `None` if the workload does not exist.
+    pub fn counts(&self, namespace: &str, name: &str) -> Option<Counts> {
+        let state = self.lock();
+        let owner = state.book.workload(namespace, name)?;
+        Some(state.book.count(owner, self.origin.elapsed()))
+    }
+
+    /// Starts a rollout without a change of the spec, as `kubectl rollout restart` does. `resource` has the
+    /// form of [`Cluster::get`]: `apps/deployments`.
+    pub fn restart(&self, resource: &str, namespace: &str, name: &str) -> Result<(), Status> {
+        let object = self.cluster.get(resource, namespace, name);
+        let object = object.ok_or_else(|| Status::not_found("", resource, name))?;
+        self.cluster.update(restarted(object, self.clock.now())).map(|_: Value| ())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Waits for an instant, or forever without one.
+pub(super) async fn sleep_until(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => tokio::time::sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Pass<'_> {
+    /// Processes changes and reconciles until no work is left, including the work that these writes cause.
+    fn run_to_completion(&mut self) {
+        loop {
+            self.state.book.update(self.now.at);
+            if let Some(id) = self.state.book.next_owner() {
+                self.reconcile(id);
+            } else if let Some(id) = self.state.book.next_pod() {
+                self.sync_pod(id);
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// Takes one step of an owner's controller, or updates the owner's status if there is nothing to change.
+    fn reconcile(&mut self, id: Id) {
+        let Some(owner) = self.state.book.owners.get(&id) else { return };
+        let next_available = self.state.book.next_available(owner, self.now.at);
+        let has_acted = match owner.kind {
+            Kind::Deployment => self.roll_out(id),
+            Kind::StatefulSet => self.keep_ordinals(id),
+            Kind::ReplicaSet | Kind::ReplicationController | Kind::Widget => self.keep_count(id),
+        };
+        if next_available.is_some() {
+            self.state.book.schedule_owner(id, next_available);
+        }
+        if !has_acted {
+            self.write_status_of(id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

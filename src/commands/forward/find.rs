@@ -1,0 +1,298 @@
+//! Selects the pod of a controller by its Lease, by labels, or by name.
+
+use std::fmt;
+
+use serde::Deserialize;
+
+use super::ForwardError;
+use cluster::call::Call;
+use cluster::client::Client;
+use cluster::error::ApiError;
+use controller::election::record::Record;
+
+/// The default secure port of kube-controller-manager and Concertina.
+const PORT: u16 = 10257;
+/// The label on the pods of every Concertina installation.
+const OURS: &str = "app.kubernetes.io/name=concertina";
+/// Maximum length of a hostname. The name of a pod may be longer.
+const HOSTNAME: usize = 63;
+
+/// The pod to connect to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Which {
+    /// The pod that holds a Lease.
+    Leader {
+        /// The namespace of the Lease and of the pod.
+        namespace: String,
+        /// The name of the Lease.
+        lease: String,
+    },
+    /// The only running pod with the given labels.
+    Labelled {
+        /// The namespace.
+        namespace: String,
+        /// A label selector.
+        selector: String,
+    },
+    /// The pod with the given name.
+    Named {
+        /// The namespace.
+        namespace: String,
+        /// The name of the pod.
+        pod: String,
+    },
+}
+
+impl Which {
+    /// Returns the namespace of the pod.
+    pub fn namespace(&self) -> &str {
+        match self {
+            Self::Leader { namespace, .. }
+            | Self::Labelled { namespace, .. }
+            | Self::Named { namespace, .. } => namespace,
+        }
+    }
+}
+
+/// A serving port of a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// The pod's namespace.
+    pub namespace: String,
+    /// The name of the pod.
+    pub pod: String,
+    /// The secure port.
+    pub port: u16,
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pod {}/{}", self.namespace, self.pod)
+    }
+}
+
+#[derive(Deserialize)]
+struct LeaseWire {
+    #[serde(default)]
+    spec: Record,
+}
+
+#[derive(Deserialize)]
+struct PodList {
+    items: Vec<Pod>,
+}
+
+#[derive(Deserialize)]
+struct Pod {
+    metadata: Metadata,
+    spec: Spec,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    name: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    node_name: String,
+    hostname: String,
+    host_network: bool,
+    containers: Vec<Container>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Status {
+    phase: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Container {
+    command: Vec<String>,
+    args: Vec<String>,
+    ports: Vec<Port>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Port {
+    name: String,
+    container_port: u16,
+}
+
+/// Finds the pod and its secure port.
+pub(super) async fn find(client: &Client, which: &Which) -> Result<Peer, ForwardError> {
+    let pod = match which {
+        Which::Leader { namespace, lease } => leader(client, namespace, lease).await?,
+        Which::Labelled { namespace, selector } => labelled(client, namespace, selector).await?,
+        Which::Named { namespace, pod } => match named(client, namespace, pod).await {
+            Ok(pod) => pod,
+            Err(error) => return Err(reading("get", "pods", namespace, error)),
+        },
+    };
+    let (namespace, name) = (which.namespace().to_owned(), pod.metadata.name);
+    if pod.status.phase != "Running" {
+        return Err(ForwardError::NotRunning { namespace, pod: name, phase: pod.status.phase });
+    }
+    match port(&pod.spec) {
+        Some(port) => Ok(Peer { namespace, pod: name, port }),
+        None => Err(ForwardError::ServesNothing { namespace, pod: name }),
+    }
+}
+
+/// Finds the pod of the leader.
+async fn leader(client: &Client, namespace: &str, lease: &str) -> Result<Pod, ForwardError> {
+    const LEASES: &str = "leases.coordination.k8s.io";
+    let path = ["apis", "coordination.k8s.io", "v1", "namespaces", namespace, "leases", lease];
+    let key = || format!("{namespace}/{lease}");
+    let holder = match client.json::<LeaseWire>(&Call::get(path).about(LEASES, lease)).await {
+        Ok(lease) => lease.spec.holder,
+        Err(error) if error.is_not_found() => return Err(ForwardError::NoLease { lease: key() }),
+        Err(error) => return Err(reading("get", LEASES, namespace, error)),
+    };
+    if holder.is_empty() {
+        return Err(ForwardError::NotHeld { lease: key() });
+    }
+    // client-go's identities consist of the hostname, an underscore and a unique suffix. A hostname contains
+    // no underscore.
+    let host = holder.split_once('_').map_or(holder.as_str(), |(host, _)| host).to_owned();
+    match named(client, namespace, &host).await {
+        Ok(pod) => return Ok(pod),
+        Err(error) if error.is_not_found() => {}
+        Err(error) => return Err(reading("get", "pods", namespace, error)),
+    }
+    // A pod with `hostNetwork` has the hostname of its node, and a long hostname is truncated.
+    let pods = list(client, namespace, OURS).await?;
+    let mut matching = pods.into_iter().filter(|pod| is_on(pod, &host));
+    match (matching.next(), matching.next()) {
+        (Some(pod), None) => Ok(pod),
+        (None, _) => Err(ForwardError::NoPod { lease: key(), holder, host, namespace: namespace.to_owned() }),
+        (Some(_), Some(_)) => {
+            Err(ForwardError::Ambiguous { what: format!("pods of {host}"), namespace: namespace.to_owned() })
+        }
+    }
+}
+
+/// Returns whether a pod is running and may have the hostname `host`.
+fn is_on(pod: &Pod, host: &str) -> bool {
+    let spec = &pod.spec;
+    let node = spec.node_name.as_str();
+    let named = if spec.host_network {
+        node == host || node.strip_prefix(host).is_some_and(|rest| rest.starts_with('.'))
+    } else {
+        spec.hostname == host || host.len() == HOSTNAME && pod.metadata.name.starts_with(host)
+    };
+    named && pod.status.phase == "Running"
+}
+
+async fn labelled(client: &Client, namespace: &str, selector: &str) -> Result<Pod, ForwardError> {
+    let pods = list(client, namespace, selector).await?;
+    let mut running = pods.into_iter().filter(|pod| pod.status.phase == "Running");
+    let namespace = namespace.to_owned();
+    match (running.next(), running.next()) {
+        (Some(pod), None) => Ok(pod),
+        (None, _) => Err(ForwardError::NoneLabelled { selector: selector.to_owned(), namespace }),
+        (Some(_), Some(_)) => {
+            Err(ForwardError::Ambiguous { what: format!("pods with {selector}"), namespace })
+        }
+    }
+}
+
+async fn named(client: &Client, namespace: &str, pod: &str) -> Result<Pod, ApiError> {
+    client.json(&Call::get(["api", "v1", "namespaces", namespace, "pods", pod]).about("pods", pod)).await
+}
+
+async fn list(client: &Client, namespace: &str, selector: &str) -> Result<Vec<Pod>, ForwardError> {
+    let call = Call::get(["api", "v1", "namespaces", namespace, "pods"])
+        .query("labelSelector", selector)
+        .query("limit", "100")
+        .about("pods", "");
+    let list = client.json::<PodList>(&call).await;
+    list.map(|list| list.items).map_err(|error| reading("list", "pods", namespace, error))
+}
+
+fn reading(verb: &'static str, resource: &'static str, namespace: &str, error: ApiError) -> ForwardError {
+    if error.is_forbidden() {
+        let verbs = vec![verb];
+        return ForwardError::Forbidden { verbs, resource, namespace: namespace.to_owned() };
+    }
+    ForwardError::Api {
+        doing: format!("failed to {verb} {resource} in namespace {namespace}"),
+        error: Box::new(error),
+    }
+}
+
+/// Reads the secure port of a pod from its command line or its ports. Returns `None` if the pod does not
+/// serve HTTPS.
+fn port(spec: &Spec) -> Option<u16> {
+    let words = spec.containers.iter().flat_map(|container| container.command.iter().chain(&container.args));
+    let mut words = words.map(String::as_str);
+    let mut secure_port = None;
+    while let Some(word) = words.next() {
+        // The last occurrence of the flag takes precedence.
+        match word.trim_start_matches('-').split_once('=') {
+            Some(("secure-port", value)) => secure_port = value.parse::<u16>().ok(),
+            None if word == "--secure-port" => {
+                secure_port = words.next().and_then(|value| value.parse().ok());
+            }
+            _ => {}
+        }
+    }
+    let named = || {
+        let ports = || spec.containers.iter().flat_map(|container| &container.ports);
+        let https = ports().find(|port| port.name == "https");
+        https.map(|port| port.container_port)
+    };
+    secure_port.or_else(named).or(Some(PORT)).filter(|port| *port != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn spec(value: serde_json::Value) -> Spec {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn port_is_the_flag_then_the_https_port_then_10257() {
+        let https =
+            json!([{"name": "metrics", "containerPort": 9}, {"name": "https", "containerPort": 8443}]);
+        for (containers, expected) in [
+            (json!([{"args": ["--secure-port=10267"], "ports": https}]), Some(10267)),
+            (json!([{"command": ["concertina", "--secure-port", "10300"]}]), Some(10300)),
+            (json!([{"args": ["--secure-port=1"]}, {"args": ["--secure-port=2"]}]), Some(2)),
+            (json!([{}, {"ports": https}]), Some(8443)),
+            (json!([{"args": ["--v=2"]}]), Some(10257)),
+            (json!([{"args": ["--secure-port=0"], "ports": https}]), None),
+        ] {
+            assert_eq!(port(&spec(json!({"containers": containers}))), expected, "{containers}");
+        }
+    }
+
+    #[test]
+    fn hostname_is_the_nodes_with_host_network_else_the_pods() {
+        let pod = |spec: serde_json::Value, phase: &str| -> Pod {
+            serde_json::from_value(json!({
+                "metadata": {"name": "concertina-7d9"}, "spec": spec, "status": {"phase": phase},
+            }))
+            .unwrap()
+        };
+        let node = |name: &str| json!({"nodeName": name, "hostNetwork": true, "containers": []});
+        assert!(is_on(&pod(node("cp-1"), "Running"), "cp-1"));
+        assert!(is_on(&pod(node("cp-1.example.com"), "Running"), "cp-1"));
+        assert!(!is_on(&pod(node("cp-1"), "Failed"), "cp-1"));
+        assert!(!is_on(&pod(node("cp-10"), "Running"), "cp-1"));
+        let own = json!({"nodeName": "cp-1", "containers": []});
+        assert!(!is_on(&pod(own, "Running"), "cp-1"), "the pod has its own hostname");
+        let named = json!({"hostname": "leader", "containers": []});
+        assert!(is_on(&pod(named, "Running"), "leader"));
+    }
+}

@@ -1,0 +1,292 @@
+//! HTTPS requests to the pod of a controller, through the API server's port-forward, as the kubeconfig user.
+//!
+//! The API server authenticates itself, authorizes the port-forward and connects to the pod. TLS runs end to
+//! end between this process and the pod, which may present any certificate. The pod receives the user's
+//! bearer token or client certificate. The controller asks the API server to authenticate and authorize the
+//! user. No other connection uses this code.
+//!
+//! | request | RBAC: verb, resource |
+//! |---|---|
+//! | `GET …/leases/{name}` | get `leases.coordination.k8s.io` |
+//! | `GET …/pods/{name}` | get `pods` |
+//! | `GET …/pods?labelSelector=…`, for a pod with `hostNetwork` or a selection by labels | list `pods` |
+//! | `GET …/pods/{name}/portforward`, as a WebSocket | get and, from Kubernetes 1.35 on, create `pods/portforward` |
+
+mod find;
+mod socket;
+
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, USER_AGENT};
+use http::{HeaderValue, Request};
+use http_body_util::Empty;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
+
+pub use self::find::{Peer, Which};
+use self::socket::{Key, PortStream};
+use cluster::body;
+use cluster::call::Call;
+use cluster::client::{Client, Clients, WebSocket};
+use cluster::error::ApiError;
+use cluster::user::{Trust, UserError};
+
+/// Time limit of a request, from the search for the pod to the last byte.
+pub const WITHIN: Duration = Duration::from_secs(10);
+/// Maximum size of a response, in bytes. The limit admits many decisions of an HPA with many metrics.
+pub const LARGEST: usize = 32 << 20;
+/// Maximum number of bytes to read from an error response.
+const LARGEST_ERROR: usize = 64 << 10;
+
+/// The reason why a request to a controller's pod failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ForwardError {
+    /// The Lease does not exist.
+    #[error("Lease {lease} does not exist: no Concertina controller has been the leader under that name")]
+    NoLease {
+        /// The namespace and name of the Lease.
+        lease: String,
+    },
+    /// The Lease has no holder.
+    #[error("Lease {lease} has no holder: no replica is the leader now")]
+    NotHeld {
+        /// The namespace and name of the Lease.
+        lease: String,
+    },
+    /// The holder of the Lease matches no running pod.
+    #[error(
+        "Lease {lease} is held by {holder}, but namespace {namespace} has no running pod with hostname {host}"
+    )]
+    NoPod {
+        /// The namespace and name of the Lease.
+        lease: String,
+        /// The holder of the Lease.
+        holder: String,
+        /// The hostname in the holder's identity.
+        host: String,
+        /// The namespace in which the pod was searched.
+        namespace: String,
+    },
+    /// No running pod has the labels.
+    #[error("namespace {namespace} has no running pod with {selector}")]
+    NoneLabelled {
+        /// The labels.
+        selector: String,
+        /// The namespace in which the pod was searched.
+        namespace: String,
+    },
+    /// Several pods match.
+    #[error("namespace {namespace} has several running {what}: specify one")]
+    Ambiguous {
+        /// A description of the pods.
+        what: String,
+        /// The namespace of the pods.
+        namespace: String,
+    },
+    /// The pod is not running.
+    #[error("pod {namespace}/{pod} is not running: its phase is {phase}")]
+    NotRunning {
+        /// The pod's namespace.
+        namespace: String,
+        /// The name of the pod.
+        pod: String,
+        /// The pod's phase.
+        phase: String,
+    },
+    /// The pod does not serve HTTPS.
+    #[error("pod {namespace}/{pod} does not serve HTTPS (--secure-port=0)")]
+    ServesNothing {
+        /// The pod's namespace.
+        namespace: String,
+        /// The name of the pod.
+        pod: String,
+    },
+    /// A permission is missing.
+    #[error("you may not {} {resource} in namespace {namespace}", .verbs.join(" and "))]
+    Forbidden {
+        /// All necessary verbs.
+        verbs: Vec<&'static str>,
+        /// The resource.
+        resource: &'static str,
+        /// The namespace.
+        namespace: String,
+    },
+    /// The API server returned an error.
+    #[error("{doing}: {error}")]
+    Api {
+        /// The failed operation.
+        doing: String,
+        /// The API server's error.
+        error: Box<ApiError>,
+    },
+    /// The API server or the kubelet refused the port-forward.
+    #[error("port-forward to {peer} failed: {reason}")]
+    Forward {
+        /// The pod.
+        peer: Peer,
+        /// The cause.
+        reason: String,
+    },
+    /// The clients have no user credentials, like clients within one process.
+    #[error("no user credentials are configured")]
+    NoUser,
+    /// The user's credentials are not suitable.
+    #[error(transparent)]
+    User(#[from] UserError),
+    /// The TLS handshake failed.
+    #[error("TLS handshake with the pod failed: {0}")]
+    Tls(#[source] io::Error),
+    /// The HTTP connection failed.
+    #[error("HTTP request to the pod failed: {0}")]
+    Http(String),
+    /// The controller could not authenticate the user.
+    #[error(
+        "the controller rejected your credentials with 401 ({0}): check that the API server accepts them"
+    )]
+    Unknown(String),
+    /// The controller returned an error.
+    #[error("the controller responded with {code}: {message}")]
+    Status {
+        /// The HTTP status code.
+        code: u16,
+        /// The error text.
+        message: String,
+    },
+    /// The response cannot be used.
+    #[error("the controller's response could not be read: {0}")]
+    Answer(ApiError),
+    /// The request exceeded the time limit.
+    #[error("the controller's pod did not respond within {0:?}")]
+    TooLate(Duration),
+}
+
+/// Sends one request: finds the pod, connects to it, and sends a GET of `path`. `path` includes the query and
+/// is encoded.
+///
+/// # Errors
+/// Returns a [`ForwardError`] after at most [`WITHIN`].
+pub async fn fetch(clients: &Clients, which: &Which, path: &str) -> Result<Bytes, ForwardError> {
+    let deadline = Instant::now() + WITHIN;
+    let mut connection = Connection::open(clients, which, deadline).await?;
+    connection.get(path, deadline).await
+}
+
+/// A connection to a controller's pod.
+#[derive(Debug)]
+pub struct Connection {
+    /// The pod and its port.
+    pub peer: Peer,
+    sender: SendRequest<Empty<Bytes>>,
+    authorization: Option<HeaderValue>,
+    _driver: AbortOnDropHandle<()>,
+}
+
+impl Connection {
+    /// Finds the pod and connects to it.
+    pub async fn open(clients: &Clients, which: &Which, deadline: Instant) -> Result<Self, ForwardError> {
+        let opening = async {
+            // The observer collects permissions that affect HPAs. Requests for a record do not, so their
+            // client has no observer.
+            let client = clients.core.unobserved();
+            let user = clients.user.as_ref().ok_or(ForwardError::NoUser)?;
+            let peer = find::find(&client, which).await?;
+            let mut credentials = user.credentials().await?;
+            let port = forward(&client, &peer).await?;
+            let tls = credentials.connect(port, Trust::Any).await.map_err(ForwardError::Tls)?;
+            let (sender, connection) =
+                handshake(TokioIo::new(tls)).await.map_err(|error| ForwardError::Http(error.to_string()))?;
+            let driver = AbortOnDropHandle::new(tokio::spawn(async move {
+                if let Err(error) = connection.await {
+                    tracing::debug!(%error, "connection to the controller's pod ended");
+                }
+            }));
+            let authorization = credentials.authorization.take();
+            Ok(Self { peer, sender, authorization, _driver: driver })
+        };
+        timeout_at(deadline, opening).await.unwrap_or(Err(ForwardError::TooLate(WITHIN)))
+    }
+
+    /// Returns whether the clients have user credentials for a controller.
+    pub fn is_possible(clients: &Clients) -> bool {
+        clients.user.is_some()
+    }
+
+    /// Returns whether the connection can send another request.
+    pub fn is_open(&self) -> bool {
+        !self.sender.is_closed()
+    }
+
+    /// Sends a GET of `path`, which includes the query and is encoded.
+    pub async fn get(&mut self, path: &str, deadline: Instant) -> Result<Bytes, ForwardError> {
+        let asking = async {
+            let broken = |error: hyper::Error| match error {
+                error if error.is_canceled() || error.is_closed() || error.is_incomplete_message() => {
+                    ForwardError::Http("the connection was closed".to_owned())
+                }
+                error => ForwardError::Http(deepest(&error)),
+            };
+            let mut request = Request::get(path)
+                .header(HOST, "localhost")
+                .header(ACCEPT, "application/json")
+                .header(USER_AGENT, concat!("concertina/", env!("CARGO_PKG_VERSION")));
+            if let Some(authorization) = &self.authorization {
+                request = request.header(AUTHORIZATION, authorization);
+            }
+            let request =
+                request.body(Empty::new()).map_err(|error| ForwardError::Http(error.to_string()))?;
+            self.sender.ready().await.map_err(broken)?;
+            let answer = self.sender.send_request(request).await.map_err(broken)?;
+            if answer.status().is_success() {
+                return body::collect(answer.into_body(), LARGEST).await.map_err(ForwardError::Answer);
+            }
+            let (head, rest) = answer.into_parts();
+            let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+            let text = body::prefix(rest, LARGEST_ERROR).await;
+            let call = Call::get([]);
+            let error =
+                ApiError::from_answer(&call, head.status, content_type.unwrap_or_default(), None, &text);
+            let message = body::error_text(&text).unwrap_or_else(|| error.to_string());
+            Err(match head.status.as_u16() {
+                401 => ForwardError::Unknown(message),
+                code => ForwardError::Status { code, message },
+            })
+        };
+        timeout_at(deadline, asking).await.unwrap_or(Err(ForwardError::TooLate(WITHIN)))
+    }
+}
+
+/// Opens the port-forward.
+async fn forward(
+    client: &Client,
+    peer: &Peer,
+) -> Result<PortStream<TokioIo<hyper::upgrade::Upgraded>>, ForwardError> {
+    let failed = |reason: String| ForwardError::Forward { peer: peer.clone(), reason };
+    let key = Key::random().map_err(|error| failed(error.to_string()))?;
+    let call = Call::get(["api", "v1", "namespaces", &peer.namespace, "pods", &peer.pod, "portforward"])
+        .query("ports", &peer.port.to_string())
+        .about("pods/portforward", &peer.pod);
+    let answer = match client.upgrade(&call, &WebSocket { key: &key.0, protocol: socket::PROTOCOL }).await {
+        Ok(answer) => answer,
+        Err(error) if error.is_forbidden() => {
+            return Err(ForwardError::Forbidden {
+                verbs: vec!["get", "create"],
+                resource: "pods/portforward",
+                namespace: peer.namespace.clone(),
+            });
+        }
+        Err(error) => return Err(failed(error.to_string())),
+    };
+    key.check(&answer).map_err(failed)?;
+    let upgraded = hyper::upgrade::on(answer).await.map_err(|error| failed(deepest(&error)))?;
+    Ok(PortStream::over(upgraded, peer.port).await)
+}
+
+fn deepest(error: &(dyn std::error::Error + 'static)) -> String {
+    std::iter::successors(Some(error), |error| (*error).source())
+        .last()
+        .map_or_else(String::new, ToString::to_string)
+}

@@ -1,0 +1,200 @@
+//! The operation that a command line selects: the controller, or one of the commands.
+
+use std::ffi::OsString;
+
+mod rbac;
+
+pub use self::rbac::RbacOptions;
+use crate::cli::config::Config;
+use crate::cli::flags::{Raw, Table};
+use crate::cli::values::Value;
+use crate::cli::{CliError, Program, help, kcm, own};
+#[cfg(feature = "tools")]
+use crate::commands::options::{
+    DemoOptions, ParityOptions, SimulateOptions, WhyOptions, demo, parity, simulate, why,
+};
+
+/// The operation that the command line selects.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Invocation {
+    /// Run the controller.
+    Controller(Box<Config>),
+    /// Print the roles that a controller needs.
+    Rbac(Box<RbacOptions>),
+    /// Run the demo.
+    #[cfg(feature = "tools")]
+    Demo(DemoOptions),
+    /// Explain the replica count of an HPA.
+    #[cfg(feature = "tools")]
+    Why(Box<WhyOptions>),
+    /// Compare a dry run with the built-in controller.
+    #[cfg(feature = "tools")]
+    Parity(Box<ParityOptions>),
+    /// Run a simulation.
+    #[cfg(feature = "tools")]
+    Simulate(Box<SimulateOptions>),
+    /// Print the help text and exit.
+    Help(String),
+    /// Print the version and exit.
+    Version(String),
+}
+
+impl Invocation {
+    /// Parses the arguments after the program's name.
+    pub fn from_args(words: impl IntoIterator<Item = OsString>) -> Result<Self, CliError> {
+        Self::of(Program::Concertina, words)
+    }
+
+    /// Parses the arguments after the name of `program`.
+    pub fn of(program: Program, words: impl IntoIterator<Item = OsString>) -> Result<Self, CliError> {
+        let words = words
+            .into_iter()
+            .map(|word| word.into_string().map_err(|word| CliError::NotText(format!("{}", word.display()))))
+            .collect::<Result<Vec<String>, CliError>>()?;
+        if let Some(("rbac", rest)) = words.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+            return rbac::parse(rest.iter().cloned()).map(|parsed| match parsed {
+                rbac::Parsed::Options(options) => Self::Rbac(options),
+                rbac::Parsed::Help(text) => Self::Help(text),
+            });
+        }
+        #[cfg(feature = "tools")]
+        match words.split_first().map(|(first, rest)| (first.as_str(), rest.iter().cloned())) {
+            Some(("demo", rest)) => {
+                return demo::parse(rest).map(|parsed| match parsed {
+                    demo::Parsed::Options(options) => Self::Demo(options),
+                    demo::Parsed::Help(text) => Self::Help(text),
+                });
+            }
+            Some(("why", rest)) => {
+                return why::parse(program, rest).map(|parsed| match parsed {
+                    why::Parsed::Options(options) => Self::Why(options),
+                    why::Parsed::Help(text) => Self::Help(text),
+                });
+            }
+            Some(("parity", rest)) => {
+                return parity::parse(program, rest).map(|parsed| match parsed {
+                    parity::Parsed::Options(options) => Self::Parity(options),
+                    parity::Parsed::Help(text) => Self::Help(text),
+                });
+            }
+            Some(("simulate", rest)) => {
+                return simulate::parse(rest).map(|parsed| match parsed {
+                    simulate::Parsed::Options(options) => Self::Simulate(options),
+                    simulate::Parsed::Help(text) => Self::Help(text),
+                });
+            }
+            _ => {}
+        }
+        #[cfg(not(feature = "tools"))]
+        let _ = program;
+        let table = Table::new(&[kcm::FLAGS, kcm::REMOVED_FLAGS, own::FLAGS]);
+        let raw = Raw::parse(words, &table)?;
+        if wants_help(&raw) {
+            return Ok(Self::Help(help::controller(&table)));
+        }
+        match raw.value("version") {
+            Some(Value::Text(text)) if text == "raw" => return Ok(Self::Version(raw_version())),
+            Some(Value::Text(text)) if !text.is_empty() => {
+                return Ok(Self::Version(format!("Concertina v{}", env!("CARGO_PKG_VERSION"))));
+            }
+            _ => {}
+        }
+        Ok(Self::Controller(Box::new(Config::resolve(&raw, &table)?)))
+    }
+}
+
+fn wants_help(raw: &Raw) -> bool {
+    raw.value("help") == Some(&Value::Bool(true))
+}
+
+/// Returns the output of `--version=raw`. Like kube-controller-manager's output, it is a Go value.
+fn raw_version() -> String {
+    format!(
+        "version.Info{{GitVersion:\"v{}\", EmulatedVersions:\"1.36,1.37\", Platform:\"{}/{}\"}}",
+        env!("CARGO_PKG_VERSION"),
+        std::env::consts::OS,
+        std::env::consts::ARCH,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+
+    fn read(words: &[&str]) -> Result<Invocation, String> {
+        Invocation::from_args(words.iter().map(OsString::from)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn no_arguments_run_the_controller_with_defaults() {
+        assert_eq!(read(&[]), Ok(Invocation::Controller(Box::default())));
+    }
+
+    #[test]
+    fn help_lists_effective_flags_and_counts_ignored_ones() {
+        for words in [&["-h"][..], &["--help"], &["--horizontal-pod-autoscaler-tolerance=0.2", "--help"]] {
+            let Ok(Invocation::Help(text)) = read(words) else { panic!("{words:?}") };
+            assert!(
+                text.contains("--horizontal-pod-autoscaler-sync-period duration (default 15s)"),
+                "{text}"
+            );
+            assert!(text.contains("--dry-run"), "{text}");
+            #[cfg(feature = "tools")]
+            assert!(text.contains("\n  rbac      ") && text.contains("\n  why       "), "{text}");
+            assert!(!text.contains("--allocate-node-cidrs"), "{text}");
+            assert!(text.contains("flags of kube-controller-manager"), "{text}");
+        }
+    }
+
+    #[test]
+    fn version_prints_a_readable_and_a_raw_form() {
+        let Ok(Invocation::Version(text)) = read(&["--version"]) else { panic!() };
+        assert!(text.starts_with("Concertina v"), "{text}");
+        let Ok(Invocation::Version(text)) = read(&["--version=raw"]) else { panic!() };
+        assert!(text.starts_with("version.Info{"), "{text}");
+        assert!(matches!(read(&["--version=false"]), Ok(Invocation::Controller(_))));
+    }
+
+    #[test]
+    fn positional_arguments_are_refused() {
+        assert_eq!(read(&["now"]).unwrap_err(), "\"concertina\" does not take any arguments, got [\"now\"]");
+        assert_eq!(
+            read(&["--", "--dry-run"]).unwrap_err(),
+            "\"concertina\" does not take any arguments, got [\"--dry-run\"]"
+        );
+        assert!(read(&[""]).is_ok());
+    }
+
+    #[cfg(feature = "tools")]
+    #[test]
+    fn demo_has_its_own_flags() {
+        assert!(matches!(read(&["demo", "--for", "60s", "--port=0"]), Ok(Invocation::Demo(_))));
+        assert!(matches!(read(&["demo", "-h"]), Ok(Invocation::Help(_))));
+        assert!(read(&["demo", "--dry-run"]).is_err());
+    }
+
+    #[cfg(feature = "tools")]
+    #[test]
+    fn why_has_its_own_flags() {
+        assert!(matches!(read(&["why", "web", "-n", "shop"]), Ok(Invocation::Why(_))));
+        assert!(matches!(read(&["why", "-h"]), Ok(Invocation::Help(_))));
+        assert!(read(&["why", "--dry-run"]).is_err());
+    }
+
+    #[test]
+    fn program_is_the_plugin_when_called_by_the_plugin_file_name() {
+        for name in ["kubectl-concertina", "/usr/local/bin/kubectl-concertina", "./kubectl-concertina.exe"] {
+            assert_eq!(Program::of(OsStr::new(name)), Program::KubectlPlugin, "{name}");
+        }
+        assert_eq!(Program::of(OsStr::new("/usr/bin/concertina")), Program::Concertina);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn arguments_that_are_not_utf8_are_refused() {
+        use std::os::unix::ffi::OsStringExt;
+        let error = Invocation::from_args([OsString::from_vec(vec![b'-', 0xff])]).unwrap_err();
+        assert!(error.to_string().ends_with("is not valid UTF-8"), "{error}");
+    }
+}

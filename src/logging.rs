@@ -1,0 +1,242 @@
+//! Logs to standard error, one line per event, as text or JSON.
+//!
+//! Log lines cannot be forged: line breaks, terminal sequences and bidirectional marks in names and messages
+//! from the cluster are escaped. Output has no colours, on a terminal or elsewhere.
+
+use std::fmt::{self, Write as _};
+use std::io::{self, Write};
+
+use tracing::level_filters::LevelFilter;
+use tracing::{Subscriber, subscriber};
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::FormatTime;
+use tracing_subscriber::layer::SubscriberExt;
+
+use clock::SharedClock;
+
+/// Format and verbosity of logs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LogOptions {
+    /// `--logging-format`.
+    pub format: LogFormat,
+    /// `-v`: 0 to 3 for events that operators need, from 4 on details of each sync, from 6 on everything.
+    pub verbosity: u32,
+}
+
+/// `--logging-format`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogFormat {
+    /// `2026-11-21T04:00:00.000000Z  INFO concertina::app: started key="value"`
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// Logging was set up twice.
+#[derive(Debug, thiserror::Error)]
+#[error("logging is already set up in this process")]
+pub struct AlreadySetUp;
+
+impl LogOptions {
+    fn level(self) -> LevelFilter {
+        match self.verbosity {
+            0..=3 => LevelFilter::INFO,
+            4..=5 => LevelFilter::DEBUG,
+            _ => LevelFilter::TRACE,
+        }
+    }
+
+    /// Selects the logged events. Libraries log details only from verbosity 8 on. kube's client logs errors
+    /// only, because it would otherwise print whole responses of the API server.
+    fn filter(self) -> Targets {
+        let libraries = if self.verbosity >= 8 { LevelFilter::TRACE } else { LevelFilter::WARN };
+        Targets::new()
+            .with_default(self.level())
+            .with_targets(
+                ["hyper", "hyper_util", "rustls", "tower", "h2"].map(|library| (library, libraries)),
+            )
+            .with_target("kube_client", LevelFilter::ERROR)
+    }
+}
+
+/// Logs the events of this process to standard error, with times from `clock`.
+///
+/// # Errors
+/// Returns [`AlreadySetUp`] on the second call.
+pub fn set_up(options: LogOptions, clock: SharedClock) -> Result<(), AlreadySetUp> {
+    subscriber::set_global_default(subscriber_to(options, clock, io::stderr)).map_err(|_| AlreadySetUp)
+}
+
+/// Creates a subscriber with another writer, for tests and for commands that control the terminal.
+pub fn subscriber_to<W>(options: LogOptions, clock: SharedClock, to: W) -> impl Subscriber + Send + Sync
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let layer =
+        tracing_subscriber::fmt::layer().with_ansi(false).with_timer(Timer(clock)).with_writer(OneLine(to));
+    let layer: Box<dyn tracing_subscriber::Layer<_> + Send + Sync> = match options.format {
+        LogFormat::Text => Box::new(layer),
+        LogFormat::Json => Box::new(layer.json().flatten_event(true)),
+    };
+    tracing_subscriber::registry().with(layer).with(options.filter())
+}
+
+/// Formats times in UTC with microseconds.
+struct Timer(SharedClock);
+
+impl FormatTime for Timer {
+    fn format_time(&self, writer: &mut Writer<'_>) -> fmt::Result {
+        write!(writer, "{:.6}", self.0.now())
+    }
+}
+
+/// Creates writers that escape the characters that could break out of the line.
+struct OneLine<W>(W);
+
+impl<'a, W: MakeWriter<'a>> MakeWriter<'a> for OneLine<W> {
+    type Writer = Escaping<W::Writer>;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        Escaping(self.0.make_writer())
+    }
+}
+
+/// Writes one whole event per call. The event ends with a line break.
+struct Escaping<W>(W);
+
+impl<W: Write> Write for Escaping<W> {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(event);
+        let line = text.strip_suffix('\n').unwrap_or(&text);
+        let mut escaped = String::with_capacity(line.len() + 1);
+        for character in line.chars() {
+            if breaks_out(character) {
+                // The JSON form. Writing to a String cannot fail, and no escaped character needs more than
+                // four digits.
+                let _ = write!(escaped, "\\u{:04x}", u32::from(character));
+            } else {
+                escaped.push(character);
+            }
+        }
+        escaped.push('\n');
+        self.0.write_all(escaped.as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Returns whether a character is a control character, a line or paragraph separator, or a mark that reorders
+/// text.
+fn breaks_out(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use jiff::Timestamp;
+    use tracing::{debug, error, info, trace, warn};
+
+    use super::*;
+    use clock::Clock;
+
+    #[derive(Debug)]
+    struct FixedTestClock;
+
+    impl Clock for FixedTestClock {
+        fn now(&self) -> Timestamp {
+            "2026-11-21T12:00:00.25Z".parse().unwrap()
+        }
+    }
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logged(format: LogFormat, verbosity: u32, events: impl FnOnce()) -> String {
+        let lines = Lines::default();
+        let to = lines.clone();
+        let subscriber =
+            subscriber_to(LogOptions { format, verbosity }, Arc::new(FixedTestClock), move || to.clone());
+        subscriber::with_default(subscriber, events);
+        let bytes = lines.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn line_has_time_level_target_message_and_fields() {
+        let text = logged(LogFormat::Text, 0, || {
+            info!(key = "prod/web", replicas = 3, "scaled");
+        });
+        assert_eq!(
+            text,
+            "2026-11-21T12:00:00.250000Z  INFO concertina::logging::tests: scaled key=\"prod/web\" replicas=3\n"
+        );
+    }
+
+    #[test]
+    fn json_has_one_object_per_line() {
+        let text = logged(LogFormat::Json, 0, || warn!(key = "prod/web", "two\nlines"));
+        let line: serde_json::Value = serde_json::from_str(text.strip_suffix('\n').unwrap()).unwrap();
+        assert_eq!(line["level"], "WARN");
+        assert_eq!(line["message"], "two\nlines");
+        assert_eq!(line["key"], "prod/web");
+        assert_eq!(line["timestamp"], "2026-11-21T12:00:00.250000Z");
+        assert_eq!(text.lines().count(), 1);
+    }
+
+    #[test]
+    fn verbosity_selects_the_level() {
+        let levels = |verbosity| {
+            logged(LogFormat::Text, verbosity, || {
+                error!("e");
+                info!("i");
+                debug!("d");
+                trace!("t");
+            })
+            .lines()
+            .count()
+        };
+        assert_eq!([0, 2, 3, 4, 5, 6, 10].map(levels), [2, 2, 2, 3, 3, 4, 4]);
+    }
+
+    #[test]
+    fn kube_client_logs_errors_only() {
+        let text = logged(LogFormat::Text, 10, || {
+            warn!(target: "kube_client::client", "a whole answer");
+            error!(target: "kube_client::client", "broken");
+        });
+        assert_eq!(text.lines().count(), 1, "{text}");
+    }
+
+    #[test]
+    fn cluster_text_cannot_forge_a_line() {
+        let evil = "x\n2026 ERROR forged\r\u{1b}[31m\u{7}\u{2028}\u{202e}";
+        for format in [LogFormat::Text, LogFormat::Json] {
+            let text = logged(format, 0, || info!(key = evil, message = %evil));
+            assert_eq!(text.lines().count(), 1, "{text}");
+            if format == LogFormat::Json {
+                let line: serde_json::Value = serde_json::from_str(&text).unwrap();
+                assert_eq!(line["key"], evil);
+            }
+            assert!(!text.trim_end_matches('\n').chars().any(breaks_out), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The configuration of the HTTPS server: addresses, certificates, authentication, authorization.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::tls::options::TlsOptions;
+
+/// The flags of the sections Secure serving, Authentication and Authorization.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Serving {
+    /// `--bind-address`.
+    pub address: IpAddr,
+    /// `--secure-port`. 0 disables the port.
+    pub port: u16,
+    /// `--advertise-address`: the address at which other replicas reach this one. `None` means detection at
+    /// startup.
+    pub advertised: Option<IpAddr>,
+    /// `--permit-port-sharing`.
+    pub share_port: bool,
+    /// `--health-address`, a loopback address. Serves health, metrics and decisions without TLS or
+    /// authentication.
+    pub plain: Option<SocketAddr>,
+    /// The certificate used if none of `sni` matches. With `None`, a self-signed certificate is generated.
+    pub certificate: Option<CertificateFiles>,
+    /// `--cert-dir`: the directory of the certificate, used if its files exist and `certificate` is `None`.
+    pub certificate_dir: Option<PathBuf>,
+    /// `--tls-sni-cert-key`: certificates by the name that the client requests (SNI).
+    pub sni: Vec<NamedCertificate>,
+    /// `--tls-min-version`, `--tls-cipher-suites`, `--tls-curve-preferences`.
+    pub tls: TlsOptions,
+    /// The configuration of authentication.
+    pub authentication: Authentication,
+    /// The configuration of authorization.
+    pub authorization: Authorization,
+    /// Every given flag with its value, for `/flagz`.
+    pub given: Vec<(String, String)>,
+}
+
+/// A certificate with its chain, and its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// `--tls-cert-file`: PEM, the server's certificate first.
+    pub certificate: PathBuf,
+    /// `--tls-private-key-file`: PEM.
+    pub key: PathBuf,
+}
+
+/// A certificate for clients that request one of its names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedCertificate {
+    /// The files of the certificate.
+    pub files: CertificateFiles,
+    /// The names of the certificate, with `*` allowed as the first label. If empty, the names in the
+    /// certificate apply.
+    pub names: Vec<String>,
+}
+
+/// The configuration of authentication.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Authentication {
+    /// `--authentication-kubeconfig`: credentials for token reviews. `None` means the controller's
+    /// credentials.
+    pub kubeconfig: Option<PathBuf>,
+    /// `--authentication-skip-lookup`: do not read the cluster's certificate authorities.
+    pub skip_lookup: bool,
+    /// `--authentication-tolerate-lookup-failure`: log no warning if the cluster's authorities cannot be
+    /// read.
+    pub tolerate_lookup_failure: bool,
+    /// `--authentication-token-webhook-cache-ttl`.
+    pub token_ttl: Duration,
+    /// `--client-ca-file`. `None` means the cluster's authorities.
+    pub client_ca: Option<PathBuf>,
+    /// `--requestheader-client-ca-file` and the related flags. `None` means the cluster's settings.
+    pub front_proxy: Option<FrontProxy>,
+}
+
+/// Front proxies, which authenticate users and name them in headers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FrontProxy {
+    /// `--requestheader-client-ca-file`: the authority of the proxies' certificates.
+    pub ca: PathBuf,
+    /// The trusted proxies and the headers that they set.
+    pub headers: FrontProxyHeaders,
+}
+
+/// The names of the trusted front proxies, and the headers that they set.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FrontProxyHeaders {
+    /// `--requestheader-allowed-names`: common names of proxies. If empty, every certificate of the authority
+    /// is trusted.
+    pub allowed_names: Vec<String>,
+    /// `--requestheader-username-headers`, in lower case.
+    pub user: Vec<String>,
+    /// `--requestheader-uid-headers`, in lower case.
+    pub uid: Vec<String>,
+    /// `--requestheader-group-headers`, in lower case.
+    pub group: Vec<String>,
+    /// `--requestheader-extra-headers-prefix`, in lower case.
+    pub extra_prefix: Vec<String>,
+}
+
+/// The configuration of authorization.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Authorization {
+    /// `--authorization-kubeconfig`: credentials for access reviews. `None` means the controller's
+    /// credentials.
+    pub kubeconfig: Option<PathBuf>,
+    /// `--authorization-webhook-cache-authorized-ttl`.
+    pub allowed_ttl: Duration,
+    /// `--authorization-webhook-cache-unauthorized-ttl`.
+    pub denied_ttl: Duration,
+    /// `--authorization-always-allow-paths`.
+    pub open_paths: OpenPaths,
+}
+
+/// Paths that are served without authentication and authorization.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenPaths(Vec<String>);
+
+impl Default for OpenPaths {
+    fn default() -> Self {
+        Self(["healthz", "readyz", "livez"].map(str::to_owned).into())
+    }
+}
+
+impl OpenPaths {
+    /// Parses the flag: whole paths, or prefixes followed by `*`. A leading `/` may be omitted.
+    ///
+    /// # Errors
+    /// Returns an error if a `*` occurs before the end of a path.
+    pub fn parse(paths: &[String]) -> Result<Self, String> {
+        let trimmed = paths.iter().map(|path| path.strip_prefix('/').unwrap_or(path).to_owned());
+        let paths: Vec<String> = trimmed.collect();
+        match paths.iter().find(|path| path.strip_suffix('*').unwrap_or(path).contains('*')) {
+            Some(path) => Err(format!("only trailing * allowed in {path:?}")),
+            None => Ok(Self(paths)),
+        }
+    }
+
+    /// Returns whether `path` is served without authentication and authorization.
+    pub fn contain(&self, path: &str) -> bool {
+        let path = path.strip_prefix('/').unwrap_or(path);
+        self.0.iter().any(|open| match open.strip_suffix('*') {
+            Some(prefix) => path.starts_with(prefix),
+            None => open == path,
+        })
+    }
+}
+
+/// The base name of the files in `--cert-dir`, as in kube-controller-manager.
+pub const CERTIFICATE_NAME: &str = "kube-controller-manager";
+
+impl Default for Serving {
+    fn default() -> Self {
+        Self {
+            address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            port: 10257,
+            advertised: None,
+            share_port: false,
+            plain: None,
+            certificate: None,
+            certificate_dir: None,
+            sni: Vec::new(),
+            tls: TlsOptions::default(),
+            authentication: Authentication {
+                kubeconfig: None,
+                skip_lookup: false,
+                tolerate_lookup_failure: false,
+                token_ttl: Duration::from_secs(10),
+                client_ca: None,
+                front_proxy: None,
+            },
+            authorization: Authorization {
+                kubeconfig: None,
+                allowed_ttl: Duration::from_secs(10),
+                denied_ttl: Duration::from_secs(10),
+                open_paths: OpenPaths::default(),
+            },
+            given: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(paths: &[&str]) -> Result<OpenPaths, String> {
+        OpenPaths::parse(&paths.iter().map(ToString::to_string).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn open_paths_are_whole_paths_or_prefixes() {
+        let paths = open(&["/healthz", "metrics", "/readyz/*", "/"]).unwrap();
+        for path in ["/healthz", "/metrics", "/readyz/", "/readyz/ping", "/"] {
+            assert!(paths.contain(path), "{path}");
+        }
+        for path in ["/healthz/", "/healthz/ping", "/readyz", "/metric", "/livez"] {
+            assert!(!paths.contain(path), "{path}");
+        }
+        assert_eq!(open(&["/a*b"]).unwrap_err(), "only trailing * allowed in \"a*b\"");
+        assert!(open(&["/*"]).unwrap().contain("/anything"));
+    }
+
+    #[test]
+    fn default_open_paths_are_the_health_paths() {
+        let paths = OpenPaths::default();
+        assert!(paths.contain("/livez") && !paths.contain("/metrics") && !paths.contain("/livez/ping"));
+    }
+}

@@ -1,0 +1,87 @@
+//! Checks that every path in the documents exists.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The folders of the repository in which a document may name a path.
+const FOLDERS: [&str; 10] =
+    ["src/", "crates/", "tests/", "docs/", "deploy/", "examples/", "benches/", "fuzz/", ".ci/", ".github/"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// All Markdown documents of the repository, relative to its root.
+fn documents() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![root().to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let entry = entry.unwrap();
+            let (path, name) = (entry.path(), entry.file_name().into_string().unwrap());
+            if entry.file_type().unwrap().is_dir() {
+                if name != "target" && (!name.starts_with('.') || name == ".github") {
+                    folders.push(path);
+                }
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The code spans of a document that name a path in the repository, without placeholders and patterns.
+fn named_paths(text: &str) -> BTreeSet<&str> {
+    let spans = text.split('`').skip(1).step_by(2);
+    spans
+        .filter(|span| FOLDERS.iter().any(|folder| span.starts_with(folder)))
+        .filter(|span| !span.contains([' ', '*', '{', '<', '$', '…', '\n']))
+        // The folders are generated and ignored.
+        .filter(|span| !span.starts_with("fuzz/grown") && !span.starts_with("fuzz/unpacked"))
+        .filter(|span| !span.starts_with("fuzz/artifacts") && !span.starts_with("fuzz/target"))
+        .map(|span| span.trim_end_matches('/'))
+        .collect()
+}
+
+#[test]
+fn every_path_that_a_document_names_exists() {
+    let mut missing = Vec::new();
+    let mut checked = 0;
+    for document in documents() {
+        let text = fs::read_to_string(&document).unwrap();
+        for path in named_paths(&text) {
+            checked += 1;
+            // A line or a module may follow the path of a file.
+            let file = path.split(['#', ':']).next().unwrap_or(path);
+            if !root().join(file).exists() {
+                missing.push(format!("{}: {path}", document.strip_prefix(root()).unwrap().display()));
+            }
+        }
+    }
+    assert!(checked > 20, "only {checked} paths were found");
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
+
+#[test]
+fn every_link_between_documents_leads_to_a_file() {
+    let mut missing = Vec::new();
+    for document in documents() {
+        let text = fs::read_to_string(&document).unwrap();
+        let folder = document.parent().unwrap();
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let file = link.split('#').next().unwrap_or_default();
+            if file.is_empty() || link.contains("://") || link.contains([' ', '\n', '`']) {
+                continue;
+            }
+            if !folder.join(file).exists() {
+                missing.push(format!("{}: {link}", document.strip_prefix(root()).unwrap().display()));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
