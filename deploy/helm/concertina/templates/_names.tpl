@@ -1,4 +1,4 @@
-{{/* Names and labels. The release gives the name, so that a shadow and an acting release can stand side by side. */}}
+{{/* Names and labels. Names derive from the release, so that a shadow and an acting release can coexist. */}}
 {{- define "concertina.selector" -}}
 app.kubernetes.io/name: concertina
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -10,7 +10,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- end }}
 
-{{/* Whether the account is the release's own rather than that of the built-in loop. */}}
+{{/* Whether the account belongs to the release, not to the built-in controller. */}}
 {{- define "concertina.ownAccount" -}}
 {{- if and (not .Values.serviceAccount.name) (or .Values.shadow .Values.watchNamespaces) }}true{{ end }}
 {{- end }}
@@ -28,7 +28,7 @@ subjects:
     name: {{ include "concertina.account" . }}
 {{- end }}
 
-{{/* Where the Lease is: one for the cluster, whatever the release is called, so that two releases never both act. */}}
+{{/* Namespace of the Lease. There is one per cluster for all release names, so that two releases never both act. */}}
 {{- define "concertina.homeNamespace" -}}
 {{- if .Values.watchNamespaces }}{{ .Release.Namespace }}{{ else }}kube-system{{ end }}
 {{- end }}

@@ -1,4 +1,4 @@
-{{/* What autoscaling itself needs, in the cluster or in one namespace; what changes something is left out in shadow mode. */}}
+{{/* Permissions for autoscaling, in the cluster or in one namespace. Shadow mode has no verbs that write. */}}
 {{- define "concertina.rules" -}}
 - apiGroups: [autoscaling]
   resources: [horizontalpodautoscalers]
