@@ -17,8 +17,8 @@
 mod compare;
 #[path = "support/link.rs"]
 mod link;
-#[path = "conformance/play.rs"]
-mod play;
+#[path = "conformance/replay.rs"]
+mod replay;
 #[path = "../crates/autoscaling/tests/tables/rows.rs"]
 mod rows;
 #[path = "conformance/tables.rs"]
@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::play::Targets;
+use crate::replay::Targets;
 
 /// Number of differences that are printed in full.
 const PRINTED: usize = 10;
@@ -49,9 +49,9 @@ fn whole_controller_reproduces_every_recorded_decision() {
     for file in &recordings {
         for recording in lines(file) {
             scenarios += 1;
-            syncs += play::scenario(&recording, Targets::Bare, &mut differences);
-            if play::has_workloads(&recording) {
-                watched += play::scenario(&recording, Targets::Watched, &mut differences);
+            syncs += replay::scenario(&recording, Targets::Bare, &mut differences);
+            if replay::has_workloads(&recording) {
+                watched += replay::scenario(&recording, Targets::Watched, &mut differences);
             }
         }
     }

@@ -19,10 +19,10 @@
 mod assets;
 #[path = "e2e/audit.rs"]
 mod audit;
-#[path = "contract/chapters.rs"]
-mod chapters;
 #[path = "e2e/controlplane.rs"]
 mod controlplane;
+#[path = "contract/discovery.rs"]
+mod discovery;
 #[path = "contract/events.rs"]
 mod events;
 #[path = "contract/hpas.rs"]
@@ -39,10 +39,10 @@ mod process;
 mod rest;
 #[path = "contract/scales.rs"]
 mod scales;
+#[path = "contract/sections.rs"]
+mod sections;
 #[path = "contract/step.rs"]
 mod step;
-#[path = "contract/surface.rs"]
-mod surface;
 #[path = "contract/tables.rs"]
 mod tables;
 #[path = "e2e/widgets.rs"]
@@ -56,9 +56,9 @@ use fake_cluster::Cluster;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::chapters::run_suite;
 use crate::controlplane::{ADMIN_TOKEN, ControlPlane};
 use crate::outcome::Outcome;
+use crate::sections::run_suite;
 use crate::widgets::define_widgets;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -17,16 +17,18 @@ mod bad_objects;
 mod breaker;
 #[path = "controller/checkpoint.rs"]
 mod checkpoint;
-#[path = "controller/counts.rs"]
-mod counts;
+#[path = "controller/cleanup.rs"]
+mod cleanup;
 #[path = "controller/decisions.rs"]
 mod decisions;
+#[path = "controller/determinism.rs"]
+mod determinism;
 #[path = "controller/election.rs"]
 mod election;
+#[path = "controller/exposed_metrics.rs"]
+mod exposed_metrics;
 #[path = "controller/identity.rs"]
 mod identity;
-#[path = "controller/leftovers.rs"]
-mod leftovers;
 #[path = "controller/metadata.rs"]
 mod metadata;
 #[path = "controller/metrics.rs"]
@@ -35,34 +37,32 @@ mod metrics;
 mod namespaces;
 #[path = "controller/overlap.rs"]
 mod overlap;
-#[path = "controller/pace.rs"]
-mod pace;
 #[path = "controller/panics.rs"]
 mod panics;
 #[path = "controller/permissions.rs"]
 mod permissions;
 #[path = "controller/process.rs"]
 mod process;
-#[path = "controller/repeatable.rs"]
-mod repeatable;
 #[path = "controller/replication.rs"]
 mod replication;
-#[path = "controller/sabotage.rs"]
-mod sabotage;
+#[path = "controller/restart_bugs.rs"]
+mod restart_bugs;
 #[path = "controller/server.rs"]
 mod server;
 #[path = "controller/shadow.rs"]
 mod shadow;
 #[path = "controller/staleness.rs"]
 mod staleness;
+#[path = "controller/sync_rate.rs"]
+mod sync_rate;
 #[path = "controller/takeover.rs"]
 mod takeover;
 #[path = "controller/targets.rs"]
 mod targets;
 #[path = "controller/timing.rs"]
 mod timing;
-#[path = "controller/unknown.rs"]
-mod unknown;
+#[path = "controller/unknown_writes.rs"]
+mod unknown_writes;
 #[path = "controller/workloads.rs"]
 mod workloads;
 #[path = "controller/writes.rs"]

@@ -26,6 +26,8 @@
 mod adapter;
 #[path = "e2e/aggregation.rs"]
 mod aggregation;
+#[path = "e2e/assertions.rs"]
+mod assertions;
 #[path = "e2e/assets.rs"]
 mod assets;
 #[path = "e2e/audit.rs"]
@@ -38,14 +40,14 @@ mod controlplane;
 mod election;
 #[path = "e2e/fault_scenarios.rs"]
 mod fault_scenarios;
+#[path = "e2e/fixture.rs"]
+mod fixture;
 #[path = "e2e/forward.rs"]
 mod forward;
 #[path = "e2e/identity.rs"]
 mod identity;
 #[path = "e2e/kubelet.rs"]
 mod kubelet;
-#[path = "e2e/looks.rs"]
-mod looks;
 #[path = "e2e/metric_specs.rs"]
 mod metric_specs;
 #[path = "e2e/metrics.rs"]
@@ -68,8 +70,6 @@ mod serving;
 mod shadow;
 #[path = "e2e/side_by_side.rs"]
 mod side_by_side;
-#[path = "e2e/stage.rs"]
-mod stage;
 #[path = "e2e/takeover.rs"]
 mod takeover;
 #[path = "e2e/targets.rs"]
@@ -92,9 +92,9 @@ use std::pin::Pin;
 use serde_json::json;
 use tokio::time::Instant;
 
+use crate::fixture::{Autoscaler, Stage};
 use crate::metric_specs::cpu_utilization;
 use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
-use crate::stage::{Autoscaler, Stage};
 use crate::world::{APP, SOON, World};
 
 type Scenario = for<'w> fn(&'w World) -> Pin<Box<dyn Future<Output = Outcome> + 'w>>;

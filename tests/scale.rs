@@ -7,9 +7,9 @@
 mod measure;
 #[path = "../benches/scale/median.rs"]
 mod median;
-#[path = "../benches/scale/observed.rs"]
+#[path = "../benches/scale/observations.rs"]
 #[allow(dead_code, reason = "the bench uses the rest of it")]
-mod observed;
+mod observations;
 #[path = "../benches/scale/process.rs"]
 #[allow(dead_code, reason = "the bench uses the rest of it")]
 mod process;
@@ -20,7 +20,7 @@ mod workload;
 use std::collections::BTreeMap;
 
 use measure::{Report, Run};
-use observed::{Awaited, Counted, Observed, Seen};
+use observations::{Awaited, Counted, Observed, Seen};
 use process::Usage;
 use workload::Workload;
 

@@ -6,9 +6,9 @@
 mod access;
 #[path = "serving/certificates.rs"]
 mod certificates;
+#[path = "serving/harness.rs"]
+mod harness;
+#[path = "serving/hostile_clients.rs"]
+mod hostile_clients;
 #[path = "serving/replicas.rs"]
 mod replicas;
-#[path = "serving/rig.rs"]
-mod rig;
-#[path = "serving/strangers.rs"]
-mod strangers;

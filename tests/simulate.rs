@@ -11,8 +11,6 @@
 
 #[path = "simulate/cluster.rs"]
 mod cluster;
-#[path = "simulate/course.rs"]
-mod course;
 #[path = "simulate/errors.rs"]
 mod errors;
 #[path = "simulate/examples.rs"]
@@ -23,6 +21,8 @@ mod manifests;
 mod properties;
 #[path = "simulate/recordings.rs"]
 mod recordings;
+#[path = "simulate/runs.rs"]
+mod runs;
 
 use std::path::{Path, PathBuf};
 
@@ -69,7 +69,7 @@ fn program_exits_with_0_or_locates_the_error() {
             .output()
             .unwrap()
     };
-    let text = format!("{}load: [{{cpu: 1}}]\nduration: 1m\n", course::WEB);
+    let text = format!("{}load: [{{cpu: 1}}]\nduration: 1m\n", runs::WEB);
     let path = file("program.yaml", &text);
     let output = program(&[path.to_str().unwrap(), "--csv", "-"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -9,54 +9,54 @@
     reason = "a test fails by panicking, and the numbers that are cast were drawn small"
 )]
 
+#[path = "simulation/api_link.rs"]
+mod api_link;
 #[path = "simulation/clock.rs"]
 mod clock;
-#[path = "simulation/dice.rs"]
-mod dice;
+#[path = "simulation/faults.rs"]
+mod faults;
 #[path = "simulation/generate.rs"]
 mod generate;
-#[path = "simulation/growth.rs"]
-mod growth;
-#[path = "simulation/judge/mod.rs"]
-mod judge;
-#[path = "simulation/ledger.rs"]
-mod ledger;
-#[path = "simulation/memory.rs"]
-mod memory;
+#[path = "simulation/ideal_history.rs"]
+mod ideal_history;
+#[path = "simulation/invariants/mod.rs"]
+mod invariants;
+#[path = "simulation/metamorphic.rs"]
+mod metamorphic;
+#[path = "simulation/metrics_backend.rs"]
+mod metrics_backend;
 #[path = "support/network.rs"]
 #[expect(dead_code, reason = "other test binaries use the rest")]
 mod network;
+#[path = "simulation/peer_link.rs"]
+mod peer_link;
 #[path = "simulation/plan.rs"]
 mod plan;
 #[path = "simulation/plans/mod.rs"]
 mod plans;
-#[path = "simulation/plants.rs"]
-mod plants;
 #[path = "simulation/process.rs"]
 mod process;
-#[path = "simulation/readings.rs"]
-mod readings;
+#[path = "simulation/request_log.rs"]
+mod request_log;
+#[path = "simulation/rng.rs"]
+mod rng;
 #[path = "simulation/run.rs"]
 mod run;
+#[path = "simulation/seed_check.rs"]
+mod seed_check;
+#[path = "simulation/seeded_bugs.rs"]
+mod seeded_bugs;
 #[path = "simulation/seeds.rs"]
 mod seeds;
 #[path = "simulation/shrink.rs"]
 mod shrink;
-#[path = "simulation/tie.rs"]
-mod tie;
-#[path = "simulation/trial.rs"]
-mod trial;
-#[path = "simulation/way.rs"]
-mod way;
-#[path = "simulation/weather.rs"]
-mod weather;
 #[path = "simulation/world.rs"]
 mod world;
 
 use std::sync::Arc;
 
 use crate::plan::Kept;
-use crate::plants::Plant;
+use crate::seeded_bugs::Plant;
 
 /// Allocation takes a fifth of the time of a run.
 #[global_allocator]
@@ -108,7 +108,7 @@ fn every_planted_bug_is_found() {
 fn simulation_speed_is_reported_for_an_hour_of_twenty_hpas() {
     let plan = Arc::new(generate::steady(20, 5, std::time::Duration::from_hours(1)));
     let started = std::time::Instant::now();
-    let outcome = trial::run_plan(&plan, &Kept::all(&plan), None);
+    let outcome = seed_check::run_plan(&plan, &Kept::all(&plan), None);
     let (simulated, took) = (outcome.simulated, started.elapsed());
     assert!(outcome.violations.is_empty(), "{:?}", outcome.violations);
     assert!(outcome.syncs >= 20 * 240, "{}", outcome.syncs);
@@ -123,7 +123,7 @@ fn simulation_speed_is_reported_for_an_hour_of_twenty_hpas() {
 fn one_seed_sends_equal_requests_at_equal_times() {
     for seed in 0..if cfg!(debug_assertions) { 10 } else { 60 } {
         let plan = Arc::new(generate::generate(seed, None));
-        let run = || trial::run_plan(&plan, &Kept::all(&plan), None).run.log();
+        let run = || seed_check::run_plan(&plan, &Kept::all(&plan), None).run.log();
         let (first, second) = (run(), run());
         assert!(first.len() > 100);
         for (one, other) in first.iter().zip(&second) {

@@ -18,8 +18,8 @@ mod link;
 #[path = "support/network.rs"]
 #[allow(dead_code, reason = "other test binaries use the rest")]
 mod network;
-#[path = "soak/wire.rs"]
-mod wire;
+#[path = "soak/tcp.rs"]
+mod tcp;
 
 use peak_alloc::PeakAlloc;
 

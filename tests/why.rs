@@ -13,21 +13,21 @@ mod support;
 
 #[path = "why/answers.rs"]
 mod answers;
-#[path = "why/ask.rs"]
-mod ask;
-#[path = "why/front.rs"]
-mod front;
+#[path = "why/command.rs"]
+mod command;
+#[path = "why/context_reads.rs"]
+mod context_reads;
 #[path = "why/leader.rs"]
 mod leader;
-#[path = "why/past.rs"]
-mod past;
 #[path = "why/permissions.rs"]
 mod permissions;
+#[path = "why/port_forward_proxy.rs"]
+mod port_forward_proxy;
 #[path = "why/process.rs"]
 mod process;
+#[path = "why/rebuilt_history.rs"]
+mod rebuilt_history;
 #[path = "why/records.rs"]
 mod records;
-#[path = "why/surroundings.rs"]
-mod surroundings;
 #[path = "why/watches.rs"]
 mod watches;

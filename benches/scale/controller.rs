@@ -11,7 +11,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use crate::Failure;
-use crate::observed::{Micros, now};
+use crate::observations::{Micros, now};
 use crate::process::Usage;
 use crate::scrape::Page;
 

@@ -21,14 +21,14 @@ mod chart;
 mod controller;
 mod measure;
 mod median;
-mod observed;
+mod observation_log;
+mod observations;
 mod options;
 mod process;
 mod real;
 mod run;
 mod scrape;
 mod server;
-mod sightings;
 mod simulated;
 mod smoke;
 mod table;
@@ -59,7 +59,7 @@ fn main() -> Result<(), Failure> {
             print!("{}", table::render(&reports));
             Ok(())
         }
-        Task::Floor(floor) => runtime.block_on(real::floor::run(&floor)),
+        Task::Floor(floor) => runtime.block_on(real::minimum_cost::run(&floor)),
         Task::Lists(rounds) => runtime.block_on(real::lists::run(&rounds)),
         Task::Server(workload, kubeconfig) => {
             runtime.block_on(server::run(&serde_json::from_str(&workload)?, &kubeconfig))

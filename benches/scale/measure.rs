@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::observed::{Awaited, Micros, Observed, Seen};
+use crate::observations::{Awaited, Micros, Observed, Seen};
 use crate::process::Usage;
 use crate::workload::Workload;
 

@@ -7,7 +7,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use crate::Failure;
 use crate::controller::CommandLine;
-use crate::real::floor::Floor;
+use crate::real::minimum_cost::Floor;
 use crate::real::rounds::Rounds;
 use crate::real::{self, Real};
 use crate::workload::Workload;
@@ -108,7 +108,7 @@ fn command() -> Command {
         .arg(Arg::new("bench").long("bench").action(ArgAction::SetTrue).hide(true).global(true))
         .subcommand(simulated)
         .subcommand(real::command())
-        .subcommand(real::floor::command())
+        .subcommand(real::minimum_cost::command())
         .subcommand(real::lists::command())
         .subcommand(Command::new("server").hide(true).args(["workload", "kubeconfig"].map(Arg::new)))
         .subcommand(Command::new("table").about("Prints stored reports as a table").arg(files.clone()))
@@ -124,7 +124,7 @@ pub(crate) fn read() -> Result<Task, Failure> {
     Ok(match matches.subcommand() {
         Some(("simulated", matches)) => Task::Simulated(Box::new(simulated(matches)?)),
         Some(("real", matches)) => Task::Real(Box::new(real::read(matches)?)),
-        Some(("floor", matches)) => Task::Floor(real::floor::read(matches)?),
+        Some(("floor", matches)) => Task::Floor(real::minimum_cost::read(matches)?),
         Some(("lists", matches)) => Task::Lists(Rounds::read(matches)?),
         Some(("server", matches)) => {
             let word = |name| matches.get_one::<String>(name).cloned().unwrap_or_default();

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::Failure;
 use crate::controller::{self, Controller, Places};
 use crate::measure::{Report, Run};
-use crate::observed::{Observed, now};
+use crate::observations::{Observed, now};
 use crate::options::Options;
 use crate::process::Usage;
 

@@ -10,7 +10,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use crate::Failure;
 use crate::controller::{Core, pinned};
 use crate::measure::Report;
-use crate::observed::Observed;
+use crate::observations::Observed;
 use crate::options::Options;
 use crate::run::{self, ServerUnderLoad};
 

@@ -3,11 +3,11 @@
 
 #![no_main]
 
-#[path = "../../crates/autoscaling/tests/recordings/explained.rs"]
-mod explained;
 #[path = "decision/holds.rs"]
 mod holds;
 mod plant;
+#[path = "../../crates/autoscaling/tests/recordings/recomputation.rs"]
+mod recomputation;
 #[path = "decision/world.rs"]
 mod world;
 

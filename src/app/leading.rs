@@ -16,7 +16,7 @@ use cluster::gate::Gate;
 use cluster::jitter::Jitter;
 use controller::election::leases::{Advertised, Leases};
 use controller::election::{Candidate, End, Parts, Standing, Timing};
-use controller::history::replica::link::Link;
+use controller::history::replica::transport::Link;
 use controller::telemetry::metrics::Metrics as Telemetry;
 
 /// The grace period on top of the Lease duration, after which a leader that has not renewed counts as stuck.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::leading::LeaderElection;
-use controller::history::replica::link::Link;
+use controller::history::replica::transport::Link;
 use controller::history::replica::{Follower, Handover, Parts, Source};
 use controller::reconcile::Controller;
 use controller::telemetry::metrics::Metrics as Telemetry;

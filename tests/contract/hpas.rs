@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::chapters::Chapter;
+use crate::sections::Chapter;
 use crate::step::{Step, delete, get, post, put};
 
 pub(crate) const HPAS: &str = "/apis/autoscaling/v2/namespaces/{ns}/horizontalpodautoscalers";

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::chapters::Chapter;
 use crate::hpas::{HPAS, hpa};
 use crate::rest::media;
+use crate::sections::Chapter;
 use crate::step::{delete, get, patch, post, watch};
 
 const PODS: &str = "/api/v1/namespaces/{ns}/pods";

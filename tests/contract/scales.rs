@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::chapters::Chapter;
 use crate::rest::media;
+use crate::sections::Chapter;
 use crate::step::{Step, get, patch, post, put};
 
 const APPS: &str = "/apis/apps/v1/namespaces/{ns}";

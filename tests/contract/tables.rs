@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::chapters::Chapter;
 use crate::hpas::{HPAS, hpa};
 use crate::lists::pod;
 use crate::rest::media;
 use crate::scales::body;
+use crate::sections::Chapter;
 use crate::step::{Step, get, patch, post, put, watch};
 
 pub(crate) fn chapters() -> Vec<Chapter> {

@@ -5,10 +5,10 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::adapter::{available, unregister_api};
+use crate::fixture::{Autoscaler, Stage};
 use crate::metric_specs::{cpu_utilization, pods_average};
 use crate::metrics::{CUSTOM, Fault, Load, RESOURCE};
 use crate::outcome::{Outcome, ensure};
-use crate::stage::{Autoscaler, Stage};
 use crate::workload_scenarios::{READY, found};
 use crate::world::{APP, World};
 

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use crate::assets::Keys;
 use crate::controlplane::free_port;
+use crate::fixture::{Autoscaler, Stage, binary};
 use crate::metric_specs::cpu_utilization;
 use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
 use crate::process::Process;
-use crate::stage::{Autoscaler, Stage, binary};
 use crate::world::{APP, SOON, World};
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/concertina";

@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 
 use crate::audit::AUTOSCALER;
 use crate::controlplane::{MANAGER_TOKEN, free_port};
+use crate::fixture::{self, Autoscaler, DECISION_FLAGS, Stage};
 use crate::metric_specs::{cpu_utilization, external, pods_average};
 use crate::metrics::Load;
 use crate::outcome::{Context as _, Outcome, ensure, eventually};
 use crate::process::Process;
 use crate::rest::{Rest, collection};
-use crate::stage::{self, Autoscaler, DECISION_FLAGS, Stage};
 use crate::world::{APP, SOON, World};
 
 pub(crate) const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
@@ -162,7 +162,7 @@ async fn namespaces(stage: &Stage) -> Outcome {
 }
 
 pub(crate) fn start(stage: &Stage, name: &str, kubeconfig: &Path, flags: &[String]) -> Outcome<Process> {
-    let mut command = Command::new(stage::binary());
+    let mut command = Command::new(fixture::binary());
     command.args(flags).arg("--kubeconfig").arg(kubeconfig).args(DECISION_FLAGS);
     command.args(["--horizontal-pod-autoscaler-sync-period=1s", "--takeover=off"]);
     command.args(["--kube-api-qps=500", "--kube-api-burst=1000"]);
@@ -214,7 +214,7 @@ async fn every_kind_acts(world: &World) -> Outcome {
 
 /// Creates the objects that `concertina rbac` prints for `flags`, as the admin.
 pub(crate) async fn grant(stage: &Stage, flags: &[&str]) -> Outcome<Vec<Value>> {
-    let output = Command::new(stage::binary()).arg("rbac").args(flags).output()?;
+    let output = Command::new(fixture::binary()).arg("rbac").args(flags).output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure(output.status.success(), || String::from_utf8_lossy(&output.stderr).into_owned())?;
     stage.plane.admin.create_all(&text).await

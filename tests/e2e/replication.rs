@@ -8,9 +8,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::controlplane::free_port;
 use crate::election::{ACCOUNTS, CRASH, Replicas, grant, now};
+use crate::fixture::{Autoscaler, Stage};
 use crate::metric_specs::cpu_utilization;
 use crate::outcome::{Context as _, Outcome, ensure};
-use crate::stage::{Autoscaler, Stage};
 use crate::world::{APP, SOON, World};
 
 /// The length of the window and of the rate period.

@@ -6,11 +6,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::audit::AUTOSCALER;
+use crate::fixture::{Autoscaler, Stage};
 use crate::identity::{BUILT_IN, RBAC, Requests, end, grant, revoke, start};
 use crate::metric_specs::cpu_utilization;
 use crate::outcome::{Context as _, Outcome, ensure};
 use crate::process::Process;
-use crate::stage::{Autoscaler, Stage};
 use crate::world::{APP, SOON, World};
 
 const CHECKPOINT: &str = "--history-checkpoint";

@@ -6,10 +6,10 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::controlplane::free_port;
+use crate::fixture::{Autoscaler, Stage};
 use crate::metric_specs::cpu_utilization;
 use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
 use crate::rest::Rest;
-use crate::stage::{Autoscaler, Stage};
 use crate::world::{APP, SOON, World};
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";

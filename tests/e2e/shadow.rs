@@ -11,12 +11,12 @@ use tokio::time::Instant;
 
 use crate::audit;
 use crate::controlplane::free_port;
+use crate::fixture::{Autoscaler, DECISION_FLAGS, Stage, binary};
 use crate::metric_specs::{cpu_utilization, external, ingress, pods_average};
 use crate::metrics::Load;
 use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
 use crate::process::Process;
 use crate::rest::Rest;
-use crate::stage::{Autoscaler, DECISION_FLAGS, Stage, binary};
 use crate::world::{APP, SOON, World};
 
 const ACCOUNT: &str = "concertina-shadow";

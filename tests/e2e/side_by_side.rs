@@ -11,13 +11,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::looks::conditions;
+use crate::assertions::conditions;
+use crate::fixture::{Autoscaler, DOWNSCALE_WINDOW, Stage};
 use crate::metric_specs::{
     container_cpu, cpu_utilization, external, external_selected, ingress, memory_average, pods_average,
 };
 use crate::metrics::{EXTERNAL, Fault, Load, RESOURCE};
 use crate::outcome::{Failure, Outcome, ensure};
-use crate::stage::{Autoscaler, DOWNSCALE_WINDOW, Stage};
 use crate::world::{APP, Container, World};
 
 /// Name of the HPA and of its target, and the kind of the target.

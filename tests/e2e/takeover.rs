@@ -10,9 +10,9 @@ use tokio::time::sleep;
 
 use crate::audit::AUTOSCALER;
 use crate::election::now;
+use crate::fixture::{Autoscaler, Stage};
 use crate::metric_specs::cpu_utilization;
 use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
-use crate::stage::{Autoscaler, Stage};
 use crate::world::{APP, SOON, World};
 
 const PERIOD: Duration = Duration::from_secs(2);

@@ -11,11 +11,11 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::audit::AUTOSCALER;
+use crate::fixture::{Autoscaler, Stage};
 use crate::identity::{BUILT_IN, RBAC, Requests, end, grant, revoke, start};
 use crate::metric_specs::external;
 use crate::outcome::{Context as _, Outcome, ensure, eventually};
 use crate::rest::media;
-use crate::stage::{Autoscaler, Stage};
 use crate::world::{APP, SOON, World};
 
 /// Group and version, kind, resource.

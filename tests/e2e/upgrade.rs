@@ -8,9 +8,9 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use crate::election::{Log, Replicas, grant, now};
+use crate::fixture::{Autoscaler, Stage};
 use crate::metric_specs::cpu_utilization;
 use crate::outcome::{Context as _, Outcome, ensure};
-use crate::stage::{Autoscaler, Stage};
 use crate::world::{APP, World};
 
 const OLD: &[&str] = &["--emulated-version=1.36"];

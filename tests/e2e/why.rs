@@ -9,9 +9,9 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::audit;
+use crate::fixture::{Autoscaler, DECISION_FLAGS, Stage, binary};
 use crate::metric_specs::cpu_utilization;
 use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
-use crate::stage::{Autoscaler, DECISION_FLAGS, Stage, binary};
 use crate::why_situations::{SITUATIONS, Situation};
 use crate::world::{APP, SOON, World};
 

@@ -1,15 +1,15 @@
-//! The namespace of one scenario: its objects and its loads. `looks.rs` has the assertions.
+//! The namespace of one scenario: its objects and its loads. `assertions.rs` has the assertions.
 
 use std::sync::Mutex;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::fixture::{Autoscaler, Stage};
 use crate::kubelet::NODE;
 use crate::metrics::{Fault, Load, Metrics};
 use crate::outcome::{Outcome, ensure, eventually};
 use crate::rest::Rest;
-use crate::stage::{Autoscaler, Stage};
 
 /// The maximum time until one or a few syncs take effect on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_mins(1);

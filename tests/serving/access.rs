@@ -7,7 +7,7 @@ use fake_cluster::Cluster;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::rig::{Authority, Rig, SOON, bearer};
+use crate::harness::{Authority, Rig, SOON, bearer};
 
 const HPAS: &str = "horizontalpodautoscalers.autoscaling";
 const SCRAPER: &str = "system:serviceaccount:monitoring:prometheus";
@@ -133,11 +133,11 @@ async fn open_connection_does_not_keep_a_revoked_permission() {
     );
     rig.reviews().add_token("token", SCRAPER, &[]);
     rig.reviews().allow_path(SCRAPER, "get", "/metrics");
-    let mut stream = rig.connect(crate::rig::client(None)).await.unwrap();
+    let mut stream = rig.connect(crate::harness::client(None)).await.unwrap();
     let headers = bearer("token");
-    assert_eq!(crate::rig::ask(&mut stream, "GET", "/metrics", &headers).await.0, 200);
+    assert_eq!(crate::harness::ask(&mut stream, "GET", "/metrics", &headers).await.0, 200);
     rig.reviews().allow_nothing();
-    assert_eq!(crate::rig::ask(&mut stream, "GET", "/metrics", &headers).await.0, 403);
+    assert_eq!(crate::harness::ask(&mut stream, "GET", "/metrics", &headers).await.0, 403);
     rig.shut_down().await;
 }
 

@@ -10,7 +10,7 @@ use rcgen::{CertifiedKey, generate_simple_self_signed};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::{ProtocolVersion, version};
 
-use crate::rig::{Rig, ask, client, connect};
+use crate::harness::{Rig, ask, client, connect};
 
 /// A temporary folder that is removed on drop.
 struct Folder(PathBuf);
@@ -126,7 +126,7 @@ async fn server_supports_tls_1_2_and_1_3_with_http_1() {
             .with_protocol_versions(&[offered])
             .unwrap()
             .dangerous()
-            .with_custom_certificate_verifier(std::sync::Arc::new(crate::rig::AnyServer))
+            .with_custom_certificate_verifier(std::sync::Arc::new(crate::harness::AnyServer))
             .with_no_client_auth();
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let mut stream = rig.connect(config).await.unwrap();

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use cluster::client::{ClientOptions, Clients};
 use cluster::fingerprint::Fingerprint;
 use controller::election::Peer;
-use controller::history::replica::link::{Link, LinkError};
 use controller::history::replica::peers::{LARGEST, Peers};
+use controller::history::replica::transport::{Link, LinkError};
 use controller::page::{HeldPage, Reply};
 use rcgen::{CertificateParams, KeyPair};
 use rustls::ServerConfig;
@@ -21,7 +21,7 @@ use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use crate::rig::{Rig, SOON};
+use crate::harness::{Rig, SOON};
 
 const HPAS: &str = "horizontalpodautoscalers.autoscaling";
 const REPLICA: &str = "system:serviceaccount:kube-system:horizontal-pod-autoscaler";

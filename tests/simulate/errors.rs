@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::course::WEB;
+use crate::runs::WEB;
 use crate::{file, options};
 use concertina::commands::simulate::simulate;
 

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::dice::Rng;
 use crate::plan::{
     Act, Action, Class, Fault, FaultKind, HpaPlan, MetricKind, MetricPlan, Plan, Poison, Scene,
 };
-use crate::plants::Plant;
+use crate::rng::Rng;
+use crate::seeded_bugs::Plant;
 
 const SECOND: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_secs(15);

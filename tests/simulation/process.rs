@@ -17,11 +17,11 @@ use hyper_util::rt::TokioIo;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::api_link::Way;
 use crate::clock::OwnClock;
-use crate::plants::Plant;
+use crate::peer_link::PeerLink;
 use crate::run::{Life, Run};
-use crate::tie::PeerLink;
-use crate::way::Way;
+use crate::seeded_bugs::Plant;
 
 /// A process, with the state that outlives its lives.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl Process {
         let clients = clients(run, link, &options);
         let tie = PeerLink { run: Arc::clone(run), process: self.number, link: run.network.join(&life.cut) };
         let clock: SharedClock = Arc::clone(&self.clock) as _;
-        let witness = crate::memory::Memory::witness(run, self.number, self.lives);
+        let witness = crate::ideal_history::Memory::witness(run, self.number, self.lives);
         let surroundings = RunContext {
             link: Some(Arc::new(tie)),
             server: "http://embedded/".to_owned(),

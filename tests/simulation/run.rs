@@ -11,14 +11,14 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::judge::Judge;
-use crate::ledger::Entry;
-use crate::memory::Memory;
+use crate::faults::ActiveFaults;
+use crate::ideal_history::Memory;
+use crate::invariants::Judge;
+use crate::metrics_backend::MetricValues;
 use crate::network::Network;
 use crate::plan::{Class, Plan, Scene};
-use crate::plants::Plant;
-use crate::readings::MetricValues;
-use crate::weather::ActiveFaults;
+use crate::request_log::Entry;
+use crate::seeded_bugs::Plant;
 
 /// Start time of every run.
 const EPOCH: &str = "2030-01-01T00:00:00Z";

@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use crate::dice::hash;
 use crate::generate::generate;
 use crate::plan::{FaultKind, Kept, Plan};
-use crate::plants::Plant;
+use crate::rng::hash;
+use crate::seed_check::{Trial, attempt};
+use crate::seeded_bugs::Plant;
 use crate::shrink::shrink;
-use crate::trial::{Trial, attempt};
 
 /// Number of failures that are reported in full.
 const FULL_REPORTS: u64 = 3;

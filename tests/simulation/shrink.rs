@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::plan::{Kept, Plan};
-use crate::plants::Plant;
-use crate::trial::{Trial, attempt};
+use crate::seed_check::{Trial, attempt};
+use crate::seeded_bugs::Plant;
 
 /// Maximum number of runs for one failure.
 const TRIES: u32 = 150;

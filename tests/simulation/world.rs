@@ -10,11 +10,11 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::judge::Finding;
+use crate::invariants::Finding;
 use crate::plan::{Act, Action, Fault, FaultKind, HpaPlan, Kept, Plan, Poison, Scene};
-use crate::plants::Plant;
 use crate::process::Process;
 use crate::run::{Run, Violation};
+use crate::seeded_bugs::Plant;
 
 const HPAS: &str = "autoscaling/horizontalpodautoscalers";
 const SECOND: Duration = Duration::from_secs(1);

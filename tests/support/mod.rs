@@ -1,12 +1,12 @@
 //! A rig for tests of the whole control loop: an embedded cluster and the assembled controller with its
 //! queue, in virtual time. Waiting costs no wall time.
 
+mod fixture;
 pub(crate) mod link;
 pub(crate) mod logs;
 pub(crate) mod network;
 pub(crate) mod objects;
 pub(crate) mod process;
-mod stage;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use controller::telemetry::metrics::Metrics;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::stage::{HPAS, Stage};
+pub(crate) use self::fixture::{HPAS, Stage};
 
 /// A [`Stage`] with a running controller.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use bytes::Bytes;
 use cluster::fingerprint::Fingerprint;
 use controller::election::Peer;
-use controller::history::replica::link::{Connect, Link, LinkError, Served};
+use controller::history::replica::transport::{Connect, Link, LinkError, Served};
 use futures::future::BoxFuture;
 use http::Request;
 use http_body_util::{BodyExt, Empty};

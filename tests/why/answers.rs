@@ -3,7 +3,7 @@
 use concertina::commands::why::Found;
 use serde_json::{Value, json};
 
-use super::ask::{ask, codes, document, sentence};
+use super::command::{ask, codes, document, sentence};
 use crate::support::objects::{cpu, external, hpa, pod};
 use crate::support::{Rig, Stage};
 

@@ -9,8 +9,8 @@ use concertina::commands::why::{self, Connection, Refusals};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::ask::options;
-use super::front::{Front, TOKEN};
+use super::command::options;
+use super::port_forward_proxy::{Front, TOKEN};
 use crate::support::objects::{external, hpa};
 use crate::support::{Rig, Stage};
 

@@ -4,7 +4,7 @@ use concertina::commands::why::WhyError;
 use fake_cluster::{FaultAction, FaultRule, Status};
 use serde_json::{Value, json};
 
-use super::ask::{ask, codes, document};
+use super::command::{ask, codes, document};
 use crate::support::Stage;
 use crate::support::objects::{cpu, external, hpa, pod};
 

@@ -10,7 +10,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::ask::options;
+use super::command::options;
 use crate::support::objects::{external, hpa};
 use crate::support::{Rig, Stage};
 

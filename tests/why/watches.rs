@@ -6,7 +6,7 @@ use concertina::commands::why::{Found, WhyError};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::ask::{ask_until, only_reads};
+use super::command::{ask_until, only_reads};
 use crate::support::objects::{external, hpa};
 use crate::support::{HPAS, Stage};
 

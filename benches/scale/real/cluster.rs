@@ -8,18 +8,18 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::follow::{Follower, Known};
+use super::control_plane::{ADMIN_TOKEN, ControlPlane, Rest, aggregation, told};
+use super::hpa_watch::{Follower, Known};
 use super::load;
-use super::pages::{Counters, Idle};
-use super::plane::{ADMIN_TOKEN, ControlPlane, Rest, aggregation, told};
+use super::metrics_server::{APIS, Stub};
+use super::request_counters::{Counters, Idle};
 use super::sockets::Meter;
-use super::stub::{APIS, Stub};
 use crate::Failure;
-use crate::observed::{Counted, Observed, now};
+use crate::observation_log::Sightings;
+use crate::observations::{Counted, Observed, now};
 use crate::process::Usage;
 use crate::run::ServerUnderLoad;
-use crate::server::happenings::{Happening, plan};
-use crate::sightings::Sightings;
+use crate::server::events::{Happening, plan};
 use crate::workload::Workload;
 use crate::world::World;
 

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::cluster::{RealCluster, Share};
 use super::connection::{Connection, Http, Server};
-use super::plane::ADMIN_TOKEN;
+use super::control_plane::ADMIN_TOKEN;
 use super::rounds::{Rounds, median, with_rounds};
 use crate::Failure;
 use crate::workload::Workload;

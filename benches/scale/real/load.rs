@@ -7,7 +7,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::plane::{Rest, collection, told};
+use super::control_plane::{Rest, collection, told};
 use crate::Failure;
 use crate::world::World;
 

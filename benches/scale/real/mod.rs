@@ -7,19 +7,19 @@
 
 mod cluster;
 mod connection;
-mod contestant;
-pub(crate) mod floor;
-mod follow;
+mod control_plane;
+mod controllers;
+mod hpa_watch;
 pub(crate) mod lists;
 mod load;
+mod metrics_server;
+pub(crate) mod minimum_cost;
 mod options;
-mod pages;
-mod plane;
 mod protobuf;
+mod request_counters;
 pub(crate) mod rounds;
 mod search;
 mod sockets;
-mod stub;
 
 use self::cluster::RealCluster;
 pub(crate) use self::options::{Real, command, read};
@@ -33,7 +33,7 @@ pub(crate) async fn run(real: &Real) -> Result<Vec<Report>, Failure> {
     let folder = std::fs::canonicalize(folder)?;
     let mut cluster = RealCluster::start().await?;
     if !real.built_in_role {
-        contestant::grant(&cluster.plane, &real.flags).await?;
+        controllers::grant(&cluster.plane, &real.flags).await?;
     }
     if real.search {
         return search::run(real, &mut cluster, &folder).await;
@@ -59,9 +59,9 @@ pub(crate) async fn run(real: &Real) -> Result<Vec<Report>, Failure> {
 
 /// Checks the parsers of metrics pages, paths, watches and counters. Needs no control plane.
 pub(crate) fn check() -> Result<(), Failure> {
-    pages::check()?;
-    stub::check()?;
-    follow::check()?;
+    request_counters::check()?;
+    metrics_server::check()?;
+    hpa_watch::check()?;
     sockets::check()?;
     protobuf::check()?;
     search::check()?;

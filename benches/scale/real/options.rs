@@ -2,7 +2,7 @@
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
-use super::contestant::Contestant;
+use super::controllers::Contestant;
 use crate::Failure;
 use crate::options::{Options, flag, measured, read_measured, text};
 

@@ -10,8 +10,8 @@ use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use serde::Deserialize;
 
-use crate::observed::{Counted, Micros, Observed, now};
-use crate::sightings::Sightings;
+use crate::observation_log::Sightings;
+use crate::observations::{Counted, Micros, Observed, now};
 use crate::workload::{POISONED, Workload};
 use crate::world::World;
 

@@ -5,8 +5,8 @@
 //! workload's events for that time and prints its observations as one line of JSON. It exits at the end
 //! of its input.
 
+pub(crate) mod events;
 mod gateway;
-pub(crate) mod happenings;
 mod wire;
 
 use std::net::Ipv4Addr;
@@ -23,7 +23,7 @@ use tokio::task::spawn_blocking;
 use self::gateway::Gateway;
 use self::wire::{Metered, Traffic};
 use crate::Failure;
-use crate::observed::Observed;
+use crate::observations::Observed;
 use crate::process::Usage;
 use crate::workload::Workload;
 use crate::world::World;
@@ -68,7 +68,7 @@ pub(crate) async fn run(workload: &Workload, kubeconfig: &Path) -> Result<(), Fa
         let (before, received, sent) =
             (Usage::own()?, traffic.received.load(Ordering::Relaxed), traffic.sent.load(Ordering::Relaxed));
         gateway.start_measuring();
-        happenings::play(workload, &world, &cluster, &gateway, Duration::from_secs_f64(seconds)).await;
+        events::play(workload, &world, &cluster, &gateway, Duration::from_secs_f64(seconds)).await;
         let after = Usage::own()?;
         let seen = Observed {
             cpu: after.cpu - before.cpu,

@@ -15,6 +15,8 @@ mod metric_model;
 mod model;
 #[path = "exhaustive/monotonicity.rs"]
 mod monotonicity;
+#[path = "exhaustive/multiple_metrics.rs"]
+mod multiple_metrics;
 /// The conversions, which are private to the crate.
 #[path = "../src/number.rs"]
 mod number;
@@ -26,8 +28,6 @@ mod rates;
 mod rounding;
 #[path = "exhaustive/saturation.rs"]
 mod saturation;
-#[path = "exhaustive/several.rs"]
-mod several;
 #[path = "exhaustive/stabilization.rs"]
 mod stabilization;
 #[path = "exhaustive/workload.rs"]

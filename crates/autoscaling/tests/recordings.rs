@@ -6,8 +6,8 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
-#[path = "recordings/explained.rs"]
-mod explained;
+#[path = "recordings/recomputation.rs"]
+mod recomputation;
 #[path = "recordings/scenario.rs"]
 mod scenario;
 #[path = "recordings/world.rs"]

@@ -38,6 +38,7 @@
 //! resourceVersion that was read conflicts in the same cases as in the built-in controller.
 
 pub mod body;
+mod cached_fetch;
 pub mod call;
 pub mod client;
 pub mod config_maps;
@@ -46,7 +47,6 @@ pub mod decode;
 pub mod error;
 pub mod events;
 pub mod fingerprint;
-mod fresh;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 pub mod gate;

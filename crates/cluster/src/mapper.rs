@@ -11,10 +11,10 @@ use std::time::Duration;
 use serde::Deserialize;
 use tokio::time::Instant;
 
+use super::cached_fetch::{CachedFetch, Failed};
 use super::call::Call;
 use super::client::Client;
 use super::error::ApiError;
-use super::fresh::{CachedFetch, Failed};
 
 /// Lifetime of a cached group. Upstream resets its cache every 30 s.
 pub const LIFE: Duration = Duration::from_secs(30);

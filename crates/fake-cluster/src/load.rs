@@ -64,12 +64,12 @@
 
 mod answer;
 mod curve;
-mod ledger;
+mod load_state;
 mod model;
 mod outages;
 mod pipeline;
+mod pod_registry;
 mod points;
-mod roster;
 mod sample;
 mod stream;
 
@@ -82,21 +82,21 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::metrics::bad_selector;
-use super::workload::feed::{Feed, FeedEvent};
 use super::workload::sleep_until;
+use super::workload::watch_feed::{Feed, FeedEvent};
 use super::{Cluster, MetricsApi, MetricsBackend, MetricsReply, MetricsRequest};
 use clock::SharedClock;
 
 pub use curve::{Curve, Shape};
-pub use ledger::{LoadState, WorkState};
+pub use load_state::{LoadState, WorkState};
 pub use model::{CpuModel, Load, Measure, MemoryModel, Metric, OverflowPolicy, Shown, Work};
 pub use pipeline::{Outage, OutageKind, Pipeline, Scraping};
 pub use points::{Interpolation, LineProblem, Points, PointsError};
 
 use answer::Answers;
-use ledger::Ledger;
+use load_state::Ledger;
 use outages::{Gaps, Switches};
-use roster::{IDLE_BYTES, IDLE_MILLICORES, Pod, Roster};
+use pod_registry::{IDLE_BYTES, IDLE_MILLICORES, Pod, Roster};
 
 /// Default scrape interval, as in metrics-server.
 pub const SCRAPE_INTERVAL: Duration = Duration::from_secs(15);
@@ -242,7 +242,12 @@ impl State {
 
     /// Changes a group of pods. Before the change, the work up to `now` is distributed over the previous
     /// pods.
-    fn change(&mut self, group: usize, now: Duration, change: impl FnOnce(&mut roster::Group, &Ledger)) {
+    fn change(
+        &mut self,
+        group: usize,
+        now: Duration,
+        change: impl FnOnce(&mut pod_registry::Group, &Ledger),
+    ) {
         let Some(members) = self.roster.groups.get_mut(group) else { return };
         let Some(ledger) = self.ledgers.get_mut(members.load) else { return };
         ledger.advance(now);
@@ -299,7 +304,7 @@ impl State {
             return Ok(groups.clone());
         }
         let selector = Selector::parse(labels)?;
-        let matches = |group: &roster::Group| {
+        let matches = |group: &pod_registry::Group| {
             (namespace.is_empty() || group.namespace == namespace) && selector.matches(&group.labels)
         };
         let all = self.roster.groups.iter().enumerate();

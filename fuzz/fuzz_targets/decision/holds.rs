@@ -14,7 +14,7 @@ use autoscaling::{Answers, Conclusion, Decision, Hpa, Plan, Verdict, decide};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::world::{self, Step, World};
-use crate::{Pods, explained, plant};
+use crate::{Pods, plant, recomputation};
 
 /// A sync with its history.
 pub struct Sync<'a> {
@@ -66,7 +66,7 @@ impl Sync<'_> {
     /// The result follows from the explanation alone.
     pub fn explanation_gives_the_result(&self, decision: &Decision) {
         let explanation = serde_json::to_value(decision.explanation()).unwrap();
-        let computed = explained::recompute(&explanation);
+        let computed = recomputation::recompute(&explanation);
         assert_eq!(computed, Ok(desired(decision).map(i64::from)), "{explanation:#}");
     }
 

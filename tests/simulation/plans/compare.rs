@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::fault_injector::{Fault, Write};
 use super::scenario::{Counts, Scenario};
-use super::way::{Fault, Write};
 use super::world::{HPAS, World};
 
 /// Time before and after a crash in which requests of the process may have been in flight.

@@ -8,11 +8,11 @@
 
 mod catalog;
 mod compare;
-mod plant;
-mod play;
+mod fault_injector;
 mod rates;
+mod runner;
 mod scenario;
-mod way;
+mod seeded_bug;
 mod world;
 
 use std::collections::BTreeMap;
@@ -20,10 +20,10 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use self::compare::{Run, differences, stays_paused};
-use self::plant::Plant;
-use self::play::{Played, play};
+use self::fault_injector::Fault;
+use self::runner::{Played, play};
 use self::scenario::Scenario;
-use self::way::Fault;
+use self::seeded_bug::Plant;
 
 /// Time after the end of a scenario in which nothing may change.
 const SETTLED: Duration = Duration::from_secs(65);
@@ -66,7 +66,7 @@ impl Base {
     }
 
     /// The description of a fault, with the call or event that it concerns.
-    fn location(&self, fault: Fault) -> (&'static str, &way::Call) {
+    fn location(&self, fault: Fault) -> (&'static str, &fault_injector::Call) {
         let log = &self.played.log;
         match fault {
             Fault::DiesBefore(call) => ("dies before", &log.calls[call]),

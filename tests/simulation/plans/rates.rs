@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::way::Write;
+use super::fault_injector::Write;
 
 /// Returns the violations of the rules.
 pub(crate) fn broken(writes: &[Write]) -> Vec<String> {

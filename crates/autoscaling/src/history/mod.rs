@@ -12,7 +12,7 @@
 mod bounds;
 mod codec;
 mod commit;
-mod rebuilt;
+mod rebuild;
 mod reconcile;
 #[cfg(test)]
 mod tests;
@@ -24,7 +24,7 @@ pub use self::bounds::{LONGEST_PERIOD, LONGEST_WINDOW, RECOMMENDATIONS, SCALE_EV
 pub use self::codec::HistoryError;
 pub(crate) use self::commit::scale_event;
 pub use self::commit::{Added, Changes};
-pub use self::rebuilt::Rescaled;
+pub use self::rebuild::Rescaled;
 pub use self::reconcile::Found;
 
 /// The recommendations, scale events and uncertain rescales of one HPA. Entries are in the order of their

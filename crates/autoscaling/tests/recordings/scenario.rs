@@ -14,7 +14,7 @@ use autoscaling::{
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::explained;
+use crate::recomputation;
 use crate::world::World;
 
 /// The state of one HPA between syncs.
@@ -119,7 +119,7 @@ fn one(world: &mut World, key: &str, stored: &mut Stored, settings: &Settings, n
         _ => WriteOutcome::NotNeeded,
     };
     let explained = serde_json::to_value(decision.explanation()).unwrap();
-    let recomputed = explained::recompute(&explained);
+    let recomputed = recomputation::recompute(&explained);
     let agrees = match (&recomputed, decision.verdict()) {
         (Ok(Some(count)), Verdict::Rescale { to, .. }) => *count == i64::from(*to),
         (Ok(Some(count)), Verdict::Keep) => *count == i64::from(decision.current()),

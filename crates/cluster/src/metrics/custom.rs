@@ -6,14 +6,14 @@ use autoscaling::query::{Answer, CustomValue};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::ask::{FetchError, Inner};
+use super::request::{FetchError, Inner};
 use super::wire;
 use super::wire::LastTime;
+use crate::cached_fetch::CachedFetch;
 use crate::call::{Call, Sent};
 use crate::client::Client;
 use crate::decode::{DecodeError, Text};
 use crate::error::ApiError;
-use crate::fresh::CachedFetch;
 use crate::mapper;
 
 const GROUP: &str = "custom.metrics.k8s.io";

@@ -5,13 +5,13 @@
 //! bounded per API and in total. Each request is bounded in time and size. A circuit breaker limits the
 //! requests to an API that is down. Errors are the texts that Go's clients print.
 
-mod ask;
 mod breaker;
 mod custom;
 mod external;
 mod flight;
 #[cfg(fuzzing)]
 pub(super) mod fuzzing;
+mod request;
 mod resource;
 mod share;
 mod usage;
@@ -24,8 +24,8 @@ use autoscaling::query::{Answer, Api, Query, QueryError};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use self::ask::Inner;
 use self::flight::Flights;
+use self::request::Inner;
 use self::share::Shares;
 pub use self::share::{NamespacePods, Sharing};
 pub use self::usage::Snapshot;

@@ -4,18 +4,18 @@
 //! Workers bound the syncs that decide or scale. A sync that waits for metrics, or with a status write in
 //! flight, holds no worker. A panic in one sync does not affect others: its HPA is due again a period later.
 
-mod beside;
+mod comparator;
 mod gather;
+mod gauges;
 mod histories;
 mod intake;
-mod levels;
 mod observe;
-mod permit;
-mod phase;
 pub mod queue;
 mod rescale;
 mod scale;
+mod schedule;
 mod sync;
+mod worker_pool;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -28,15 +28,15 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use self::beside::{ComparedSync, ForeignRescale, ShadowComparator};
+pub use self::comparator::{ComparedSync, ForeignRescale, ShadowComparator};
 use self::histories::ClockReading;
 pub use self::histories::{Changed, Histories, Revision, RevisionError, WatchedRescale};
 pub use self::intake::{HpaIntake, PodIntake};
 pub use self::observe::{Concluded, Observer, Observers};
-pub use self::permit::{WorkerPermit, Workers};
-pub use self::phase::SyncSchedule;
 use self::queue::{Due, Queue};
+pub use self::schedule::SyncSchedule;
 pub use self::sync::Next;
+pub use self::worker_pool::{WorkerPermit, Workers};
 use crate::store::{HpaRecord, Hpas, Key, Overlap, Pods};
 use crate::targets::Targets;
 use crate::telemetry::metrics::Metrics as Telemetry;

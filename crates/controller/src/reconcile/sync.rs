@@ -16,13 +16,13 @@ use autoscaling::{
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::beside::{ComparedSync, ForeignRescale};
+use super::comparator::{ComparedSync, ForeignRescale};
 use super::gather::{Gathered, gather};
 use super::histories::ClockReading;
 use super::observe::Concluded;
-use super::permit::WorkerPermit;
 use super::rescale::Target;
 use super::scale::ResolvedScale;
+use super::worker_pool::WorkerPermit;
 use super::{Controller, event_target};
 use crate::store::{HpaRecord, Key};
 use cluster::status::StatusTarget;

@@ -7,14 +7,14 @@
 //! rescales enter Concertina's history as if they were its own, because rates depend on them. Recommendations
 //! come from Concertina alone.
 
-mod ledger;
-pub mod level;
+mod comparison_log;
+mod foreign_status;
 mod machine;
 mod pages;
-mod said;
-mod shown;
-mod trial;
-mod undo;
+mod replay;
+mod rollback;
+pub mod scaled_metrics;
+mod status_metrics;
 pub mod wire;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -27,11 +27,11 @@ use autoscaling::status::Status;
 use autoscaling::{Answers, Decision, Scale};
 use jiff::{SignedDuration, Timestamp};
 
-use self::ledger::Ledger;
+use self::comparison_log::Ledger;
 use self::machine::{Comparison, JUST_BEFORE, Machine, OwnDecision};
 pub use self::pages::Parity;
-use self::trial::{Inputs, Trial, memory};
-use self::undo::undo;
+use self::replay::{Inputs, Trial, memory};
+use self::rollback::undo;
 use self::wire::{Builtin, Change, Outcome, Verdict};
 use crate::reconcile::queue::Queue;
 use crate::reconcile::{ComparedSync, ForeignRescale, Observer, ShadowComparator};
@@ -159,9 +159,9 @@ impl Shadow {
             late,
             own,
             replays: &replays,
-            same_metrics: shown::are_equal(&now.shown, shown)
-                || last.is_some_and(|last| shown::are_equal(&last.shown, shown)),
-            moved: last.is_none_or(|last| !shown::are_equal(&last.shown, &now.shown)),
+            same_metrics: status_metrics::are_equal(&now.shown, shown)
+                || last.is_some_and(|last| status_metrics::are_equal(&last.shown, shown)),
+            moved: last.is_none_or(|last| !status_metrics::are_equal(&last.shown, &now.shown)),
             memory: memory(&sync.hpa.spec, &self.parts.settings),
         };
         Some((watched.machine.rescaled(&case, self.period), builtin, status))
@@ -188,7 +188,7 @@ impl Shadow {
             doubt,
             builtin,
             ours,
-            said: said::summary(status),
+            said: foreign_status::summary(status),
         };
         log(&hpa.key, &change);
         state.ledger.add(change);
@@ -269,7 +269,7 @@ impl ShadowComparator for Shadow {
         // The HPA of this sync may be stale, because the other controller may have written its status since.
         let just_now = || watched.machine.wrote_just_before(now, self.period);
         let status = taken.or_else(|| watched.status.as_ref().filter(|_| just_now()))?;
-        let moved = shown::Moved {
+        let moved = status_metrics::Moved {
             spec: &hpa.spec,
             explanation: decision.explanation(),
             theirs: &status.current_metrics,
@@ -325,7 +325,7 @@ impl ShadowComparator for Shadow {
                 let theirs = watched.status.as_ref().map(|status| status.current_metrics.as_slice());
                 if watched.machine.wrote_just_before(sync.at, self.period)
                     && let (Some(now), Some(theirs)) = (&inputs, theirs)
-                    && !shown::are_equal(&now.shown, theirs)
+                    && !status_metrics::are_equal(&now.shown, theirs)
                 {
                     watched.machine.record_metrics_gap(sync.at);
                 }

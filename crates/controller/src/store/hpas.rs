@@ -8,7 +8,7 @@ use autoscaling::status::Status;
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 
-use super::listed::{OpenLists, within};
+use super::list_tracker::{OpenLists, within};
 use super::{Key, read, write};
 
 /// One HPA as received.

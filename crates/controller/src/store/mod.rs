@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 mod hpas;
 mod input;
 mod intern;
-mod listed;
+mod list_tracker;
 mod namespace;
 mod overlap;
 mod pods;

@@ -8,7 +8,7 @@ use autoscaling::selector::Selector;
 
 use super::input::PodInput;
 use super::intern::Strings;
-use super::listed::{OpenLists, within};
+use super::list_tracker::{OpenLists, within};
 use super::namespace::{Entry, Namespace, SelectorId};
 use super::{read, write};
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 use autoscaling::selector::Selector;
 use jiff::Timestamp;
 
-use super::ledger::{Ledger, Series};
+use super::load_state::{Ledger, Series};
 use super::model::Shown;
 use super::outages::Gaps;
-use super::roster::{Group, IDLE_BYTES, IDLE_MILLICORES, Pod, Reading, Usage};
+use super::pod_registry::{Group, IDLE_BYTES, IDLE_MILLICORES, Pod, Reading, Usage};
 use crate::metrics::{CustomMetricQuery, bad_selector, metric_not_found, pod_not_found};
 use crate::object::time_text;
 use crate::{MetricsReply, MetricsRequest};

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::book::InformerCache;
+use super::informer_cache::InformerCache;
 use super::objects::{name, namespace, owned_by, set, uid};
-use super::records::{Id, Owner};
+use super::pod_state::{Id, Owner};
 use super::rollout::{self, DesiredRollout, Set, Strategy};
 use super::{Pass, RETRY};
 use crate::object::{at, int, text};

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::life::PodLifecycle;
 use super::model::{Failure, ImagePull, WorkloadModel};
 use super::objects::{name, namespace, set, uid};
+use super::pod_lifecycle::PodLifecycle;
+use super::pod_state::{Id, PodPhase};
 use super::pods::status;
-use super::records::{Id, PodPhase};
 use super::replicas::model_key;
 use super::seed::Seed;
 use super::{Pass, RETRY};

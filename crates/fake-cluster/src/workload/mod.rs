@@ -53,28 +53,28 @@
 //! in `rollout`), `replicas` and `stateful` are the controllers. `kubelet` advances each pod's `life`.
 //! `status` writes the statuses of owners. `pods` writes the statuses of pods.
 
-mod book;
 mod deployments;
 mod distribution;
-pub(super) mod feed;
+mod informer_cache;
 mod kubelet;
-mod life;
 mod model;
 mod names;
 mod objects;
-mod placing;
+mod pod_lifecycle;
+mod pod_state;
 mod pods;
-mod records;
 mod replicas;
 mod rollout;
+mod scheduling;
 pub(super) mod seed;
 mod stateful;
 mod status;
+pub(super) mod watch_feed;
 
 pub use distribution::Distribution;
 pub use model::{Failure, ImagePull, Span, WorkloadModel};
+pub use pod_state::Counts;
 pub(super) use pods::{is_active, is_ready};
-pub use records::Counts;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -85,10 +85,10 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::book::InformerCache;
+use self::informer_cache::InformerCache;
 use self::objects::{restarted, time_after};
-use self::placing::Images;
-use self::records::{Id, Kind};
+use self::pod_state::{Id, Kind};
+use self::scheduling::Images;
 use self::seed::Seed;
 use super::{Cluster, Status};
 use clock::SharedClock;

@@ -6,10 +6,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::TimePoint;
-use super::life::{PodLifecycle, Stage};
 use super::objects::{is_terminating, namespace, owned_by, set};
-use super::placing::{host_address, pod_address};
-use super::records::Id;
+use super::pod_lifecycle::{PodLifecycle, Stage};
+use super::pod_state::Id;
+use super::scheduling::{host_address, pod_address};
 use crate::object::{at, list, text, time_text};
 
 /// Creates a pod of `owner` from its `spec.template`.

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::life::PodLifecycle;
 use super::names::pod_suffix;
 use super::objects::{name, namespace, set};
+use super::pod_lifecycle::PodLifecycle;
+use super::pod_state::{Id, Kind, Owner, Pod, PodPhase};
 use super::pods::{announce_end, from_template};
-use super::records::{Id, Kind, Owner, Pod, PodPhase};
 use super::stateful::REVISION_LABEL;
-use super::{Pass, RETRY, placing};
+use super::{Pass, RETRY, scheduling};
 use crate::object::at;
 
 impl Pass<'_> {
@@ -50,7 +50,7 @@ impl Pass<'_> {
         if owner.kind == Kind::StatefulSet {
             set(&mut pod, &["metadata", "labels", REVISION_LABEL], owner.hash.as_str());
         }
-        set(&mut pod, &["spec", "nodeName"], placing::node(self.state.placed, self.state.nodes));
+        set(&mut pod, &["spec", "nodeName"], scheduling::node(self.state.placed, self.state.nodes));
         let is_created = self.cluster.create(pod).is_ok();
         if is_created {
             self.state.placed = self.state.placed.wrapping_add(1);

@@ -1,9 +1,9 @@
 //! The statefulset controller: ordered pods with ordinals.
 
 use super::Pass;
-use super::book::InformerCache;
+use super::informer_cache::InformerCache;
 use super::objects::name;
-use super::records::{Id, Owner, Pod};
+use super::pod_state::{Id, Owner, Pod};
 use crate::object::{int, text};
 
 /// The label with the template hash of a StatefulSet's pod.

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::deployments::wish;
 use super::objects::{name, set};
-use super::records::{Counts, Id, Kind, Owner};
+use super::pod_state::{Counts, Id, Kind, Owner};
 use super::{Pass, RETRY, TimePoint};
 use crate::object::{at, list, text, time_text};
 

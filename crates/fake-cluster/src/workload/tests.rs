@@ -11,7 +11,7 @@ use crate::Cluster;
 use crate::object::text;
 use clock::{Clock, VirtualClock};
 
-mod lives;
+mod pod_lifecycle;
 mod rollouts;
 
 /// A cluster with workload controllers that run in the background, in virtual time.

@@ -11,7 +11,7 @@ use autoscaling::{Answers, Hpa, Overlap, Scale, decide, plan};
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Change, Situation, Threshold};
-use controller::shadow::level::at_level;
+use controller::shadow::scaled_metrics::at_level;
 use controller::store::HpaRecord;
 
 /// The level of zero usage.

@@ -1,7 +1,7 @@
 //! The scenarios. Each is a small cluster and a few minutes of changes, as data.
 
-mod comings;
 mod controllers;
+mod lifecycle;
 mod metrics;
 mod rates;
 
@@ -12,7 +12,7 @@ use super::scenario::{Change, Counts, Scenario, Step, Target, split};
 
 /// Every scenario, in a fixed order.
 pub(crate) fn all() -> Vec<Scenario> {
-    [metrics::all(), rates::all(), comings::all(), controllers::all()].concat()
+    [metrics::all(), rates::all(), lifecycle::all(), controllers::all()].concat()
 }
 
 /// A scenario with one replica of the controller and a short window. `rest` seconds follow the last step.

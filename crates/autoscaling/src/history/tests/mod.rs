@@ -3,7 +3,7 @@
 mod bounds;
 mod codec;
 mod commit;
-mod rebuilt;
+mod rebuild;
 mod reconcile;
 
 use std::sync::Arc;

@@ -21,8 +21,8 @@ use futures::FutureExt;
 use tokio::time::Instant;
 
 use self::choice::{Choice, ListMode};
-use super::ask::{Inner, Unanswered};
 use super::flight::Flights;
+use super::request::{Inner, Unanswered};
 use super::usage::{Reader, Snapshot};
 use super::{panicked, resource};
 use crate::call::Sent;

@@ -8,8 +8,8 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::copy::{Handover, StandbyHistory, uids};
-use super::link::{Link, LinkError};
+use super::standby_history::{Handover, StandbyHistory, uids};
+use super::transport::{Link, LinkError};
 use super::wire::{Part, PartError};
 use crate::election::Peer;
 use crate::election::{Holder, Standing};

@@ -6,17 +6,17 @@
 //! When the standby becomes leader, it continues with its copy. On shutdown the leader waits for a moment
 //! until its standbys have everything.
 
-mod copy;
 mod follow;
-pub mod link;
 mod page;
 pub mod peers;
+mod standby_history;
 #[cfg(test)]
 mod tests;
+pub mod transport;
 mod wire;
 
-pub use self::copy::Handover;
 pub use self::follow::{Follower, Parts};
 pub use self::page::Source;
+pub use self::standby_history::Handover;
 #[cfg(fuzzing)]
 pub use self::wire::again;

@@ -19,7 +19,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::link::{Link, LinkError, Served};
+use super::transport::{Link, LinkError, Served};
 use crate::election::Peer;
 use cluster::body;
 use cluster::client::Clients;
@@ -227,7 +227,7 @@ fn deepest(error: &(dyn std::error::Error + 'static)) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::link::Connect;
+    use super::super::transport::Connect;
     use super::*;
     use cluster::client::ClientOptions;
     use cluster::fingerprint::Fingerprint;

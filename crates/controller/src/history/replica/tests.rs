@@ -15,9 +15,9 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use super::copy::Handover;
 use super::follow::{Follower, Parts};
-use super::link::{Link, LinkError, Served};
+use super::standby_history::Handover;
+use super::transport::{Link, LinkError, Served};
 use super::wire::Writer;
 use crate::assembly;
 use crate::election::Peer;

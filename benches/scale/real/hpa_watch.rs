@@ -1,0 +1,247 @@
+//! A watch of HPAs that records every status write with its time.
+//!
+//! The watch uses JSON and is one watcher in addition to the controller's. Its cost for the API server
+//! is equal for every controller.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use http::{Request, Uri};
+use http_body_util::BodyExt as _;
+use kube::Client;
+use kube::client::Body;
+use serde::Deserialize;
+use tokio::task::JoinHandle;
+
+use crate::Failure;
+use crate::observation_log::Sightings;
+use crate::observations::{Micros, now};
+
+/// The resourceVersion is appended.
+const PATH: &str =
+    "/apis/autoscaling/v2/horizontalpodautoscalers?watch=1&timeoutSeconds=36000&resourceVersion=";
+
+/// A watch of all HPAs, which ends on drop.
+#[derive(Debug)]
+pub(super) struct Follower {
+    known: Arc<Mutex<Known>>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    pub(super) sightings: Sightings,
+    hpas: BTreeMap<String, State>,
+    /// The last observed resourceVersion.
+    version: String,
+    /// The error that ended the watch.
+    end: Option<String>,
+}
+
+/// The last observed state of an HPA.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct State {
+    generation: i64,
+    desired: i64,
+}
+
+#[derive(Deserialize)]
+struct Event<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    #[serde(borrow)]
+    object: Hpa<'a>,
+}
+
+#[derive(Deserialize)]
+struct Hpa<'a> {
+    #[serde(borrow, default)]
+    metadata: Metadata<'a>,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Default, Deserialize)]
+struct Metadata<'a> {
+    #[serde(default)]
+    name: &'a str,
+    #[serde(default)]
+    namespace: &'a str,
+    #[serde(default)]
+    generation: i64,
+    #[serde(default, rename = "resourceVersion")]
+    version: &'a str,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    #[serde(default)]
+    observed_generation: Option<i64>,
+    #[serde(default)]
+    desired_replicas: i64,
+}
+
+impl Follower {
+    /// Starts the watch.
+    pub(super) async fn start(url: &str, token: &str) -> Result<Self, Failure> {
+        let mut config = kube::Config::new(url.parse::<Uri>()?);
+        config.accept_invalid_certs = true;
+        config.auth_info.token = Some(token.to_owned().into());
+        config.read_timeout = None;
+        let client = Client::try_from(config)?;
+        let known = Arc::new(Mutex::new(Known { version: "0".to_owned(), ..Known::default() }));
+        let kept = Arc::clone(&known);
+        let mut body = watch(&client, "0").await?;
+        let task = tokio::spawn(async move {
+            loop {
+                if let Err(end) = Self::read_events(body, &kept).await {
+                    break lock(&kept).end = Some(end);
+                }
+                let version = lock(&kept).version.clone();
+                // A server ends a watch if its reader is slower than the writers for a moment.
+                body = match watch(&client, &version).await {
+                    Ok(body) => body,
+                    Err(error) => break lock(&kept).end = Some(error.to_string()),
+                };
+            }
+        });
+        Ok(Self { known, task })
+    }
+
+    /// Processes the events of a watch until the server ends it.
+    async fn read_events(mut body: Body, known: &Mutex<Known>) -> Result<(), String> {
+        let mut buffer = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| format!("the watch of HPAs failed: {error}"))?;
+            let Some(piece) = frame.data_ref() else { continue };
+            buffer.extend_from_slice(piece);
+            let pieces = lock(known).pieces(&mut buffer, now());
+            pieces.map_err(|error| format!("the watch of HPAs failed: {error}"))?;
+        }
+        Ok(())
+    }
+
+    /// The current state. An error if the watch has ended.
+    pub(super) fn known(&self) -> Result<MutexGuard<'_, Known>, Failure> {
+        let known = lock(&self.known);
+        match &known.end {
+            None => Ok(known),
+            Some(end) => Err(end.clone().into()),
+        }
+    }
+
+    /// The number of HPAs.
+    pub(super) fn count(&self) -> Result<usize, Failure> {
+        Ok(self.known()?.hpas.len())
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Known {
+    /// The generation of an HPA.
+    pub(super) fn generation(&self, key: &str) -> Option<i64> {
+        Some(self.hpas.get(key)?.generation)
+    }
+
+    /// Removes complete lines from a buffer and processes them.
+    fn pieces(&mut self, buffer: &mut Vec<u8>, at: Micros) -> Result<(), serde_json::Error> {
+        let Some(end) = buffer.iter().rposition(|byte| *byte == b'\n') else { return Ok(()) };
+        let whole = buffer.drain(..=end).collect::<Vec<_>>();
+        for line in whole.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            self.event(line, at)?;
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, line: &[u8], at: Micros) -> Result<(), serde_json::Error> {
+        let Event { kind, object: Hpa { metadata, status } } = serde_json::from_slice(line)?;
+        if kind == "ERROR" {
+            return Err(serde::de::Error::custom("the API server sent an ERROR event"));
+        }
+        metadata.version.clone_into(&mut self.version);
+        let key = format!("{}/{}", metadata.namespace, metadata.name);
+        if kind == "DELETED" {
+            self.hpas.remove(&key);
+            return Ok(());
+        }
+        let now = State { generation: metadata.generation, desired: status.desired_replicas };
+        let before = self.hpas.insert(key.clone(), now);
+        // A change of an HPA with the same generation is a status write.
+        if let Some(before) =
+            before.filter(|before| kind == "MODIFIED" && before.generation == now.generation)
+        {
+            self.sightings.status(&key, at, || status.observed_generation);
+            if before.desired != now.desired {
+                self.sightings.scaled(&key, at);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Watches from a resourceVersion.
+async fn watch(client: &Client, version: &str) -> Result<Body, Failure> {
+    let response = client.send(Request::get(format!("{PATH}{version}")).body(Body::empty())?).await?;
+    if response.status().is_success() {
+        Ok(response.into_body())
+    } else {
+        Err(format!("the watch of HPAs failed: {}", response.status()).into())
+    }
+}
+
+fn lock(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
+    known.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Checks that status writes are distinguished from spec changes, however the stream is split.
+pub(super) fn check() -> Result<(), Failure> {
+    let mut known = Known::default();
+    let seen = crate::observations::Seen { special: true, ..crate::observations::Seen::default() };
+    known.sightings.seen.hpas.insert("team-000/web".to_owned(), seen);
+    let line = |kind: &str, generation: i64, observed: i64, desired: i64| {
+        format!(
+            "{{\"type\":\"{kind}\",\"object\":{{\"metadata\":{{\"name\":\"web\",\"namespace\":\"team-000\",\
+             \"generation\":{generation}}},\"status\":{{\"observedGeneration\":{observed},\
+             \"desiredReplicas\":{desired}}}}}}}\n"
+        )
+    };
+    known.sightings.await_generation("team-000/web", 5, 2);
+    known.sightings.await_scales(vec!["team-000/web".to_owned()]);
+    let text = [
+        line("ADDED", 1, 0, 0),
+        line("MODIFIED", 1, 1, 3),
+        line("MODIFIED", 2, 1, 3),
+        line("MODIFIED", 2, 2, 3),
+    ];
+    let (mut buffer, mut at) = (Vec::new(), 0);
+    for byte in text.concat().bytes() {
+        buffer.push(byte);
+        at += 1;
+        known.pieces(&mut buffer, at)?;
+    }
+    let ends: Vec<_> = text
+        .iter()
+        .scan(0, |end, line| {
+            *end += Micros::try_from(line.len()).unwrap_or(0);
+            Some(*end)
+        })
+        .collect();
+    let statuses = known.sightings.seen.hpas.get("team-000/web").map(|seen| seen.statuses.clone());
+    let [_, first, _, second] = ends.as_slice() else { return Err("expected the ends of four lines".into()) };
+    let decided = known.sightings.seen.spec_changes.first().and_then(|it| it.until);
+    let scaled = known.sightings.seen.reactions.first().and_then(|it| it.until);
+    if statuses == Some(vec![*first, *second]) && decided == Some(*second) && scaled == Some(*first) {
+        Ok(())
+    } else {
+        Err(format!(
+            "statuses at {statuses:?}, decided at {decided:?}, scaled at {scaled:?}: expected {ends:?}"
+        )
+        .into())
+    }
+}

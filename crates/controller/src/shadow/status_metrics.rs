@@ -1,0 +1,105 @@
+//! Compares the metrics of two statuses. Scales metric answers to the values in another controller's status.
+//!
+//! Concertina reads metrics a moment after the other controller. If a metric changed in between, the other
+//! controller's status contains the value that the other controller read. The answer is scaled to that value,
+//! so that both controllers decide from the same metrics and build the same history.
+
+use autoscaling::explanation::Explanation;
+use autoscaling::query::{Answer, QueryError};
+use autoscaling::spec::{MetricSource, Spec, ValueTarget};
+use autoscaling::status::{MetricStatus, MetricValueStatus};
+
+use super::scaled_metrics::at_level;
+
+/// Relative difference up to which two values count as equal, because of rounding.
+const ROUNDING: f64 = 0.001;
+/// Relative distance from our two readings up to which the other controller's value counts as a change of the
+/// metric. A larger distance is a difference in reading, and must be reported.
+const NOISE: f64 = 0.05;
+
+/// The metrics of two statuses that may differ because a metric changed between the readings.
+pub(super) struct Moved<'a> {
+    pub(super) spec: &'a Spec,
+    pub(super) explanation: &'a Explanation,
+    pub(super) theirs: &'a [MetricStatus],
+    pub(super) ours: &'a [MetricStatus],
+    /// Our metrics of the previous sync.
+    pub(super) before: Option<&'a [MetricStatus]>,
+    /// Whether the target has the same number of pods as at the previous sync. Statuses show some values per
+    /// pod.
+    pub(super) is_size_steady: bool,
+}
+
+impl Moved<'_> {
+    /// Returns the answers as the other controller read them. `None` if no answer changes, or if the metrics
+    /// do not match.
+    pub(super) fn rescaled_answers(
+        &self,
+        answers: &[Option<Result<Answer, QueryError>>],
+    ) -> Option<Vec<Option<Result<Answer, QueryError>>>> {
+        if self.theirs.len() != self.ours.len() {
+            return None;
+        }
+        let mut all = answers.to_vec();
+        let mut is_changed = false;
+        for (index, answer) in all.iter_mut().enumerate() {
+            let Some(Ok(read)) = answer else { continue };
+            if let Some((source, level)) = self.level(index)
+                && let Some(reading) = self.explanation.metrics.get(index).and_then(|metric| metric.reading())
+            {
+                *answer = Some(Ok(at_level(source, read, reading, level, false)));
+                is_changed = true;
+            }
+        }
+        is_changed.then_some(all)
+    }
+
+    /// Returns the source of a metric, and the factor that scales our value to the other controller's value.
+    fn level(&self, index: usize) -> Option<(&MetricSource, f64)> {
+        let source = self.spec.metrics.get(index)?;
+        let is_per_pod = matches!(
+            source,
+            MetricSource::Object { target: ValueTarget::AverageValue(_), .. }
+                | MetricSource::External { target: ValueTarget::AverageValue(_), .. }
+        );
+        if is_per_pod && !self.is_size_steady {
+            return None;
+        }
+        let theirs = amount(self.theirs.get(index)?)?;
+        let ours = amount(self.ours.get(index)?)?;
+        let before = self.before.and_then(|before| amount(before.get(index)?)).unwrap_or(ours);
+        if ours == 0.0 || (ours - theirs).abs() <= theirs * ROUNDING {
+            return None;
+        }
+        let (low, high) = (ours.min(before), ours.max(before));
+        (theirs >= low - low * NOISE && theirs <= high + high * NOISE).then_some((source, theirs / ours))
+    }
+}
+
+/// Whether two statuses contain equal metrics.
+pub(super) fn are_equal(one: &[MetricStatus], other: &[MetricStatus]) -> bool {
+    let is_same = |(one, other): (&MetricStatus, &MetricStatus)| match (amount(one), amount(other)) {
+        (Some(one), Some(other)) => is_close(one, other),
+        _ => one == other,
+    };
+    one.len() == other.len() && one.iter().zip(other).all(is_same)
+}
+
+fn is_close(one: f64, other: f64) -> bool {
+    (one - other).abs() <= (other.abs() * ROUNDING).max(1.0)
+}
+
+/// Returns the value of a metric in milli-units, as precisely as the status contains it. `None` if the metric
+/// failed.
+fn amount(metric: &MetricStatus) -> Option<f64> {
+    let current = value(metric)?;
+    let quantity = current.value.or(current.average_value)?;
+    Some(quantity.milli_value() as f64)
+}
+
+fn value(metric: &MetricStatus) -> Option<&MetricValueStatus> {
+    let resource = metric.resource.as_ref().map(|source| &source.current);
+    let container = metric.container_resource.as_ref().map(|source| &source.current);
+    let pods = metric.pods.as_ref().or(metric.external.as_ref()).map(|source| &source.current);
+    resource.or(container).or(pods).or_else(|| metric.object.as_ref().map(|source| &source.current))
+}

@@ -1,0 +1,160 @@
+//! Misbehaving and malicious clients.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::process::Command;
+use tokio::time::{Instant, timeout};
+
+use crate::harness::{Rig, SOON, ask, bearer, client, connect};
+
+fn with_scraper() -> Rig {
+    let rig = Rig::start();
+    rig.reviews().add_token("token", "scraper", &[]);
+    rig.reviews().allow_path("scraper", "get", "/metrics");
+    rig
+}
+
+/// Everything that the server sends before it closes the connection.
+async fn answer(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(bytes).await.unwrap();
+    let mut answer = Vec::new();
+    // A reset ends the connection as well.
+    let _ = timeout(SOON, stream.read_to_end(&mut answer))
+        .await
+        .expect("the server does not close the connection");
+    answer
+}
+
+#[tokio::test]
+async fn tls_versions_before_1_2_are_refused() {
+    let rig = Rig::start();
+    // A ClientHello of TLS 1.1 with one cipher suite, no session, no extensions.
+    let mut hello = vec![22, 3, 1, 0, 45, 1, 0, 0, 41, 3, 2];
+    hello.extend([7; 32]);
+    hello.extend([0, 0, 2, 0xc0, 0x13, 1, 0]);
+    let alert = answer(rig.address, &hello).await;
+    assert!(alert.len() == 7 && alert[0] == 21 && alert[5] == 2, "a fatal alert: {alert:?}");
+    for (version, accepted) in [("-tls1_1", false), ("-tls1_2", true)] {
+        let received = Command::new("openssl")
+            .args([
+                "s_client",
+                version,
+                "-cipher",
+                "DEFAULT@SECLEVEL=0",
+                "-connect",
+                &rig.address.to_string(),
+            ])
+            .stdin(Stdio::null())
+            .output()
+            .await;
+        // The handcrafted handshake above has to suffice if openssl is missing.
+        let Ok(received) = received else { continue };
+        let text = String::from_utf8_lossy(&received.stdout).into_owned();
+        assert_eq!(text.contains("Cipher is ECDHE"), accepted, "{version}: {text}");
+    }
+    rig.shut_down().await;
+}
+
+#[tokio::test]
+async fn garbage_closes_only_its_own_connection() {
+    let rig = with_scraper();
+    let noise: Vec<u8> =
+        (0..4096_u32).map(|number| number.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect();
+    for bytes in [&b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"[..], &noise, &[22, 3, 1, 0xff, 0xff], &[0; 64]]
+    {
+        let received = answer(rig.address, bytes).await;
+        assert!(!received.starts_with(b"HTTP/1.1 200"), "{received:?}");
+    }
+    let mut stream = rig.connect(client(None)).await.unwrap();
+    stream.write_all(b"\x00\x01\x02 not HTTP\r\n\r\n").await.unwrap();
+    let mut received = Vec::new();
+    let _ = timeout(SOON, stream.read_to_end(&mut received)).await.unwrap();
+    assert!(
+        received.is_empty() || received.starts_with(b"HTTP/1.1 400"),
+        "{:?}",
+        String::from_utf8_lossy(&received)
+    );
+    let long = format!("X-Long: {}\r\n", "x".repeat(64 * 1024));
+    let mut stream = rig.connect(client(None)).await.unwrap();
+    let _ = stream.write_all(format!("GET /livez HTTP/1.1\r\n{long}\r\n").as_bytes()).await;
+    let mut received = Vec::new();
+    let _ = timeout(SOON, stream.read_to_end(&mut received)).await.unwrap();
+    assert!(
+        received.is_empty() || received.starts_with(b"HTTP/1.1 431"),
+        "{:?}",
+        String::from_utf8_lossy(&received)
+    );
+    assert_eq!(rig.get("/metrics", "token").await.0, 200);
+    rig.shut_down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_and_slow_clients_are_disconnected() {
+    let rig = Rig::start();
+    let start = Instant::now();
+    let mut silent = TcpStream::connect(rig.address).await.unwrap();
+    let mut half = TcpStream::connect(rig.address).await.unwrap();
+    half.write_all(&[22, 3, 1, 0, 200, 1]).await.unwrap();
+    for stream in [&mut silent, &mut half] {
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+        assert_eq!(start.elapsed().as_secs(), 10);
+    }
+    let mut slow = rig.connect(client(None)).await.unwrap();
+    let start = Instant::now();
+    slow.write_all(b"GET /livez HTTP/1.1\r\nHo").await.unwrap();
+    let _ = slow.read_to_end(&mut Vec::new()).await;
+    assert_eq!(start.elapsed().as_secs(), 75);
+    rig.shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thousand_idle_connections_do_not_block_a_scrape() {
+    let rig = with_scraper();
+    let mut before = rig.connect(client(None)).await.unwrap();
+    assert_eq!(ask(&mut before, "GET", "/metrics", &bearer("token")).await.0, 200);
+    let mut idle = Vec::new();
+    for number in 0..1000 {
+        let stream = TcpStream::connect(rig.address).await.unwrap();
+        idle.push(stream);
+        if number % 100 == 99 {
+            let start = Instant::now();
+            let (status, _) = timeout(SOON, rig.get("/metrics", "token")).await.unwrap();
+            assert_eq!(status, 200);
+            assert!(start.elapsed() < SOON, "{number}: {:?}", start.elapsed());
+        }
+    }
+    // The server closes unauthenticated connections first, so an earlier scraper keeps its connection.
+    let (status, _) = timeout(SOON, ask(&mut before, "GET", "/metrics", &bearer("token"))).await.unwrap();
+    assert_eq!(status, 200);
+    let start = Instant::now();
+    assert_eq!(rig.get("/livez", "").await.0, 200);
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    rig.shut_down().await;
+}
+
+#[tokio::test]
+async fn unspecified_addresses_serve_ipv4_and_ipv6() {
+    if std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_err() {
+        // This machine has no IPv6.
+        return;
+    }
+    for all in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
+        let rig = Rig::with(|serving| serving.address = all, |_| {});
+        for local in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
+            let address = SocketAddr::new(local, rig.address.port());
+            let mut stream = connect(address, "localhost", client(None)).await.unwrap();
+            assert_eq!(ask(&mut stream, "GET", "/livez", "").await.0, 200, "{all} {local}");
+        }
+        rig.shut_down().await;
+    }
+    let rig = Rig::with(|serving| serving.address = IpAddr::V6(Ipv6Addr::LOCALHOST), |_| {});
+    assert_eq!(rig.ask("GET", "/livez", "").await.0, 200);
+    let other = SocketAddr::from((Ipv4Addr::LOCALHOST, rig.address.port()));
+    assert!(TcpStream::connect(other).await.is_err());
+    rig.shut_down().await;
+}

@@ -1,0 +1,191 @@
+//! The ideal memory: one history per HPA that is never lost. Every sync is decided a second time with that
+//! history.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use autoscaling::history::History;
+use autoscaling::settings::Settings;
+use autoscaling::spec::{MetricSource, ResourceTarget, ValueTarget};
+use autoscaling::{Conclusion, Decision, Hpa, Plan as SyncPlan, conclude, decide};
+use controller::reconcile::{Concluded, Observer};
+use jiff::SignedDuration;
+
+use crate::invariants::Finding;
+use crate::metamorphic::{LoadFactor, count};
+use crate::plan::Scene;
+use crate::run::Run;
+
+/// The ideal histories of a run.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    settings: Settings,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    syncs: u64,
+    /// Histories by the UID of the HPA.
+    histories: BTreeMap<Arc<str>, Ideal>,
+}
+
+#[derive(Debug)]
+struct Ideal {
+    history: History,
+    /// Process and life of the last sync.
+    last_life: (usize, u32),
+    /// Clock offset of the process at the last sync.
+    clock_offset: SignedDuration,
+    /// Time of the last sync.
+    at: Duration,
+}
+
+/// Reports the syncs of one life of a process to the memory.
+#[derive(Debug)]
+struct Witness {
+    run: Weak<Run>,
+    life: (usize, u32),
+}
+
+impl Memory {
+    pub(crate) fn new(scene: &Scene) -> Self {
+        let mut settings = Settings { tolerance: scene.tolerance, ..Settings::default() };
+        settings.downscale_stabilization = scene.downscale;
+        Self { settings, state: Mutex::default() }
+    }
+
+    pub(crate) fn witness(run: &Arc<Run>, process: usize, life: u32) -> Arc<dyn Observer> {
+        Arc::new(Witness { run: Arc::downgrade(run), life: (process, life) })
+    }
+
+    pub(crate) fn syncs(&self) -> u64 {
+        self.state.lock().unwrap().syncs
+    }
+
+    /// 10. Every decision equals the decision of the pure rules on the same inputs and a history that was
+    ///     never lost.
+    fn check_decision(
+        &self,
+        sync: &Concluded<'_>,
+        plan: &SyncPlan,
+        history: &History,
+        (run, witness): (&Run, &Witness),
+    ) -> Finding {
+        let mut state = self.state.lock().unwrap();
+        let state = &mut *state;
+        state.syncs += 1;
+        let ideal = state.histories.entry(Arc::clone(&sync.hpa.uid)).or_insert_with(|| Ideal {
+            history: History::default(),
+            last_life: witness.life,
+            clock_offset: sync.set,
+            at: run.now(),
+        });
+        let may_differ = if ideal.last_life == witness.life {
+            // A recreated target has a count that the controller cannot distinguish from the last count of
+            // the previous life.
+            history.inherited.is_some() && run.last_foreign_change(sync.hpa).is_some_and(|at| at > ideal.at)
+        } else {
+            ideal.clock_offset = SignedDuration::ZERO;
+            !run.must_hand_over(ideal.last_life, sync.hpa, ideal.at)
+        };
+        if may_differ {
+            ideal.history = history.clone();
+            ideal.clock_offset = sync.set;
+        }
+        ideal.last_life = witness.life;
+        ideal.at = run.now();
+        // A change of the clock leaves the age of history entries unchanged.
+        ideal.history.shift(sync.set - ideal.clock_offset);
+        ideal.clock_offset = sync.set;
+        let hpa = Hpa {
+            namespace: &sync.hpa.key.namespace,
+            name: &sync.hpa.key.name,
+            generation: sync.hpa.generation,
+            spec: &sync.hpa.spec,
+            status: &sync.hpa.status,
+        };
+        let decision = decide(&hpa, plan, sync.answers, &ideal.history, &self.settings, sync.at);
+        if state.syncs.is_multiple_of(8)
+            && !hpa.spec.metrics.iter().any(has_negative_target)
+            && let Some(finding) = self.check_growth(&hpa, plan, sync, &ideal.history, &decision)
+        {
+            return Some(finding);
+        }
+        let again = conclude(&hpa, decision, sync.outcome, &self.settings, sync.ended);
+        let (got, expected) = (published(sync.conclusion), published(&again));
+        if got == expected {
+            ideal.history.commit(&again.changes);
+            return None;
+        }
+        let text = format!(
+            "{}: decided {got:?} by {history:?}, with the full history {expected:?} by {:?}",
+            sync.hpa.key, ideal.history
+        );
+        Some(("decides as with an ideal memory", text))
+    }
+
+    /// 2. More load never results in fewer replicas, and neither does load without a bound.
+    fn check_growth(
+        &self,
+        hpa: &Hpa<'_>,
+        plan: &SyncPlan,
+        sync: &Concluded<'_>,
+        history: &History,
+        decision: &Decision,
+    ) -> Finding {
+        let before = count(decision)?;
+        let grown = |growth: LoadFactor| {
+            let answers = growth.grow_answers(sync.answers);
+            count(&decide(hpa, plan, &answers, history, &self.settings, sync.at))
+        };
+        let fewer =
+            LoadFactor::ALL.into_iter().find(|growth| grown(*growth).is_some_and(|after| after < before))?;
+        let text = format!("{}: {before} replicas, with {fewer:?} load {:?}", sync.hpa.key, grown(fewer));
+        Some(("more load asks for no fewer replicas", text))
+    }
+}
+
+/// Whether the target is negative, which no API server accepts. A higher value of such a metric means less
+/// load.
+fn has_negative_target(metric: &MetricSource) -> bool {
+    use MetricSource as M;
+    match metric {
+        M::Resource { target: ResourceTarget::AverageValue(target), .. }
+        | M::ContainerResource { target: ResourceTarget::AverageValue(target), .. }
+        | M::Pods { average: target, .. }
+        | M::Object { target: ValueTarget::Value(target) | ValueTarget::AverageValue(target), .. }
+        | M::External { target: ValueTarget::Value(target) | ValueTarget::AverageValue(target), .. } => {
+            target.nanos() < 0
+        }
+        _ => false,
+    }
+}
+
+/// The published part of a conclusion.
+fn published(conclusion: &Conclusion) -> impl PartialEq + std::fmt::Debug + '_ {
+    let Conclusion { desired, status, events, last_event, .. } = conclusion;
+    (desired, status, events, last_event)
+}
+
+impl Observer for Witness {
+    fn concluded(&self, sync: &Concluded<'_>) {
+        if let Some(run) = self.run.upgrade()
+            && !run.is_dead(self.life.0, self.life.1)
+            && let Some(hpa) = Scene::number(&sync.hpa.key.name)
+        {
+            run.judge.lock().unwrap().synced(self.life.0, self.life.1, hpa, run.now());
+        }
+    }
+
+    fn weighed(&self, sync: &Concluded<'_>, plan: &SyncPlan, history: &History) {
+        if let Some(run) = self.run.upgrade() {
+            // Decisions of a dead process do not count, because they have no effect.
+            if !run.is_dead(self.life.0, self.life.1) {
+                let finding = run.memory.check_decision(sync, plan, history, (&run, self));
+                run.report(finding);
+            }
+        }
+    }
+}

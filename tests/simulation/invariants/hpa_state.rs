@@ -1,0 +1,104 @@
+//! The judge's view of an HPA and its target.
+
+use std::time::Duration;
+
+use super::{LONG_LAG, PERIOD, Rescale, Rules};
+use crate::request_log::Entry;
+
+/// Maximum number of events for one object at once.
+const EVENTS: usize = 30;
+
+/// An HPA and its target.
+#[derive(Debug, Default)]
+pub(super) struct Watched {
+    /// Limits of the HPA with the time of each change, or `None` while the HPA does not exist.
+    versions: Vec<(Duration, Option<Rules>)>,
+    rescales: Vec<Rescale>,
+    /// Time of the last creation.
+    pub(super) created: Duration,
+    /// Whether a controller has written its status.
+    pub(super) has_status: bool,
+    /// Time of the last sync.
+    pub(super) synced: Duration,
+    /// Time of the last foreign change.
+    pub(super) last_foreign_change: Option<Duration>,
+    /// Time until which its rates are not checked.
+    pub(super) rates_doubtful_until: Duration,
+    /// Time until which its syncs may be late.
+    pub(super) disturbed_until: Duration,
+}
+
+impl Watched {
+    pub(super) fn update(&mut self, rules: Option<Rules>, now: Duration) {
+        if self.versions.last().is_none_or(|(_, last)| *last != rules) {
+            self.disturbed_until = self.disturbed_until.max(now + PERIOD);
+            if rules.is_none() {
+                self.has_status = false;
+            } else if self.now().is_none() {
+                // A new HPA of the same name has no history. Writes for the previous HPA may still be in
+                // flight.
+                self.rescales.clear();
+                self.created = now;
+            }
+            self.versions.push((now, rules));
+        }
+    }
+
+    /// All limits that were valid at or after `since`.
+    pub(super) fn since(&self, since: Duration) -> Vec<Rules> {
+        self.rules(since).cloned().collect()
+    }
+
+    fn rules(&self, since: Duration) -> impl Iterator<Item = &Rules> {
+        let ends = self.versions.iter().skip(1).map(|(from, _)| *from).chain([Duration::MAX]);
+        let recent = self.versions.iter().zip(ends).filter(move |(_, end)| *end >= since);
+        recent.filter_map(|((_, rules), _)| rules.as_ref())
+    }
+
+    fn now(&self) -> Option<&Rules> {
+        self.versions.last().and_then(|(_, rules)| rules.as_ref())
+    }
+
+    pub(super) fn is_due(&self) -> bool {
+        self.now().is_some_and(|rules| rules.has_target)
+    }
+
+    pub(super) fn gone_since(&self) -> Option<Duration> {
+        self.versions.last().filter(|(_, rules)| rules.is_none()).map(|(since, _)| *since)
+    }
+
+    /// Maximum number of requests per period without repetitions, by the limits since `since`.
+    pub(super) fn requests(&self, since: Duration) -> usize {
+        let most = |rules: &Rules| 5 + rules.queries + rules.metrics.min(EVENTS);
+        self.rules(since).map(most).max().unwrap_or(0)
+    }
+
+    /// Handles the end of a process. Without a written status, the next process has no trace of earlier
+    /// rescales.
+    pub(super) fn process_ended(&mut self) {
+        if !self.has_status {
+            self.rescales.iter_mut().for_each(|rescale| rescale.may_be_forgotten = true);
+        }
+    }
+
+    /// Records a rescale. If the process decided on a view without `behavior`, the history lacks the rescale.
+    pub(super) fn rescaled(&mut self, entry: &Entry, now: Duration) {
+        let (Some(from), Some(to)) = (entry.before, entry.replicas) else { return };
+        let Some(rules) = self.now() else { return };
+        let has_behavior = rules.behavior.is_some();
+        // The process's view of the HPA may be stale.
+        let views = self.since(now.saturating_sub(LONG_LAG));
+        for rules in &views {
+            rules.forget(&mut self.rescales, to > from, now);
+        }
+        if has_behavior {
+            let may_be_forgotten = views.iter().any(|rules| rules.behavior.is_none());
+            self.rescales.push(Rescale { at: now, change: to - from, may_be_forgotten });
+        }
+    }
+
+    /// The rescales of all writers that count against the policies.
+    pub(super) fn counted(&self) -> &[Rescale] {
+        &self.rescales
+    }
+}

@@ -1,0 +1,64 @@
+//! The connection between replicas, with its faults.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use controller::election::Peer;
+use controller::history::replica::transport::{Link, LinkError, Served};
+use futures::future::BoxFuture;
+
+use crate::plan::{Class, FaultKind};
+use crate::request_log::Subject;
+use crate::run::Run;
+use crate::seeded_bugs::Plant;
+
+/// The connection of one process to the other replicas.
+#[derive(Debug)]
+pub(crate) struct PeerLink {
+    pub(crate) run: Arc<Run>,
+    pub(crate) process: usize,
+    pub(crate) link: Arc<dyn Link>,
+}
+
+impl Link for PeerLink {
+    fn serves(&self, served: Served) {
+        self.link.serves(served);
+    }
+
+    fn here(&self) -> Option<Peer> {
+        self.link.here()
+    }
+
+    fn ask<'a>(&'a self, peer: &'a Peer, path: &'a str) -> BoxFuture<'a, Result<Bytes, LinkError>> {
+        let unreachable =
+            || LinkError::Unreachable { peer: peer.address, reason: "injected fault".to_owned() };
+        let subject = Subject { class: Class::Peer, hpa: None };
+        let kinds = [FaultKind::PeerDown, FaultKind::PeerSlow];
+        Box::pin(async move {
+            if self.run.plant == Some(Plant::HistoryLost) {
+                return Err(unreachable());
+            }
+            let strike = self.run.faults.lock().unwrap().strikes(&kinds, self.process, subject);
+            match strike {
+                Some(strike) if strike.kind == FaultKind::PeerDown => return Err(unreachable()),
+                Some(strike) => tokio::time::sleep(Duration::from_millis(strike.amount)).await,
+                None => {}
+            }
+            let answer = self.link.ask(peer, path).await?;
+            Ok(if self.run.plant == Some(Plant::ClockMisread) { misread(&answer) } else { answer })
+        })
+    }
+}
+
+/// The response of a leader with a clock that is an hour ahead of its histories.
+fn misread(answer: &Bytes) -> Bytes {
+    let mut bytes = answer.to_vec();
+    // The time follows the name of the format and the flags.
+    if let Some(now) = bytes.get_mut(9..17) {
+        let hour = Duration::from_hours(1).as_nanos() as i64;
+        let ahead = i64::from_be_bytes(now.try_into().unwrap()) + hour;
+        now.copy_from_slice(&ahead.to_be_bytes());
+    }
+    bytes.into()
+}
