@@ -138,10 +138,4 @@ fn namespace(object: &mut Value) {
 fn event(fields: &mut Map<String, Value>) {
     object::default(fields, "reportingComponent", "");
     object::default(fields, "reportingInstance", "");
-    let component = fields.get("source").and_then(|source| source.get("component")).cloned();
-    if fields.get("reportingComponent").and_then(Value::as_str) == Some("")
-        && let Some(component) = component
-    {
-        fields.insert("reportingComponent".to_owned(), component);
-    }
 }

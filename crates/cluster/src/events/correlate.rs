@@ -58,6 +58,8 @@ pub struct Correlated {
     pub last: Timestamp,
     /// `message`.
     pub message: String,
+    /// Whether the event stands for several similar ones.
+    pub combined: bool,
 }
 
 /// The object of an event.
@@ -163,6 +165,7 @@ impl Correlator {
             first: counted.first,
             last: now,
             message,
+            combined: identity.is_none(),
         };
 
         let bucket =

@@ -22,6 +22,9 @@ use clock::SharedClock;
 /// Maximum total size of queued messages, in bytes. Further events are dropped.
 const MAX_WAITING: usize = 16 << 20;
 
+/// The maximum length of a name in Kubernetes.
+const MAX_NAME: usize = 253;
+
 /// Options of event delivery.
 #[derive(Debug, Clone)]
 pub struct EventOptions {
@@ -209,7 +212,7 @@ impl Sender {
             // Two events at the same time must not share a name.
             let next = last_name.checked_add(Duration::from_nanos(1)).unwrap_or(at);
             *last_name = at.max(next);
-            format!("{}.{:x}", target.name, last_name.as_nanosecond())
+            event_name(target, *last_name)
         };
         let verdict = self.correlator.correlate(target, intent, at, name);
         self.count_remembered();
@@ -240,7 +243,8 @@ impl Sender {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Sends one event. Retries while the server is unavailable.
+    /// Sends one event. Retries while the server is unreachable. An event that the server rejects, whatever
+    /// the code, is dropped: it must not delay the events of other namespaces.
     async fn deliver(
         &self,
         target: &EventTarget,
@@ -258,6 +262,7 @@ impl Sender {
                 Err(error) if !create && error.is_not_found() => create = true,
                 // A previous attempt with an unknown outcome has succeeded.
                 Err(ApiError::Status { code: 409, .. }) if create && tries > 1 => return Ok(()),
+                Err(error @ ApiError::Status { .. }) => return Err(error),
                 Err(error) if error.is_transient() && tries < self.options.tries => {
                     tries += 1;
                     tokio::time::sleep(self.options.wait).await;
@@ -288,12 +293,20 @@ impl Sender {
             "count": event.count,
             "type": intent.kind.as_str(),
             "eventTime": null,
-            "reportingComponent": self.options.component,
+            // client-go leaves it out of combined events.
+            "reportingComponent": if event.combined { "" } else { &*self.options.component },
             "reportingInstance": "",
         });
         let path = ["api", "v1", "namespaces", &target.namespace, "events"];
         Call::send(Method::POST, path, "application/json", body.to_string().into_bytes()).about("events", "")
     }
+}
+
+/// The name of an event: as in client-go, the object's name and the time. client-go uses a random UUID
+/// where this is too long for a name; here the object's UID takes the place of its name.
+fn event_name(target: &EventTarget, at: Timestamp) -> String {
+    let name = format!("{}.{:x}", target.name, at.as_nanosecond());
+    if name.len() <= MAX_NAME { name } else { format!("{}.{:x}", target.uid, at.as_nanosecond()) }
 }
 
 fn patch(target: &EventTarget, event: &Correlated) -> Call {

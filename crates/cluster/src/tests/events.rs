@@ -96,11 +96,10 @@ async fn expired_event_is_created_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unavailable_server_is_retried_every_ten_seconds_in_order() {
+async fn unreachable_server_is_retried_every_ten_seconds_in_order() {
     let cluster = cluster();
     let recorder = recorder(&cluster);
-    let unavailable = FaultAction::Text { code: 503, body: "unavailable".to_owned() };
-    cluster.faults().add(FaultRule::new(unavailable).times(3));
+    cluster.faults().add(FaultRule::new(FaultAction::Close).times(3));
     let start = Instant::now();
     recorder.record(target(), intent("first"));
     recorder.record(target(), intent("second"));
@@ -114,13 +113,52 @@ async fn unavailable_server_is_retried_every_ten_seconds_in_order() {
 async fn event_is_dropped_after_twelve_attempts() {
     let cluster = cluster();
     let recorder = recorder(&cluster);
-    cluster.faults().add(FaultRule::new(FaultAction::Text { code: 500, body: "no".to_owned() }));
+    cluster.faults().add(FaultRule::new(FaultAction::Close));
     let start = Instant::now();
     recorder.record(target(), intent("no"));
     recorder.flush().await;
     assert_eq!(start.elapsed(), Duration::from_secs(110));
     assert_eq!(cluster.requests().len(), 12);
     assert_eq!(recorder.stats().failed, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rejected_event_delays_no_other() {
+    let cluster = cluster();
+    let recorder = recorder(&cluster);
+    let failing = FaultAction::Text { code: 500, body: "failed calling webhook".to_owned() };
+    cluster.faults().add(FaultRule::new(failing).path_contains("/namespaces/broken/"));
+    let start = Instant::now();
+    recorder.record(EventTarget { namespace: "broken".into(), ..target() }, intent("lost"));
+    recorder.record(target(), intent("sent"));
+    recorder.flush().await;
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert_eq!(recorder.stats(), EventStats { sent: 1, failed: 1, ..EventStats::default() });
+}
+
+#[tokio::test(start_paused = true)]
+async fn event_of_an_object_with_the_longest_name_has_a_valid_name() {
+    let cluster = cluster();
+    let recorder = recorder(&cluster);
+    recorder.record(EventTarget { name: "w".repeat(253).into(), ..target() }, intent("no"));
+    recorder.record(EventTarget { name: "w".repeat(236).into(), ..target() }, intent("no"));
+    recorder.flush().await;
+    let names: Vec<_> = events(&cluster).iter().map(|event| event["metadata"]["name"].clone()).collect();
+    let at = |offset: i64| format!("{:x}", 1_767_225_600_000_000_000 + offset);
+    assert_eq!(names, [json!(format!("u-1.{}", at(0))), json!(format!("{}.{}", "w".repeat(236), at(1)))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn combined_event_has_no_reporting_component() {
+    let cluster = cluster();
+    let recorder = recorder(&cluster);
+    for n in 0..10 {
+        recorder.record(target(), intent(&n.to_string()));
+    }
+    recorder.flush().await;
+    let components: Vec<_> =
+        events(&cluster).iter().map(|event| event["reportingComponent"].clone()).collect();
+    assert_eq!(components.iter().filter(|component| **component == "").count(), 1, "{components:?}");
 }
 
 #[tokio::test(start_paused = true)]
