@@ -146,6 +146,38 @@ async fn sync_failures_are_counted_by_the_reason_of_the_condition() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn failed_status_write_is_the_result_of_a_sync_with_a_count() {
+    let stage = two();
+    stage.cluster.faults().add(
+        FaultRule::new(FaultAction::Status(Status::bad_request("no")))
+            .verb("update")
+            .path_suffix("/queue/status"),
+    );
+    let rig = Rig::start(stage);
+    rig.pass(5.0).await;
+    let syncs = |error| {
+        rig.series(&format!(
+            "horizontal_pod_autoscaler_controller_reconciliations_total{{action=\"none\",error=\"{error}\"}}"
+        ))
+    };
+    assert_eq!((syncs("none"), syncs("internal")), (1.0, 1.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn metric_without_a_query_counts_as_computed() {
+    let stage = two();
+    let source = json!({"type": "Object", "object": {"metric": {"name": "hits"},
+        "describedObject": {"kind": "Service", "name": "web"}, "target": {"type": "Value", "averageValue": "5"}}});
+    stage.create(hpa("odd", &[source]));
+    stage.target("odd", 2);
+    let rig = Rig::start(stage);
+    rig.pass(5.0).await;
+    let labels = "{action=\"none\",error=\"internal\",metric_type=\"Object\"}";
+    let name = "horizontal_pod_autoscaler_controller_metric_computation_total";
+    assert_eq!(rig.series(&format!("{name}{labels}")), 1.0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn sync_that_waits_for_a_worker_counts_as_late() {
     let stage = two();
     stage.fault("/queue/scale", FaultAction::DelayAnswer(Duration::from_secs(4)));

@@ -87,7 +87,8 @@ pub fn conclude(
     let mut error = error;
     let mut last_event = None;
     let rebuilt = |desired: i32, metrics: Vec<MetricStatus>, scaled: bool| Status {
-        observed_generation: if settings.generation { hpa.generation } else { None },
+        // An absent generation is 0 in Go, and its status says so.
+        observed_generation: settings.generation.then(|| hpa.generation.unwrap_or(0)),
         last_scale_time: if scaled { Some(whole_seconds(now)) } else { hpa.status.last_scale_time },
         current_replicas: current,
         desired_replicas: desired,

@@ -265,7 +265,6 @@ fn ambiguous(selector: &str, hpas: &[String], version: Version) -> String {
 impl Decision {
     /// Rescales to a violated bound at once, without metrics, stabilization or rates.
     fn bound(&mut self, to: i32, limit: Limit) {
-        let which = if limit == Limit::Maximum { "above Spec.MaxReplicas" } else { "below Spec.MinReplicas" };
         self.explanation.limit = Some(LimitStep {
             before: self.current,
             after: to,
@@ -275,7 +274,8 @@ impl Decision {
             policies: Vec::new(),
             rate_allows: None,
         });
-        self.verdict = Verdict::Rescale { to, reason: format!("Current number of replicas {which}") };
+        let reason = if limit == Limit::Maximum { ABOVE_MAX } else { BELOW_MIN };
+        self.verdict = Verdict::Rescale { to, reason: reason.to_owned() };
     }
 
     fn no_count(&mut self, event: Option<&'static str>, message: String) {
@@ -311,7 +311,7 @@ impl Decision {
             return;
         };
         let proposal = best.replicas.max(0);
-        let reason = match Action::between(self.current, proposal) {
+        let mut reason = match Action::between(self.current, proposal) {
             Action::ScaleUp => format!("{} above target", best.name),
             Action::ScaleDown => "All metrics below target".to_owned(),
             Action::None => String::new(),
@@ -320,6 +320,9 @@ impl Decision {
         if self.current == 0 && to < self.min {
             to = self.min;
             self.explanation.lifted_to_min = Some(to);
+            if reason.is_empty() {
+                reason = BELOW_MIN.to_owned();
+            }
         }
         if to != self.current {
             self.verdict = Verdict::Rescale { to, reason };
@@ -377,8 +380,7 @@ impl Decision {
         }
         if let Some(first) = &first_failure {
             // Before 1.37, wrapping the error lost its classification.
-            let is_spec =
-                first.is_spec && (settings.version > Version::V1_36 || first.reason != UNKNOWN_TYPE);
+            let is_spec = first.is_spec && settings.version > Version::V1_36;
             self.error = if is_spec { ErrorLabel::Spec } else { ErrorLabel::Internal };
         }
         let total = hpa.spec.metrics.len();
@@ -456,7 +458,8 @@ impl Decision {
     }
 }
 
-const UNKNOWN_TYPE: &str = "InvalidMetricSourceType";
+const ABOVE_MAX: &str = "Current number of replicas above Spec.MaxReplicas";
+const BELOW_MIN: &str = "Current number of replicas below Spec.MinReplicas";
 
 /// The best proposal so far.
 struct Best {

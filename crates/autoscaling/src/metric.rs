@@ -12,7 +12,7 @@ use crate::readiness::Sample;
 use crate::replicas::{Calculator, Computed};
 use crate::selector::go_print;
 use crate::settings::{Settings, Version};
-use crate::spec::{MetricSource, ResourceTarget, ValueTarget};
+use crate::spec::{MetricSource, ResourceTarget, UNKNOWN_TYPE, ValueTarget};
 use crate::status::{
     ContainerResourceMetricStatus, CrossVersionObjectReference, MetricIdentifier, MetricStatus,
     MetricValueStatus, ObjectMetricStatus, PodsMetricStatus, ResourceMetricStatus,
@@ -109,7 +109,7 @@ pub(crate) fn compute(
             reason: invalid.reason,
             error: invalid.message.clone(),
             prefix: invalid.prefix.clone(),
-            is_spec: true,
+            is_spec: invalid.reason == UNKNOWN_TYPE,
         }),
     }?;
     let Measured { status, name, computed } = measured;
@@ -383,12 +383,8 @@ fn external(
         }
         Err(Unread::Whole(error)) => Err(error),
     };
-    let computed = values
-        .and_then(|values| {
-            let sum: i128 = values.iter().map(|value| i128::from(value.value.milli_value())).sum();
-            calculator.single(saturate_to_milli(sum), target)
-        })
-        .map_err(|error| {
+    let computed =
+        values.and_then(|values| calculator.external(sum_to_overflow(values), target)).map_err(|error| {
             let name = &metric.name;
             let detail = match target {
                 ValueTarget::Value(_) => format!("failed to get external metric {name}: "),
@@ -406,6 +402,20 @@ fn external(
         ..MetricStatus::default()
     };
     Ok(Measured { status, name: external_name(metric), computed })
+}
+
+/// The sum of all series in milli-units. As in upstream, a sum that exceeds the range of an i64 stays at the
+/// maximum, regardless of later negative values.
+fn sum_to_overflow(values: &[ExternalValue]) -> i64 {
+    let mut sum = 0_i64;
+    for value in values {
+        match sum.checked_add(value.value.milli_value()) {
+            Some(next) => sum = next,
+            None if sum > 0 => return i64::MAX,
+            None => sum = i64::MIN,
+        }
+    }
+    sum
 }
 
 /// An amount as the API server stores it. Memory is printed in binary units. An amount that fits no binary

@@ -105,6 +105,18 @@ impl Calculator<'_> {
         }
     }
 
+    /// Computes an External metric. `total` is in milli-units. The status shows a total at the end of the
+    /// range undivided, as upstream does.
+    pub(crate) fn external(&self, total: i64, target: ValueTarget) -> Result<Computed, String> {
+        let mut computed = self.single(total, target)?;
+        if total as f64 >= i64::MAX as f64
+            && let Measure::MilliPerPod(shown) = &mut computed.value
+        {
+            *shown = i64::MAX;
+        }
+        Ok(computed)
+    }
+
     fn group(&self, samples: Vec<Sample<'_>>, cpu: bool) -> Result<Grouped, String> {
         if self.pods.is_empty() {
             return Err(NO_PODS.to_owned());

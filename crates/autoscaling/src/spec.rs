@@ -105,6 +105,10 @@ pub struct InvalidMetric {
     pub kind: Arc<str>,
 }
 
+/// The reason of a metric of an unknown type: the only invalid metric that upstream's metrics count as
+/// `error="spec"`.
+pub(crate) const UNKNOWN_TYPE: &str = "InvalidMetricSourceType";
+
 /// `spec.behavior`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Behavior {
@@ -169,8 +173,9 @@ mod wire {
 
     use super::{
         Behavior, CrossVersionObjectReference, InvalidMetric, MetricIdentifier, MetricSource, PolicyKind,
-        Quantity, ResourceTarget, ScalingPolicy, ScalingRules, SelectPolicy, ValueTarget,
+        Quantity, ResourceTarget, ScalingPolicy, ScalingRules, SelectPolicy, UNKNOWN_TYPE, ValueTarget,
     };
+    use crate::selector::Selector;
 
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -274,7 +279,7 @@ mod wire {
                 "Object" => self.object.map_or_else(|| missing("object"), Custom::read_object),
                 "External" => self.external.map_or_else(|| missing("external"), Custom::read_external),
                 _ => MetricSource::Invalid(InvalidMetric {
-                    reason: "InvalidMetricSourceType",
+                    reason: UNKNOWN_TYPE,
                     prefix: String::new(),
                     message: format!("unknown metric source type {}", crate::go::quote(&kind)),
                     kind: kind.into(),
@@ -342,12 +347,14 @@ mod wire {
                 ("Value", Some(value), _) => ValueTarget::Value(value),
                 ("AverageValue", _, Some(average)) => ValueTarget::AverageValue(average),
                 _ => {
-                    return invalid(
-                        "Object",
-                        "invalid object metric source: neither a value target nor an average value target was set"
+                    // Upstream parses the selector before it reads the target.
+                    let selector = self.metric.selector.as_ref();
+                    let message = match selector.map(|selector| Selector::from_label_selector(Some(selector))) {
+                        Some(Err(error)) => error.to_string(),
+                        _ => "invalid object metric source: neither a value target nor an average value target was set"
                             .to_owned(),
-                        &self.metric.name,
-                    );
+                    };
+                    return invalid("Object", message, &self.metric.name);
                 }
             };
             MetricSource::Object { described: self.described_object, metric: self.metric, target }

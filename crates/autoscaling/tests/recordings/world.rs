@@ -179,7 +179,7 @@ impl World {
                 Ok(Answer::Custom(selected.map(custom_of).collect()))
             }
             Query::External { metric, selector, .. } => {
-                let metrics = &self.field("externalMetrics")[&**metric];
+                let metrics = &self.field("externalMetrics")[&metric.to_lowercase()];
                 let items = items(metrics, &format!("get {metric}.external.metrics.k8s.io"))?;
                 let selector = Selector::parse(selector).unwrap();
                 let selected =

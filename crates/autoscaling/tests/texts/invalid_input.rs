@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use autoscaling::explanation::DecisionPath;
 use autoscaling::history::History;
-use autoscaling::query::{Answer, QueryError};
+use autoscaling::quantity::{Format, Quantity};
+use autoscaling::query::{Answer, ExternalValue, QueryError};
 use autoscaling::selector::{LabelSelector, LabelSelectorRequirement, Selector};
 use autoscaling::settings::{Settings, Version};
-use autoscaling::spec::{MetricSource, Spec};
+use autoscaling::spec::{Behavior, MetricSource, Spec};
 use autoscaling::{
-    Answers, Decision, ErrorLabel, Overlap, Scale, ScaleFailure, Verdict, WriteOutcome, conclude, decide,
-    plan, target_group,
+    Answers, Conclusion, Decision, ErrorLabel, Overlap, Scale, ScaleFailure, Verdict, WriteOutcome, conclude,
+    decide, plan, target_group,
 };
 
-use crate::workload::{NOW, Workload, asking_for, pod_values, running};
+use crate::workload::{NOW, Workload, asking_for, external_value, pod_values, running};
 
 fn with_metric(json: &str) -> Workload {
     let spec: Spec = serde_json::from_str(&format!(r#"{{"maxReplicas":9,"metrics":[{json}]}}"#)).unwrap();
@@ -261,4 +262,101 @@ fn forbidden_values_are_listed_as_json() {
     let selector = LabelSelector { match_expressions: Some(vec![requirement]), ..LabelSelector::default() };
     let error = Selector::from_label_selector(Some(&selector)).unwrap_err().to_string();
     assert!(error.contains(r#"["\"\\\b\f\n\r\t\u003cé","web"]"#), "{error}");
+}
+
+/// Decides for one metric and concludes without a write.
+fn concluded(workload: &Workload, reply: Option<Result<Answer, QueryError>>) -> Conclusion {
+    let decision = workload.decide_all(vec![reply], &History::default(), NOW);
+    conclude(&workload.hpa(), decision, &WriteOutcome::NotNeeded, &workload.settings, NOW)
+}
+
+#[test]
+fn only_unknown_metric_type_counts_as_invalid_spec() {
+    let object = |target: &str| {
+        format!(r#"{{"type":"Object","object":{{"metric":{{"name":"hits"}},"target":{target}}}}}"#)
+    };
+    for (source, version, metric, sync) in [
+        (
+            object(r#"{"type":"Value","averageValue":"5"}"#),
+            Version::V1_37,
+            ErrorLabel::Internal,
+            ErrorLabel::Internal,
+        ),
+        (
+            object(r#"{"type":"Utilization","value":"5"}"#),
+            Version::V1_36,
+            ErrorLabel::Internal,
+            ErrorLabel::Internal,
+        ),
+        (r#"{"type":"Guess"}"#.to_owned(), Version::V1_37, ErrorLabel::Spec, ErrorLabel::Spec),
+        (r#"{"type":"Guess"}"#.to_owned(), Version::V1_36, ErrorLabel::Spec, ErrorLabel::Internal),
+    ] {
+        let mut workload = with_metric(&source);
+        workload.settings = Settings { version, ..workload.settings };
+        let conclusion = concluded(&workload, None);
+        let labels = conclusion.computations.iter().map(|computation| computation.error).collect::<Vec<_>>();
+        assert_eq!((labels, conclusion.error), (vec![metric], sync), "{source} {version:?}");
+    }
+}
+
+#[test]
+fn object_metric_reports_its_selector_before_its_target() {
+    let source = r#"{"type":"Object","object":{"metric":{"name":"hits",
+        "selector":{"matchExpressions":[{"key":"queue","operator":"Near"}]}},
+        "target":{"type":"Value","averageValue":"5"}}}"#;
+    let (event, _) = event_and_verdict(&with_metric(source), None);
+    assert_eq!(event, "FailedGetObjectMetric: \"Near\" is not a valid label selector operator");
+}
+
+#[test]
+fn absent_generation_is_observed_as_zero() {
+    let mut workload = with_metric(SOURCES[4].0);
+    assert_eq!(workload.hpa().generation, None);
+    let observed = |workload: &Workload| {
+        let status = concluded(workload, Some(Ok(external_value(3000)))).status;
+        status.expect("a status").observed_generation
+    };
+    assert_eq!(observed(&workload), Some(0));
+    workload.settings.generation = false;
+    assert_eq!(observed(&workload), None);
+}
+
+#[test]
+fn lift_to_min_replicas_from_zero_has_a_reason() {
+    let mut workload = Workload::asked_directly(2, 9, 0).with_behavior(Behavior::default()).scaled_to_zero();
+    let decide = |workload: &Workload, asked: i64| {
+        workload.decide(asking_for(asked), &History::default(), NOW).verdict().clone()
+    };
+    let below = "Current number of replicas below Spec.MinReplicas";
+    assert_eq!(decide(&workload, 0), Verdict::Rescale { to: 2, reason: below.to_owned() });
+    let Verdict::Rescale { to: 2, reason } = decide(&workload, 1) else { panic!() };
+    assert!(reason.ends_with(" above target"), "{reason}");
+    // Without behavior, upstream applies minReplicas before it compares.
+    workload.spec.behavior = None;
+    assert_eq!(decide(&workload, 0), Verdict::Rescale { to: 2, reason: String::new() });
+}
+
+#[test]
+fn external_total_at_the_end_of_the_range_stays_there() {
+    let series = |values: &[i64]| {
+        let value =
+            |milli| ExternalValue { timestamp: None, value: Quantity::from_milli(milli, Format::DecimalSi) };
+        Answer::External(values.iter().map(|milli| value(*milli)).collect())
+    };
+    let shown = |target: &str, answer: Answer| {
+        let source =
+            format!(r#"{{"type":"External","external":{{"metric":{{"name":"queue"}},"target":{target}}}}}"#);
+        let workload = Workload { status_replicas: 3, ..with_metric(&source) };
+        let conclusion = concluded(&workload, Some(Ok(answer)));
+        let current = conclusion.status.expect("a status").current_metrics[0]
+            .external
+            .clone()
+            .expect("external")
+            .current;
+        current.value.or(current.average_value).expect("a value").milli_value()
+    };
+    let overflowing = [i64::MAX, 1, -i64::MAX];
+    assert_eq!(shown(r#"{"value":"1"}"#, series(&overflowing)), i64::MAX);
+    assert_eq!(shown(r#"{"averageValue":"1"}"#, series(&overflowing)), i64::MAX);
+    assert_eq!(shown(r#"{"averageValue":"1"}"#, series(&[3000])), 1000);
 }

@@ -20,13 +20,21 @@ pub(super) async fn ask(
     selector: &str,
     sent: &Sent,
 ) -> Result<Answer, FetchError> {
-    let call = Call::get(["apis", "external.metrics.k8s.io", "v1beta1", "namespaces", namespace, metric])
+    let resource = &lower_case(metric);
+    let call = Call::get(["apis", "external.metrics.k8s.io", "v1beta1", "namespaces", namespace, resource])
         .query("labelSelector", selector)
         .about(format!("{metric}.external.metrics.k8s.io"), "")
         .counted_as("*.external.metrics.k8s.io")
         .recording(sent);
     let items = wire::list(&metrics.external.client, &metrics.bounded(call), KIND, decoder()).await?;
     Ok(Answer::External(items.into()))
+}
+
+/// The name in the path. client-go takes the metric for a resource, and resources are lower case: adapters
+/// therefore serve the lower-case name. Errors show the name as written. Like Go, a character keeps its
+/// length: `İ` becomes `i`, without the combining dot.
+fn lower_case(metric: &str) -> String {
+    metric.chars().filter_map(|character| character.to_lowercase().next()).collect()
 }
 
 /// Creates a decoder of consecutive items.

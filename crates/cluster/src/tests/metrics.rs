@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::mapper::Mapper;
 use crate::metrics::{ApiMetrics, Metrics, MetricsOptions};
+use fake_cluster::metrics::StaticMetrics;
 use fake_cluster::{FaultAction, FaultRule, MetricsBackend, MetricsReply, MetricsRequest};
 
 /// Returns the same response to all requests.
@@ -192,6 +193,30 @@ async fn faults_read_as_in_the_recordings() {
         let metrics = metrics(&cluster, reply, MetricsOptions::default());
         assert_eq!(error(&metrics, query).await, expected);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn external_metric_is_lower_case_in_the_path_but_not_in_errors() {
+    let cluster = cluster();
+    let metrics = metrics(&cluster, MetricsReply::Json(json!({"items": []})), MetricsOptions::default());
+    let adapter = Arc::new(StaticMetrics::new());
+    adapter.set_external(json!({"queue\u{e4}length": {"items": [
+        {"metricName": "Queue\u{c4}Length", "metricLabels": {}, "timestamp": "2026-01-01T00:00:10Z", "value": "12"}]}}));
+    cluster.set_metrics(adapter.clone());
+    let query = || Query::External {
+        namespace: "shop".into(),
+        metric: "Queue\u{c4}Length".into(),
+        selector: "".into(),
+    };
+    let Answer::External(series) = metrics.fetch(query()).await.unwrap() else { panic!() };
+    assert_eq!(series.iter().map(|value| value.value.value()).collect::<Vec<_>>(), [12]);
+
+    adapter
+        .set_external(json!({"queue\u{e4}length": {"fault": {"code": 503, "text": "service unavailable"}}}));
+    assert_eq!(
+        error(&metrics, query()).await,
+        "the server is currently unable to handle the request (get Queue\u{c4}Length.external.metrics.k8s.io)"
+    );
 }
 
 #[tokio::test(start_paused = true)]

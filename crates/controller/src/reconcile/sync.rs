@@ -1,5 +1,6 @@
 //! One sync of one HPA: plan, gather, decide, write, conclude, in the order of kube-controller-manager.
 
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,8 +11,8 @@ use autoscaling::history::History;
 use autoscaling::pod::Pod;
 use autoscaling::query::{Answer, Api};
 use autoscaling::{
-    Answers, Conclusion, Decision, Hpa, Overlap, Plan, Scale, ScaleFailure, Verdict, WriteOutcome, conclude,
-    decide, failed_update_status, plan,
+    Answers, Conclusion, Decision, ErrorLabel, Hpa, Overlap, Plan, Scale, ScaleFailure, Verdict,
+    WriteOutcome, conclude, decide, failed_update_status, plan,
 };
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -120,16 +121,21 @@ impl Controller {
                 before,
             });
         }
-        self.finish(&concluded, permit).await;
+        let status_written = self.finish(&concluded, permit).await;
         if !self.is_there(record) {
             // The HPA was deleted meanwhile. State recorded since would otherwise stay forever.
             self.forget(&record.key, &record.uid);
         }
-        for (computation, took) in conclusion.computations.iter().zip(&took) {
-            self.telemetry.computed(&computation.metric_type, computation.action, computation.error, *took);
+        // A plan without queries measures no time.
+        let took = took.into_iter().chain(iter::repeat(Duration::ZERO));
+        for (computation, took) in conclusion.computations.iter().zip(took) {
+            self.telemetry.computed(&computation.metric_type, computation.action, computation.error, took);
         }
         self.count_failures(&conclusion);
-        self.telemetry.reconciled(conclusion.action, conclusion.error, started.elapsed());
+        // As in upstream, a failed status write is the result of a sync that computed a count.
+        let decided = conclusion.explanation.desired.is_some() && !failed(&outcome);
+        let error = if decided && !status_written { ErrorLabel::Internal } else { conclusion.error };
+        self.telemetry.reconciled(conclusion.action, error, started.elapsed());
         Next::Period
     }
 
@@ -223,12 +229,11 @@ impl Controller {
     }
 
     /// Sends events and status and commits the history, unless the HPA was deleted or replaced meanwhile.
-    async fn finish(&self, sync: &Concluded<'_>, permit: &mut WorkerPermit) {
+    /// Returns false if the status write failed.
+    async fn finish(&self, sync: &Concluded<'_>, permit: &mut WorkerPermit) -> bool {
         let Concluded { hpa: record, at, set, conclusion, outcome, .. } = *sync;
         // The gate may have opened since: a status must not report a rescale that was withheld.
-        if *outcome != WriteOutcome::Withheld {
-            self.publish(record, conclusion, permit).await;
-        }
+        let published = *outcome == WriteOutcome::Withheld || self.publish(record, conclusion, permit).await;
         if self.is_there(record) {
             self.histories.commit(&record.uid, &conclusion.changes, ClockReading { at, set });
             // A sync without a count, or with a failed write, leaves the series unchanged, as upstream does.
@@ -237,12 +242,13 @@ impl Controller {
                 self.telemetry.desired(&record.key.namespace, &record.key.name, desired);
             }
         }
+        published
     }
 
-    /// Sends events and status.
-    async fn publish(&self, record: &HpaRecord, conclusion: &Conclusion, permit: &mut WorkerPermit) {
+    /// Sends events and status. Returns false if the status write failed.
+    async fn publish(&self, record: &HpaRecord, conclusion: &Conclusion, permit: &mut WorkerPermit) -> bool {
         let about = event_target(record);
-        let mut needs_refresh = false;
+        let (mut needs_refresh, mut written) = (false, true);
         for event in &conclusion.events {
             self.events.record(about.clone(), event.clone());
         }
@@ -262,6 +268,7 @@ impl Controller {
                         }
                     }
                     tracing::warn!(hpa = %record.key, %error, "failed to update status");
+                    written = false;
                     let event = failed_update_status(&error.to_string());
                     self.telemetry.sync_failed(event.reason);
                     self.events.record(about.clone(), event);
@@ -275,6 +282,7 @@ impl Controller {
         if needs_refresh {
             self.refresh_hpa(record).await;
         }
+        written
     }
 
     /// Reads an HPA with a status write that conflicted or has an unknown outcome. Applies the HPA if it is

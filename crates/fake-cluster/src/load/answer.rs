@@ -134,7 +134,9 @@ impl Answers<'_> {
         };
         let mut list = List::start("ExternalMetricValue", "external.metrics.k8s.io", request.version);
         let all = self.ledgers.iter().flat_map(|ledger| &ledger.metrics);
-        for series in all.filter(|series| series.metric.name == *metric && !self.gaps.hides(metric)) {
+        // client-go lower-cases the name in the path.
+        let named = |name: &str| name.eq_ignore_ascii_case(metric) && !self.gaps.hides(name);
+        for series in all.filter(|series| named(&series.metric.name)) {
             if let Shown::External { labels } = &series.metric.shown
                 && selector.matches(labels)
                 && let Some(reading) = series.readings.visible(self.now)
