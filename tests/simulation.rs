@@ -66,7 +66,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const SEARCHED: u64 = if cfg!(debug_assertions) { 200 } else { 1000 };
 
 /// Seeds of a run without `CONCERTINA_SEEDS`.
-const SEEDS: std::ops::Range<u64> = 0..if cfg!(debug_assertions) { 100 } else { 3000 };
+const SEEDS: std::ops::Range<u64> = 0..if cfg!(debug_assertions) { 30 } else { 3000 };
 
 #[test]
 fn nothing_is_lost_under_any_fault() {
@@ -121,7 +121,7 @@ fn simulation_speed_is_reported_for_an_hour_of_twenty_hpas() {
 
 #[test]
 fn one_seed_sends_equal_requests_at_equal_times() {
-    for seed in 0..if cfg!(debug_assertions) { 10 } else { 60 } {
+    for seed in 0..if cfg!(debug_assertions) { 5 } else { 60 } {
         let plan = Arc::new(generate::generate(seed, None));
         let run = || seed_check::run_plan(&plan, &Kept::all(&plan), None).run.log();
         let (first, second) = (run(), run());

@@ -32,7 +32,7 @@ const LATE: Duration = Duration::from_secs(1);
 /// Delay of an event that arrives after the next sync.
 const VERY_LATE: Duration = Duration::from_secs(20);
 /// Default distance between two selected plans: one plan of `EVERY` runs.
-const EVERY: usize = if cfg!(debug_assertions) { 50 } else { 1 };
+const EVERY: usize = if cfg!(debug_assertions) { 150 } else { 1 };
 /// Number of divergences that are printed in full. Only the first line of each other divergence is printed.
 const FULL_REPORTS: usize = 12;
 
