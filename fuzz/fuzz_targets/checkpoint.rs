@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     check(bytes);
-    let mut sealed = b"CHPA\x01".to_vec();
+    let mut sealed = b"CHPA\x02".to_vec();
     sealed.extend_from_slice(bytes);
     let sum = fnv1a(&sealed);
     sealed.extend_from_slice(&sum.to_be_bytes());

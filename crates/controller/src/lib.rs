@@ -6,6 +6,7 @@
 //! [`takeover`] and [`shadow`] decide whether this controller acts, and alongside which other controller.
 
 pub mod assembly;
+mod codec;
 pub mod election;
 pub mod history;
 pub mod options;

@@ -176,7 +176,7 @@ impl Explanation {
         let mut condensed = self.clone();
         for metric in &mut condensed.metrics {
             if let MetricExplanation::Valid(reading) = metric {
-                reading.condense(keep);
+                (reading.pods, reading.unlisted) = reading.condensed_pods(keep);
             }
         }
         if let Some(step) = &mut condensed.stabilization {

@@ -270,21 +270,21 @@ impl MetricReading {
         listed + unlisted.map(|count| usize::try_from(count.pods).unwrap_or(usize::MAX)).sum::<usize>()
     }
 
-    /// Lists at most `keep` pods of each group other than `Ready`, and counts the rest.
-    pub(super) fn condense(&mut self, keep: usize) {
-        let mut listed: Vec<PodCount> = Vec::new();
-        let unlisted = &mut self.unlisted;
-        self.pods.retain(|pod| {
+    /// The pods to list in a long-term record, at most `keep` of each group other than `Ready`, and the counts
+    /// of all others.
+    pub fn condensed_pods(&self, keep: usize) -> (Vec<PodVerdict>, Vec<PodCount>) {
+        let (mut listed, mut unlisted) = (Vec::new(), self.unlisted.clone());
+        let is_listed = |pod: &&PodVerdict| {
             let so_far = add(&mut listed, pod.group);
             let stays =
                 pod.group != PodGroup::Ready && usize::try_from(so_far).is_ok_and(|so_far| so_far <= keep);
             if !stays {
-                add(unlisted, pod.group);
+                add(&mut unlisted, pod.group);
             }
             stays
-        });
-        self.pods.shrink_to_fit();
-        self.unlisted.shrink_to_fit();
+        };
+        let pods = self.pods.iter().filter(is_listed).cloned().collect();
+        (pods, unlisted)
     }
 }
 

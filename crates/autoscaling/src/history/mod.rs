@@ -2,15 +2,14 @@
 //!
 //! A decision reads the history and returns additions as [`Changes`], which the caller commits. `commit`
 //! chooses the slots of new entries, and `bounds` limits their number. A history outlives its process.
-//! `codec` encodes a history as bytes, `rebuilt` derives one from the state of the cluster, and `reconcile`
-//! compares the Scale with rescales that a lost answer or another process left uncertain.
+//! `rebuilt` derives one from the state of the cluster, and `reconcile` compares the Scale with rescales that
+//! a lost answer or another process left uncertain.
 //!
 //! Uncertain data counts to the safe side, against the rate policies. A rescale at an uncertain time counts
 //! at the latest possible time in its direction, and at the earliest possible time in the other direction. A
 //! rescale of unknown size counts as the full allowance of the policies in both directions.
 
 mod bounds;
-mod codec;
 mod commit;
 mod rebuild;
 mod reconcile;
@@ -21,7 +20,6 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 pub use self::bounds::{LONGEST_PERIOD, LONGEST_WINDOW, RECOMMENDATIONS, SCALE_EVENTS};
-pub use self::codec::HistoryError;
 pub(crate) use self::commit::scale_event;
 pub use self::commit::{Added, Changes};
 pub use self::rebuild::Rescaled;

@@ -278,8 +278,7 @@ impl Followed {
         match before {
             Before::Nothing => {}
             Before::Handover => {
-                let bytes = self.history.encode();
-                self.history = History::decode(&bytes).unwrap().inherit(now);
+                self.history = std::mem::take(&mut self.history).inherit(now);
             }
             Before::Restart => {
                 self.history = History::rebuilt(&self.status, &[], Duration::ZERO, now);

@@ -4,20 +4,19 @@
 //! noise (other ratios, but the same path and result for the same reason) share one entry. Every change is a
 //! new entry. A full record drops its oldest entry.
 
-mod code;
 mod pages;
 mod ring;
 mod steps;
 #[cfg(test)]
 mod tests;
+mod text;
 pub mod wire;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use self::code::Writer;
 pub use self::pages::{Answer, Asked, Comparisons, Decisions, Page};
-use self::ring::{Entry, Ring};
+use self::ring::{Entry, Ring, Scratch};
 use self::wire::DecisionEntry;
 use crate::reconcile::{Concluded, Observer};
 use crate::store::Key;
@@ -35,7 +34,7 @@ pub struct Record {
 struct State {
     /// Boxed, because the map has many unused slots.
     by_uid: HashMap<Arc<str>, Box<Ring>>,
-    writer: Writer,
+    scratch: Scratch,
 }
 
 impl Record {
@@ -82,12 +81,12 @@ impl Record {
 impl Observer for Record {
     fn concluded(&self, sync: &Concluded<'_>) {
         let mut state = self.lock();
-        let State { by_uid, writer } = &mut *state;
+        let State { by_uid, scratch } = &mut *state;
         if let Some(ring) = by_uid.get_mut(&sync.hpa.uid) {
-            ring.add(sync, self.capacity, writer);
+            ring.add(sync, self.capacity, scratch);
             return;
         }
-        by_uid.entry(Arc::clone(&sync.hpa.uid)).or_default().add(sync, self.capacity, writer);
+        by_uid.entry(Arc::clone(&sync.hpa.uid)).or_default().add(sync, self.capacity, scratch);
     }
 
     fn forgotten(&self, _: &Key, uid: &str) {

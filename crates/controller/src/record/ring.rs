@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use autoscaling::explanation::{DecisionPath, Explanation, LimitingStep, MetricExplanation};
-use autoscaling::{Action, WriteOutcome};
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
-use super::code::{Code, Reader, Writer, fields};
+use super::steps::{Ago, Body, Frame, join, split};
 use super::wire::{DecisionEntry, Outcome, RatioRange};
+use crate::codec::{append, take};
 use crate::reconcile::Concluded;
 
 /// The last decisions of one HPA.
@@ -29,17 +30,25 @@ pub(super) struct Entry {
     body: Vec<u8>,
 }
 
+/// An entry under construction. The buffers are reused.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    frame: Vec<u8>,
+    body: Vec<u8>,
+}
+
 /// Times and number of the merged syncs.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Header {
+    #[serde(with = "jiff::fmt::serde::timestamp::nanosecond::required")]
     last_at: Timestamp,
-    first_at: Timestamp,
+    first: Ago,
     syncs: u32,
     /// The range of the ratio of each metric that has one. Empty for a single sync.
     ratios: Vec<RatioSpan>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct RatioSpan {
     lowest: f64,
     highest: f64,
@@ -77,36 +86,36 @@ impl MergeKey {
 }
 
 impl Ring {
-    /// Adds a concluded sync. `writer` is scratch space. Drops the oldest entry beyond `capacity`.
-    pub(super) fn add(&mut self, sync: &Concluded<'_>, capacity: usize, writer: &mut Writer) {
+    /// Adds a concluded sync. Drops the oldest entry beyond `capacity`.
+    pub(super) fn add(&mut self, sync: &Concluded<'_>, capacity: usize, scratch: &mut Scratch) {
         let merge_key = MergeKey::new(sync);
         let alike = self.newest == Some(merge_key) && merge_key.is_steady();
         if let Some(newest) = self.entries.back_mut().filter(|_| alike)
             && let Some(header) = newest.header_with(sync)
         {
-            put(&header, sync, writer);
-            if *newest.frame == *writer.frame {
+            scratch.encode(&header, sync);
+            if *newest.frame == *scratch.frame {
                 newest.body.clear();
-                newest.body.reserve_exact(writer.body.len());
-                newest.body.extend_from_slice(&writer.body);
+                newest.body.reserve_exact(scratch.body.len());
+                newest.body.extend_from_slice(&scratch.body);
                 return;
             }
         }
-        put(&Header::first(sync), sync, writer);
+        scratch.encode(&Header::first(sync), sync);
         while self.entries.len() >= capacity.max(1) {
             self.entries.pop_front();
         }
         if let Some(aged) = self.entries.back_mut() {
             aged.body.shrink_to_fit();
         }
-        let shared = self.entries.iter().rev().find(|entry| *entry.frame == *writer.frame);
-        let frame = shared.map_or_else(|| Arc::from(&*writer.frame), |entry| Arc::clone(&entry.frame));
+        let shared = self.entries.iter().rev().find(|entry| *entry.frame == *scratch.frame);
+        let frame = shared.map_or_else(|| Arc::from(&*scratch.frame), |entry| Arc::clone(&entry.frame));
         // Reserve little: most HPAs have few entries, and space for `capacity` entries would dominate their
         // cost.
         if self.entries.len() == self.entries.capacity() {
             self.entries.reserve_exact(self.entries.len().clamp(1, 4));
         }
-        self.entries.push_back(Entry { frame, body: writer.body.clone() });
+        self.entries.push_back(Entry { frame, body: scratch.body.clone() });
         self.newest = Some(merge_key);
     }
 
@@ -124,9 +133,11 @@ impl Ring {
 impl Entry {
     /// The entry as the decisions API serves it.
     pub(super) fn decision(&self) -> Option<DecisionEntry> {
-        let (header, kept) = self.read()?;
-        let Header { last_at, first_at, syncs, ratios } = header;
-        let StoredSync { generation, action, outcome, error, events, explanation } = kept;
+        let (header, frame, body) = self.read()?;
+        let Header { last_at, first, syncs, ratios } = header;
+        let Body { action, outcome, error, events, steps } = body;
+        let generation = frame.generation;
+        let explanation = join(frame, steps, last_at);
         let readings = explanation.metrics.iter().filter_map(MetricExplanation::reading);
         let moved =
             readings.zip(ratios).filter(|(_, moved)| moved.lowest.is_finite() && moved.highest.is_finite());
@@ -136,39 +147,42 @@ impl Entry {
             highest: moved.highest,
         });
         Some(DecisionEntry {
-            first_at,
+            first_at: first.time(last_at),
             last_at,
             syncs,
             generation,
             sentence: explanation.sentence(last_at),
-            action: action.into(),
+            action,
             limiting_step: explanation.limiting_step().map(|step| step.as_str().to_owned()),
             winner: explanation.winning_metric().map(|metric| metric.subject().to_string()),
             from: (explanation.course != DecisionPath::NoScale).then_some(explanation.current),
             to: explanation.desired,
             outcome,
-            error: error.map(|text| text.to_string()),
-            events: events.iter().map(ToString::to_string).collect(),
+            error: error.map(Into::into),
+            events: events.into_iter().map(Into::into).collect(),
             ratios: ratios.collect(),
             explanation,
         })
     }
 
-    fn read(&self) -> Option<(Header, StoredSync)> {
-        let mut from = Reader::new(&self.frame, &self.body);
-        Some((Header::take(&mut from)?, StoredSync::take(&mut from)?))
+    fn read(&self) -> Option<(Header, Frame<'_>, Body<'_>)> {
+        let (frame, _) = take(&self.frame).ok()?;
+        let ((header, body), _) = take(&self.body).ok()?;
+        Some((header, frame, body))
     }
 
     /// Returns the header after another sync with the same key.
     fn header_with(&self, sync: &Concluded<'_>) -> Option<Header> {
-        let mut header = Header::take(&mut Reader::new(&self.frame, &self.body))?;
+        let (mut header, _) = take::<Header>(&self.body).ok()?;
         if header.syncs == 1 {
-            header.ratios = ratios(&self.read()?.1.explanation).map(RatioSpan::from).collect();
+            let (_, frame, body) = self.read()?;
+            header.ratios = ratios(&join(frame, body.steps, header.last_at)).map(RatioSpan::from).collect();
         }
         for (moved, ratio) in header.ratios.iter_mut().zip(ratios(&sync.conclusion.explanation)) {
             moved.lowest = moved.lowest.min(ratio);
             moved.highest = moved.highest.max(ratio);
         }
+        header.first = Ago::new(header.first.time(header.last_at), sync.at);
         header.last_at = sync.at;
         header.syncs = header.syncs.saturating_add(1);
         Some(header)
@@ -178,31 +192,19 @@ impl Entry {
 impl Header {
     /// Creates the header of a sync that is a change.
     fn first(sync: &Concluded<'_>) -> Self {
-        Self { last_at: sync.at, first_at: sync.at, syncs: 1, ratios: Vec::new() }
+        Self { last_at: sync.at, first: Ago::new(sync.at, sync.at), syncs: 1, ratios: Vec::new() }
     }
 }
 
-/// Times are written as distances from the last sync.
-impl Code for Header {
-    fn put(&self, to: &mut Writer) {
-        let Self { last_at, first_at, syncs, ratios } = self;
-        to.base(*last_at);
-        first_at.put(to);
-        syncs.put(to);
-        ratios.put(to);
-    }
-
-    fn take(from: &mut Reader<'_>) -> Option<Self> {
-        Some(Self {
-            last_at: from.base()?,
-            first_at: Code::take(from)?,
-            syncs: Code::take(from)?,
-            ratios: Code::take(from)?,
-        })
+impl Scratch {
+    fn encode(&mut self, header: &Header, sync: &Concluded<'_>) {
+        let (frame, body) = split(sync);
+        self.frame.clear();
+        self.body.clear();
+        self.frame = append(&frame, std::mem::take(&mut self.frame));
+        self.body = append(&(header, body), std::mem::take(&mut self.body));
     }
 }
-
-fields!(RatioSpan: body lowest, body highest);
 
 impl From<f64> for RatioSpan {
     fn from(ratio: f64) -> Self {
@@ -213,42 +215,4 @@ impl From<f64> for RatioSpan {
 /// The ratio of each metric that has one.
 fn ratios(explanation: &Explanation) -> impl Iterator<Item = f64> {
     explanation.metrics.iter().filter_map(MetricExplanation::reading).map(|reading| reading.ratio)
-}
-
-/// The stored part of a sync, in its decoded form.
-#[derive(Debug)]
-struct StoredSync {
-    generation: Option<i64>,
-    action: Action,
-    outcome: Outcome,
-    error: Option<Arc<str>>,
-    events: Vec<Arc<str>>,
-    explanation: Explanation,
-}
-
-fields!(StoredSync:
-    frame generation, body action, body outcome, body error, body events, body explanation,
-);
-
-/// Writes a header and the content of [`StoredSync`], without building one.
-fn put(header: &Header, sync: &Concluded<'_>, to: &mut Writer) {
-    let conclusion = sync.conclusion;
-    to.clear();
-    header.put(to);
-    to.frame(|to| sync.hpa.generation.put(to));
-    conclusion.action.put(to);
-    Outcome::from(sync.outcome).put(to);
-    match sync.outcome {
-        WriteOutcome::Failed(text) | WriteOutcome::Unknown(text) => {
-            true.put(to);
-            to.text(text);
-        }
-        _ => false.put(to),
-    }
-    let events = || conclusion.events.iter().chain(&conclusion.last_event);
-    events().count().put(to);
-    for event in events() {
-        to.text(event.reason);
-    }
-    conclusion.explanation.put(to);
 }

@@ -1,105 +1,305 @@
-//! The compact encoding of the steps of a decision. Of each metric's pods, the encoding keeps the same part
-//! as [`Explanation::condensed`], without building that copy first.
+//! The stored form of a sync, in two parts. [`Frame`] changes only with the spec, so many decisions share one
+//! copy of it. [`Body`] has the rest.
+//!
+//! The encoding never leaves the process, so it has no versions. Every conversion names all fields, so a new
+//! field without an encoding does not compile.
 
-use autoscaling::Action;
-use autoscaling::condition::Limit;
+use autoscaling::WriteOutcome;
 use autoscaling::explanation::{
-    Assumed, Corrected, DecisionPath, Explanation, FailedMetric, LimitStep, Measure, MetricExplanation,
-    MetricReading, PodCount, PodGroup, PodVerdict, PolicyUse, ProposalReason, StabilizationStep, Subject,
-    UnmatchedSamples,
+    Assumed, Corrected, Explanation, FailedMetric, LimitStep, Measure, MetricExplanation, MetricReading,
+    PodCount, PodVerdict, PolicyUse, ProposalReason, StabilizationStep, Subject, UnmatchedSamples,
 };
-use autoscaling::history::{Direction, Recommendation};
-use autoscaling::spec::{PolicyKind, SelectPolicy};
+use autoscaling::history::Recommendation;
+use autoscaling::spec::PolicyKind;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
-use super::code::{Code, Reader, Writer, fields, variants};
-use super::wire::Outcome;
+use super::text::Text;
+use super::wire::{ActionTaken, Outcome};
+use crate::reconcile::Concluded;
 
 /// Maximum number of pods listed by name in each group that does not count.
 pub(super) const LISTED_PODS: usize = 3;
 
-fields!(Explanation:
-    body course, body current, body status_replicas, frame min, frame max, frame metrics, body winner, body proposal,
-    body stabilization, body limit, body lifted_to_min, body desired, body failure,
-);
+/// The parts of a sync that change only with the spec.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Frame<'a> {
+    pub(super) generation: Option<i64>,
+    min: i32,
+    max: i32,
+    metrics: Vec<MetricFrame<'a>>,
+    /// The scale-up and the scale-down window in seconds.
+    windows: Option<(Option<i64>, i64)>,
+}
 
-variants!(DecisionPath:
-    Metrics = 0, NoScale = 1, Disabled = 2, AboveMax = 3, BelowMin = 4, NoSelector = 5, Ambiguous = 6, Deleted = 7,
-);
+#[derive(Debug, Serialize, Deserialize)]
+enum MetricFrame<'a> {
+    Valid {
+        subject: SubjectFrame<'a>,
+        name: Text<'a>,
+        target: Measure,
+        lowest_tolerated: f64,
+        highest_tolerated: f64,
+    },
+    Failed {
+        subject: SubjectFrame<'a>,
+        reason: Text<'a>,
+    },
+}
 
-impl Code for MetricExplanation {
-    fn put(&self, to: &mut Writer) {
-        match self {
-            Self::Valid(reading) => {
-                true.put(to);
-                reading.put(to);
-            }
-            Self::Failed(failed) => {
-                false.put(to);
-                failed.put(to);
-            }
-        }
+#[derive(Debug, Serialize, Deserialize)]
+struct SubjectFrame<'a> {
+    kind: Text<'a>,
+    name: Text<'a>,
+    container: Option<Text<'a>>,
+    object: Option<Text<'a>>,
+}
+
+/// The parts of a sync that change with each sync.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Body<'a> {
+    pub(super) action: ActionTaken,
+    pub(super) outcome: Outcome,
+    pub(super) error: Option<Text<'a>>,
+    pub(super) events: Vec<Text<'a>>,
+    pub(super) steps: Steps<'a>,
+}
+
+/// The steps of a decision.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Steps<'a> {
+    /// The explanation without the parts that [`Frame`] and the following fields have.
+    rest: Explanation,
+    metrics: Vec<MetricBody<'a>>,
+    stabilization: Option<StabilizationBody>,
+    /// The step without its policies, and the policies.
+    limit: Option<(LimitStep, Vec<PolicyBody>)>,
+    failure: Option<Text<'a>>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum MetricBody<'a> {
+    Valid(ReadingBody),
+    Failed(Text<'a>),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct ReadingBody {
+    value: Measure,
+    total: Option<i64>,
+    /// `None` if the ratio is the quotient of value and target, as usual.
+    ratio: Option<f64>,
+    pods: Vec<PodVerdict>,
+    unlisted: Vec<PodCount>,
+    strangers: Option<UnmatchedSamples>,
+    ready_pods: Option<i64>,
+    corrected: Option<(f64, i64, Option<Assumed>, bool)>,
+    why: ProposalReason,
+    proposal: i32,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct StabilizationBody {
+    before: i32,
+    after: i32,
+    held_by: Option<(Ago, i32)>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct PolicyBody {
+    kind: PolicyKind,
+    value: i32,
+    period_seconds: i32,
+    added: i32,
+    removed: i32,
+    start: i32,
+    allows: i32,
+    frees_at: Option<Ago>,
+    unknown_rescale: Option<Ago>,
+}
+
+/// A time as its distance to the sync in nanoseconds, which is shorter than the time.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Ago(i128);
+
+impl Ago {
+    pub(super) fn new(time: Timestamp, sync: Timestamp) -> Self {
+        Self(sync.as_nanosecond() - time.as_nanosecond())
     }
 
-    fn take(from: &mut Reader<'_>) -> Option<Self> {
-        if bool::take(from)? {
-            MetricReading::take(from).map(Self::Valid)
-        } else {
-            FailedMetric::take(from).map(Self::Failed)
-        }
+    /// The time, for the sync of [`Ago::new`].
+    pub(super) fn time(self, sync: Timestamp) -> Timestamp {
+        Timestamp::from_nanosecond(sync.as_nanosecond().saturating_sub(self.0)).unwrap_or(sync)
     }
 }
 
-fields!(Subject: frame kind, frame name, frame container, frame object);
-fields!(FailedMetric: frame subject, frame reason, body error);
+/// Divides a sync into its two parts. Of each metric's pods, it keeps the same part as
+/// [`Explanation::condensed`].
+pub(super) fn split<'a>(sync: &Concluded<'a>) -> (Frame<'a>, Body<'a>) {
+    let conclusion = sync.conclusion;
+    let Explanation {
+        course,
+        current,
+        status_replicas,
+        min,
+        max,
+        metrics,
+        winner,
+        proposal,
+        stabilization,
+        limit,
+        lifted_to_min,
+        desired,
+        failure,
+    } = &conclusion.explanation;
+    let (metric_frames, metric_bodies) = metrics.iter().map(split_metric).unzip();
+    let windows = stabilization.as_ref().map(|step| (step.up_window_seconds, step.down_window_seconds));
+    let frame =
+        Frame { generation: sync.hpa.generation, min: *min, max: *max, metrics: metric_frames, windows };
+    let steps = Steps {
+        rest: Explanation {
+            course: *course,
+            current: *current,
+            status_replicas: *status_replicas,
+            winner: *winner,
+            proposal: *proposal,
+            lifted_to_min: *lifted_to_min,
+            desired: *desired,
+            ..Explanation::default()
+        },
+        metrics: metric_bodies,
+        stabilization: stabilization.as_ref().map(|step| StabilizationBody::new(step, sync.at)),
+        limit: limit.as_ref().map(|step| {
+            let policies = step.policies.iter().map(|policy| PolicyBody::new(policy, sync.at));
+            (LimitStep { policies: Vec::new(), ..*step }, policies.collect())
+        }),
+        failure: failure.as_ref().map(Text::from),
+    };
+    let events = conclusion.events.iter().chain(&conclusion.last_event);
+    let body = Body {
+        action: conclusion.action.into(),
+        outcome: sync.outcome.into(),
+        error: match sync.outcome {
+            WriteOutcome::Failed(text) | WriteOutcome::Unknown(text) => Some(text.as_str().into()),
+            _ => None,
+        },
+        events: events.map(|event| event.reason.into()).collect(),
+        steps,
+    };
+    (frame, body)
+}
 
-impl Code for MetricReading {
-    fn put(&self, to: &mut Writer) {
-        let Self { subject, name, target, lowest_tolerated, highest_tolerated, .. } = self;
-        to.frame(|to| {
-            subject.put(to);
-            name.put(to);
-            target.put(to);
-            lowest_tolerated.put(to);
-            highest_tolerated.put(to);
-        });
-        to.body(|to| {
-            self.value.put(to);
-            self.total.put(to);
-            // The ratio usually follows from value and target.
-            let follows = self.ratio.to_bits() == quotient(self.value, self.target).to_bits();
-            (!follows).then_some(self.ratio).put(to);
-            put_pods(&self.pods, &self.unlisted, to);
-            self.strangers.put(to);
-            self.ready_pods.put(to);
-            self.corrected.put(to);
-            self.why.put(to);
-            self.proposal.put(to);
-        });
+/// Joins the explanation of the sync at `at` again.
+pub(super) fn join(frame: Frame<'_>, steps: Steps<'_>, at: Timestamp) -> Explanation {
+    let metrics = frame.metrics.into_iter().zip(steps.metrics);
+    let stabilization = frame.windows.zip(steps.stabilization);
+    Explanation {
+        min: frame.min,
+        max: frame.max,
+        metrics: metrics.filter_map(|(frame, body)| join_metric(frame, body)).collect(),
+        stabilization: stabilization.map(|((up_window_seconds, down_window_seconds), step)| {
+            StabilizationStep {
+                before: step.before,
+                after: step.after,
+                up_window_seconds,
+                down_window_seconds,
+                held_by: step.held_by.map(|(ago, replicas)| Recommendation { at: ago.time(at), replicas }),
+                // Earlier recommendations are not stored, except for the decisive one.
+                recommendations: Vec::new(),
+            }
+        }),
+        limit: steps.limit.map(|(step, policies)| LimitStep {
+            policies: policies.into_iter().map(|policy| policy.policy(at)).collect(),
+            ..step
+        }),
+        failure: steps.failure.map(Into::into),
+        ..steps.rest
     }
+}
 
-    fn take(from: &mut Reader<'_>) -> Option<Self> {
-        let (subject, name) = (from.frame(Code::take)?, from.frame(Code::take)?);
-        let (target, lowest_tolerated) = (from.frame(Code::take)?, from.frame(Code::take)?);
-        let highest_tolerated = from.frame(Code::take)?;
-        let (value, total) = (from.body(Code::take)?, from.body(Code::take)?);
-        let ratio: Option<f64> = from.body(Code::take)?;
-        Some(Self {
-            subject,
-            name,
+fn split_metric(metric: &MetricExplanation) -> (MetricFrame<'_>, MetricBody<'_>) {
+    let reading = match metric {
+        MetricExplanation::Valid(reading) => reading,
+        MetricExplanation::Failed(FailedMetric { subject, reason, error }) => {
+            let frame = MetricFrame::Failed { subject: subject.into(), reason: reason.into() };
+            return (frame, MetricBody::Failed(error.into()));
+        }
+    };
+    let MetricReading {
+        subject,
+        name,
+        target,
+        value,
+        total,
+        ratio,
+        lowest_tolerated,
+        highest_tolerated,
+        pods: _,
+        unlisted: _,
+        strangers,
+        ready_pods,
+        corrected,
+        why,
+        proposal,
+    } = reading;
+    let frame = MetricFrame::Valid {
+        subject: subject.into(),
+        name: name.into(),
+        target: *target,
+        lowest_tolerated: *lowest_tolerated,
+        highest_tolerated: *highest_tolerated,
+    };
+    let is_quotient = ratio.to_bits() == quotient(*value, *target).to_bits();
+    let (pods, unlisted) = reading.condensed_pods(LISTED_PODS);
+    let body = ReadingBody {
+        value: *value,
+        total: *total,
+        ratio: (!is_quotient).then_some(*ratio),
+        pods,
+        unlisted,
+        strangers: *strangers,
+        ready_pods: *ready_pods,
+        corrected: corrected
+            .map(|Corrected { ratio, values, missing, unready }| (ratio, values, missing, unready)),
+        why: *why,
+        proposal: *proposal,
+    };
+    (frame, MetricBody::Valid(body))
+}
+
+/// `None` if the two parts belong to different metrics.
+fn join_metric(frame: MetricFrame<'_>, body: MetricBody<'_>) -> Option<MetricExplanation> {
+    match (frame, body) {
+        (MetricFrame::Failed { subject, reason }, MetricBody::Failed(error)) => {
+            let failed = FailedMetric { subject: subject.into(), reason: reason.into(), error: error.into() };
+            Some(MetricExplanation::Failed(failed))
+        }
+        (
+            MetricFrame::Valid { subject, name, target, lowest_tolerated, highest_tolerated },
+            MetricBody::Valid(body),
+        ) => Some(MetricExplanation::Valid(MetricReading {
+            subject: subject.into(),
+            name: name.into(),
             target,
-            value,
-            total,
-            ratio: ratio.unwrap_or_else(|| quotient(value, target)),
+            value: body.value,
+            total: body.total,
+            ratio: body.ratio.unwrap_or_else(|| quotient(body.value, target)),
             lowest_tolerated,
             highest_tolerated,
-            pods: from.body(take_each)?,
-            unlisted: from.body(take_each)?,
-            strangers: from.body(Code::take)?,
-            ready_pods: from.body(Code::take)?,
-            corrected: from.body(Code::take)?,
-            why: from.body(Code::take)?,
-            proposal: from.body(Code::take)?,
-        })
+            pods: body.pods,
+            unlisted: body.unlisted,
+            strangers: body.strangers,
+            ready_pods: body.ready_pods,
+            corrected: body.corrected.map(|(ratio, values, missing, unready)| Corrected {
+                ratio,
+                values,
+                missing,
+                unready,
+            }),
+            why: body.why,
+            proposal: body.proposal,
+        })),
+        _ => None,
     }
 }
 
@@ -112,148 +312,58 @@ fn quotient(value: Measure, target: Measure) -> f64 {
     amount(value) / amount(target)
 }
 
-/// Writes the first pods of each group that does not count, and the number of the others.
-fn put_pods(pods: &[PodVerdict], unlisted: &[PodCount], to: &mut Writer) {
-    let mut groups = Groups::default();
-    for pod in pods {
-        if groups.slot(pod.group).is_some_and(Group::lists_another) {
-            true.put(to);
-            pod.put(to);
-        }
-    }
-    false.put(to);
-    for count in unlisted {
-        if let Some(group) = groups.slot(count.group) {
-            group.left_out = group.left_out.saturating_add(count.pods);
-        }
-    }
-    for group in groups.0.iter().flatten().filter(|group| group.left_out > 0) {
-        true.put(to);
-        PodCount { group: group.kind, pods: group.left_out }.put(to);
-    }
-    false.put(to);
-}
-
-/// Reads a sequence: `true` before each value, `false` after the last.
-fn take_each<T: Code>(from: &mut Reader<'_>) -> Option<Vec<T>> {
-    let mut all = Vec::new();
-    while bool::take(from)? {
-        all.push(T::take(from)?);
-    }
-    Some(all)
-}
-
-/// The groups of one metric's pods, in the order of their first pod. One slot for each kind of group.
-#[derive(Debug, Default)]
-struct Groups([Option<Group>; 11]);
-
-#[derive(Debug)]
-struct Group {
-    kind: PodGroup,
-    listed: usize,
-    left_out: u32,
-}
-
-impl Groups {
-    fn slot(&mut self, group: PodGroup) -> Option<&mut Group> {
-        let slot = self.0.iter_mut().find(|slot| slot.as_ref().is_none_or(|slot| slot.kind == group))?;
-        Some(slot.get_or_insert(Group { kind: group, listed: 0, left_out: 0 }))
-    }
-}
-
-impl Group {
-    /// Counts another pod. Returns whether the pod is listed by name.
-    fn lists_another(&mut self) -> bool {
-        let listed = self.kind != PodGroup::Ready && self.listed < LISTED_PODS;
-        if listed {
-            self.listed += 1;
-        } else {
-            self.left_out = self.left_out.saturating_add(1);
-        }
-        listed
-    }
-}
-
-fields!(PodVerdict: body name, body group, body sample, body request);
-fields!(PodCount: body group, body pods);
-
-variants!(PodGroup:
-    Ready = 0, IgnoredTerminating = 1, IgnoredFailed = 2, IgnoredSucceeded = 3, Missing = 4, UnreadyPending = 5,
-    UnreadyNoCondition = 6, UnreadyNotStarted = 7, UnreadyInitializing = 8, UnreadySampleTooOld = 9,
-    UnreadyNeverReady = 10,
-);
-
-impl Code for Measure {
-    fn put(&self, to: &mut Writer) {
-        let (unit, amount) = match *self {
-            Self::Percent(percent) => (0, percent.into()),
-            Self::Milli(amount) => (1, amount),
-            Self::MilliPerPod(amount) => (2, amount),
-        };
-        to.bytes(&[unit]);
-        amount.put(to);
-    }
-
-    fn take(from: &mut Reader<'_>) -> Option<Self> {
-        let (unit, amount) = (from.byte()?, i64::take(from)?);
-        match unit {
-            0 => i32::try_from(amount).ok().map(Self::Percent),
-            1 => Some(Self::Milli(amount)),
-            2 => Some(Self::MilliPerPod(amount)),
-            _ => None,
+impl<'a> From<&'a Subject> for SubjectFrame<'a> {
+    fn from(Subject { kind, name, container, object }: &'a Subject) -> Self {
+        Self {
+            kind: kind.into(),
+            name: name.into(),
+            container: container.as_ref().map(Text::from),
+            object: object.as_ref().map(Text::from),
         }
     }
 }
 
-fields!(UnmatchedSamples: body samples, body sum);
-fields!(Corrected: body ratio, body values, body missing, body unready);
-variants!(Assumed: Target = 0, Zero = 1);
+impl From<SubjectFrame<'_>> for Subject {
+    fn from(SubjectFrame { kind, name, container, object }: SubjectFrame<'_>) -> Self {
+        Self {
+            kind: kind.into(),
+            name: name.into(),
+            container: container.map(Into::into),
+            object: object.map(Into::into),
+        }
+    }
+}
 
-variants!(ProposalReason:
-    WithinTolerance = 0, Ratio = 1, CorrectedRatio = 2, CorrectedWithinTolerance = 3, DirectionReversed = 4,
-    CountReversed = 5, PerPod = 6, FromZero = 7,
-);
+impl StabilizationBody {
+    fn new(step: &StabilizationStep, sync: Timestamp) -> Self {
+        let held_by = step.held_by.map(|held| (Ago::new(held.at, sync), held.replicas));
+        Self { before: step.before, after: step.after, held_by }
+    }
+}
 
-impl Code for StabilizationStep {
-    fn put(&self, to: &mut Writer) {
-        // Earlier recommendations are not stored, except for the decisive one.
-        let Self { before, after, up_window_seconds, down_window_seconds, held_by, recommendations: _ } =
+impl PolicyBody {
+    fn new(policy: &PolicyUse, sync: Timestamp) -> Self {
+        let PolicyUse {
+            kind,
+            value,
+            period_seconds,
+            added,
+            removed,
+            start,
+            allows,
+            frees_at,
+            unknown_rescale,
+        } = *policy;
+        let ago = |time| Ago::new(time, sync);
+        let (frees_at, unknown_rescale) = (frees_at.map(ago), unknown_rescale.map(ago));
+        Self { kind, value, period_seconds, added, removed, start, allows, frees_at, unknown_rescale }
+    }
+
+    fn policy(self, sync: Timestamp) -> PolicyUse {
+        let Self { kind, value, period_seconds, added, removed, start, allows, frees_at, unknown_rescale } =
             self;
-        to.frame(|to| {
-            up_window_seconds.put(to);
-            down_window_seconds.put(to);
-        });
-        to.body(|to| {
-            before.put(to);
-            after.put(to);
-            held_by.put(to);
-        });
-    }
-
-    fn take(from: &mut Reader<'_>) -> Option<Self> {
-        Some(Self {
-            up_window_seconds: from.frame(Code::take)?,
-            down_window_seconds: from.frame(Code::take)?,
-            before: from.body(Code::take)?,
-            after: from.body(Code::take)?,
-            held_by: from.body(Code::take)?,
-            recommendations: Vec::new(),
-        })
+        let time = |ago: Ago| ago.time(sync);
+        let (frees_at, unknown_rescale) = (frees_at.map(time), unknown_rescale.map(time));
+        PolicyUse { kind, value, period_seconds, added, removed, start, allows, frees_at, unknown_rescale }
     }
 }
-
-fields!(Recommendation: body at, body replicas);
-fields!(LimitStep:
-    body before, body after, body limit, body direction, body select, body policies, body rate_allows,
-);
-fields!(PolicyUse:
-    body kind, body value, body period_seconds, body added, body removed, body start, body allows, body frees_at,
-    body unknown_rescale,
-);
-
-variants!(Limit: WithinRange = 0, ScaleUpRate = 1, ScaleDownRate = 2, Maximum = 3, Minimum = 4);
-variants!(Direction: Up = 0, Down = 1);
-variants!(SelectPolicy: Max = 0, Min = 1, Disabled = 2);
-variants!(PolicyKind: Pods = 0, Percent = 1, Unknown = 2);
-variants!(Action: None = 0, ScaleUp = 1, ScaleDown = 2);
-variants!(Outcome: NotNeeded = 0, Done = 1, Failed = 2, Withheld = 3);

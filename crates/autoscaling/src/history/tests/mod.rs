@@ -1,7 +1,6 @@
 //! Properties of every history.
 
 mod bounds;
-mod codec;
 mod commit;
 mod rebuild;
 mod reconcile;

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::super::{LONGEST_PERIOD, Rescaled};
+use super::super::{LONGEST_PERIOD, Rescaled, SCALE_EVENTS};
 use super::*;
 use crate::condition::whole_seconds;
 
@@ -87,7 +87,6 @@ fn events_can_cover_the_whole_longest_period() {
     let history = History::rebuilt(&scaled(139 * 15, 11), &events, APART, at(139 * 15));
     assert_eq!(unknown(&history), None);
     assert_eq!(history.scale_ups.len() + history.scale_downs.len(), 121);
-    assert_eq!(History::decode(&history.encode()), Ok(history));
 }
 
 #[test]
@@ -179,7 +178,7 @@ proptest! {
         let (safe, history) = rebuilt_is_safe(&rules, &past, later);
         prop_assert!(safe, "{:?}", history);
         prop_assert!(history.inherited.is_some());
-        prop_assert_eq!(History::decode(&history.encode()), Ok(history));
+        prop_assert!(history.scale_ups.len().max(history.scale_downs.len()) <= SCALE_EVENTS);
     }
 }
 

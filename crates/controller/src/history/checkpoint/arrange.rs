@@ -20,6 +20,8 @@ pub const MOST_SHARDS: usize = 8;
 #[derive(Debug, Clone)]
 pub(super) struct Candidate {
     pub(super) entry: Entry,
+    /// Size of the entry within a shard, in bytes.
+    pub(super) size: usize,
     /// The time of the last scale event.
     pub(super) scaled: Option<Timestamp>,
 }
@@ -57,7 +59,7 @@ pub(super) fn arrange(candidates: Vec<Candidate>, at_least: usize, limit: usize)
                 while size > limit
                     && let Some(candidate) = shard.pop()
                 {
-                    size -= candidate.entry.size();
+                    size -= candidate.size;
                     left_out += 1;
                 }
             }
@@ -70,14 +72,14 @@ pub(super) fn arrange(candidates: Vec<Candidate>, at_least: usize, limit: usize)
 }
 
 fn size(shard: &[Candidate]) -> usize {
-    Shard::EMPTY + shard.iter().map(|candidate| candidate.entry.size()).sum::<usize>()
+    Shard::EMPTY + shard.iter().map(|candidate| candidate.size).sum::<usize>()
 }
 
 fn fits(candidates: &[Candidate], count: usize, limit: usize) -> bool {
     let mut sizes = [Shard::EMPTY; MOST_SHARDS];
     for candidate in candidates {
         if let Some(size) = sizes.get_mut(shard_of(&candidate.entry.uid, count)) {
-            *size += candidate.entry.size();
+            *size += candidate.size;
         }
     }
     sizes.iter().all(|size| *size <= limit)
@@ -88,10 +90,11 @@ mod tests {
     use super::*;
 
     fn candidates(count: u32, size: usize) -> Vec<Candidate> {
-        let candidate = |n: u32| Candidate {
-            entry: Entry { uid: format!("{n:08x}-0000-4000-8000-000000000000"), history: vec![1; size] },
+        let candidate = |n: u32| {
+            let entry = Entry { uid: format!("{n:08x}-0000-4000-8000-000000000000"), history: vec![1; size] };
             // The first tenth of the HPAs has never scaled.
-            scaled: (n >= count / 10).then(|| Timestamp::from_second(n.into()).unwrap()),
+            let scaled = (n >= count / 10).then(|| Timestamp::from_second(n.into()).unwrap());
+            Candidate { size: entry.size(), entry, scaled }
         };
         (0..count).map(candidate).collect()
     }

@@ -27,6 +27,7 @@ use self::arrange::{Arrangement, Candidate, arrange};
 pub use self::format::{Entry, Shard, ShardError};
 use self::hash::fnv1a;
 pub use self::place::CheckpointPlace;
+use crate::history::codec;
 use crate::reconcile::{Controller, Histories, Revision};
 use crate::telemetry::metrics::Metrics as Telemetry;
 use clock::SharedClock;
@@ -378,8 +379,8 @@ async fn candidates(histories: &Histories) -> Vec<Candidate> {
         for (uid, history) in some {
             if !history.is_empty() {
                 let scaled = history.scale_ups.iter().chain(&history.scale_downs).map(|event| event.at).max();
-                let entry = Entry { uid: uid.to_string(), history: history.encode() };
-                candidates.push(Candidate { entry, scaled });
+                let entry = Entry { uid: uid.to_string(), history: codec::encode(history) };
+                candidates.push(Candidate { size: entry.size(), entry, scaled });
             }
         }
         tokio::task::yield_now().await;
@@ -389,7 +390,7 @@ async fn candidates(histories: &Histories) -> Vec<Candidate> {
 
 /// Decodes one history. A history from the future is invalid.
 pub(super) fn read_entry(entry: &Entry, now: Timestamp) -> Result<History, String> {
-    let history = History::decode(&entry.history).map_err(|error| error.to_string())?;
+    let history = codec::decode(&entry.history).map_err(|error| error.to_string())?;
     let latest = now.checked_add(TOLERANCE).unwrap_or(Timestamp::MAX);
     let times = history.recommendations.iter().map(|recommendation| recommendation.at);
     let events = history.scale_ups.iter().chain(&history.scale_downs).map(|event| event.at);

@@ -231,10 +231,10 @@ async fn invalid_history_affects_only_its_hpa() {
     let entry = |n: u32, history: Vec<u8>| Entry { uid: uid(n), history };
     let later = now.checked_add(TOLERANCE + SignedDuration::from_secs(1)).unwrap();
     let entries = vec![
-        entry(0, history(0, 5, now).encode()),
+        entry(0, codec::encode(&history(0, 5, now))),
         entry(1, vec![9, 9, 9]),
-        entry(2, history(2, 5, later).encode()),
-        entry(3, history(3, 5, now).encode()),
+        entry(2, codec::encode(&history(2, 5, later))),
+        entry(3, codec::encode(&history(3, 5, now))),
     ];
     let mut checkpoint = world.checkpoint();
     checkpoint.write(0, &Shard { written: now, ended: true, entries }.encode()).await.unwrap();
@@ -243,6 +243,21 @@ async fn invalid_history_affects_only_its_hpa() {
     assert!(after.histories.get(&uid(1)).recommendations.is_empty());
     assert!(after.histories.get(&uid(2)).recommendations.is_empty());
     assert_eq!(after.histories.get(&uid(3)), history(3, 5, now));
+}
+
+#[tokio::test(start_paused = true)]
+async fn shard_of_the_first_version_is_ignored_and_replaced() {
+    // One history, as version 1 of the format encoded it.
+    let old = b"CHPA\x01\x00\x00\x00\x00\x00p\xdb\xd8\x80\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00@\
+        \x00\x80\x00\x00\x00\x00\x00\x00\x00\x0f\x01\x00\x01\x80\x80\xa8\xdd\xe6\x8c\xf4\xc64\
+        \x0a\x00\x00\x8b\x5c\xa5\x9a\x0e&\x07M";
+    assert_eq!(Shard::decode(old), Err(ShardError::Version(1)));
+    let world = World::new();
+    world.checkpoint().write(0, old).await.unwrap();
+    assert_eq!(world.restored(&world.controller(1)).await.exact, 0);
+
+    world.left(1, 5, true).await;
+    assert_eq!(world.restored(&world.controller(1)).await.exact, 1);
 }
 
 #[tokio::test(start_paused = true)]

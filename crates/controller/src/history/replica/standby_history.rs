@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use autoscaling::history::History;
 use jiff::SignedDuration;
 use tokio::time::Instant;
 
 use super::wire::Part;
+use crate::history::codec;
 use crate::reconcile::{Controller, Revision};
 
 /// Retention time of a history without a known HPA. A new HPA may arrive after its history. A dropped history
@@ -103,7 +103,7 @@ impl StandbyHistory {
         let mut copied: BTreeMap<_, _> = entries;
         copied.extend(incoming.into_iter().flatten());
         for uid in uids(controller) {
-            let history = copied.remove(&uid).and_then(|entry| History::decode(&entry.bytes).ok());
+            let history = copied.remove(&uid).and_then(|entry| codec::decode(&entry.bytes).ok());
             // Keep the ages as they were by the leader's clock.
             let history = history.map(|mut history| {
                 history.shift(ahead.saturating_add(set));

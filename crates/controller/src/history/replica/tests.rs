@@ -22,6 +22,7 @@ use super::wire::Writer;
 use crate::assembly;
 use crate::election::Peer;
 use crate::election::{Holder, Standing};
+use crate::history::codec;
 use crate::options::Options;
 use crate::reconcile::{Changed, Controller, Revision};
 use crate::store::HpaRecord;
@@ -344,7 +345,7 @@ async fn clock_jump_of_the_leader_keeps_the_copied_ages() {
     *clock.1.lock().unwrap() = SignedDuration::from_hours(-1);
     let query = format!("since={}", all.upto);
     let again = part(&respond(&source, &query).await);
-    let kept = History::decode(&again.histories[0].1).unwrap();
+    let kept = codec::decode(&again.histories[0].1).unwrap();
     assert_eq!(again.now.duration_since(kept.scale_ups[0].at), all.now.duration_since(Timestamp::UNIX_EPOCH));
 }
 

@@ -1,29 +1,19 @@
-//! The response of the leader: histories in the core's encoding, each with the UID of its HPA.
+//! The response of the leader: histories, each with the UID of its HPA.
 //!
-//! Numbers have fixed lengths, big-endian.
-//!
-//! | bytes | |
-//! |---|---|
-//! | 8 | `cchist`, 0, the version of the format |
-//! | 1 | flags: 1 a full copy starts, 2 more changes follow, 4 final: the leader starts no more syncs |
-//! | 8 | the leader's time of day, in nanoseconds since 1970, because the two clocks may differ |
-//! | 8 + 8 | the revision of the copy after this response: epoch and change |
-//! | 4 | number of histories |
-//! | 1 + n | for each: its UID |
-//! | 4 + n | and its encoded history |
+//! `cchist`, 0, the version of the format, [`Head`], and then for each history its UID and its encoding as
+//! bytes, all in postcard's format.
 
 use std::sync::Arc;
 
-use autoscaling::history::{History, HistoryError};
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
+use crate::codec::{append, take};
+use crate::history::codec::{self, HistoryError};
 use crate::reconcile::{Changed, Revision};
 
 /// The start of a response: the format and its version.
-const MAGIC: [u8; 8] = *b"cchist\0\x01";
-const FULL: u8 = 1;
-const MORE: u8 = 2;
-const FINAL: u8 = 4;
+const MAGIC: [u8; 8] = *b"cchist\0\x02";
 
 /// The content type of a response.
 pub(super) const CONTENT_TYPE: &str = "application/vnd.concertina.history";
@@ -53,9 +43,12 @@ pub(super) enum PartError {
     /// The bytes have another format or another version.
     #[error("not in the format of this version; run replicas of one version")]
     Format,
-    /// The response is too short or too long.
-    #[error("truncated, or longer than its content")]
-    Length,
+    /// The response is truncated, or a value is invalid.
+    #[error("truncated or invalid: {0}")]
+    Invalid(#[from] postcard::Error),
+    /// Bytes follow the last history.
+    #[error("has {0} trailing bytes")]
+    Trailing(usize),
     /// A history cannot be decoded.
     #[error("invalid history of the HPA with UID {uid}: {source}")]
     History {
@@ -66,60 +59,57 @@ pub(super) enum PartError {
     },
 }
 
+/// The start of a response, after its format.
+#[derive(Debug, Serialize, Deserialize)]
+struct Head {
+    full: bool,
+    more: bool,
+    last: bool,
+    /// The two clocks may differ.
+    #[serde(with = "jiff::fmt::serde::timestamp::nanosecond::required")]
+    now: Timestamp,
+    epoch: u64,
+    change: u64,
+    /// Number of histories.
+    count: u32,
+}
+
 /// A response under construction.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Writer {
-    bytes: Vec<u8>,
+    histories: Vec<u8>,
     count: u32,
     full: bool,
 }
 
-/// Offset of the flags.
-const FLAGS: usize = MAGIC.len();
-const HEAD: usize = FLAGS + 1 + 8 + 8 + 8 + 4;
-
 impl Writer {
     /// Creates a response without histories.
     pub(super) fn new() -> Self {
-        let mut bytes = MAGIC.to_vec();
-        bytes.resize(HEAD, 0);
-        Self { bytes, count: 0, full: false }
+        Self::default()
     }
 
     /// Whether the response has reached its maximum size.
     pub(super) fn is_full(&self) -> bool {
-        self.bytes.len() >= ENOUGH
+        self.histories.len() >= ENOUGH
     }
 
     /// Adds changes.
     pub(super) fn add(&mut self, changed: &Changed) {
         self.full |= changed.full;
         for (uid, history) in &changed.histories {
-            let encoded = history.encode();
-            let lengths = (u8::try_from(uid.len()), u32::try_from(encoded.len()));
-            // A UID has 36 bytes, and a history is bounded.
-            let (Ok(name), Ok(length)) = lengths else { continue };
-            self.bytes.push(name);
-            self.bytes.extend_from_slice(uid.as_bytes());
-            self.bytes.extend_from_slice(&length.to_be_bytes());
-            self.bytes.extend_from_slice(&encoded);
+            let entry = (&**uid, &*codec::encode(history));
+            self.histories = append(&entry, std::mem::take(&mut self.histories));
             self.count += 1;
         }
     }
 
     /// Completes the response, which brings a copy to the revision `upto`. `now`: the leader's time of day.
-    pub(super) fn finish(mut self, now: Timestamp, upto: Revision, more: bool, last: bool) -> Vec<u8> {
-        let flag = |is: bool, flag: u8| if is { flag } else { 0 };
-        let flags = [flag(self.full, FULL) | flag(more, MORE) | flag(last, FINAL)];
-        let (epoch, change, count) =
-            (upto.epoch.to_be_bytes(), upto.change.to_be_bytes(), self.count.to_be_bytes());
-        // The value fits until the year 2262.
-        let now = i64::try_from(now.as_nanosecond()).unwrap_or(i64::MAX).to_be_bytes();
-        let head = flags.iter().chain(&now).chain(&epoch).chain(&change).chain(&count);
-        for (slot, byte) in self.bytes.iter_mut().skip(FLAGS).zip(head) {
-            *slot = *byte;
-        }
-        self.bytes
+    pub(super) fn finish(self, now: Timestamp, upto: Revision, more: bool, last: bool) -> Vec<u8> {
+        let Self { histories, count, full } = self;
+        let Revision { epoch, change } = upto;
+        let mut bytes = append(&Head { full, more, last, now, epoch, change, count }, MAGIC.to_vec());
+        bytes.extend(histories);
+        bytes
     }
 }
 
@@ -127,29 +117,21 @@ impl Part {
     /// Decodes a response. Every history in it is validated.
     pub(super) fn read(bytes: &[u8]) -> Result<Self, PartError> {
         let rest = bytes.strip_prefix(&MAGIC).ok_or(PartError::Format)?;
-        let mut rest = Reader(rest);
-        let [flags] = rest.array()?;
-        let now = i64::from_be_bytes(rest.array()?);
-        let now = Timestamp::from_nanosecond(now.into()).map_err(|_| PartError::Format)?;
-        let (epoch, change) = (u64::from_be_bytes(rest.array()?), u64::from_be_bytes(rest.array()?));
-        let count = u32::from_be_bytes(rest.array()?);
+        let (head, mut rest) = take::<Head>(rest)?;
+        let Head { full, more, last, now, epoch, change, count } = head;
         let mut histories = Vec::new();
+        // One by one, so that invalid histories do not fill the memory.
         for _ in 0..count {
-            let [length] = rest.array()?;
-            let uid = std::str::from_utf8(rest.slice(length.into())?).map_err(|_| PartError::Format)?;
-            let uid: Arc<str> = uid.into();
-            let length = u32::from_be_bytes(rest.array()?);
-            let encoded = rest.slice(usize::try_from(length).map_err(|_| PartError::Length)?)?;
-            History::decode(encoded)
-                .map_err(|source| PartError::History { uid: Arc::clone(&uid), source })?;
+            let (entry, after) = take::<(&str, &[u8])>(rest)?;
+            rest = after;
+            let (uid, encoded): (Arc<str>, _) = (entry.0.into(), entry.1);
+            codec::decode(encoded).map_err(|source| PartError::History { uid: Arc::clone(&uid), source })?;
             histories.push((uid, encoded.into()));
         }
-        if !rest.0.is_empty() {
-            return Err(PartError::Length);
+        if !rest.is_empty() {
+            return Err(PartError::Trailing(rest.len()));
         }
-        let is = |flag| flags & flag != 0;
-        let upto = Revision { epoch, change };
-        Ok(Self { full: is(FULL), more: is(MORE), last: is(FINAL), now, upto, histories })
+        Ok(Self { full, more, last, now, upto: Revision { epoch, change }, histories })
     }
 }
 
@@ -158,7 +140,7 @@ impl Part {
 pub fn again(bytes: &[u8]) -> Result<Vec<u8>, String> {
     let part = Part::read(bytes).map_err(|error| error.to_string())?;
     let histories = part.histories.iter().map(|(uid, bytes)| {
-        let history = History::decode(bytes).map_err(|error| error.to_string())?;
+        let history = codec::decode(bytes).map_err(|error| error.to_string())?;
         Ok((Arc::clone(uid), Arc::new(history)))
     });
     let histories = histories.collect::<Result<_, String>>()?;
@@ -167,26 +149,9 @@ pub fn again(bytes: &[u8]) -> Result<Vec<u8>, String> {
     Ok(writer.finish(part.now, part.upto, part.more, part.last))
 }
 
-/// The remaining bytes.
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], PartError> {
-        let (array, rest) = self.0.split_first_chunk().ok_or(PartError::Length)?;
-        self.0 = rest;
-        Ok(*array)
-    }
-
-    fn slice(&mut self, length: usize) -> Result<&'a [u8], PartError> {
-        let (slice, rest) = self.0.split_at_checked(length).ok_or(PartError::Length)?;
-        self.0 = rest;
-        Ok(slice)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use autoscaling::history::ScaleEvent;
+    use autoscaling::history::{History, ScaleEvent};
 
     use super::*;
 
@@ -210,7 +175,7 @@ mod tests {
         let part = Part::read(&answer()).unwrap();
         assert_eq!((part.full, part.more, part.last), (true, false, true));
         assert_eq!((part.now, part.upto), (NOW, Revision { epoch: u64::MAX, change: 9 }));
-        let read = part.histories.iter().map(|(uid, bytes)| (&**uid, History::decode(bytes).unwrap()));
+        let read = part.histories.iter().map(|(uid, bytes)| (&**uid, codec::decode(bytes).unwrap()));
         assert_eq!(read.collect::<Vec<_>>(), [("one", history(1)), ("other", history(2))]);
     }
 
@@ -220,7 +185,7 @@ mod tests {
         for length in 0..whole.len() {
             assert!(Part::read(&whole[..length]).is_err(), "{length} bytes");
         }
-        assert_eq!(Part::read(&[&whole[..], &[0]].concat()), Err(PartError::Length));
+        assert_eq!(Part::read(&[&whole[..], &[0]].concat()), Err(PartError::Trailing(1)));
         assert_eq!(Part::read(b"<html>"), Err(PartError::Format));
         let mut next_version = whole;
         next_version[7] += 1;
@@ -230,8 +195,9 @@ mod tests {
     #[test]
     fn response_with_an_invalid_history_is_refused() {
         let mut bytes = answer();
-        let at = HEAD + 1 + "one".len() + 4;
-        bytes[at] = 0xff;
+        let uid = bytes.windows(3).position(|bytes| bytes == b"one").unwrap();
+        // The version of the history follows its UID and its length.
+        bytes[uid + "one".len() + 1] = 0xff;
         assert!(matches!(Part::read(&bytes), Err(PartError::History { uid, .. }) if &*uid == "one"));
     }
 }
