@@ -1,13 +1,17 @@
-//! The source of the time of day: the only file that reads the system's clock.
+//! The source of the time of day: the only file that reads the system's clock. [`Backoff`] spaces retries.
 //!
 //! All other code takes a [`Clock`], so that tests, simulation and the demo run in virtual time: tokio's
 //! paused clock moves timers and, through [`VirtualClock`], the time of day together.
+
+mod backoff;
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
+
+pub use self::backoff::Backoff;
 
 /// A source of the time of day. Durations and timers use `tokio::time`, which virtual time moves too.
 pub trait Clock: Debug + Send + Sync + 'static {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use clock::Backoff;
+
 use crate::jitter::Jitter;
 
 /// The first wait after a failure, before jitter.
@@ -72,9 +74,7 @@ pub(super) enum Outcome {
 pub(super) struct Machine {
     state: State,
     streaming: bool,
-    /// Failures since the last success.
-    failures: u32,
-    longest_wait: Duration,
+    backoff: Backoff,
     jitter: Jitter,
 }
 
@@ -82,7 +82,8 @@ impl Machine {
     /// Creates a machine that starts with a list, or with a streaming list if `streaming` is set. Waits grow
     /// up to `longest_wait`.
     pub(super) fn new(streaming: bool, longest_wait: Duration, jitter: Jitter) -> Self {
-        let mut machine = Self { state: State::Streaming, streaming, failures: 0, longest_wait, jitter };
+        let backoff = Backoff::new(FIRST_WAIT, longest_wait);
+        let mut machine = Self { state: State::Streaming, streaming, backoff, jitter };
         machine.state = machine.initial_state();
         machine
     }
@@ -110,14 +111,14 @@ impl Machine {
                 Duration::ZERO
             }
             Outcome::Progress { resource_version } => {
-                self.failures = 0;
+                self.backoff.reset();
                 self.state = State::Watching { resource_version };
                 Duration::ZERO
             }
             Outcome::Ended { lasted, events } => {
                 let complete = matches!(self.state, State::Watching { .. });
                 if complete && (lasted >= VERY_SHORT || events > 0) {
-                    self.failures = 0;
+                    self.backoff.reset();
                     Duration::ZERO
                 } else {
                     self.back_off()
@@ -132,7 +133,7 @@ impl Machine {
                 self.state = self.initial_state();
                 // The first retry is immediate, because an expired version is normal after a long pause.
                 let wait = self.back_off();
-                if self.failures == 1 { Duration::ZERO } else { wait }
+                if self.backoff.failures() == 1 { Duration::ZERO } else { wait }
             }
             Outcome::Failed { retry_after } => {
                 let asked = retry_after.unwrap_or_default().min(LONGEST_ASKED_WAIT);
@@ -145,12 +146,9 @@ impl Machine {
         if self.streaming { State::Streaming } else { State::Listing { next: String::new() } }
     }
 
-    /// The wait after a failure. The base doubles from 0.8 s up to the longest wait. Jitter subtracts up to
-    /// half of it at random to spread replicas.
+    /// The wait after a failure. Jitter subtracts up to half of it at random to spread replicas.
     fn back_off(&mut self) -> Duration {
-        let doubled = FIRST_WAIT.saturating_mul(1_u32 << self.failures.min(16));
-        self.failures = self.failures.saturating_add(1);
-        doubled.min(self.longest_wait).mul_f64(self.jitter.fraction().mul_add(0.5, 0.5))
+        self.backoff.fail().mul_f64(self.jitter.fraction().mul_add(0.5, 0.5))
     }
 }
 

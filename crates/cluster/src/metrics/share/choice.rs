@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use clock::Backoff;
 use tokio::time::Instant;
 
 /// The fixed cost of a request, in bytes of response.
@@ -22,11 +23,9 @@ const REQUEST: u64 = 64 << 10;
 /// 449 bytes.
 const POD: u64 = 512;
 
-/// The pause after a failed list of the namespace, in which HPAs fetch their pods separately. Doubles with
-/// each failure.
+/// The first pause after a failed list of the namespace, in which HPAs fetch their pods separately.
 const PAUSE: Duration = Duration::from_mins(5);
-/// Maximum doublings of the pause: up to 80 minutes.
-const DOUBLINGS: u32 = 4;
+const LONGEST_PAUSE: Duration = Duration::from_mins(80);
 
 /// The mode in which the HPAs of a namespace fetch their samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,9 +50,9 @@ pub(super) struct Choice {
     namespace: Tally,
     /// Size of the last list of the namespace, in bytes per pod in the store.
     per_pod: u64,
-    /// End of the namespace mode's pause, after `failures` consecutive failures.
+    /// End of the namespace mode's pause.
     paused: Option<Instant>,
-    failures: u32,
+    backoff: Backoff,
 }
 
 /// The hypothetical cost of one mode in the current period.
@@ -87,7 +86,7 @@ impl Choice {
             namespace: Tally::default(),
             per_pod: POD,
             paused: None,
-            failures: 0,
+            backoff: Backoff::new(PAUSE, LONGEST_PAUSE),
         }
     }
 
@@ -132,15 +131,15 @@ impl Choice {
         if bytes > 0 && pods > 0 {
             self.per_pod = u64::try_from(bytes.div_ceil(pods)).unwrap_or(u64::MAX);
         }
-        (self.paused, self.failures) = (None, 0);
+        self.paused = None;
+        self.backoff.reset();
     }
 
     /// Records that the namespace could not be listed although the API responded. Returns whether this is the
     /// first failure in a row.
     pub(super) fn failed(&mut self, now: Instant) -> bool {
-        self.paused = now.checked_add(PAUSE * 2_u32.pow(self.failures.min(DOUBLINGS)));
-        self.failures = self.failures.saturating_add(1);
-        self.failures == 1
+        self.paused = now.checked_add(self.backoff.fail());
+        self.backoff.failures() == 1
     }
 
     /// Whether no HPA has queried for two periods.

@@ -30,15 +30,16 @@ pub use self::place::CheckpointPlace;
 use crate::history::codec;
 use crate::reconcile::{Controller, Histories, Revision};
 use crate::telemetry::metrics::Metrics as Telemetry;
-use clock::SharedClock;
+use clock::{Backoff, SharedClock};
 use cluster::client::Clients;
 use cluster::config_maps::{ConfigMap, ConfigMaps};
 use cluster::error::ApiError;
 
 /// Interval between two writes of a ConfigMap.
 pub const EVERY: Duration = Duration::from_secs(15);
-/// Maximum pause after failed writes.
-const MOST_WAIT: Duration = Duration::from_mins(4);
+/// First pause after failed writes.
+const PAUSE: Duration = Duration::from_secs(30);
+const LONGEST_PAUSE: Duration = Duration::from_mins(4);
 /// Maximum bytes of one ConfigMap. The API server allows 1 MiB.
 pub const LIMIT: usize = 900 << 10;
 /// The key of `binaryData`.
@@ -228,13 +229,16 @@ impl Checkpoint {
     }
 
     async fn keep(&mut self, histories: &Histories) -> std::convert::Infallible {
+        let mut backoff = Backoff::new(PAUSE, LONGEST_PAUSE);
         let mut wait = EVERY;
         loop {
             sleep(wait).await;
             wait = match self.save(histories, false).await {
-                Ok(()) => EVERY,
-                Err(error) if error.is_refused() => EVERY,
-                Err(_) => (wait * 2).min(MOST_WAIT),
+                Err(error) if !error.is_refused() => backoff.fail(),
+                _ => {
+                    backoff.reset();
+                    EVERY
+                }
             };
         }
     }

@@ -16,14 +16,14 @@ use crate::election::{Holder, Standing};
 use crate::page::HISTORY;
 use crate::reconcile::Controller;
 use crate::telemetry::metrics::{Metrics as Telemetry, Pull};
-use clock::Anchor;
+use clock::{Anchor, Backoff};
 
 /// Maximum time for which the leader holds back a response without changes. With the round trip, this results
 /// in one pull per second.
 const WAIT: Duration = Duration::from_millis(900);
 /// Time limit of a response, in addition to [`WAIT`].
 const WITHIN: Duration = Duration::from_secs(5);
-/// Pause after a failed pull. Each further failure doubles the pause, up to [`LONGEST_PAUSE`].
+/// First pause after a failed pull.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// Consecutive failures before a warning. The end of the leader or a new certificate may cause the first one.
@@ -59,7 +59,7 @@ pub struct Follower {
     compared: Option<Anchor>,
     /// Time at which the copy was last up to date.
     copied: Arc<Mutex<Option<Instant>>>,
-    failures: u32,
+    backoff: Backoff,
     /// Whether the completed copy was logged and no warning followed.
     announced: bool,
     swept: Instant,
@@ -99,7 +99,7 @@ impl Follower {
             source: None,
             compared: None,
             copied,
-            failures: 0,
+            backoff: Backoff::new(PAUSE, LONGEST_PAUSE),
             announced: false,
             swept: Instant::now(),
         }
@@ -115,7 +115,7 @@ impl Follower {
                 .is_none_or(|source| source.term != leader.term || source.identity != leader.identity)
             {
                 self.copy.reset();
-                self.failures = 0;
+                self.backoff.reset();
                 self.announced = false;
             }
             self.source = Some(leader.clone());
@@ -180,9 +180,9 @@ impl Follower {
                     sleep_until(requested + WAIT).await;
                 }
                 Err(error) => {
+                    let pause = self.backoff.fail();
                     self.failed(&error);
-                    let doublings = self.failures.saturating_sub(1).min(4);
-                    sleep((PAUSE * 2_u32.pow(doublings)).min(LONGEST_PAUSE)).await;
+                    sleep(pause).await;
                 }
             }
             self.sweep();
@@ -215,14 +215,13 @@ impl Follower {
             let histories = self.copy.len();
             tracing::info!(leader = leader.identity, histories, "copied the leader's histories");
         }
-        self.failures = 0;
+        self.backoff.reset();
         Ok(pulled)
     }
 
     fn failed(&mut self, error: &PullError) {
-        self.failures = self.failures.saturating_add(1);
         self.parts.telemetry.history_pulled(error.kind());
-        if self.failures == FAILURES_BEFORE_WARNING {
+        if self.backoff.failures() == FAILURES_BEFORE_WARNING {
             self.announced = false;
             tracing::warn!(
                 %error,
