@@ -1,93 +1,21 @@
 //! Renders metrics in Prometheus' text format 0.0.4, in the form of Kubernetes' components, and in
 //! OpenMetrics 1.0.
 //!
-//! prometheus-client writes only OpenMetrics, with series in the order of a hash map. This module parses that
-//! output and renders it again, sorted like Go's registry. Scrapers and dashboards of the text format would
-//! notice three differences in the original output: a dot after the help, the type of `x_total` declared for
-//! `x`, and `le` written as `1.0`.
+//! The encoder of the crate `prometheus` knows no OpenMetrics. Its text format writes `le="0.00000001"` where
+//! Go writes `le="1e-08"`, which would rename series of upstream.
 
-use std::cmp::Ordering;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
-use super::declarations::Declaration;
+use prometheus::proto::{Metric, MetricFamily, MetricType};
+
 use super::negotiation::Format;
 
-/// All series of one metric.
-#[derive(Debug, Default)]
-pub(super) struct Family {
-    name: String,
-    help: String,
-    kind: String,
-    series: Vec<Series>,
-}
-
-#[derive(Debug, Default)]
-struct Series {
-    /// Rendered labels, without `le` and without braces.
-    labels: String,
-    samples: Vec<Sample>,
-}
-
-#[derive(Debug)]
-struct Sample {
-    /// The suffix of the family's name: empty, `_bucket`, `_sum` or `_count`.
-    suffix: &'static str,
-    /// The bucket's upper bound.
-    bound: Option<f64>,
-    value: f64,
-}
-
-impl Family {
-    /// Creates a family of one series without labels.
-    pub(super) fn single(declaration: &Declaration, value: f64) -> Self {
-        let samples = vec![Sample { suffix: "", bound: None, value }];
-        Self {
-            name: declaration.name.to_owned(),
-            help: declaration.help.to_owned(),
-            kind: declaration.kind.as_str().to_owned(),
-            series: vec![Series { labels: String::new(), samples }],
-        }
-    }
-}
-
-/// Parses the output of prometheus-client.
-pub(super) fn parse(openmetrics: &str) -> Vec<Family> {
-    let mut families: Vec<Family> = Vec::new();
-    for line in openmetrics.lines() {
-        if let Some(rest) = line.strip_prefix("# HELP ") {
-            let (name, help) = rest.split_once(' ').unwrap_or((rest, ""));
-            let help = help.strip_suffix('.').unwrap_or(help);
-            families.push(Family { name: name.to_owned(), help: help.to_owned(), ..Family::default() });
-        } else if let Some(family) = families.last_mut() {
-            if let Some(kind) = line.strip_prefix("# TYPE ") {
-                kind.rsplit_once(' ').map_or("", |(_, kind)| kind).clone_into(&mut family.kind);
-                if family.kind == "counter" {
-                    family.name.push_str("_total");
-                }
-            } else if !line.starts_with('#') {
-                family.read_sample(line);
-            }
-        }
-    }
-    families
-}
-
-/// Renders the families that have a series, sorted by name.
-pub(super) fn render(mut families: Vec<Family>, format: Format) -> String {
+/// Renders the families, which are sorted, as are their series.
+pub(super) fn render(families: &[MetricFamily], format: Format) -> String {
     let mut text = String::new();
-    families.sort_by(|one, other| one.name.cmp(&other.name));
-    for family in &mut families {
-        if family.series.is_empty() {
-            continue;
-        }
-        family.series.sort_by(|one, other| one.labels.cmp(&other.labels));
-        family.write_head(&mut text, format);
-        for Series { labels, samples } in &mut family.series {
-            samples.sort_by(Sample::in_go_order);
-            for sample in samples {
-                sample.write(&mut text, &family.name, labels, format);
-            }
-        }
+    for family in families {
+        // Writing to a string cannot fail.
+        let _ = write_family(&mut text, family, format);
     }
     if format == Format::OpenMetrics {
         text.push_str("# EOF\n");
@@ -95,79 +23,86 @@ pub(super) fn render(mut families: Vec<Family>, format: Format) -> String {
     text
 }
 
-impl Family {
-    /// Writes the help and the type. OpenMetrics also gets the unit, which is the last word of the name.
-    fn write_head(&self, text: &mut String, format: Format) {
-        let Self { name, help, kind, .. } = self;
-        let help = help.replace('\\', "\\\\").replace('\n', "\\n");
-        // Writing to a string cannot fail.
-        let _ = match format {
-            Format::Text => write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n"),
-            Format::OpenMetrics => {
-                let name = name.strip_suffix("_total").filter(|_| kind == "counter").unwrap_or(name);
-                let help = help.replace('"', "\\\"");
-                let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
-                match name.rsplit_once('_') {
-                    Some((_, unit @ ("seconds" | "bytes"))) => writeln!(text, "# UNIT {name} {unit}"),
-                    _ => Ok(()),
+fn write_family(text: &mut String, family: &MetricFamily, format: Format) -> fmt::Result {
+    write_head(text, family, format)?;
+    for series in family.get_metric() {
+        let mut sample = Sample { text: &mut *text, name: family.name(), series, format };
+        match family.get_field_type() {
+            MetricType::HISTOGRAM => {
+                let histogram = series.get_histogram();
+                let count = histogram.get_sample_count();
+                for bucket in histogram.get_bucket() {
+                    sample.count("_bucket", Some(bucket.upper_bound()), bucket.cumulative_count())?;
                 }
+                sample.count("_bucket", Some(f64::INFINITY), count)?;
+                sample.float("_sum", histogram.get_sample_sum())?;
+                sample.count("_count", None, count)?;
             }
-        };
-    }
-}
-
-impl Family {
-    fn read_sample(&mut self, line: &str) {
-        let Some((series, value)) = line.rsplit_once(' ') else {
-            return;
-        };
-        let Ok(value) = value.parse() else { return };
-        let (name, labels) = series.split_once('{').unwrap_or((series, ""));
-        let labels = labels.strip_suffix('}').unwrap_or(labels);
-        let suffix = match name.strip_prefix(&*self.name) {
-            Some("_bucket") => "_bucket",
-            Some("_sum") => "_sum",
-            Some("_count") => "_count",
-            _ => "",
-        };
-        let (bound, labels) = match labels.strip_prefix("le=\"").and_then(|rest| rest.split_once('"')) {
-            Some((bound, rest)) => (bound.parse().ok(), rest.strip_prefix(',').unwrap_or(rest)),
-            None => (None, labels),
-        };
-        let sample = Sample { suffix, bound, value };
-        // The samples of one series are adjacent.
-        match self.series.last_mut().filter(|last| last.labels == labels) {
-            Some(last) => last.samples.push(sample),
-            None => self.series.push(Series { labels: labels.to_owned(), samples: vec![sample] }),
+            MetricType::COUNTER => sample.float("", series.get_counter().get_value())?,
+            _ => sample.float("", series.get_gauge().get_value())?,
         }
     }
+    Ok(())
 }
 
-impl Sample {
-    fn write(&self, text: &mut String, name: &str, labels: &str, format: Format) {
-        let bound = self.bound.map(|bound| format!("le=\"{}\"", float(bound, format)));
-        let comma = if bound.is_some() && !labels.is_empty() { "," } else { "" };
-        let inner = format!("{labels}{comma}{}", bound.unwrap_or_default());
-        let braced = if inner.is_empty() { inner } else { format!("{{{inner}}}") };
-        let value = match (format, self.suffix) {
-            // OpenMetrics writes counts as integers.
-            (Format::OpenMetrics, "_bucket" | "_count") => format!("{:.0}", self.value),
-            _ => float(self.value, format),
-        };
-        let _ = writeln!(text, "{name}{}{braced} {value}", self.suffix);
+/// Writes the help and the type. OpenMetrics also gets the unit, which is the last word of the name.
+fn write_head(text: &mut String, family: &MetricFamily, format: Format) -> fmt::Result {
+    let kind = match family.get_field_type() {
+        MetricType::COUNTER => "counter",
+        MetricType::HISTOGRAM => "histogram",
+        _ => "gauge",
+    };
+    let mut name = family.name();
+    let mut help = family.help().replace('\\', "\\\\").replace('\n', "\\n");
+    if format == Format::OpenMetrics {
+        name = name.strip_suffix("_total").filter(|_| kind == "counter").unwrap_or(name);
+        help = help.replace('"', "\\\"");
+    }
+    write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n")?;
+    match name.rsplit_once('_') {
+        Some((_, unit @ ("seconds" | "bytes"))) if format == Format::OpenMetrics => {
+            writeln!(text, "# UNIT {name} {unit}")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes the samples of one series.
+struct Sample<'a> {
+    text: &'a mut String,
+    name: &'a str,
+    series: &'a Metric,
+    format: Format,
+}
+
+impl Sample<'_> {
+    fn float(&mut self, suffix: &str, value: f64) -> fmt::Result {
+        self.write(suffix, None, &float(value, self.format))
     }
 
-    /// Orders samples like Go's registry: buckets, then sum, then count.
-    fn in_go_order(&self, other: &Self) -> Ordering {
-        let rank = |sample: &Self| match sample.suffix {
-            "_sum" => 1,
-            "_count" => 2,
-            _ => 0,
+    /// Writes a count, which is an integer in OpenMetrics. `bound`: the upper bound of a bucket.
+    fn count(&mut self, suffix: &str, bound: Option<f64>, count: u64) -> fmt::Result {
+        let count = match self.format {
+            Format::OpenMetrics => count.to_string(),
+            Format::Text => go_float(count as f64),
         };
-        rank(self).cmp(&rank(other)).then_with(|| match (self.bound, other.bound) {
-            (Some(one), Some(other)) => one.total_cmp(&other),
-            _ => Ordering::Equal,
-        })
+        self.write(suffix, bound, &count)
+    }
+
+    fn write(&mut self, suffix: &str, bound: Option<f64>, value: &str) -> fmt::Result {
+        write!(self.text, "{}{suffix}", self.name)?;
+        let mut separator = '{';
+        for label in self.series.get_label() {
+            let value = label.value().replace('\\', "\\\\").replace('\n', "\\n").replace('"', "\\\"");
+            write!(self.text, "{separator}{}=\"{value}\"", label.name())?;
+            separator = ',';
+        }
+        if let Some(bound) = bound {
+            write!(self.text, "{separator}le=\"{}\"", float(bound, self.format))?;
+            separator = ',';
+        }
+        let end = if separator == ',' { "}" } else { "" };
+        writeln!(self.text, "{end} {value}")
     }
 }
 
@@ -203,6 +138,8 @@ fn go_float(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use prometheus::{Gauge, HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
+
     use super::*;
 
     #[test]
@@ -231,84 +168,70 @@ mod tests {
         }
     }
 
-    #[test]
-    fn openmetrics_is_rendered_as_the_text_format() {
-        let openmetrics = "\
-# HELP z_seconds Time. Really..
-# TYPE z_seconds histogram
-z_seconds_sum{host=\"b\"} 2.5
-z_seconds_count{host=\"b\"} 2
-z_seconds_bucket{le=\"1.0\",host=\"b\"} 1
-z_seconds_bucket{le=\"+Inf\",host=\"b\"} 2
-z_seconds_sum{host=\"a\"} 0.0
-z_seconds_count{host=\"a\"} 0
-z_seconds_bucket{le=\"1.0\",host=\"a\"} 0
-z_seconds_bucket{le=\"+Inf\",host=\"a\"} 0
-# HELP empty Nothing.
-# TYPE empty gauge
-# HELP a Count.
-# TYPE a counter
-a_total{x=\"y \\\" } z\"} 3
-# HELP g Level.
-# TYPE g gauge
-g -7
-# EOF
-";
-        let expected = "\
-# HELP a_total Count
-# TYPE a_total counter
-a_total{x=\"y \\\" } z\"} 3
-# HELP g Level
-# TYPE g gauge
-g -7
-# HELP z_seconds Time. Really.
-# TYPE z_seconds histogram
-z_seconds_bucket{host=\"a\",le=\"1\"} 0
-z_seconds_bucket{host=\"a\",le=\"+Inf\"} 0
-z_seconds_sum{host=\"a\"} 0
-z_seconds_count{host=\"a\"} 0
-z_seconds_bucket{host=\"b\",le=\"1\"} 1
-z_seconds_bucket{host=\"b\",le=\"+Inf\"} 2
-z_seconds_sum{host=\"b\"} 2.5
-z_seconds_count{host=\"b\"} 2
-";
-        assert_eq!(render(parse(openmetrics), Format::Text), expected);
+    /// The families of a registry with every type of metric.
+    fn families() -> Vec<MetricFamily> {
+        let registry = Registry::new();
+        let options = HistogramOpts::new("z_seconds", "Time. \"Really\".").buckets(vec![1.0]);
+        let times = HistogramVec::new(options, &["host"]).unwrap();
+        times.with_label_values(&["b"]).observe(0.5);
+        times.with_label_values(&["b"]).observe(2.0);
+        times.with_label_values(&["a"]);
+        let counts = IntCounterVec::new(Opts::new("a_seconds_total", "Count"), &["x"]).unwrap();
+        counts.with_label_values(&["y \\\" } \nz"]).inc_by(3);
+        let empty = IntCounterVec::new(Opts::new("empty", "Nothing"), &["x"]).unwrap();
+        let level = Gauge::new("g", "Level \\ \n").unwrap();
+        level.set(-7.0);
+        registry.register(Box::new(times)).unwrap();
+        registry.register(Box::new(counts)).unwrap();
+        registry.register(Box::new(empty)).unwrap();
+        registry.register(Box::new(level)).unwrap();
+        registry.gather()
     }
 
     #[test]
-    fn openmetrics_is_rendered_sorted_and_with_units() {
-        let openmetrics = "\
-# HELP z_seconds Time. \"Really\"..
+    fn text_format_is_that_of_gos_registry() {
+        let expected = r#"# HELP a_seconds_total Count
+# TYPE a_seconds_total counter
+a_seconds_total{x="y \\\" } \nz"} 3
+# HELP g Level \\ \n
+# TYPE g gauge
+g -7
+# HELP z_seconds Time. "Really".
 # TYPE z_seconds histogram
-z_seconds_sum 2.5
-z_seconds_count 2000000
-z_seconds_bucket{le=\"1.0\"} 1
-z_seconds_bucket{le=\"+Inf\"} 2000000
-# HELP a_seconds Count.
-# TYPE a_seconds counter
-a_seconds_total{x=\"y\"} 3
-# HELP b_info Build.
-# TYPE b_info gauge
-b_info{x=\"y\"} 1
-# EOF
-";
-        let expected = "\
-# HELP a_seconds Count
+z_seconds_bucket{host="a",le="1"} 0
+z_seconds_bucket{host="a",le="+Inf"} 0
+z_seconds_sum{host="a"} 0
+z_seconds_count{host="a"} 0
+z_seconds_bucket{host="b",le="1"} 1
+z_seconds_bucket{host="b",le="+Inf"} 2
+z_seconds_sum{host="b"} 2.5
+z_seconds_count{host="b"} 2
+"#;
+        assert_eq!(render(&families(), Format::Text), expected);
+    }
+
+    #[test]
+    fn openmetrics_has_units_and_integer_counts() {
+        let expected = r#"# HELP a_seconds Count
 # TYPE a_seconds counter
 # UNIT a_seconds seconds
-a_seconds_total{x=\"y\"} 3.0
-# HELP b_info Build
-# TYPE b_info gauge
-b_info{x=\"y\"} 1.0
-# HELP z_seconds Time. \\\"Really\\\".
+a_seconds_total{x="y \\\" } \nz"} 3.0
+# HELP g Level \\ \n
+# TYPE g gauge
+g -7.0
+# HELP z_seconds Time. \"Really\".
 # TYPE z_seconds histogram
 # UNIT z_seconds seconds
-z_seconds_bucket{le=\"1.0\"} 1
-z_seconds_bucket{le=\"+Inf\"} 2000000
-z_seconds_sum 2.5
-z_seconds_count 2000000
+z_seconds_bucket{host="a",le="1.0"} 0
+z_seconds_bucket{host="a",le="+Inf"} 0
+z_seconds_sum{host="a"} 0.0
+z_seconds_count{host="a"} 0
+z_seconds_bucket{host="b",le="1.0"} 1
+z_seconds_bucket{host="b",le="+Inf"} 2
+z_seconds_sum{host="b"} 2.5
+z_seconds_count{host="b"} 2
 # EOF
-";
-        assert_eq!(render(parse(openmetrics), Format::OpenMetrics), expected);
+"#;
+        assert_eq!(render(&families(), Format::OpenMetrics), expected);
     }
 }

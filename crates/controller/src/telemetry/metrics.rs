@@ -1,36 +1,25 @@
 //! The metrics of the process. No state is global: a [`Metrics`] is created once and passed on.
 //!
-//! [`declarations`](super::declarations) holds names and descriptions. Recording takes no lock but a read
-//! lock on the maps of counters. Metrics of the hot path need no lookup of a label set.
+//! [`declarations`](super::declarations) holds names and descriptions. The values of labels are passed in
+//! the order of their names.
 
-use std::borrow::Cow;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use autoscaling::query::Api;
 use autoscaling::{Action, ErrorLabel};
-use http::Method;
-use prometheus_client::encoding::text;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::{self, Registry};
+use http::{Method, StatusCode};
+use prometheus::{Counter, Gauge, Histogram, Registry};
 
-use super::declarations::{self as declared, Declaration};
-use super::histogram::{Buckets, Histogram};
-use super::labels::{
-    ByAnswer, ByApi, ByBuild, ByComputation, ByGroupResource, ByHost, ByHpa, ByName, ByOutcome, ByReason,
-    ByRequest, ByResource, ByRestart, ByResult, BySource, ByState, Code, Host, Resource,
-};
+use super::declarations::Families;
 pub use super::negotiation::Format;
 use super::{exposition, process};
 use cluster::call::Call;
 use cluster::metrics::ApiObserver;
 
-type Float = Gauge<f64, AtomicU64>;
-type Histograms<L> = Family<L, Histogram, Buckets>;
+/// The label values of a metric without labels.
+pub(super) const NO_LABELS: [&str; 0] = [];
 
 /// All metrics of the process. Clones share the same values.
 #[derive(Debug, Clone)]
@@ -38,48 +27,8 @@ pub struct Metrics(Arc<Inner>);
 
 struct Inner {
     registry: Registry,
+    families: Families,
     before_render: Mutex<Vec<Box<dyn Fn() + Send>>>,
-    /// Whether this process is a standby. A standby does not expose values that only a leader has.
-    stands_by: AtomicBool,
-    reconciliations: Family<ByResult, Counter>,
-    reconciliation_seconds: Histograms<ByResult>,
-    computations: Family<ByComputation, Counter>,
-    computation_seconds: Histograms<ByComputation>,
-    hpas: Gauge,
-    desired: Family<ByHpa, Gauge>,
-    stale_skips: Family<ByGroupResource, Counter>,
-    lateness: Histogram,
-    resource_age: Histogram,
-    custom_age: Histogram,
-    external_age: Histogram,
-    failures: Family<ByReason, Counter>,
-    queue_depth: Family<ByName, Gauge>,
-    queue_adds: Family<ByName, Counter>,
-    queue_retries: Family<ByName, Counter>,
-    queue_seconds: Histograms<ByName>,
-    work_seconds: Histograms<ByName>,
-    unfinished_seconds: Family<ByName, Float>,
-    longest_running_seconds: Family<ByName, Float>,
-    rest_requests: Family<ByAnswer, Counter>,
-    rest_seconds: Histograms<ByHost>,
-    requests: Family<ByRequest, Counter>,
-    metrics_api_down: Family<ByApi, Gauge>,
-    spared_queries: Family<ByApi, Counter>,
-    clock_skew: Float,
-    cache_objects: Family<ByResource, Gauge>,
-    watch_restarts: Family<ByRestart, Counter>,
-    watch_age: Family<ByResource, Float>,
-    events_dropped: Family<ByReason, Counter>,
-    leader: Family<ByName, Gauge>,
-    takeover: Family<ByState, Gauge>,
-    foreign_writes: Counter,
-    shadow: Family<ByOutcome, Counter>,
-    restored: Family<BySource, Gauge>,
-    checkpoint_writes: Family<ByOutcome, Counter>,
-    checkpoint_bytes: Gauge,
-    checkpoint_left_out: Gauge,
-    history_pulls: Family<ByOutcome, Counter>,
-    history_age: Family<ByName, Float>,
 }
 
 /// The state of take-over safety: whether another controller of the same HPAs keeps this one from writing.
@@ -134,201 +83,191 @@ impl Pull {
 impl Metrics {
     /// Creates all metrics, at zero.
     pub fn new() -> Self {
-        let mut registry = Registry::default();
-        let mut inner = Inner::register(&mut registry);
-        inner.registry = registry;
-        for api in [Api::Resource, Api::Custom, Api::External] {
-            // Expose zeros from the start, so that alerts see the first failure as a change.
-            inner.metrics_api_down.get_or_create(&by_api(api)).set(0);
-            inner.spared_queries.get_or_create_owned(&by_api(api));
+        let registry = Registry::new();
+        let families = Families::register(&registry);
+        let platform = format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH);
+        families.build.with_label_values(&[&platform, env!("CARGO_PKG_VERSION")]).set(1.0);
+        // Expose zeros from the start, so that alerts see the first failure as a change.
+        families.lateness.with_label_values(&NO_LABELS);
+        families.foreign_writes.with_label_values(&NO_LABELS);
+        for gauges in
+            [&families.hpas, &families.clock_skew, &families.checkpoint_bytes, &families.checkpoint_left_out]
+        {
+            gauges.with_label_values(&NO_LABELS);
         }
-        Self(Arc::new(inner))
+        for api in [Api::Resource, Api::Custom, Api::External].map(name) {
+            families.metrics_age.with_label_values(&[api]);
+            families.metrics_api_down.with_label_values(&[api]);
+            families.spared_queries.with_label_values(&[api]);
+        }
+        Self(Arc::new(Inner { registry, families, before_render: Mutex::default() }))
     }
 
     /// Counts the start of a sync. `lateness`: the time since the sync was due.
     pub fn sync_began(&self, lateness: Duration) {
-        self.0.lateness.observe(lateness.as_secs_f64());
+        self.families().lateness.with_label_values(&NO_LABELS).observe(lateness.as_secs_f64());
     }
 
     /// Counts the end of a sync. `duration`: the time from the hand-out of the key to the last write.
     pub fn reconciled(&self, action: Action, error: ErrorLabel, duration: Duration) {
-        let labels = ByResult { action: action.as_str(), error: error.as_str() };
-        self.0.reconciliations.get_or_create(&labels).inc();
-        self.0.reconciliation_seconds.get_or_create(&labels).observe(duration.as_secs_f64());
+        let labels = [action.as_str(), error.as_str()];
+        self.families().reconciliations.with_label_values(&labels).inc();
+        self.families().reconciliation_seconds.with_label_values(&labels).observe(duration.as_secs_f64());
     }
 
     /// Counts a computed or failed metric of an HPA. `metric_type`: the `type` as written in the spec.
     pub fn computed(&self, metric_type: &str, action: Action, error: ErrorLabel, duration: Duration) {
-        let known = ["Resource", "ContainerResource", "Pods", "Object", "External"];
-        let metric_type = known
-            .into_iter()
-            .find(|known| *known == metric_type)
-            .map_or_else(|| metric_type.to_owned().into(), Cow::Borrowed);
-        let labels = ByComputation { action: action.as_str(), error: error.as_str(), metric_type };
-        self.0.computations.get_or_create(&labels).inc();
-        self.0.computation_seconds.get_or_create(&labels).observe(duration.as_secs_f64());
+        let labels = [action.as_str(), error.as_str(), metric_type];
+        self.families().computations.with_label_values(&labels).inc();
+        self.families().computation_seconds.with_label_values(&labels).observe(duration.as_secs_f64());
     }
 
     /// Counts an answer of a metrics API that a decision used. `age`: the age of the answer's oldest sample.
     pub fn metrics_age(&self, api: Api, age: Duration) {
-        let histogram = match api {
-            Api::Resource => &self.0.resource_age,
-            Api::Custom => &self.0.custom_age,
-            Api::External => &self.0.external_age,
-        };
-        histogram.observe(age.as_secs_f64());
+        self.families().metrics_age.with_label_values(&[name(api)]).observe(age.as_secs_f64());
     }
 
     /// Counts a failure of a sync. `reason`: the reason as in conditions and events.
     pub fn sync_failed(&self, reason: &'static str) {
-        self.0.failures.get_or_create(&ByReason { reason }).inc();
+        self.families().sync_failures.with_label_values(&[reason]).inc();
     }
 
     /// Sets the number of HPAs.
     pub fn hpas(&self, count: usize) {
-        self.0.hpas.set(level(count));
+        self.families().hpas.with_label_values(&NO_LABELS).set(count as f64);
     }
 
     /// Sets the desired replicas of an HPA. Ignored on a standby.
     pub fn desired(&self, namespace: &str, name: &str, replicas: i32) {
-        if !self.0.stands_by.load(Ordering::Relaxed) {
-            self.0.desired.get_or_create(&ByHpa::of(namespace, name)).set(replicas.into());
-        }
+        self.families().desired.set(namespace, name, replicas);
     }
 
     /// Removes the series of a deleted HPA.
     pub fn forget(&self, namespace: &str, name: &str) {
-        self.0.desired.remove(&ByHpa::of(namespace, name));
+        self.families().desired.remove(namespace, name);
     }
 
     /// Counts a sync that was skipped because the cache lacks our own last write.
     pub fn stale_skip(&self) {
-        let labels = ByGroupResource { group: "autoscaling", resource: "horizontalpodautoscalers" };
-        self.0.stale_skips.get_or_create(&labels).inc();
+        self.families().stale_skips.with_label_values(&["autoscaling", "horizontalpodautoscalers"]).inc();
     }
 
     /// Creates the metrics of one work queue, at zero.
     pub fn workqueue(&self, name: &str) -> Workqueue {
-        let labels = ByName { name: name.to_owned() };
+        let families = self.families();
         Workqueue {
-            depth: self.0.queue_depth.get_or_create_owned(&labels),
-            adds: self.0.queue_adds.get_or_create_owned(&labels),
-            retries: self.0.queue_retries.get_or_create_owned(&labels),
-            queue_seconds: self.0.queue_seconds.get_or_create_owned(&labels),
-            work_seconds: self.0.work_seconds.get_or_create_owned(&labels),
-            unfinished_seconds: self.0.unfinished_seconds.get_or_create_owned(&labels),
-            longest_running_seconds: self.0.longest_running_seconds.get_or_create_owned(&labels),
+            depth: families.queue_depth.with_label_values(&[name]),
+            adds: families.queue_adds.with_label_values(&[name]),
+            retries: families.queue_retries.with_label_values(&[name]),
+            queue_seconds: families.queue_seconds.with_label_values(&[name]),
+            work_seconds: families.work_seconds.with_label_values(&[name]),
+            unfinished_seconds: families.unfinished_seconds.with_label_values(&[name]),
+            longest_running_seconds: families.longest_running_seconds.with_label_values(&[name]),
         }
     }
 
     /// Counts a request to `host` (with port). `code`: the status of the answer, or `None` without an answer.
-    pub fn request(&self, call: &Call, host: &Arc<str>, code: Option<u16>) {
-        let (code, host) = (Code(code), Host(Arc::clone(host)));
-        let rest = ByAnswer { code, host, method: method(call.method()) };
-        self.0.rest_requests.get_or_create(&rest).inc();
-        let own = ByRequest { code, resource: Resource(call.counted()), verb: call.verb() };
-        self.0.requests.get_or_create(&own).inc();
+    pub fn request(&self, call: &Call, host: &str, code: Option<u16>) {
+        let code = code.and_then(|code| StatusCode::from_u16(code).ok());
+        let code = code.as_ref().map_or("<error>", StatusCode::as_str);
+        self.families().rest_requests.with_label_values(&[code, host, method(call.method())]).inc();
+        let resource = call.counted().to_string();
+        self.families().requests.with_label_values(&[code, &resource, call.verb()]).inc();
     }
 
     /// Records the duration of a request, from the wait for the rate limit to the end of the answer.
-    pub fn request_duration(&self, verb: &Method, host: &Arc<str>, duration: Duration) {
-        let labels = ByHost { host: Host(Arc::clone(host)), verb: method(verb) };
-        self.0.rest_seconds.get_or_create(&labels).observe(duration.as_secs_f64());
+    pub fn request_duration(&self, verb: &Method, host: &str, duration: Duration) {
+        let histogram = self.families().rest_seconds.with_label_values(&[host, method(verb)]);
+        histogram.observe(duration.as_secs_f64());
     }
 
     /// Sets the lead of the API server's clock over ours, in seconds.
     pub fn clock_skew(&self, seconds: f64) {
-        self.0.clock_skew.set(seconds);
+        self.families().clock_skew.with_label_values(&NO_LABELS).set(seconds);
     }
 
     /// Sets the number of objects of a resource in memory.
     pub fn cache_objects(&self, resource: &str, count: usize) {
-        self.0.cache_objects.get_or_create(&ByResource { resource: resource.into() }).set(level(count));
+        self.families().cache_objects.with_label_values(&[resource]).set(count as f64);
     }
 
     /// Sets the total number of restarts of a resource's watches for one reason.
     pub fn watch_restarts(&self, resource: &str, reason: &'static str, total: u64) {
-        set(&self.0.watch_restarts.get_or_create(&ByRestart { reason, resource: resource.into() }), total);
+        set(&self.families().watch_restarts.with_label_values(&[reason, resource]), total as f64);
     }
 
     /// Sets the time since the last event of a resource's watch.
     pub fn watch_age(&self, resource: &str, age: Duration) {
-        self.0.watch_age.get_or_create(&ByResource { resource: resource.into() }).set(age.as_secs_f64());
+        self.families().watch_age.with_label_values(&[resource]).set(age.as_secs_f64());
     }
 
     /// Removes the series of a resource that is no longer watched.
     pub fn unwatched(&self, resource: &str) {
-        let labels = ByResource { resource: resource.into() };
-        self.0.cache_objects.remove(&labels);
-        self.0.watch_age.remove(&labels);
+        for gauges in [&self.families().cache_objects, &self.families().watch_age] {
+            // Fails if the series does not exist.
+            let _ = gauges.remove_label_values(&[resource]);
+        }
     }
 
     /// Sets the total number of events that were dropped for one reason.
     pub fn events_dropped(&self, reason: &'static str, total: u64) {
-        set(&self.0.events_dropped.get_or_create(&ByReason { reason }), total);
+        set(&self.families().events_dropped.with_label_values(&[reason]), total as f64);
     }
 
     /// Sets whether this process holds the Lease `lease`. Without the Lease, `desired_replicas` is not
     /// exposed: the values of our own syncs are outdated, and the leader exposes current ones.
     pub fn leader(&self, lease: &str, leads: bool) {
-        self.0.stands_by.store(!leads, Ordering::Relaxed);
-        if !leads {
-            self.0.desired.clear();
-        }
-        self.0.leader.get_or_create(&ByName { name: lease.to_owned() }).set(leads.into());
+        self.families().desired.set_leading(leads);
+        self.families().leader.with_label_values(&[lease]).set(leads.into());
     }
 
     /// Sets the state of take-over safety: 1 for the state `now`, 0 for the others.
     pub fn takeover(&self, now: TakeoverState) {
         for state in TakeoverState::ALL {
-            let labels = ByState { state: state.as_str() };
-            self.0.takeover.get_or_create(&labels).set((state == now).into());
+            self.families().takeover.with_label_values(&[state.as_str()]).set((state == now).into());
         }
     }
 
     /// Counts a write of another controller to the status of an HPA or to the scale of a target.
     pub fn foreign_write(&self) {
-        self.0.foreign_writes.inc();
+        self.families().foreign_writes.with_label_values(&NO_LABELS).inc();
     }
 
     /// Counts a comparison of another controller's change with our decision. `result`: a value of a fixed
     /// set.
     pub fn shadow_decision(&self, result: &'static str) {
-        self.0.shadow.get_or_create(&ByOutcome { result }).inc();
+        self.families().shadow.with_label_values(&[result]).inc();
     }
 
     /// Sets the number of HPAs with a history restored from `source`, a value of a fixed set.
     pub fn restored(&self, source: &'static str, hpas: usize) {
-        self.0.restored.get_or_create(&BySource { source }).set(level(hpas));
+        self.families().restored.with_label_values(&[source]).set(hpas as f64);
     }
 
     /// Counts a write of a ConfigMap of the checkpoint. `result`: a value of a fixed set.
     pub fn checkpoint_write(&self, result: &'static str) {
-        self.0.checkpoint_writes.get_or_create(&ByOutcome { result }).inc();
+        self.families().checkpoint_writes.with_label_values(&[result]).inc();
     }
 
     /// Sets the size of the checkpoint and the number of HPAs that did not fit into it.
     pub fn checkpoint(&self, bytes: usize, left_out: usize) {
-        self.0.checkpoint_bytes.set(level(bytes));
-        self.0.checkpoint_left_out.set(level(left_out));
+        self.families().checkpoint_bytes.with_label_values(&NO_LABELS).set(bytes as f64);
+        self.families().checkpoint_left_out.with_label_values(&NO_LABELS).set(left_out as f64);
     }
 
     /// Counts a standby's request for the leader's histories.
     pub fn history_pulled(&self, result: Pull) {
-        self.0.history_pulls.get_or_create(&ByOutcome { result: result.as_str() }).inc();
+        self.families().history_pulls.with_label_values(&[result.as_str()]).inc();
     }
 
     /// Exposes the age of the histories that were copied from the holder of `lease`, from now on. Exposes
     /// nothing while there is no copy.
     pub fn history_age(&self, lease: &str, age: impl Fn() -> Option<Duration> + Send + 'static) {
-        let (ages, labels) = (self.0.history_age.clone(), ByName { name: lease.to_owned() });
+        let (ages, lease) = (self.families().history_age.clone(), lease.to_owned());
         self.before_render(move || match age() {
-            Some(age) => {
-                ages.get_or_create(&labels).set(age.as_secs_f64());
-            }
-            None => {
-                ages.remove(&labels);
-            }
+            Some(age) => ages.with_label_values(&[&lease]).set(age.as_secs_f64()),
+            // Removing fails if the series does not exist.
+            None => drop(ages.remove_label_values(&[&lease])),
         });
     }
 
@@ -350,19 +289,19 @@ impl Metrics {
     }
 
     fn render_as(&self, format: Format) -> String {
-        for update in &*self.0.before_render.lock().unwrap_or_else(PoisonError::into_inner) {
+        let updates = self.0.before_render.lock().unwrap_or_else(PoisonError::into_inner);
+        for update in &*updates {
             update();
         }
-        if self.0.stands_by.load(Ordering::Relaxed) {
-            // A sync that ended while the Lease was lost may have set its result afterwards.
-            self.0.desired.clear();
-        }
-        let mut openmetrics = String::new();
-        // Writing to a string cannot fail.
-        let _ = text::encode_registry(&mut openmetrics, &self.0.registry);
-        let mut families = exposition::parse(&openmetrics);
-        families.extend(process::families());
-        exposition::render(families, format)
+        process::update(self.families());
+        let families = self.0.registry.gather();
+        // Until here, no other rendering may reset a counter.
+        drop(updates);
+        exposition::render(&families, format)
+    }
+
+    fn families(&self) -> &Families {
+        &self.0.families
     }
 }
 
@@ -372,105 +311,28 @@ impl Default for Metrics {
     }
 }
 
-impl Inner {
-    fn register(to: &mut Registry) -> Self {
-        let build: Family<ByBuild, Gauge> = Family::default();
-        let platform = format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH);
-        build.get_or_create(&ByBuild { platform, version: env!("CARGO_PKG_VERSION") }).set(1);
-        add(to, &declared::BUILD, build);
-        let ages = Family::new_with_constructor(Buckets(declared::METRICS_AGE.buckets));
-        let ages = add(to, &declared::METRICS_AGE, ages);
-        let age = |api| ages.get_or_create_owned(&by_api(api));
-        Self {
-            resource_age: age(Api::Resource),
-            custom_age: age(Api::Custom),
-            external_age: age(Api::External),
-            registry: Registry::default(),
-            before_render: Mutex::default(),
-            stands_by: AtomicBool::new(false),
-            reconciliations: add(to, &declared::RECONCILIATIONS, Family::default()),
-            reconciliation_seconds: histograms(to, &declared::RECONCILIATION_SECONDS),
-            computations: add(to, &declared::COMPUTATIONS, Family::default()),
-            computation_seconds: histograms(to, &declared::COMPUTATION_SECONDS),
-            hpas: add(to, &declared::HPAS, Gauge::default()),
-            desired: add(to, &declared::DESIRED, Family::default()),
-            stale_skips: add(to, &declared::STALE_SKIPS, Family::default()),
-            lateness: add(to, &declared::LATENESS, Histogram::new(declared::LATENESS.buckets)),
-            failures: add(to, &declared::SYNC_FAILURES, Family::default()),
-            queue_depth: add(to, &declared::QUEUE_DEPTH, Family::default()),
-            queue_adds: add(to, &declared::QUEUE_ADDS, Family::default()),
-            queue_retries: add(to, &declared::QUEUE_RETRIES, Family::default()),
-            queue_seconds: histograms(to, &declared::QUEUE_SECONDS),
-            work_seconds: histograms(to, &declared::WORK_SECONDS),
-            unfinished_seconds: add(to, &declared::UNFINISHED_SECONDS, Family::default()),
-            longest_running_seconds: add(to, &declared::LONGEST_RUNNING_SECONDS, Family::default()),
-            rest_requests: add(to, &declared::REST_REQUESTS, Family::default()),
-            rest_seconds: histograms(to, &declared::REST_SECONDS),
-            requests: add(to, &declared::REQUESTS, Family::default()),
-            metrics_api_down: add(to, &declared::METRICS_API_DOWN, Family::default()),
-            spared_queries: add(to, &declared::SPARED_QUERIES, Family::default()),
-            clock_skew: add(to, &declared::CLOCK_SKEW, Gauge::default()),
-            cache_objects: add(to, &declared::CACHE_OBJECTS, Family::default()),
-            watch_restarts: add(to, &declared::WATCH_RESTARTS, Family::default()),
-            watch_age: add(to, &declared::WATCH_AGE, Family::default()),
-            events_dropped: add(to, &declared::EVENTS_DROPPED, Family::default()),
-            leader: add(to, &declared::LEADER, Family::default()),
-            takeover: add(to, &declared::TAKEOVER, Family::default()),
-            foreign_writes: add(to, &declared::FOREIGN_WRITES, Counter::default()),
-            shadow: add(to, &declared::SHADOW, Family::default()),
-            restored: add(to, &declared::RESTORED, Family::default()),
-            checkpoint_writes: add(to, &declared::CHECKPOINT_WRITES, Family::default()),
-            checkpoint_bytes: add(to, &declared::CHECKPOINT_BYTES, Gauge::default()),
-            checkpoint_left_out: add(to, &declared::CHECKPOINT_LEFT_OUT, Gauge::default()),
-            history_pulls: add(to, &declared::HISTORY_PULLS, Family::default()),
-            history_age: add(to, &declared::HISTORY_AGE, Family::default()),
-        }
-    }
-}
-
 impl ApiObserver for Metrics {
     fn down(&self, api: Api, down: bool) {
-        self.0.metrics_api_down.get_or_create(&by_api(api)).set(down.into());
+        self.families().metrics_api_down.with_label_values(&[name(api)]).set(down.into());
     }
 
     fn spared(&self, api: Api) {
-        self.0.spared_queries.get_or_create(&by_api(api)).inc();
+        self.families().spared_queries.with_label_values(&[name(api)]).inc();
     }
 }
 
-fn by_api(api: Api) -> ByApi {
-    let api = match api {
+fn name(api: Api) -> &'static str {
+    match api {
         Api::Resource => "metrics.k8s.io",
         Api::Custom => "custom.metrics.k8s.io",
         Api::External => "external.metrics.k8s.io",
-    };
-    ByApi { api }
-}
-
-/// Registers a metric under its full name. prometheus-client appends `_total` to counters by itself.
-fn add<M: registry::Metric + Clone>(to: &mut Registry, declaration: &Declaration, metric: M) -> M {
-    let name = declaration.name.strip_suffix("_total").unwrap_or(declaration.name);
-    to.register(name, declaration.help, metric.clone());
-    metric
-}
-
-/// Registers histograms with the declared buckets.
-fn histograms<L>(to: &mut Registry, declaration: &Declaration) -> Histograms<L>
-where
-    Histograms<L>: registry::Metric,
-    L: Clone + std::hash::Hash + Eq,
-{
-    add(to, declaration, Family::new_with_constructor(Buckets(declaration.buckets)))
-}
-
-/// Converts a count to the value of a gauge, saturating.
-fn level(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
+    }
 }
 
 /// Sets a counter to a total that is counted elsewhere.
-fn set(counter: &Counter, total: u64) {
-    counter.inner().store(total, Ordering::Relaxed);
+pub(super) fn set(counter: &Counter, total: f64) {
+    counter.reset();
+    counter.inc_by(total);
 }
 
 /// Returns the method in client-go's spelling.
@@ -493,8 +355,8 @@ pub struct Workqueue {
     retries: Counter,
     queue_seconds: Histogram,
     work_seconds: Histogram,
-    unfinished_seconds: Float,
-    longest_running_seconds: Float,
+    unfinished_seconds: Gauge,
+    longest_running_seconds: Gauge,
 }
 
 impl Workqueue {
@@ -510,7 +372,7 @@ impl Workqueue {
 
     /// Sets the number of due keys.
     pub fn depth(&self, count: usize) {
-        self.depth.set(level(count));
+        self.depth.set(count as f64);
     }
 
     /// Counts a key that a worker took. `waited`: the time since it became due.

@@ -2,11 +2,10 @@
 
 pub mod declarations;
 mod exposition;
-mod histogram;
-mod labels;
 pub mod metrics;
 mod negotiation;
 mod process;
 mod requests;
+mod series;
 
 pub use self::requests::RequestMetrics;

@@ -1,37 +1,38 @@
 //! The `process_*` metrics of this process, named as in Prometheus' Go client. Values that the system does
 //! not report are omitted.
 
-use super::declarations;
-use super::exposition::Family;
+use super::declarations::Families;
+use super::metrics::{NO_LABELS, set};
 use cluster::platform::process::ProcessStatistics;
 
-/// Reads the current values.
-pub(super) fn families() -> Vec<Family> {
+/// Updates the metrics to the current values.
+pub(super) fn update(families: &Families) {
     let facts = ProcessStatistics::read();
-    let metrics = [
-        (&declarations::PROCESS_CPU, facts.cpu_seconds),
-        (&declarations::PROCESS_MAX_FDS, facts.max_files),
-        (&declarations::PROCESS_OPEN_FDS, facts.open_files),
-        (&declarations::PROCESS_RESIDENT, facts.resident_bytes),
-        (&declarations::PROCESS_START, facts.start_seconds),
-        (&declarations::PROCESS_VIRTUAL, facts.virtual_bytes),
-        (&declarations::PROCESS_VIRTUAL_MAX, facts.max_virtual_bytes),
-    ];
-    metrics
-        .into_iter()
-        .filter_map(|(metric, value)| value.map(|value| Family::single(metric, value)))
-        .collect()
+    if let Some(seconds) = facts.cpu_seconds {
+        set(&families.process_cpu.with_label_values(&NO_LABELS), seconds);
+    }
+    for (gauges, value) in [
+        (&families.process_max_fds, facts.max_files),
+        (&families.process_open_fds, facts.open_files),
+        (&families.process_resident, facts.resident_bytes),
+        (&families.process_start, facts.start_seconds),
+        (&families.process_virtual, facts.virtual_bytes),
+        (&families.process_virtual_max, facts.max_virtual_bytes),
+    ] {
+        if let Some(value) = value {
+            gauges.with_label_values(&NO_LABELS).set(value);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::exposition::render;
-    use crate::telemetry::negotiation::Format;
+    use crate::telemetry::metrics::Metrics;
 
     #[test]
     fn process_metrics_have_the_names_of_prometheus_go_client() {
-        let text = render(families(), Format::Text);
+        let text = Metrics::new().render();
         let reported = ProcessStatistics::read().resident_bytes.is_some();
         assert_eq!(text.contains("# TYPE process_resident_memory_bytes gauge\n"), reported, "{text}");
         assert_eq!(text.contains("# TYPE process_cpu_seconds_total counter\n"), reported, "{text}");

@@ -13,7 +13,6 @@ fn scale() -> Call {
 /// A process in which every metric has been recorded once.
 fn busy() -> Metrics {
     let metrics = Metrics::new();
-    let host = HOST.into();
     metrics.workqueue("horizontalpodautoscaler").handed_out(Duration::from_millis(20));
     metrics.sync_began(Duration::from_millis(300));
     metrics.reconciled(Action::ScaleUp, ErrorLabel::None, Duration::from_millis(3));
@@ -22,8 +21,8 @@ fn busy() -> Metrics {
     metrics.sync_failed("FailedGetScale");
     metrics.hpas(2);
     metrics.stale_skip();
-    metrics.request(&scale(), &host, Some(200));
-    metrics.request_duration(&Method::GET, &host, Duration::from_millis(30));
+    metrics.request(&scale(), HOST, Some(200));
+    metrics.request_duration(&Method::GET, HOST, Duration::from_millis(30));
     metrics.clock_skew(-2.5);
     metrics.cache_objects("pods", 7);
     metrics.watch_restarts("pods", "ended", 3);
@@ -167,10 +166,17 @@ fn buckets_equal_those_that_upstream_computes() {
     let exponential = |start: f64, factor: f64, count| -> Vec<f64> {
         std::iter::successors(Some(start), |bound| Some(bound * factor)).take(count).collect()
     };
-    assert_eq!(declared::RECONCILIATION_SECONDS.buckets, exponential(0.001, 2.0, 15));
-    assert_eq!(declared::COMPUTATION_SECONDS.buckets, exponential(0.001, 2.0, 15));
-    assert_eq!(declared::QUEUE_SECONDS.buckets, exponential(10e-9, 10.0, 10));
-    assert_eq!(declared::WORK_SECONDS.buckets, exponential(10e-9, 10.0, 10));
+    let doubled = exponential(0.001, 2.0, 15);
+    let tenfold = exponential(10e-9, 10.0, 10);
+    for (name, expected) in [
+        ("horizontal_pod_autoscaler_controller_reconciliation_duration_seconds", &doubled),
+        ("horizontal_pod_autoscaler_controller_metric_computation_duration_seconds", &doubled),
+        ("workqueue_queue_duration_seconds", &tenfold),
+        ("workqueue_work_duration_seconds", &tenfold),
+    ] {
+        let declared = all().find(|metric| metric.name == name).unwrap();
+        assert_eq!(declared.buckets, expected, "{name}");
+    }
 }
 
 #[test]
@@ -202,7 +208,7 @@ fn upstream_series_have_upstreams_form() {
 #[test]
 fn own_series_have_the_documented_form() {
     let metrics = busy();
-    metrics.request(&scale(), &HOST.into(), None);
+    metrics.request(&scale(), HOST, None);
     let text = metrics.render();
     let expected = [
         "concertina_checkpoint_bytes 4096\n",
@@ -248,6 +254,15 @@ fn desired_replicas_are_removed_with_their_hpa() {
 }
 
 #[test]
+fn hpas_with_equal_joined_names_have_their_own_series() {
+    let metrics = busy();
+    metrics.desired("hop", "webs", 3);
+    let text = metrics.render();
+    assert!(text.contains("desired_replicas{hpa_name=\"web\",namespace=\"shop\"} 7\n"), "{text}");
+    assert!(text.contains("desired_replicas{hpa_name=\"webs\",namespace=\"hop\"} 3\n"), "{text}");
+}
+
+#[test]
 fn desired_replicas_are_exposed_unless_on_standby() {
     let metrics = Metrics::new();
     metrics.desired("shop", "web", 7);
@@ -261,8 +276,8 @@ fn desired_replicas_are_exposed_unless_on_standby() {
     assert!(metrics.render().contains("desired_replicas{hpa_name=\"web\",namespace=\"shop\"} 9\n"));
     metrics.leader("concertina", false);
     assert!(!metrics.render().contains("desired_replicas"), "lost");
-    // The sync checked before the loss of the Lease and sets its result after it.
-    metrics.0.desired.get_or_create(&ByHpa::of("shop", "web")).set(9);
+    // The sync ran before the loss of the Lease and sets its result after it.
+    metrics.desired("shop", "web", 9);
     assert!(!metrics.render().contains("desired_replicas"));
 }
 

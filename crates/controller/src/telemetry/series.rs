@@ -1,0 +1,129 @@
+//! The series of a metric, created from its declaration.
+//!
+//! The vectors of the crate `prometheus` identify a series by a hash of its joined label values. They fit
+//! labels with values from fixed sets. They do not fit names of HPAs: `web` in `shop` and `webs` in `hop`
+//! would share a series.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use prometheus::core::{Collector, Desc, Describer};
+use prometheus::proto::{Gauge, LabelPair, Metric as Series, MetricFamily, MetricType};
+use prometheus::{CounterVec, GaugeVec, HistogramOpts, HistogramVec, Opts, Registry, Result};
+
+use super::declarations::Declaration;
+
+/// All series of one metric.
+pub(super) trait Metric: Collector + Clone + 'static {
+    /// Creates the metric without series.
+    fn new(declaration: &Declaration) -> Result<Self>;
+
+    /// Creates the metric without series, and adds it to `registry`.
+    #[expect(
+        clippy::expect_used,
+        reason = "declarations are constants, and every test registers all of them"
+    )]
+    fn register(registry: &Registry, declaration: &Declaration) -> Self {
+        let metric = Self::new(declaration).expect("the declaration is valid");
+        registry.register(Box::new(metric.clone())).expect("every name is declared once");
+        metric
+    }
+}
+
+impl Metric for CounterVec {
+    fn new(declaration: &Declaration) -> Result<Self> {
+        Self::new(Opts::new(declaration.name, declaration.help), declaration.labels)
+    }
+}
+
+impl Metric for GaugeVec {
+    fn new(declaration: &Declaration) -> Result<Self> {
+        Self::new(Opts::new(declaration.name, declaration.help), declaration.labels)
+    }
+}
+
+impl Metric for HistogramVec {
+    fn new(declaration: &Declaration) -> Result<Self> {
+        let options = HistogramOpts::new(declaration.name, declaration.help);
+        Self::new(options.buckets(declaration.buckets.to_vec()), declaration.labels)
+    }
+}
+
+/// The desired replicas by name and namespace, in the order of the labels.
+type Replicas = BTreeMap<[String; 2], i32>;
+
+/// The desired replicas of each HPA. Clones share their series. A standby has none: its values are outdated,
+/// and the leader exposes current ones.
+#[derive(Debug, Clone)]
+pub(super) struct DesiredReplicas {
+    description: Desc,
+    /// `None` on a standby.
+    replicas: Arc<Mutex<Option<Replicas>>>,
+}
+
+impl DesiredReplicas {
+    /// Sets the value of an HPA, except on a standby.
+    pub(super) fn set(&self, namespace: &str, name: &str, desired: i32) {
+        if let Some(replicas) = &mut *self.lock() {
+            replicas.insert(key(namespace, name), desired);
+        }
+    }
+
+    /// Removes the series of an HPA.
+    pub(super) fn remove(&self, namespace: &str, name: &str) {
+        if let Some(replicas) = &mut *self.lock() {
+            replicas.remove(&key(namespace, name));
+        }
+    }
+
+    /// Sets whether this process leads. A standby's series are removed.
+    pub(super) fn set_leading(&self, leads: bool) {
+        let mut replicas = self.lock();
+        *replicas = leads.then(|| replicas.take().unwrap_or_default());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Replicas>> {
+        self.replicas.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn key(namespace: &str, name: &str) -> [String; 2] {
+    [name.to_owned(), namespace.to_owned()]
+}
+
+impl Metric for DesiredReplicas {
+    fn new(declaration: &Declaration) -> Result<Self> {
+        let labels = declaration.labels.iter().map(|label| (*label).to_owned());
+        let options = Opts::new(declaration.name, declaration.help).variable_labels(labels.collect());
+        Ok(Self { description: options.describe()?, replicas: Arc::new(Mutex::new(Some(BTreeMap::new()))) })
+    }
+}
+
+impl Collector for DesiredReplicas {
+    fn desc(&self) -> Vec<&Desc> {
+        vec![&self.description]
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let replicas = self.lock();
+        let series = replicas.iter().flatten().map(|(values, desired)| {
+            let labels = self.description.variable_labels.iter().zip(values).map(|(name, value)| {
+                let mut label = LabelPair::default();
+                label.set_name(name.clone());
+                label.set_value(value.clone());
+                label
+            });
+            let mut gauge = Gauge::default();
+            gauge.set_value(f64::from(*desired));
+            let mut series = Series::from_label(labels.collect());
+            series.set_gauge(gauge);
+            series
+        });
+        let mut family = MetricFamily::default();
+        family.set_name(self.description.fq_name.clone());
+        family.set_help(self.description.help.clone());
+        family.set_field_type(MetricType::GAUGE);
+        family.set_metric(series.collect());
+        vec![family]
+    }
+}
