@@ -80,14 +80,19 @@ pub enum ScaleSource {
 }
 
 impl FromStr for ScaleSource {
-    type Err = String;
+    type Err = ScaleSourceError;
 
-    fn from_str(word: &str) -> Result<Self, String> {
+    fn from_str(word: &str) -> Result<Self, ScaleSourceError> {
         match word {
             "auto" => Ok(Self::Auto),
             "watch" => Ok(Self::Watch),
             "get" => Ok(Self::Get),
-            _ => Err("must be auto, watch or get".to_owned()),
+            _ => Err(ScaleSourceError),
         }
     }
 }
+
+/// The word is not a [`ScaleSource`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("must be auto, watch or get")]
+pub struct ScaleSourceError;

@@ -23,7 +23,7 @@ use super::{kcm, own};
 use crate::logging::{LogFormat, LogOptions};
 use crate::serve::options::Serving;
 use controller::history::checkpoint::CheckpointPlace;
-use controller::options::{Options, ScaleSource};
+use controller::options::{Options, ScaleSource, ScaleSourceError};
 
 /// The controller's configuration. Every value is valid.
 #[derive(Debug, Clone, PartialEq)]
@@ -252,7 +252,7 @@ impl Config {
             watch_namespaces: identity::watch_namespaces(&read)?,
             scale_targets: identity::scale_targets(&read)?,
             scale_source: read.checked("scale-source", |value| match value {
-                Value::Text(word) => word.parse(),
+                Value::Text(word) => word.parse().map_err(|error: ScaleSourceError| error.to_string()),
                 _ => Err(WRONG_TYPE.to_owned()),
             })?,
             field_manager: read.checked("field-manager", |value| match value {

@@ -1,11 +1,12 @@
 //! Resolves the Scale of a target: from a watch if the watch has it, otherwise from the API server.
 
+use std::fmt::Display;
+
 use autoscaling::{Hpa, Scale, ScaleFailure, WriteOutcome, target_group};
 
 use super::Controller;
 use super::rescale::{Target, rescale};
 use crate::store::Key;
-use cluster::error::ApiError;
 use cluster::mapper::{MapError, Mapping};
 
 /// The Scale of a target and its source.
@@ -19,9 +20,14 @@ pub(super) struct ResolvedScale {
 }
 
 impl ResolvedScale {
-    fn failed(message: String, is_spec: bool) -> Self {
-        Self { scale: Err(ScaleFailure { message, is_spec }), target: None, cached: false }
+    fn failed(failure: ScaleFailure) -> Self {
+        Self { scale: Err(failure), target: None, cached: false }
     }
+}
+
+/// The failure of a valid target reference.
+fn unavailable(error: impl Display) -> ScaleFailure {
+    ScaleFailure { message: error.to_string(), is_spec: false }
 }
 
 impl Controller {
@@ -42,7 +48,7 @@ impl Controller {
             Ok(group) => group,
             Err(error) => {
                 self.unwatch(key);
-                return ResolvedScale::failed(error.to_string(), true);
+                return ResolvedScale::failed(ScaleFailure { message: error.to_string(), is_spec: true });
             }
         };
         let mappings = match self.mapper.mappings(group, &reference.kind).await {
@@ -51,7 +57,7 @@ impl Controller {
                 if matches!(error, MapError::NoMatch { .. }) {
                     self.unwatch(key);
                 }
-                return ResolvedScale::failed(error.to_string(), false);
+                return ResolvedScale::failed(unavailable(error));
             }
         };
         if may_be_cached
@@ -71,7 +77,7 @@ impl Controller {
             };
             first_error.get_or_insert(error);
         }
-        ResolvedScale::failed(first_error.unwrap_or_else(|| "unrecognized resource".to_owned()), false)
+        ResolvedScale::failed(first_error.unwrap_or_else(|| unavailable("unrecognized resource")))
     }
 
     /// Reads the Scale by one mapping. `watched`: whether a watch covers this mapping.
@@ -81,7 +87,7 @@ impl Controller {
         hpa: &Hpa<'_>,
         mapping: &Mapping,
         watched: bool,
-    ) -> Result<(Target, Scale), String> {
+    ) -> Result<(Target, Scale), ScaleFailure> {
         let name = &hpa.spec.target.name;
         let read = self.scales.get(mapping, hpa.namespace, name).await;
         if let (Some(targets), true) = (&self.targets, watched) {
@@ -91,8 +97,9 @@ impl Controller {
                 Err(_) => {}
             }
         }
-        let object = read.map_err(|error: ApiError| error.to_string())?;
-        let scale = Scale::new(object.spec_replicas, object.status_replicas, &object.selector)?;
+        let object = read.map_err(unavailable)?;
+        let scale = Scale::new(object.spec_replicas, object.status_replicas, &object.selector)
+            .map_err(unavailable)?;
         let namespace = hpa.namespace.to_owned();
         Ok((Target { mapping: mapping.clone(), namespace, name: name.clone(), object }, scale))
     }

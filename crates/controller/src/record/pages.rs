@@ -197,6 +197,21 @@ fn metadata(hpa: &HpaRecord) -> HpaMetadata {
     }
 }
 
+/// The reason why a request is invalid.
+#[derive(Debug, thiserror::Error)]
+enum RequestError {
+    #[error("{0} is not valid UTF-8")]
+    Encoding(String),
+    #[error("limit {0:?} is not a count")]
+    Limit(String),
+    #[error("continue {0:?} is not a token of this server: start without it")]
+    Continue(String),
+    #[error(
+        "invalid {what} {encoded:?}: it must have 1 to {longest} lower case letters, digits, dots and hyphens"
+    )]
+    Name { what: &'static str, encoded: String, longest: usize },
+}
+
 /// A parsed request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asked {
@@ -209,7 +224,7 @@ pub enum Asked {
 impl Asked {
     /// Parses the path after `/decisions`. An error is the response to send.
     pub fn parse(path: &str, query: Option<&str>) -> Result<Self, Answer> {
-        let bad = |message| Answer::failure(StatusCode::BAD_REQUEST, message);
+        let bad = |error: RequestError| Answer::failure(StatusCode::BAD_REQUEST, error.to_string());
         if path.is_empty() {
             return Page::parse(query.unwrap_or_default()).map(Self::Page).map_err(bad);
         }
@@ -252,20 +267,18 @@ pub struct Page {
 impl Page {
     /// Parses `limit` and `continue`, as in Kubernetes' lists, and `namespace`. An empty or zero value counts
     /// as absent.
-    fn parse(query: &str) -> Result<Self, String> {
+    fn parse(query: &str) -> Result<Self, RequestError> {
         let mut page = Self { limit: PAGE, after: None, namespace: None };
         for (key, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
-            let value = decode(value).ok_or_else(|| format!("{key} is not valid UTF-8"))?;
+            let value = decode(value).ok_or_else(|| RequestError::Encoding(key.to_owned()))?;
             match key {
                 "limit" if !value.is_empty() => {
-                    let limit: usize =
-                        value.parse().map_err(|_| format!("limit {value:?} is not a count"))?;
+                    let limit: usize = value.parse().map_err(|_| RequestError::Limit(value))?;
                     page.limit = if limit == 0 { PAGE } else { limit.min(PAGE) };
                 }
                 "continue" if !value.is_empty() => {
-                    let (namespace, name) = value.split_once('/').ok_or_else(|| {
-                        format!("continue {value:?} is not a token of this server: start without it")
-                    })?;
+                    let (namespace, name) =
+                        value.split_once('/').ok_or_else(|| RequestError::Continue(value.clone()))?;
                     page.after = Some(Key::new(namespace, name));
                 }
                 "namespace" if !value.is_empty() => page.namespace = Some(segment("namespace", &value, 63)?),
@@ -277,15 +290,15 @@ impl Page {
 }
 
 /// Parses one segment of a path: the name of an object, by Kubernetes' rules.
-fn segment(what: &str, encoded: &str, longest: usize) -> Result<String, String> {
+fn segment(what: &'static str, encoded: &str, longest: usize) -> Result<String, RequestError> {
     let allowed = |text: &str| {
         let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
         !text.is_empty() && text.len() <= longest && text.bytes().all(inner)
     };
-    decode(encoded).filter(|text| allowed(text)).ok_or_else(|| {
-        format!(
-            "invalid {what} {encoded:?}: it must have 1 to {longest} lower case letters, digits, dots and hyphens"
-        )
+    decode(encoded).filter(|text| allowed(text)).ok_or_else(|| RequestError::Name {
+        what,
+        encoded: encoded.to_owned(),
+        longest,
     })
 }
 

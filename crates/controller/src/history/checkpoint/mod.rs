@@ -392,15 +392,26 @@ async fn candidates(histories: &Histories) -> Vec<Candidate> {
     candidates
 }
 
-/// Decodes one history. A history from the future is invalid.
-pub(super) fn read_entry(entry: &Entry, now: Timestamp) -> Result<History, String> {
-    let history = codec::decode(&entry.history).map_err(|error| error.to_string())?;
+/// The reason why an entry is not used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum EntryError {
+    /// The history cannot be decoded.
+    #[error(transparent)]
+    History(#[from] codec::HistoryError),
+    /// The history is from the future, so one of the clocks is wrong.
+    #[error("its newest entry of {0} is in the future")]
+    Future(Timestamp),
+}
+
+/// Decodes one history.
+pub(super) fn read_entry(entry: &Entry, now: Timestamp) -> Result<History, EntryError> {
+    let history = codec::decode(&entry.history)?;
     let latest = now.checked_add(TOLERANCE).unwrap_or(Timestamp::MAX);
     let times = history.recommendations.iter().map(|recommendation| recommendation.at);
     let events = history.scale_ups.iter().chain(&history.scale_downs).map(|event| event.at);
     let doubts = [history.unknown_up, history.unknown_down, history.unsettled.map(|unsettled| unsettled.at)];
     match times.chain(events).chain(doubts.into_iter().flatten()).max() {
-        Some(newest) if newest > latest => Err(format!("its newest entry of {newest} is in the future")),
+        Some(newest) if newest > latest => Err(EntryError::Future(newest)),
         _ => Ok(history),
     }
 }

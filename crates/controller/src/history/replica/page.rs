@@ -1,6 +1,7 @@
 //! The leader's side: serves histories to standbys, and waits at shutdown until they have everything.
 
 use std::collections::BTreeMap;
+use std::str::Utf8Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,9 +12,9 @@ use tokio::time::{Instant, timeout};
 
 use super::wire::{CONTENT_TYPE, Writer};
 use crate::page::{HeldPage, Reply};
-use crate::reconcile::{Controller, Revision};
+use crate::reconcile::{Controller, Revision, RevisionError};
 use crate::record::Answer;
-use autoscaling::duration::GoDuration;
+use autoscaling::duration::{DurationError, GoDuration};
 
 /// Maximum time to hold back a response.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -61,6 +62,23 @@ struct Query {
     standby: Option<String>,
 }
 
+/// The reason why the parameters of a request are invalid.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum QueryError {
+    #[error("{0}: {1}")]
+    Encoding(String, Utf8Error),
+    #[error("since: {0}")]
+    Since(#[from] RevisionError),
+    #[error("wait: {0}")]
+    Wait(#[from] DurationError),
+    #[error("wait: must not be negative")]
+    NegativeWait,
+    #[error("standby: must have at most 512 bytes")]
+    LongName,
+    #[error("{0}: unknown parameter; use since, wait or standby")]
+    Unknown(String),
+}
+
 impl Source {
     /// Creates the source of this controller's histories. The process starts as a standby.
     pub fn new(controller: Arc<Controller>) -> Arc<Self> {
@@ -101,7 +119,7 @@ impl Source {
                 };
                 match Query::parse(query.as_deref()) {
                     Ok(query) => source.answer(&query).await,
-                    Err(message) => Reply::json(Answer::failure(StatusCode::BAD_REQUEST, message)),
+                    Err(error) => Reply::json(Answer::failure(StatusCode::BAD_REQUEST, error.to_string())),
                 }
             })
         })
@@ -187,21 +205,22 @@ impl Standby {
 
 impl Query {
     /// Parses `since=EPOCH.CHANGE&wait=900ms&standby=NAME`. Every parameter is optional.
-    fn parse(query: Option<&str>) -> Result<Self, String> {
+    fn parse(query: Option<&str>) -> Result<Self, QueryError> {
         let mut parsed = Self::default();
         for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let value =
-                percent_decode_str(value).decode_utf8().map_err(|error| format!("{name}: {error}"))?;
+            let value = percent_decode_str(value)
+                .decode_utf8()
+                .map_err(|error| QueryError::Encoding(name.to_owned(), error))?;
             match name {
-                "since" => parsed.since = Some(value.parse().map_err(|error| format!("since: {error}"))?),
+                "since" => parsed.since = Some(value.parse()?),
                 "wait" => {
-                    let wait: GoDuration = value.parse().map_err(|error| format!("wait: {error}"))?;
-                    parsed.wait = wait.unsigned().ok_or("wait: must not be negative")?;
+                    let wait: GoDuration = value.parse()?;
+                    parsed.wait = wait.unsigned().ok_or(QueryError::NegativeWait)?;
                 }
                 "standby" if value.len() <= 512 => parsed.standby = Some(value.into_owned()),
-                "standby" => return Err("standby: must have at most 512 bytes".to_owned()),
-                _ => return Err(format!("{name}: unknown parameter; use since, wait or standby")),
+                "standby" => return Err(QueryError::LongName),
+                _ => return Err(QueryError::Unknown(name.to_owned())),
             }
         }
         Ok(parsed)
@@ -222,7 +241,7 @@ mod tests {
         let long = format!("standby={}", "a".repeat(513));
         for wrong in ["since=1", "wait=1", "wait=-1s", "until=1", "standby=%ff", &long] {
             let name = wrong.split('=').next().unwrap();
-            assert!(Query::parse(Some(wrong)).unwrap_err().starts_with(name), "{wrong}");
+            assert!(Query::parse(Some(wrong)).unwrap_err().to_string().starts_with(name), "{wrong}");
         }
     }
 }

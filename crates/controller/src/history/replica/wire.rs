@@ -135,18 +135,18 @@ impl Part {
     }
 }
 
-/// Decodes a response and encodes it again, for the fuzz targets.
+/// Decodes a response and encodes it again, for the fuzz targets. `None` if the response is invalid.
 #[cfg(fuzzing)]
-pub fn again(bytes: &[u8]) -> Result<Vec<u8>, String> {
-    let part = Part::read(bytes).map_err(|error| error.to_string())?;
-    let histories = part.histories.iter().map(|(uid, bytes)| {
-        let history = codec::decode(bytes).map_err(|error| error.to_string())?;
-        Ok((Arc::clone(uid), Arc::new(history)))
-    });
-    let histories = histories.collect::<Result<_, String>>()?;
+pub fn again(bytes: &[u8]) -> Option<Vec<u8>> {
+    let part = Part::read(bytes).ok()?;
+    let histories = part
+        .histories
+        .iter()
+        .map(|(uid, bytes)| Some((Arc::clone(uid), Arc::new(codec::decode(bytes).ok()?))))
+        .collect::<Option<_>>()?;
     let mut writer = Writer::new();
     writer.add(&Changed { full: part.full, upto: part.upto, more: part.more, histories });
-    Ok(writer.finish(part.now, part.upto, part.more, part.last))
+    Some(writer.finish(part.now, part.upto, part.more, part.last))
 }
 
 #[cfg(test)]
