@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use http::header::{AUTHORIZATION, HeaderValue};
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -22,7 +24,6 @@ use tower::{BoxError, Service, ServiceExt};
 use super::HttpService;
 use super::account::{Account, AccountError, Token};
 use super::exec::{Identity, Issued, Plugin, PluginError};
-use super::proxy::basic;
 use crate::client::ClientError;
 
 /// The interval between reads of a token file: client-go's minute minus its ten seconds of leeway.
@@ -138,6 +139,15 @@ pub(super) fn bearer(token: &str) -> Result<HeaderValue, CredentialError> {
         HeaderValue::try_from(format!("Bearer {}", token.trim())).map_err(|_| CredentialError::Token)?;
     value.set_sensitive(true);
     Ok(value)
+}
+
+/// A header value for basic authentication.
+fn basic(user: &str, password: &str) -> HeaderValue {
+    let text = format!("Basic {}", STANDARD.encode(format!("{user}:{password}")));
+    // Base64 is always a valid header value.
+    let mut value = HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static(""));
+    value.set_sensitive(true);
+    value
 }
 
 /// A token in a file. The file is read periodically because the token is replaced before it expires.

@@ -31,7 +31,7 @@ use self::credentials::{Authorized, Certified};
 use self::exec::{Identity, Plugin};
 use self::proxy::Proxy;
 use self::stream::Stream;
-use self::tunnel::Tunnel;
+use self::tunnel::through;
 use super::client::ClientError;
 use crate::platform;
 use clock::SystemClock;
@@ -113,16 +113,15 @@ pub(super) fn as_account(
     Ok(Some(BoxCloneSyncService::new(Authorized { source, http, certified })))
 }
 
-fn proxy(config: &kube::Config) -> Result<Option<Arc<Proxy>>, ProxyError> {
-    let proxy = match &config.proxy_url {
-        Some(url) => Some(Proxy::parse(&url.to_string(), "proxy-url")?),
-        None => Proxy::from_environment(&config.cluster_url, |name| std::env::var(name).ok())?,
-    };
-    Ok(proxy.map(Arc::new))
+fn proxy(config: &kube::Config) -> Result<Option<Proxy>, ProxyError> {
+    match &config.proxy_url {
+        Some(url) => Proxy::parse(&url.to_string(), "proxy-url").map(Some),
+        None => Proxy::from_environment(&config.cluster_url, |name| std::env::var(name).ok()),
+    }
 }
 
 /// Builds a connection pool that adds the configured headers to all requests.
-fn transport(config: &kube::Config, proxy: Option<&Arc<Proxy>>) -> Result<HttpService, ClientError> {
+fn transport(config: &kube::Config, proxy: Option<&Proxy>) -> Result<HttpService, ClientError> {
     let mut http = HttpConnector::new();
     http.enforce_http(false);
     http.set_nodelay(true);
@@ -138,11 +137,11 @@ fn transport(config: &kube::Config, proxy: Option<&Arc<Proxy>>) -> Result<HttpSe
         if let (Some("http"), Some(authorization)) = (config.cluster_url.scheme_str(), proxy.authorization())
         {
             // The proxy forwards each request to a server at http://, without a tunnel.
-            config.headers.push((PROXY_AUTHORIZATION, authorization));
+            config.headers.push((PROXY_AUTHORIZATION, authorization.clone()));
         }
         let dial = config.rustls_https_connector_with_connector(http).map_err(ClientError::Tls)?;
         let timeout = config.connect_timeout.unwrap_or(IDLE);
-        let tunnel = Tunnel { proxy: Arc::clone(proxy), dial, timeout };
+        let tunnel = through(proxy.clone(), dial, timeout);
         http1(config.rustls_https_connector_with_connector(tunnel).map_err(ClientError::Tls)?)
     } else {
         http1(config.rustls_https_connector_with_connector(http).map_err(ClientError::Tls)?)

@@ -6,11 +6,6 @@ use std::task::{Context, Poll};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 
-/// Any byte stream.
-pub(super) trait Bytes: Read + Write {}
-
-impl<T: Read + Write> Bytes for T {}
-
 /// A byte stream. Its only connection property is whether a proxy reads the requests.
 #[derive(Debug)]
 pub(super) struct Stream<IO> {

@@ -399,11 +399,7 @@ fn contradictory_and_unsupported_settings_are_rejected_by_name() {
         ("", "token: a, username: b".to_owned(), "a token and a user name"),
         ("", "client-certificate-data: czNjcmV0".to_owned(), "set client-key or client-key-data"),
         ("", "as-uid: a".to_owned(), "set --as"),
-        (
-            ", proxy-url: 'ftp://me:s3cret@proxy'",
-            String::new(),
-            "proxies of the kind ftp:// are not supported",
-        ),
+        (", proxy-url: 'ftp://me:s3cret@proxy'", String::new(), "proxy-url is not the URL of a proxy"),
         (", proxy-url: 'proxy'", String::new(), "proxy-url is not the URL of a proxy"),
         (
             ", certificate-authority: ca.crt, certificate-authority-data: czNjcmV0",
