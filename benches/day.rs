@@ -174,7 +174,7 @@ async fn start(size: Size, telemetry: Metrics, stop: CancellationToken) {
     let clients = clients(&cluster, &config, &telemetry);
     let parts = Parts {
         clients: &clients,
-        options: &config.controller_options(),
+        options: &config.controller,
         clock,
         telemetry,
         observers: Vec::new(),

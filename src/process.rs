@@ -40,7 +40,10 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
             let RbacOptions { config, account } = &*options;
             let mut needed = permissions::needed(config);
             needed.extend(permissions::optional_watch_permissions(config));
-            print!("{}", permissions::manifest(&needed, account, config.watch_namespaces.is_some()));
+            print!(
+                "{}",
+                permissions::manifest(&needed, account, config.controller.watch_namespaces.is_some())
+            );
             ExitCode::SUCCESS
         }
         #[cfg(feature = "tools")]

@@ -71,7 +71,7 @@ fn flags_of_every_deployment_parse_without_a_warning() {
         match Invocation::from_args(arguments.iter().map(Into::into)) {
             Ok(Invocation::Controller(config)) => {
                 assert_eq!(config.warnings, Vec::<String>::new(), "{}: {arguments:?}", variant.folder);
-                assert_eq!(config.dry_run, variant.folder == "overlays/shadow", "{arguments:?}");
+                assert_eq!(config.controller.dry_run, variant.folder == "overlays/shadow", "{arguments:?}");
             }
             Ok(_) => panic!("{}: {arguments:?} do not select the controller", variant.folder),
             Err(error) => panic!("{}: {arguments:?}: {error}", variant.folder),

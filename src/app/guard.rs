@@ -36,13 +36,13 @@ impl TakeoverSetup {
         telemetry: &Telemetry,
     ) -> Option<Self> {
         let holds_back = match config.takeover {
-            _ if config.dry_run => return None,
+            _ if config.controller.dry_run => return None,
             Mode::Off => return None,
             Mode::Wait => true,
             Mode::Warn => false,
         };
         let takeover = TakeOver::new(Parts {
-            period: config.sync_period,
+            period: config.controller.sync_period,
             lease: config.election.as_ref().map_or(Duration::ZERO, |election| election.timing.lease),
             holds_back,
             manager: STATUS_MANAGER,

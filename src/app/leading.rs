@@ -61,7 +61,7 @@ impl LeaderElection {
         seed: u64,
         link: Option<Arc<dyn Link>>,
     ) -> Option<Self> {
-        let election = config.election.as_ref().filter(|_| !config.dry_run)?;
+        let election = config.election.as_ref().filter(|_| !config.controller.dry_run)?;
         let timing = election.timing;
         let leases =
             Leases::new(clients.lease.clone(), &election.namespace, &election.name, timing.request())

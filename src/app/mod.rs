@@ -118,7 +118,7 @@ pub async fn run(
     let options = ClientOptions { observer: Some(Arc::new(counted)), ..client_options(config, &telemetry) };
     let clients = Clients::new(&cluster, &options)?;
     let server = cluster.cluster_url.to_string();
-    let elected = config.election.is_some() && !config.dry_run;
+    let elected = config.election.is_some() && !config.controller.dry_run;
     let peers =
         elected.then(|| Peers::new(&clients, &cluster.cluster_url, config.serving.advertised)).flatten();
     let link = peers.map(|peers| Arc::new(peers) as Arc<dyn Link>);
@@ -159,7 +159,7 @@ pub async fn run_with(
     let guard = TakeoverSetup::prepare(config, clients, Arc::clone(&clock), &telemetry);
     let parts = Parts {
         clients,
-        options: &config.controller_options(),
+        options: &config.controller,
         clock: Arc::clone(&clock),
         telemetry: telemetry.clone(),
         observers: TakeoverSetup::observers(guard.as_ref()).into_iter().chain(observers).collect(),
@@ -170,7 +170,8 @@ pub async fn run_with(
     let findings = permissions::check::Findings::default();
     let checking = permissions::check::run(clients.clone(), permissions::needed(config), findings.clone());
     tokio::spawn(watches.clone().run_until_cancelled_owned(checking));
-    let component = Component::new(config.settings.version, config.flag_values(), Arc::clone(&clock));
+    let component =
+        Component::new(config.controller.settings.version, config.flag_values(), Arc::clone(&clock));
     let past = HistoryRestore::prepare(config, clients, &clock, &telemetry);
     let leading = LeaderElection::prepare(config, clients, identity, clock, seed, link.clone());
     let source = leading.as_ref().map(|_| Source::new(Arc::clone(&assembly.controller)));
@@ -178,7 +179,7 @@ pub async fn run_with(
     let endpoints = Endpoints::new(health, metrics, assembly.decisions.clone())
         .with_component(component)
         .with_json(PARITY, Parity::page(assembly.parity.clone()))
-        .with_history(Source::page(source.clone()), config.watch_namespaces.clone());
+        .with_history(Source::page(source.clone()), config.controller.watch_namespaces.clone());
     let (secure, plain) = (listening.secure_address(), listening.plain_address());
     if let Some(link) = &link {
         let certificate = Arc::new(listening.certificate());
@@ -193,8 +194,8 @@ pub async fn run_with(
         %server,
         secure = secure.map(tracing::field::display),
         health = plain.map(tracing::field::display),
-        period = ?config.sync_period,
-        dry_run = config.dry_run,
+        period = ?config.controller.sync_period,
+        dry_run = config.controller.dry_run,
         "starting concertina"
     );
 
@@ -318,10 +319,10 @@ fn seed(clock: &SharedClock, identity: &str) -> u64 {
 /// Returns the client options from the flags: rate limits, write gate and metrics.
 pub fn client_options(config: &Config, telemetry: &Telemetry) -> ClientOptions {
     ClientOptions {
-        qps: config.qps.map_or(0.0, narrow),
+        qps: config.controller.qps.map_or(0.0, narrow),
         burst: config.burst,
-        status_qps: config.status_qps.map(narrow),
-        gate: if config.dry_run { Gate::refusing(Refusal::DryRun) } else { Gate::open() },
+        status_qps: config.controller.status_qps.map(narrow),
+        gate: if config.controller.dry_run { Gate::refusing(Refusal::DryRun) } else { Gate::open() },
         observer: Some(Arc::new(RequestMetrics::new(telemetry.clone()))),
         service_account: config.service_account_credentials.then(|| ServiceAccount {
             namespace: permissions::ACCOUNT_NAMESPACE.to_owned(),

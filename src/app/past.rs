@@ -33,8 +33,8 @@ impl HistoryRestore {
             .history_checkpoint
             .as_ref()
             .map(|maps| Checkpoint::new(clients, maps, Arc::clone(clock), telemetry.clone()));
-        let namespaces = config.watch_namespaces.clone();
-        (!config.dry_run).then(|| Self { checkpoint, reads: clients.watch.clone(), namespaces })
+        let namespaces = config.controller.watch_namespaces.clone();
+        (!config.controller.dry_run).then(|| Self { checkpoint, reads: clients.watch.clone(), namespaces })
     }
 
     /// Restores histories before the first sync, and starts the checkpoint, which runs until the shutdown.

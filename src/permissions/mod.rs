@@ -37,7 +37,7 @@ const BUILT_IN: [(&str, &str); 4] = [
 /// Returns all permissions that a controller with the given flags needs.
 pub fn needed(config: &Config) -> Vec<Permission> {
     let mut needed = Vec::new();
-    match &config.watch_namespaces {
+    match &config.controller.watch_namespaces {
         None => needed.extend(controller_permissions(config)),
         Some(namespaces) => {
             for namespace in namespaces {
@@ -60,7 +60,7 @@ pub fn needed(config: &Config) -> Vec<Permission> {
 }
 
 fn controller_permissions(config: &Config) -> Vec<Permission> {
-    let writes = !config.dry_run;
+    let writes = !config.controller.dry_run;
     let mut rows = vec![
         Permission {
             why: "to list and watch HPAs",
@@ -117,7 +117,7 @@ fn controller_permissions(config: &Config) -> Vec<Permission> {
 
 fn target_permissions(config: &Config) -> Vec<Permission> {
     let scale = |group: &str, resource: &str| {
-        let (verbs, why): (&'static [&'static str], _) = if config.dry_run {
+        let (verbs, why): (&'static [&'static str], _) = if config.controller.dry_run {
             (&["get"], "to read the replica counts of targets")
         } else {
             (&["get", "update"], "to read and change the replica counts of targets")
@@ -141,7 +141,7 @@ fn target_permissions(config: &Config) -> Vec<Permission> {
 /// Returns the optional permissions that save requests. They are not checked at start. A missing one is
 /// logged when the first target is watched.
 pub fn optional_watch_permissions(config: &Config) -> Vec<Permission> {
-    if config.scale_source == ScaleSource::Get {
+    if config.controller.scale_source == ScaleSource::Get {
         return Vec::new();
     }
     let built_in = BUILT_IN.iter().map(|(group, resource)| ((*group).to_owned(), (*resource).to_owned()));
@@ -152,7 +152,7 @@ pub fn optional_watch_permissions(config: &Config) -> Vec<Permission> {
         }
     };
     let mut rows = Vec::new();
-    let namespaces: Vec<Option<&str>> = match &config.watch_namespaces {
+    let namespaces: Vec<Option<&str>> = match &config.controller.watch_namespaces {
         None => vec![None],
         Some(namespaces) => namespaces.iter().map(|name| Some(name.as_str())).collect(),
     };
@@ -172,7 +172,7 @@ pub fn optional_watch_permissions(config: &Config) -> Vec<Permission> {
 /// Returns the permissions on the checkpoint's ConfigMaps. The manifest contains the ConfigMaps without data,
 /// because a role that may create them could create any other ConfigMap of the namespace, too.
 fn checkpoint_permissions(config: &Config) -> Vec<Permission> {
-    let place = config.history_checkpoint.as_ref().filter(|_| !config.dry_run);
+    let place = config.history_checkpoint.as_ref().filter(|_| !config.controller.dry_run);
     let row = place.map(|place| Permission {
         namespace: Some(place.namespace.clone()),
         names: place.names().collect(),
@@ -187,7 +187,7 @@ fn checkpoint_permissions(config: &Config) -> Vec<Permission> {
 /// Returns the permissions on the Lease. A dry run needs none: an election would write the Lease, so a dry
 /// run takes part in none.
 fn lease_permissions(config: &Config) -> Vec<Permission> {
-    let Some(election) = config.election.as_ref().filter(|_| !config.dry_run) else {
+    let Some(election) = config.election.as_ref().filter(|_| !config.controller.dry_run) else {
         return Vec::new();
     };
     let lease = |verbs, name: Option<&String>, why| Permission {
@@ -252,7 +252,7 @@ fn token_permissions(config: &Config) -> Vec<Permission> {
         essential: true,
         ..row("", "serviceaccounts", &["create"])
     }];
-    if !config.dry_run {
+    if !config.controller.dry_run {
         rows.push(Permission {
             why: "to create that ServiceAccount if it is missing, as kube-controller-manager does",
             without: "an administrator has to create it",

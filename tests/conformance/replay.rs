@@ -14,9 +14,8 @@ use autoscaling::settings::{Settings, Version};
 use clock::{SharedClock, VirtualClock};
 use cluster::client::ClientOptions;
 use cluster::mapper::Mapping;
-use concertina::cli::Config;
 use controller::assembly::{Assembly, Parts, Phase};
-use controller::options::ScaleSource;
+use controller::options::{Options, ScaleSource};
 use controller::reconcile::WorkerPermit;
 use controller::store::Key;
 use controller::telemetry::metrics::Metrics;
@@ -102,11 +101,11 @@ impl Stage {
         cluster.set_metrics(Arc::clone(&metrics) as _);
         let clients = link::clients(&cluster, &ClientOptions::default());
         let source = if kind == Targets::Bare { ScaleSource::Get } else { ScaleSource::Watch };
-        let config = Config { scale_source: source, ..config(recording) };
+        let options = Options { scale_source: source, ..options(recording) };
         let stop = CancellationToken::new();
         let parts = Parts {
             clients: &clients,
-            options: &config.controller_options(),
+            options: &options,
             clock,
             telemetry: Metrics::new(),
             observers: Vec::new(),
@@ -289,7 +288,7 @@ impl Stage {
 
 /// Returns the flags of a recording. Feature gates that it does not set have the default of the emulated
 /// version.
-fn config(recording: &Value) -> Config {
+fn options(recording: &Value) -> Options {
     let newest = recording["emulatedVersion"] == "1.37";
     let mut settings = Settings::of(if newest { Version::V1_37 } else { Version::V1_36 });
     let flags = &recording["config"];
@@ -303,13 +302,13 @@ fn config(recording: &Value) -> Config {
     settings.scale_to_zero = gate("HPAScaleToZero", settings.scale_to_zero);
     settings.generation = gate("HPAGeneration", settings.generation);
     settings.configurable_tolerance = gate("HPAConfigurableTolerance", settings.configurable_tolerance);
-    Config {
+    Options {
         settings,
         stale_consistency: gate("StaleControllerConsistencyHPA", newest),
         sync_period: duration("syncPeriod"),
         // Each sync must use its recorded metrics, even if it follows another sync closely.
         metric_sharing: Some(Duration::ZERO),
-        ..Config::default()
+        ..Options::default()
     }
 }
 

@@ -1,6 +1,7 @@
 //! A metrics API that is down: the number of requests, the reported errors, and the time until recovery.
 
 use concertina::cli::Config;
+use controller::options::Options;
 use fake_cluster::{FaultAction, FaultRule};
 
 use crate::support::objects::{external, hpa};
@@ -39,7 +40,7 @@ async fn breaker_tries_each_metric_once_a_minute_while_the_api_is_down() {
     let stage = stage(40);
     stage.cluster.faults().add(unavailable());
     // Token buckets are off, because they would spread simultaneous requests.
-    let rig = Rig::with(stage, &Config { qps: None, ..Config::default() });
+    let rig = Rig::with(stage, &Config::from(Options { qps: None, ..Options::default() }));
     rig.pass(61.0).await;
     assert_eq!(rig.series(DOWN), 1.0);
     let before = (requests_to_api(&rig), rig.syncs(&name(0)).len());

@@ -6,6 +6,7 @@ use std::time::Duration;
 use concertina::cli::Config;
 use concertina::cli::config::TakeOver;
 use controller::history::checkpoint::CheckpointPlace;
+use controller::options::Options;
 use fake_cluster::{FaultAction, FaultRule, Status};
 use serde_json::{Value, json};
 
@@ -317,7 +318,8 @@ async fn only_the_leader_writes_a_config_map_and_at_most_every_15_s() {
     let leader = Process::start(&stage, "first", checkpointed());
     stage.pass(3.0).await;
     let standby = Process::start(&stage, "second", checkpointed());
-    let dry = Process::start(&stage, "third", Config { dry_run: true, ..checkpointed() });
+    let controller = Options { dry_run: true, ..Options::default() };
+    let dry = Process::start(&stage, "third", Config { controller, ..checkpointed() });
     stage.pass(600.0).await;
     let writes = stage.times(|request| request.verb == "update" && request.path.contains("/configmaps/"));
     assert!((35..=41).contains(&writes.len()), "{writes:?}");

@@ -5,6 +5,7 @@ use std::time::Duration;
 use autoscaling::settings::{Settings, Version};
 use concertina::cli::Config;
 use concertina::serve::{Endpoints, Health, serve_connection};
+use controller::options::Options;
 use controller::record::wire::{DecisionList, DecisionSummaryList, Failure, Outcome};
 use fake_cluster::FaultAction;
 use serde::de::DeserializeOwned;
@@ -46,11 +47,11 @@ fn queue(items: &str) -> Stage {
 
 #[tokio::test(start_paused = true)]
 async fn decision_list_has_all_inputs_of_the_next_decision() {
-    let config = Config {
+    let config = Config::from(Options {
         settings: Settings { tolerance: 0.05, ..Settings::of(Version::V1_36) },
         sync_period: Duration::from_secs(10),
-        ..Config::default()
-    };
+        ..Options::default()
+    });
     let rig = Rig::with(queue("40"), &config);
     rig.pass(25.0).await;
     rig.external("queue", "80");
@@ -60,10 +61,10 @@ async fn decision_list_has_all_inputs_of_the_next_decision() {
     assert_eq!((&*list.api_version, &*list.kind), ("concertina/v1", "DecisionList"));
     assert_eq!(list.metadata.uid, rig.hpa("web")["metadata"]["uid"]);
     assert_eq!((&*list.metadata.namespace, &*list.metadata.name), ("shop", "web"));
-    assert_eq!(Settings::from(list.controller.settings), config.settings);
+    assert_eq!(Settings::from(list.controller.settings), config.controller.settings);
     assert_eq!(
         (&*list.controller.version, list.controller.sync_period),
-        (env!("CARGO_PKG_VERSION"), config.sync_period)
+        (env!("CARGO_PKG_VERSION"), config.controller.sync_period)
     );
     assert_eq!(list.now, rig.clock.now());
     let entries: Vec<_> =
@@ -177,7 +178,7 @@ async fn invalid_requests_are_refused_with_a_reason() {
 
 #[tokio::test(start_paused = true)]
 async fn record_can_be_disabled() {
-    let rig = Rig::with(queue("40"), &Config { decisions_per_hpa: 0, ..Config::default() });
+    let rig = Rig::with(queue("40"), &Config::from(Options { decisions_per_hpa: 0, ..Options::default() }));
     rig.pass(1.0).await;
     assert!(rig.assembly.decisions.is_none());
     let failure: Failure = get(&rig, "/decisions/shop/web").await;
@@ -208,7 +209,7 @@ async fn rescale_logs_one_line_with_the_metric_and_the_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn dry_run_logs_the_withheld_rescale() {
-    let rig = Rig::with(queue("80"), &Config { dry_run: true, ..Config::default() });
+    let rig = Rig::with(queue("80"), &Config::from(Options { dry_run: true, ..Options::default() }));
     rig.pass(1.0).await;
     let [line] = logs::with("shop/web").try_into().unwrap();
     assert!(line.contains("withheld=true") && line.contains("goes from 4 to 8: "), "{line}");

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use concertina::cli::Config;
+use controller::options::Options;
 use fake_cluster::{FaultAction, FaultRule, Status};
 use serde_json::json;
 
@@ -182,7 +183,7 @@ async fn sync_that_waits_for_a_worker_counts_as_late() {
     let stage = two();
     stage.fault("/queue/scale", FaultAction::DelayAnswer(Duration::from_secs(4)));
     stage.fault("/web/scale", FaultAction::DelayAnswer(Duration::from_secs(4)));
-    let rig = Rig::with(stage, &Config { concurrent_syncs: 1, ..Config::default() });
+    let rig = Rig::with(stage, &Config::from(Options { concurrent_syncs: 1, ..Options::default() }));
     rig.pass(10.0).await;
     let up_to = |bound| rig.series(&format!("{LATENESS}_bucket{{le=\"{bound}\"}}"));
     assert_eq!((up_to("0.05"), up_to("2.5"), up_to("5")), (1.0, 1.0, 2.0));

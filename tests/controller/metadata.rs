@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use concertina::cli::Config;
+use controller::options::Options;
 use serde_json::{Value, json};
 
 use crate::support::objects::{external, hpa};
@@ -37,7 +38,10 @@ async fn metadata_and_spec_are_unchanged_after_a_hundred_status_writes() {
     stage.cluster.put_raw(stored);
     let before = stage.cluster.get(HPAS, "shop", "web").unwrap();
 
-    let rig = Rig::with(stage, &Config { sync_period: Duration::from_secs(1), ..Config::default() });
+    let rig = Rig::with(
+        stage,
+        &Config::from(Options { sync_period: Duration::from_secs(1), ..Options::default() }),
+    );
     for round in 0..210 {
         rig.external("queue", if round % 2 == 0 { "20" } else { "21" });
         rig.pass(1.0).await;

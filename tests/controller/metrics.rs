@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use concertina::cli::Config;
+use controller::options::Options;
 use fake_cluster::FaultAction;
 
 use crate::support::objects::{cpu, external, hpa, pod};
@@ -38,7 +39,7 @@ fn on_time(rig: &Rig, periods: usize) {
 }
 
 fn one_worker() -> Config {
-    Config { concurrent_syncs: 1, ..Config::default() }
+    Config::from(Options { concurrent_syncs: 1, ..Options::default() })
 }
 
 #[tokio::test(start_paused = true)]
@@ -95,7 +96,8 @@ async fn hung_metrics_above_the_limit_per_api_delay_no_other_api() {
     }
     stage.cpu("web", &[75; 4]);
     stage.create(hpa("web", &[cpu(50)]));
-    let config = Config { max_concurrent_metric_requests_per_api: 4, ..one_worker() };
+    let mut config = one_worker();
+    config.controller.max_concurrent_metric_requests_per_api = 4;
     let rig = Rig::with(stage, &config);
     rig.until("the HPA of the other API scales", 2.0, |stage| stage.replicas("web") == 6).await;
     rig.pass(60.0).await;
@@ -161,7 +163,7 @@ async fn broken_response_fails_only_its_metric_and_scales_nothing() {
         stage.create(hpa(case.name, &[external(case.name, "10")]));
         stage.fault(&format!("/{}", case.name), case.action.clone());
     }
-    let rig = Rig::with(stage, &Config { max_metrics_response: 4096, ..Config::default() });
+    let rig = Rig::with(stage, &Config::from(Options { max_metrics_response: 4096, ..Options::default() }));
     rig.until("the HPA with a working metric scales", 2.0, |stage| stage.replicas("web") == 8).await;
     rig.pass(40.0).await;
     for case in &cases {

@@ -1,6 +1,7 @@
 //! `--watch-namespaces`: the controller acts in some namespaces with permissions for them only.
 
 use concertina::cli::Config;
+use controller::options::Options;
 use fake_cluster::{BareScale, FaultAction, FaultRule, ScalePath, Status};
 use serde_json::{Value, json};
 
@@ -45,7 +46,7 @@ fn replicas(stage: &Stage, namespace: &str) -> i64 {
 
 fn only(namespaces: &[&str]) -> Config {
     let names = namespaces.iter().map(ToString::to_string).collect();
-    Config { watch_namespaces: Some(names), ..Config::default() }
+    Config::from(Options { watch_namespaces: Some(names), ..Options::default() })
 }
 
 fn forbid(stage: &Stage, prefix: &str) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use autoscaling::query::{Answer, Query, QueryError};
 use cluster::metrics::Metrics;
 use concertina::cli::Config;
+use controller::options::Options;
 use controller::reconcile::{Controller, Histories};
 use futures::future::BoxFuture;
 
@@ -59,7 +60,8 @@ async fn panic_affects_one_hpa_which_is_retried_every_period() {
         let metric = if name == "bad" { "bomb" } else { "queue" };
         stage.create(hpa(name, &[external(metric, "10")]));
     }
-    let rig = Rig::altered(stage, &Config { concurrent_syncs: 1, ..Config::default() }, with_bomb);
+    let rig =
+        Rig::altered(stage, &Config::from(Options { concurrent_syncs: 1, ..Options::default() }), with_bomb);
     rig.pass(61.0).await;
     for name in ["a", "bad", "c", "d"] {
         let syncs = rig.syncs(name);

@@ -2,6 +2,7 @@
 
 use cluster::gate::Refusal;
 use concertina::cli::Config;
+use controller::options::Options;
 use fake_cluster::{FaultAction, FaultRule, LoggedRequest, Status};
 
 use crate::support::logs;
@@ -81,7 +82,7 @@ async fn dry_run_decides_everything_and_writes_nothing() {
     let stage = one();
     stage.target("idle", 2);
     stage.create(hpa("idle", &[external("missing", "10")]));
-    let rig = Rig::with(stage, &Config { dry_run: true, ..Config::default() });
+    let rig = Rig::with(stage, &Config::from(Options { dry_run: true, ..Options::default() }));
     for minute in 0..20_u32 {
         rig.external("queue", &(20 + minute * 37 % 80).to_string());
         rig.pass(30.0).await;
@@ -117,7 +118,7 @@ async fn dry_run_decides_everything_and_writes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn opened_gate_permits_writes_from_the_next_period() {
-    let rig = Rig::with(one(), &Config { dry_run: true, ..Config::default() });
+    let rig = Rig::with(one(), &Config::from(Options { dry_run: true, ..Options::default() }));
     rig.pass(20.0).await;
     assert_eq!(rig.replicas("web"), 4);
     rig.gate.open_for(Refusal::DryRun);

@@ -9,6 +9,7 @@ use autoscaling::settings::Settings;
 use concertina::app::client_options;
 use concertina::cli::Config;
 use controller::assembly::{Assembly, Parts, Phase};
+use controller::options::Options;
 use controller::shadow::wire::{Counts, InconclusiveReason, ShadowReport, Verdict};
 use controller::telemetry::metrics::Metrics;
 use serde_json::{Value, json};
@@ -28,14 +29,14 @@ struct Shadow {
 
 impl Shadow {
     fn start(stage: &Stage, settings: Settings) -> Self {
-        let config = Config { dry_run: true, settings, ..Config::default() };
+        let config = Config::from(Options { dry_run: true, settings, ..Options::default() });
         let telemetry = Metrics::new();
         let options = client_options(&config, &telemetry);
         let clients = link::clients(&stage.cluster, &options);
         let stop = CancellationToken::new();
         let parts = Parts {
             clients: &clients,
-            options: &config.controller_options(),
+            options: &config.controller,
             clock: stage.clock.clone(),
             telemetry: telemetry.clone(),
             observers: Vec::new(),
@@ -80,7 +81,7 @@ fn stage() -> Stage {
 }
 
 fn active(stage: Stage) -> Rig {
-    Rig::with(stage, &Config { settings: quick(), ..Config::default() })
+    Rig::with(stage, &Config::from(Options { settings: quick(), ..Options::default() }))
 }
 
 /// Lets time pass, in which the workloads follow their counts.
@@ -119,7 +120,7 @@ async fn equal_decisions_are_counted_as_same_up_and_down() {
 
 #[tokio::test(start_paused = true)]
 async fn dry_run_that_compares_writes_nothing() {
-    let rig = Rig::with(stage(), &Config { dry_run: true, ..Config::default() });
+    let rig = Rig::with(stage(), &Config::from(Options { dry_run: true, ..Options::default() }));
     rig.external("queue", "80");
     pass(&rig, 100.0).await;
     let writes = rig.times(|request| {
@@ -214,7 +215,7 @@ async fn different_count_is_reported_as_different() {
 async fn rescale_of_the_dry_run_alone_is_reported_once() {
     let stage = stage();
     let other = Settings { tolerance: 0.5, ..quick() };
-    let rig = Rig::with(stage, &Config { settings: other, ..Config::default() });
+    let rig = Rig::with(stage, &Config::from(Options { settings: other, ..Options::default() }));
     let shadow = Shadow::start(&rig, quick());
     pass(&rig, 100.0).await;
     rig.external("queue", "55");
@@ -232,7 +233,7 @@ async fn rescale_of_the_dry_run_alone_is_reported_once() {
 
 #[tokio::test(start_paused = true)]
 async fn comparison_is_unknown_without_another_controller() {
-    let rig = Rig::with(stage(), &Config { dry_run: true, ..Config::default() });
+    let rig = Rig::with(stage(), &Config::from(Options { dry_run: true, ..Options::default() }));
     rig.external("queue", "80");
     pass(&rig, 100.0).await;
     let report = rig.assembly.parity.as_ref().unwrap().report();

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use concertina::cli::Config;
+use controller::options::Options;
 use fake_cluster::{FaultAction, FaultRule};
 
 use crate::support::objects::{external, hpa};
@@ -39,7 +40,7 @@ async fn sync_of_a_stale_hpa_is_skipped_and_retried_a_period_later() {
 
 #[tokio::test(start_paused = true)]
 async fn stale_hpa_is_synced_without_the_guard() {
-    let rig = lagging(&Config { stale_consistency: false, ..Config::default() }).await;
+    let rig = lagging(&Config::from(Options { stale_consistency: false, ..Options::default() })).await;
     rig.pass(31.0).await;
     assert_eq!((rig.syncs("web").len(), rig.series(SKIPS)), (3, 0.0));
 }

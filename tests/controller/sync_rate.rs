@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use concertina::cli::Config;
-use controller::options::ScaleSource;
+use controller::options::{Options, ScaleSource};
 use serde_json::json;
 
 use crate::support::objects::{cpu, deployment, hpa, pod};
@@ -61,7 +61,7 @@ fn usage(stage: &Stage, millicores: usize) {
 }
 
 fn watching() -> Config {
-    Config { scale_source: ScaleSource::Watch, ..Config::default() }
+    Config::from(Options { scale_source: ScaleSource::Watch, ..Options::default() })
 }
 
 /// Number of started syncs, and number of syncs that started within a second of their due time.

@@ -39,7 +39,7 @@ impl OtherController {
         let stop = CancellationToken::new();
         let parts = Parts {
             clients: &clients,
-            options: &config.controller_options(),
+            options: &config.controller,
             clock: Arc::new(ShiftedClock { clock: Arc::clone(&stage.clock), ahead: AHEAD }),
             telemetry: Metrics::new(),
             observers: Vec::new(),

@@ -1,7 +1,7 @@
 //! Watched targets: syncs use the watched object, and read the Scale only if the watch cannot replace it.
 
 use concertina::cli::Config;
-use controller::options::ScaleSource;
+use controller::options::{Options, ScaleSource};
 use fake_cluster::{FaultAction, FaultRule, Status};
 use serde_json::{Value, json};
 
@@ -57,7 +57,7 @@ fn syncs(rig: &Rig) -> f64 {
 }
 
 fn source(source: ScaleSource) -> Config {
-    Config { scale_source: source, ..Config::default() }
+    Config::from(Options { scale_source: source, ..Options::default() })
 }
 
 fn deny(stage: &Stage, resource: &str) {
@@ -304,7 +304,7 @@ async fn resource_is_watched_while_an_hpa_refers_to_it() {
 #[tokio::test(start_paused = true)]
 async fn each_watched_namespace_has_a_separate_watch() {
     let namespaces = ["shop".to_owned(), "bank".to_owned()];
-    let config = Config { watch_namespaces: Some(namespaces.into()), ..Config::default() };
+    let config = Config::from(Options { watch_namespaces: Some(namespaces.into()), ..Options::default() });
     let rig = Rig::with(one(8), &config);
     rig.pass(20.0).await;
     assert_eq!(meanwhile(&rig, 60.0).await, (0, 0));

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use concertina::cli::Config;
+use controller::options::Options;
 use serde_json::json;
 
 use crate::support::objects::{external, hpa};
@@ -99,7 +100,10 @@ async fn sync_period_follows_the_flag() {
     stage.target("web", 2);
     stage.external("queue", "20");
     stage.create(hpa("web", &[external("queue", "10")]));
-    let rig = Rig::with(stage, &Config { sync_period: Duration::from_secs(40), ..Config::default() });
+    let rig = Rig::with(
+        stage,
+        &Config::from(Options { sync_period: Duration::from_secs(40), ..Options::default() }),
+    );
     rig.pass(81.0).await;
     at(&rig, "web", Duration::ZERO, &[0.0, 40.0, 80.0]);
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use concertina::cli::Config;
+use controller::options::Options;
 use fake_cluster::{FaultAction, FaultRule, Status};
 
 use crate::support::objects::{external, hpa};
@@ -34,7 +35,7 @@ fn answered(rig: &Rig, verb: &str, suffix: &str, code: u16) -> usize {
 }
 
 fn guarded() -> Config {
-    Config { stale_consistency: true, ..Config::default() }
+    Config::from(Options { stale_consistency: true, ..Options::default() })
 }
 
 #[tokio::test(start_paused = true)]

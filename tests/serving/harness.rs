@@ -74,7 +74,7 @@ impl Rig {
         let server = Server::bind(&config.serving).unwrap();
         let address = server.secure_address().unwrap();
         let endpoints = Endpoints::new(Health::new(), Metrics::new(), None).with_component(Component::new(
-            config.settings.version,
+            config.controller.settings.version,
             config.flag_values(),
             clock,
         ));

@@ -114,16 +114,17 @@ fn config(run: &Run) -> Config {
         serving: Serving { port: 0, ..Serving::default() },
         takeover: TakeOver::Off,
         election: scene.election.then(Election::default),
-        decisions_per_hpa: 1,
         history_checkpoint: scene.checkpoint.then(CheckpointPlace::default),
-        scale_source: if scene.shares { ScaleSource::Auto } else { ScaleSource::Get },
         ..Config::default()
     };
+    config.controller.decisions_per_hpa = 1;
     if !scene.shares {
-        config.metric_sharing = None;
+        config.controller.scale_source = ScaleSource::Get;
+        config.controller.metric_sharing = None;
     }
-    config.settings.tolerance = if run.plant == Some(Plant::ToleranceOff) { 0.25 } else { scene.tolerance };
-    config.settings.downscale_stabilization = scene.downscale;
+    config.controller.settings.tolerance =
+        if run.plant == Some(Plant::ToleranceOff) { 0.25 } else { scene.tolerance };
+    config.controller.settings.downscale_stabilization = scene.downscale;
     config
 }
 

@@ -9,6 +9,7 @@ use concertina::cli::Config;
 use concertina::cli::config::{Election, TakeOver};
 use concertina::serve::options::Serving;
 use controller::assembly::{Assembly, Parts, Phase};
+use controller::options::Options;
 use controller::reconcile::Observer;
 use controller::record::Record;
 use controller::telemetry::metrics::Metrics;
@@ -66,14 +67,15 @@ fn series(telemetry: &Metrics) -> usize {
 async fn day_of_churn_leaves_no_state_behind() {
     let clock: SharedClock = Arc::new(VirtualClock::starting_at("2030-01-01T00:00:00Z".parse().unwrap()));
     let mut churn = Churn::new(Arc::clone(&clock));
-    let config = Config { takeover: TakeOver::Off, decisions_per_hpa: 0, ..Config::default() };
+    let controller = Options { decisions_per_hpa: 0, ..Options::default() };
+    let config = Config { controller, takeover: TakeOver::Off, ..Config::default() };
     let telemetry = Metrics::new();
     let clients = link::clients(&churn.cluster, &client_options(&config, &telemetry));
     let record = Arc::new(Record::new(40));
     let stop = CancellationToken::new();
     let parts = Parts {
         clients: &clients,
-        options: &config.controller_options(),
+        options: &config.controller,
         clock,
         telemetry: telemetry.clone(),
         observers: vec![Arc::clone(&record) as Arc<dyn Observer>],

@@ -12,6 +12,7 @@ use concertina::cli::Config;
 use concertina::cli::config::TakeOver;
 use concertina::serve::options::Serving;
 use controller::assembly::Phase;
+use controller::options::Options;
 use controller::telemetry::metrics::Metrics;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
@@ -65,8 +66,7 @@ async fn memory_does_not_grow_over_ten_minutes_over_tcp() {
         serving: Serving { port: 0, ..Serving::default() },
         takeover: TakeOver::Off,
         election: None,
-        sync_period: PERIOD,
-        qps: None,
+        controller: Options { sync_period: PERIOD, qps: None, ..Options::default() },
         ..Config::default()
     };
     let telemetry = Metrics::new();

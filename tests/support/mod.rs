@@ -71,7 +71,7 @@ impl Rig {
         let stop = CancellationToken::new();
         let parts = Parts {
             clients: &clients,
-            options: &config.controller_options(),
+            options: &config.controller,
             clock: Arc::clone(&stage.clock),
             telemetry: telemetry.clone(),
             observers: Vec::new(),

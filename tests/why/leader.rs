@@ -49,8 +49,8 @@ fn rig() -> Rig {
     }
     stage.external("queue", "40");
     let mut config = Config::default();
-    config.settings.downscale_stabilization = Duration::from_secs(90);
-    config.sync_period = Duration::from_secs(10);
+    config.controller.settings.downscale_stabilization = Duration::from_secs(90);
+    config.controller.sync_period = Duration::from_secs(10);
     let rig = Rig::with(stage, &config);
     lease(&rig, &format!("{POD}_0f8e"));
     pod(&rig, "Running");

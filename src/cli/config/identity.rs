@@ -106,10 +106,10 @@ mod tests {
 
     #[test]
     fn namespaces_accumulate_and_default_to_all() {
-        assert_eq!(config(&[]).unwrap().watch_namespaces, None);
+        assert_eq!(config(&[]).unwrap().controller.watch_namespaces, None);
         let namespaces = config(&["--watch-namespaces=shop,bank", "--watch-namespaces=a-1"]).unwrap();
         let names = ["a-1", "bank", "shop"].map(str::to_owned).into();
-        assert_eq!(namespaces.watch_namespaces, Some(names));
+        assert_eq!(namespaces.controller.watch_namespaces, Some(names));
     }
 
     #[test]

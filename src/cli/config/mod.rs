@@ -6,9 +6,8 @@ mod identity;
 mod reader;
 mod serving;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use autoscaling::quantity::Quantity;
 use autoscaling::settings::Settings;
@@ -23,31 +22,19 @@ use super::{kcm, own};
 use crate::logging::{LogFormat, LogOptions};
 use crate::serve::options::Serving;
 use controller::history::checkpoint::CheckpointPlace;
-use controller::options::{Options, ScaleSource, ScaleSourceError};
+use controller::options::{Options, ScaleSourceError};
 
 /// The controller's configuration. Every value is valid.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// Settings that affect decisions: tolerance, windows, version, gates.
-    pub settings: Settings,
-    /// Gate StaleControllerConsistencyHPA: wait until the cache shows this controller's last status write.
-    pub stale_consistency: bool,
-    /// `--horizontal-pod-autoscaler-sync-period`, above zero.
-    pub sync_period: Duration,
-    /// `--concurrent-horizontal-pod-autoscaler-syncs`, at least one.
-    pub concurrent_syncs: usize,
+    /// The options of the controller.
+    pub controller: Options,
     /// `--kubeconfig`, if not empty.
     pub kubeconfig: Option<PathBuf>,
     /// `--master`, if not empty.
     pub master: Option<String>,
-    /// `--kube-api-qps`, above zero; `None` means unlimited.
-    pub qps: Option<f64>,
     /// `--kube-api-burst`, at least one.
     pub burst: u32,
-    /// `--status-qps`, above zero. `None` derives the rate from the number of HPAs.
-    pub status_qps: Option<f64>,
-    /// `--dry-run`: compute every decision, but write nothing.
-    pub dry_run: bool,
     /// `--takeover`: the reaction to another controller that acts on the same HPAs.
     pub takeover: TakeOver,
     /// `--leader-elect*`. With `None`, the process assumes that it is the only replica.
@@ -55,30 +42,11 @@ pub struct Config {
     /// `--use-service-account-credentials`: act as a ServiceAccount, with tokens requested by the configured
     /// credentials.
     pub service_account_credentials: bool,
-    /// `--watch-namespaces`; `None` means all namespaces.
-    pub watch_namespaces: Option<BTreeSet<String>>,
     /// `--scale-targets`: the resources that the role allows to scale. The controller itself refuses no
     /// target.
     pub scale_targets: ScaleTargets,
-    /// `--scale-source`: the source of a target's Scale in a sync without a change.
-    pub scale_source: ScaleSource,
-    /// `--field-manager`: the field manager of `spec.replicas` writes.
-    pub field_manager: String,
-    /// `--metrics-timeout`: the time limit of a request to a metrics API, above zero.
-    pub metrics_timeout: Duration,
-    /// `--max-metrics-response`: the maximum size of a metrics API's response, in bytes, at least one.
-    pub max_metrics_response: usize,
-    /// `--max-concurrent-metric-requests`, at least one.
-    pub max_concurrent_metric_requests: usize,
-    /// `--max-concurrent-metric-requests-per-api`, at least one.
-    pub max_concurrent_metric_requests_per_api: usize,
-    /// `--share-metrics` and `--metric-snapshot-age`: the maximum age of a metrics response that several HPAs
-    /// share. `None` disables sharing.
-    pub metric_sharing: Option<Duration>,
     /// The HTTPS server and its access control.
     pub serving: Serving,
-    /// `--decisions-per-hpa`: the number of decisions recorded per HPA. 0 disables the record.
-    pub decisions_per_hpa: usize,
     /// `--history-checkpoint`: the location of histories that survive a restart of all replicas. `None`
     /// disables the checkpoint.
     pub history_checkpoint: Option<CheckpointPlace>,
@@ -98,32 +66,16 @@ const MOST_DECISIONS: usize = 1000;
 
 impl Default for Config {
     fn default() -> Self {
-        let options = Options::default();
         Self {
-            settings: options.settings,
-            stale_consistency: options.stale_consistency,
-            sync_period: options.sync_period,
-            concurrent_syncs: options.concurrent_syncs,
+            controller: Options::default(),
             kubeconfig: None,
             master: None,
-            qps: options.qps,
             burst: 30,
-            status_qps: options.status_qps,
-            dry_run: options.dry_run,
             takeover: TakeOver::Wait,
             election: Some(Election::default()),
             service_account_credentials: false,
-            watch_namespaces: options.watch_namespaces,
             scale_targets: ScaleTargets::All,
-            scale_source: options.scale_source,
-            field_manager: options.field_manager,
-            metrics_timeout: options.metrics_timeout,
-            max_metrics_response: options.max_metrics_response,
-            max_concurrent_metric_requests: options.max_concurrent_metric_requests,
-            max_concurrent_metric_requests_per_api: options.max_concurrent_metric_requests_per_api,
-            metric_sharing: options.metric_sharing,
             serving: Serving::default(),
-            decisions_per_hpa: options.decisions_per_hpa,
             history_checkpoint: None,
             logging: LogOptions::default(),
             warnings: Vec::new(),
@@ -131,29 +83,14 @@ impl Default for Config {
     }
 }
 
-impl Config {
-    /// Returns the controller's options, without the options of the process.
-    pub fn controller_options(&self) -> Options {
-        Options {
-            settings: self.settings.clone(),
-            stale_consistency: self.stale_consistency,
-            sync_period: self.sync_period,
-            concurrent_syncs: self.concurrent_syncs,
-            qps: self.qps,
-            status_qps: self.status_qps,
-            dry_run: self.dry_run,
-            watch_namespaces: self.watch_namespaces.clone(),
-            scale_source: self.scale_source,
-            field_manager: self.field_manager.clone(),
-            metrics_timeout: self.metrics_timeout,
-            max_metrics_response: self.max_metrics_response,
-            max_concurrent_metric_requests: self.max_concurrent_metric_requests,
-            max_concurrent_metric_requests_per_api: self.max_concurrent_metric_requests_per_api,
-            metric_sharing: self.metric_sharing,
-            decisions_per_hpa: self.decisions_per_hpa,
-        }
+impl From<Options> for Config {
+    /// Returns the default configuration with other options of the controller.
+    fn from(controller: Options) -> Self {
+        Self { controller, ..Self::default() }
     }
+}
 
+impl Config {
     /// Returns whether reviews with `kubeconfig` use the controller's own credentials. This holds for `None`
     /// and for the controller's own kubeconfig, which a copied command line repeats in three flags.
     pub fn reviews_itself(&self, kubeconfig: Option<&Path>) -> bool {
@@ -214,34 +151,71 @@ impl Config {
         }
 
         Ok(Self {
-            settings,
-            stale_consistency: gates.stale_consistency,
-            sync_period: read.duration_above_zero("horizontal-pod-autoscaler-sync-period")?,
-            concurrent_syncs: read.count("concurrent-horizontal-pod-autoscaler-syncs")?,
+            controller: Options {
+                settings,
+                stale_consistency: gates.stale_consistency,
+                sync_period: read.duration_above_zero("horizontal-pod-autoscaler-sync-period")?,
+                concurrent_syncs: read.count("concurrent-horizontal-pod-autoscaler-syncs")?,
+                qps: read.float("kube-api-qps", |qps| {
+                    if qps.is_nan() {
+                        Err("must be a number")
+                    } else if qps == 0.0 {
+                        Ok(Some(CLIENT_GO_QPS))
+                    } else {
+                        Ok((qps > 0.0 && qps.is_finite()).then_some(qps))
+                    }
+                })?,
+                status_qps: read.float("status-qps", |qps| {
+                    if qps >= 0.0 && qps.is_finite() {
+                        Ok((qps > 0.0).then_some(qps))
+                    } else {
+                        Err("must be a number of at least 0; 0 selects a rate by the number of HPAs")
+                    }
+                })?,
+                dry_run: read.checked("dry-run", |value| Ok(*value == Value::Bool(true)))?,
+                watch_namespaces: identity::watch_namespaces(&read)?,
+                scale_source: read.checked("scale-source", |value| match value {
+                    Value::Text(word) => word.parse().map_err(|error: ScaleSourceError| error.to_string()),
+                    _ => Err(WRONG_TYPE.to_owned()),
+                })?,
+                field_manager: read.checked("field-manager", |value| match value {
+                    // The API server has the same rule.
+                    Value::Text(name)
+                        if !name.is_empty() && name.len() <= 128 && !name.chars().any(char::is_control) =>
+                    {
+                        Ok(name.clone())
+                    }
+                    _ => Err("must be 1 to 128 printable characters".to_owned()),
+                })?,
+                metrics_timeout: read.duration_above_zero("metrics-timeout")?,
+                max_metrics_response: read.checked("max-metrics-response", |value| match value {
+                    Value::Quantity(size) if *size > Quantity::ZERO => {
+                        Ok(usize::try_from(size.value()).unwrap_or(usize::MAX))
+                    }
+                    _ => Err("must be greater than 0".to_owned()),
+                })?,
+                max_concurrent_metric_requests: read.count("max-concurrent-metric-requests")?,
+                max_concurrent_metric_requests_per_api: read
+                    .count("max-concurrent-metric-requests-per-api")?,
+                metric_sharing: {
+                    let age = read.duration("metric-snapshot-age")?;
+                    read.checked("share-metrics", |value| Ok((*value == Value::Bool(true)).then_some(age)))?
+                },
+                decisions_per_hpa: read.checked("decisions-per-hpa", |value| match value {
+                    Value::Int(count) => usize::try_from(*count)
+                        .ok()
+                        .filter(|count| *count <= MOST_DECISIONS)
+                        .ok_or_else(|| format!("must be 0 to {MOST_DECISIONS}")),
+                    _ => Err(WRONG_TYPE.to_owned()),
+                })?,
+            },
             kubeconfig: read.text("kubeconfig").map(PathBuf::from),
             master: read.text("master"),
-            qps: read.float("kube-api-qps", |qps| {
-                if qps.is_nan() {
-                    Err("must be a number")
-                } else if qps == 0.0 {
-                    Ok(Some(CLIENT_GO_QPS))
-                } else {
-                    Ok((qps > 0.0 && qps.is_finite()).then_some(qps))
-                }
-            })?,
             burst: read.checked("kube-api-burst", |value| match value {
                 Value::Int(0) => Ok(CLIENT_GO_BURST),
                 Value::Int(burst) => u32::try_from(*burst).map_err(|_| "must be at least 0".to_owned()),
                 _ => Err(WRONG_TYPE.to_owned()),
             })?,
-            status_qps: read.float("status-qps", |qps| {
-                if qps >= 0.0 && qps.is_finite() {
-                    Ok((qps > 0.0).then_some(qps))
-                } else {
-                    Err("must be a number of at least 0; 0 selects a rate by the number of HPAs")
-                }
-            })?,
-            dry_run: read.checked("dry-run", |value| Ok(*value == Value::Bool(true)))?,
             takeover: read.checked("takeover", |value| match value {
                 Value::Text(word) => word.parse(),
                 _ => Err(WRONG_TYPE.to_owned()),
@@ -249,42 +223,8 @@ impl Config {
             election: Election::read(&read, &mut warnings)?,
             service_account_credentials: read
                 .checked("use-service-account-credentials", |value| Ok(*value == Value::Bool(true)))?,
-            watch_namespaces: identity::watch_namespaces(&read)?,
             scale_targets: identity::scale_targets(&read)?,
-            scale_source: read.checked("scale-source", |value| match value {
-                Value::Text(word) => word.parse().map_err(|error: ScaleSourceError| error.to_string()),
-                _ => Err(WRONG_TYPE.to_owned()),
-            })?,
-            field_manager: read.checked("field-manager", |value| match value {
-                // The API server has the same rule.
-                Value::Text(name)
-                    if !name.is_empty() && name.len() <= 128 && !name.chars().any(char::is_control) =>
-                {
-                    Ok(name.clone())
-                }
-                _ => Err("must be 1 to 128 printable characters".to_owned()),
-            })?,
-            metrics_timeout: read.duration_above_zero("metrics-timeout")?,
-            max_metrics_response: read.checked("max-metrics-response", |value| match value {
-                Value::Quantity(size) if *size > Quantity::ZERO => {
-                    Ok(usize::try_from(size.value()).unwrap_or(usize::MAX))
-                }
-                _ => Err("must be greater than 0".to_owned()),
-            })?,
-            max_concurrent_metric_requests: read.count("max-concurrent-metric-requests")?,
-            max_concurrent_metric_requests_per_api: read.count("max-concurrent-metric-requests-per-api")?,
-            metric_sharing: {
-                let age = read.duration("metric-snapshot-age")?;
-                read.checked("share-metrics", |value| Ok((*value == Value::Bool(true)).then_some(age)))?
-            },
             serving: serving::serving(&read, &mut warnings)?,
-            decisions_per_hpa: read.checked("decisions-per-hpa", |value| match value {
-                Value::Int(count) => usize::try_from(*count)
-                    .ok()
-                    .filter(|count| *count <= MOST_DECISIONS)
-                    .ok_or_else(|| format!("must be 0 to {MOST_DECISIONS}")),
-                _ => Err(WRONG_TYPE.to_owned()),
-            })?,
             history_checkpoint: election::history_checkpoint(&read)?,
             logging: logging(&read)?,
             warnings,

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use autoscaling::settings::Version;
 
 use super::*;
@@ -38,12 +40,12 @@ fn hpa_flags_of_kube_controller_manager_set_the_settings() {
         "--concurrent-horizontal-pod-autoscaler-syncs=10",
     ])
     .unwrap();
-    assert_eq!(config.sync_period, Duration::from_secs(30));
-    assert_eq!(config.settings.downscale_stabilization, Duration::from_secs(90));
-    assert_eq!(config.settings.tolerance, 0.05);
-    assert_eq!(config.settings.cpu_initialization_period, Duration::from_mins(30));
-    assert_eq!(config.settings.initial_readiness_delay, Duration::ZERO);
-    assert_eq!(config.concurrent_syncs, 10);
+    assert_eq!(config.controller.sync_period, Duration::from_secs(30));
+    assert_eq!(config.controller.settings.downscale_stabilization, Duration::from_secs(90));
+    assert_eq!(config.controller.settings.tolerance, 0.05);
+    assert_eq!(config.controller.settings.cpu_initialization_period, Duration::from_mins(30));
+    assert_eq!(config.controller.settings.initial_readiness_delay, Duration::ZERO);
+    assert_eq!(config.controller.concurrent_syncs, 10);
     assert_eq!(config.warnings, [""; 0]);
 }
 
@@ -58,15 +60,18 @@ fn kubeconfig_and_master_are_read() {
 
 #[test]
 fn client_limits_follow_client_go() {
-    assert_eq!(config("--kube-api-qps=50.5").qps, Some(50.5));
-    assert_eq!(config("--kube-api-qps=-1").qps, None);
-    assert_eq!(config("--kube-api-qps=0").qps, Some(5.0));
+    assert_eq!(config("--kube-api-qps=50.5").controller.qps, Some(50.5));
+    assert_eq!(config("--kube-api-qps=-1").controller.qps, None);
+    assert_eq!(config("--kube-api-qps=0").controller.qps, Some(5.0));
     assert_eq!(config("--kube-api-burst=100").burst, 100);
     assert_eq!(config("--kube-api-burst=0").burst, 10);
     assert_eq!(reason("--kube-api-burst", "-1"), "must be at least 0");
     assert_eq!(reason("--kube-api-qps", "NaN"), "must be a number");
-    assert_eq!((config("").status_qps, config("--status-qps=0").status_qps), (None, None));
-    assert_eq!(config("--status-qps=2.5").status_qps, Some(2.5));
+    assert_eq!(
+        (config("").controller.status_qps, config("--status-qps=0").controller.status_qps),
+        (None, None)
+    );
+    assert_eq!(config("--status-qps=2.5").controller.status_qps, Some(2.5));
     for wrong in ["-1", "NaN", "Inf"] {
         assert_eq!(
             reason("--status-qps", wrong),
@@ -108,11 +113,11 @@ fn invalid_values_are_refused_with_the_flag() {
 
 #[test]
 fn emulated_version_sets_its_gates() {
-    assert_eq!(config("--emulated-version=1.36").settings, Settings::of(Version::V1_36));
-    assert!(!config("--emulated-version=kube=1.36").stale_consistency);
+    assert_eq!(config("--emulated-version=1.36").controller.settings, Settings::of(Version::V1_36));
+    assert!(!config("--emulated-version=kube=1.36").controller.stale_consistency);
     let mixed = read(&["--feature-gates=HPAScaleToZero=true", "--emulated-version=v1.36"]).unwrap();
-    assert!(mixed.settings.scale_to_zero);
-    assert!(!config("--feature-gates=StaleControllerConsistencyHPA=false").stale_consistency);
+    assert!(mixed.controller.settings.scale_to_zero);
+    assert!(!config("--feature-gates=StaleControllerConsistencyHPA=false").controller.stale_consistency);
 }
 
 #[test]
@@ -131,16 +136,16 @@ fn own_flags_are_read() {
         "-v4",
     ])
     .unwrap();
-    assert!(config.dry_run);
-    assert_eq!(config.field_manager, "me");
-    assert_eq!(config.metrics_timeout, Duration::from_secs(5));
-    assert_eq!(config.metric_sharing, Some(Duration::from_secs(2)));
-    assert_eq!(read(&["--share-metrics=false"]).unwrap().metric_sharing, None);
-    assert_eq!(config.max_metrics_response, 1 << 20);
-    assert_eq!(config.max_concurrent_metric_requests, 8);
-    assert_eq!(config.max_concurrent_metric_requests_per_api, 4);
+    assert!(config.controller.dry_run);
+    assert_eq!(config.controller.field_manager, "me");
+    assert_eq!(config.controller.metrics_timeout, Duration::from_secs(5));
+    assert_eq!(config.controller.metric_sharing, Some(Duration::from_secs(2)));
+    assert_eq!(read(&["--share-metrics=false"]).unwrap().controller.metric_sharing, None);
+    assert_eq!(config.controller.max_metrics_response, 1 << 20);
+    assert_eq!(config.controller.max_concurrent_metric_requests, 8);
+    assert_eq!(config.controller.max_concurrent_metric_requests_per_api, 4);
     assert_eq!(config.serving.plain, "[::1]:0".parse().ok());
-    assert_eq!(config.decisions_per_hpa, 0);
+    assert_eq!(config.controller.decisions_per_hpa, 0);
     assert_eq!(config.logging, LogOptions { format: LogFormat::Json, verbosity: 4 });
 }
 

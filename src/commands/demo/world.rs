@@ -73,14 +73,14 @@ impl DemoWorld {
 pub(super) fn controller_config(files: &Files) -> Config {
     let mut config = Config {
         kubeconfig: Some(files.kubeconfig.clone()),
-        sync_period: Duration::from_secs(1),
         serving: Serving { port: 0, ..Serving::default() },
         election: None,
         ..Config::default()
     };
-    config.settings.downscale_stabilization = Duration::from_secs(6);
-    config.settings.cpu_initialization_period = Duration::from_secs(5);
-    config.settings.initial_readiness_delay = Duration::from_secs(2);
+    config.controller.sync_period = Duration::from_secs(1);
+    config.controller.settings.downscale_stabilization = Duration::from_secs(6);
+    config.controller.settings.cpu_initialization_period = Duration::from_secs(5);
+    config.controller.settings.initial_readiness_delay = Duration::from_secs(2);
     config
 }
 

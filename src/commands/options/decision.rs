@@ -74,7 +74,9 @@ impl DecisionFlags {
         let words = self.given.iter().cloned().chain(version);
         let table = table();
         let raw = Raw::parse(words.map(|(name, value)| format!("--{name}={value}")), &table)?;
-        Ok(Config { dry_run: true, ..Config::resolve(&raw, &table)? })
+        let mut config = Config::resolve(&raw, &table)?;
+        config.controller.dry_run = true;
+        Ok(config)
     }
 }
 
@@ -104,13 +106,14 @@ mod tests {
 
     #[test]
     fn given_version_overrides_the_servers() {
-        let version = |given: &[_]| flags(given).unwrap().config(Some("1.36")).unwrap().settings.version;
+        let version =
+            |given: &[_]| flags(given).unwrap().config(Some("1.36")).unwrap().controller.settings.version;
         assert_eq!(version(&[]), Version::V1_36);
         assert_eq!(version(&[(EMULATED_VERSION, "1.37")]), Version::V1_37);
     }
 
     #[test]
     fn config_is_a_dry_run() {
-        assert!(flags(&[]).unwrap().config(None).unwrap().dry_run);
+        assert!(flags(&[]).unwrap().config(None).unwrap().controller.dry_run);
     }
 }

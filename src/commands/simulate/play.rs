@@ -16,7 +16,6 @@ use super::run::{HpaRun, Run, Sample};
 use super::scenario::{HpaPlan, LoadPlan, Problem, Scenario};
 use super::scores::{Unserved, scores};
 use crate::app::client_options;
-use crate::cli::Config;
 use clock::{SharedClock, VirtualClock};
 use cluster::client::{ClientError, ClientOptions, Clients};
 use controller::assembly::{Assembly, Parts, Phase};
@@ -71,7 +70,7 @@ async fn run(scenario: &Scenario, progress: &dyn Progress) -> Result<Played, Pla
     let environment = Environment::start(scenario, &stop)?;
     let observer = Arc::new(Recorder::new(
         scenario.start,
-        &scenario.config.settings,
+        &scenario.config.controller.settings,
         scenario.hpas.iter().map(|hpa| (key(hpa), &*hpa.spec)),
     ));
     environment.start_controller(scenario, &observer, &stop).await?;
@@ -145,11 +144,12 @@ impl Environment {
     ) -> Result<(), PlayError> {
         let telemetry = Telemetry::new();
         // The observer already keeps the decisions. A record in the controller would duplicate them.
-        let config = Config { decisions_per_hpa: 0, ..scenario.config.clone() };
+        let mut config = scenario.config.clone();
+        config.controller.decisions_per_hpa = 0;
         let clients = clients(&self.cluster, &client_options(&config, &telemetry))?;
         let parts = Parts {
             clients: &clients,
-            options: &config.controller_options(),
+            options: &config.controller,
             clock: Arc::clone(&self.clock),
             telemetry,
             observers: vec![Arc::clone(observer) as _],
@@ -193,7 +193,7 @@ impl Environment {
                 samples.after = work;
             }
             progress.advance(at, scenario.duration);
-            at += scenario.config.sync_period;
+            at += scenario.config.controller.sync_period;
         }
         all
     }
@@ -264,7 +264,7 @@ fn result(scenario: &Scenario, observer: &Recorder, all: Vec<Samples>) -> Played
         seed: scenario.seed,
         start: scenario.start,
         duration: scenario.duration,
-        period: scenario.config.sync_period,
+        period: scenario.config.controller.sync_period,
         hpas,
         happenings: scenario.happenings.clone(),
     };

@@ -97,7 +97,7 @@ impl Scenario {
         let config = flags::read(&file.flags, sources)?;
         let hpas = hpas::read(document)?;
         let duration = file.duration.map_or(DURATION, |duration| duration.0);
-        if duration < config.sync_period {
+        if duration < config.controller.sync_period {
             return Err(sources.problem("duration", "must be at least one sync period"));
         }
         let (start, seed) = (file.start.0, file.seed);

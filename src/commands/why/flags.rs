@@ -34,7 +34,7 @@ pub(super) fn resolve(flags: &DecisionFlags, server_minor: Option<u32>) -> Resul
     // Given gates that the server's version does not have show that the controller has another version.
     let by_server = by_server.filter(|version| flags.config(Some(version)).is_ok());
     let config = flags.config(by_server)?;
-    let uses = uses(&config.settings, |name| match by_server {
+    let uses = uses(&config.controller.settings, |name| match by_server {
         _ if flags.has(name) => FlagOrigin::Given,
         Some(_) if name == EMULATED_VERSION => FlagOrigin::Server,
         _ => FlagOrigin::Assumed,
@@ -47,8 +47,8 @@ pub(super) fn resolve(flags: &DecisionFlags, server_minor: Option<u32>) -> Resul
 pub(super) fn recorded(flags: &DecisionFlags, controller: ControllerInfo) -> Result<Resolved, FlagError> {
     let mut settings = Settings::from(controller.settings);
     let version = Some(version(settings.version)).filter(|version| flags.config(Some(version)).is_ok());
-    let config = flags.config(version)?;
-    let given = &config.settings;
+    let mut config = flags.config(version)?;
+    let given = &config.controller.settings;
     if flags.has(TOLERANCE) {
         settings.tolerance = given.tolerance;
     }
@@ -69,13 +69,16 @@ pub(super) fn recorded(flags: &DecisionFlags, controller: ControllerInfo) -> Res
         settings.generation = given.generation;
         settings.configurable_tolerance = given.configurable_tolerance;
     }
-    let sync_period = if flags.has(SYNC_PERIOD) { config.sync_period } else { controller.sync_period };
+    let sync_period =
+        if flags.has(SYNC_PERIOD) { config.controller.sync_period } else { controller.sync_period };
     let uses = uses(&settings, |name| match name {
         FEATURE_GATES if gates => FlagOrigin::Given,
         _ if flags.has(name) => FlagOrigin::Given,
         _ => FlagOrigin::Record,
     });
-    Ok(Resolved { config: Config { settings, sync_period, ..config }, uses })
+    config.controller.settings = settings;
+    config.controller.sync_period = sync_period;
+    Ok(Resolved { config, uses })
 }
 
 fn version(version: Version) -> &'static str {
@@ -124,7 +127,7 @@ mod tests {
         assert_eq!(origin(&by_server, TOLERANCE), ("0.1".to_owned(), FlagOrigin::Assumed));
         assert_eq!(origin(&by_server, DOWNSCALE_STABILIZATION), ("5m0s".to_owned(), FlagOrigin::Assumed));
         assert_eq!(origin(&by_server, EMULATED_VERSION), ("1.36".to_owned(), FlagOrigin::Server));
-        assert!(!by_server.config.settings.scale_to_zero);
+        assert!(!by_server.config.controller.settings.scale_to_zero);
         for minor in [None, Some(35), Some(99)] {
             let assumed = ("1.37".to_owned(), FlagOrigin::Assumed);
             assert_eq!(origin(&resolved(&[], minor), EMULATED_VERSION), assumed);
@@ -160,17 +163,23 @@ mod tests {
             recorded(&DecisionFlags::new(given).unwrap(), info()).unwrap()
         };
         let plain = with(&[]);
-        assert_eq!((&plain.config.settings, plain.config.sync_period), (&settings, Duration::from_secs(5)));
+        assert_eq!(
+            (&plain.config.controller.settings, plain.config.controller.sync_period),
+            (&settings, Duration::from_secs(5))
+        );
         assert_eq!(origin(&plain, TOLERANCE), ("0.3".to_owned(), FlagOrigin::Record));
         assert_eq!(origin(&plain, EMULATED_VERSION), ("1.36".to_owned(), FlagOrigin::Record));
 
         let other = with(&[(TOLERANCE, "0.2"), (SYNC_PERIOD, "7s")]);
         assert_eq!(origin(&other, TOLERANCE), ("0.2".to_owned(), FlagOrigin::Given));
-        assert_eq!(other.config.sync_period, Duration::from_secs(7));
-        assert!(!other.config.settings.scale_to_zero);
+        assert_eq!(other.config.controller.sync_period, Duration::from_secs(7));
+        assert!(!other.config.controller.settings.scale_to_zero);
 
         let newer = with(&[(EMULATED_VERSION, "1.37")]);
-        assert_eq!(newer.config.settings, Settings { tolerance: 0.3, ..Settings::of(Version::V1_37) });
+        assert_eq!(
+            newer.config.controller.settings,
+            Settings { tolerance: 0.3, ..Settings::of(Version::V1_37) }
+        );
         assert_eq!(origin(&newer, FEATURE_GATES).1, FlagOrigin::Given);
     }
 }

@@ -152,8 +152,8 @@ impl Reader {
         let Resolved { config, uses } =
             flags::recorded(&self.given, info).map_err(|error| WhyError::Flags(error.to_string()))?;
         self.flags = uses;
-        let same =
-            config.settings == self.controller.settings && config.sync_period == self.controller.period;
+        let same = config.controller.settings == self.controller.settings
+            && config.controller.sync_period == self.controller.period;
         if !same {
             self.controller = controller(&self.clients, &config, &self.clock, &self.captured);
             self.lists = Lists::new(self.clients.clone(), &self.controller);
@@ -370,7 +370,7 @@ fn controller(
 ) -> Arc<Controller> {
     let parts = Parts {
         clients,
-        options: &Options { concurrent_syncs: AT_ONCE, ..config.controller_options() },
+        options: &Options { concurrent_syncs: AT_ONCE, ..config.controller.clone() },
         clock: Arc::clone(clock),
         telemetry: Telemetry::new(),
         observers: vec![Arc::clone(captured) as _],

@@ -9,6 +9,7 @@ use crate::cli::Config;
 use crate::permissions::needed;
 use clock::VirtualClock;
 use cluster::client::ClientOptions;
+use controller::options::Options;
 use fake_cluster::{Cluster, FaultAction, FaultRule, Status as Failure};
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
@@ -42,7 +43,8 @@ async fn check_reviews_each_verb_and_finds_granted_ones_not_missing() {
 async fn missing_permission_names_verbs_resource_and_namespace() {
     let (cluster, clients) = cluster();
     cluster.faults().add(denied());
-    let config = Config { watch_namespaces: Some(["shop".to_owned()].into()), ..Config::default() };
+    let config =
+        Config::from(Options { watch_namespaces: Some(["shop".to_owned()].into()), ..Options::default() });
     let checked = check(&clients, &needed(&config), &[]).await;
     let texts = texts(&checked.missing);
     for text in [

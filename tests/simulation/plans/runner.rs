@@ -125,7 +125,7 @@ fn recovery(scenario: &Scenario, fault: Option<Fault>) -> Duration {
         Some(Fault::Lost(_)) => Duration::from_secs(2),
         Some(Fault::Late(_, delay)) => delay,
     };
-    let period = Config::default().sync_period;
+    let period = Config::default().controller.sync_period;
     // A new process that first checks for another controller writes later. An object that has not changed
     // since the start proves only after twenty periods that no other controller is active.
     let takeover_wait = if scenario.takeover == TakeOver::Wait { 22 * period } else { Duration::ZERO };
@@ -164,7 +164,7 @@ fn config(scenario: &Scenario) -> Config {
         history_checkpoint: scenario.checkpoint.then(CheckpointPlace::default),
         ..Config::default()
     };
-    config.settings.downscale_stabilization = Duration::from_secs(scenario.window);
+    config.controller.settings.downscale_stabilization = Duration::from_secs(scenario.window);
     config
 }
 
