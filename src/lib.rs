@@ -5,10 +5,13 @@
 
 pub mod app;
 pub mod cli;
-#[cfg(feature = "tools")]
-pub mod commands;
 pub mod invocation;
 pub mod logging;
 pub mod permissions;
 pub mod process;
 pub mod serve;
+#[cfg(feature = "tools")]
+pub mod tools;
+#[cfg(not(feature = "tools"))]
+#[path = "no_tools.rs"]
+pub mod tools;

@@ -8,15 +8,9 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::{CliError, Config, Program};
-#[cfg(feature = "tools")]
-use crate::commands::demo::Screen;
-#[cfg(feature = "tools")]
-use crate::commands::options::{DemoOptions, ParityOptions, WhyOptions};
-#[cfg(feature = "tools")]
-use crate::commands::{parity::ParityError, why::WhyError};
 use crate::invocation::{Invocation, RbacOptions};
 use crate::logging;
-use crate::permissions;
+use crate::{permissions, tools};
 use clock::{SharedClock, SystemClock};
 use cluster::platform::StopRequests;
 
@@ -46,17 +40,7 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
             );
             ExitCode::SUCCESS
         }
-        #[cfg(feature = "tools")]
-        Invocation::Demo(options) => demo(&options),
-        #[cfg(feature = "tools")]
-        Invocation::Why(options) => why(&options),
-        #[cfg(feature = "tools")]
-        Invocation::Parity(options) => parity(&options),
-        #[cfg(feature = "tools")]
-        Invocation::Simulate(options) => match crate::commands::simulate::run(&options) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => failed(&error),
-        },
+        Invocation::Tool(command) => tools::run(command),
     }
 }
 
@@ -68,48 +52,8 @@ fn controller(config: &Config) -> ExitCode {
     until_stopped(|stop| crate::app::run(config, clock, Vec::new(), stop))
 }
 
-#[cfg(feature = "tools")]
-fn demo(options: &DemoOptions) -> ExitCode {
-    let clock: SharedClock = Arc::new(SystemClock);
-    // Logs would corrupt the live view, so only `-v` enables them.
-    if options.logging.verbosity > 0
-        && let Err(error) = logging::set_up(options.logging, Arc::clone(&clock))
-    {
-        return failed(&error);
-    }
-    until_stopped(|stop| crate::commands::demo::run(options, clock, Screen::stdout(), stop))
-}
-
-#[cfg(feature = "tools")]
-fn why(options: &WhyOptions) -> ExitCode {
-    let clock: SharedClock = Arc::new(SystemClock);
-    if options.logging.verbosity > 0
-        && let Err(error) = logging::set_up(options.logging, Arc::clone(&clock))
-    {
-        return failed(&error);
-    }
-    until_stopped(async |stop| {
-        let found = crate::commands::why::run(options, clock, stop).await?;
-        Ok::<_, WhyError>(ExitCode::from(found.exit_code()))
-    })
-}
-
-#[cfg(feature = "tools")]
-fn parity(options: &ParityOptions) -> ExitCode {
-    let clock: SharedClock = Arc::new(SystemClock);
-    if options.logging.verbosity > 0
-        && let Err(error) = logging::set_up(options.logging, Arc::clone(&clock))
-    {
-        return failed(&error);
-    }
-    until_stopped(async |stop| {
-        let differs = crate::commands::parity::run(options, stop).await?;
-        Ok::<_, ParityError>(ExitCode::from(if differs { 3 } else { 0 }))
-    })
-}
-
 /// Runs `run` until it returns or a signal requests the stop.
-fn until_stopped<F, T, E>(run: impl FnOnce(CancellationToken) -> F) -> ExitCode
+pub(crate) fn until_stopped<F, T, E>(run: impl FnOnce(CancellationToken) -> F) -> ExitCode
 where
     F: Future<Output = Result<T, E>>,
     T: Termination,
@@ -139,7 +83,7 @@ where
 
 /// Cancels `stop` on SIGTERM or SIGINT. On other systems, [`StopRequests`] defines the requests. A second
 /// signal exits with code 1 at once.
-pub(crate) fn stop_on_signal(stop: &CancellationToken) -> std::io::Result<()> {
+fn stop_on_signal(stop: &CancellationToken) -> std::io::Result<()> {
     let mut requests = StopRequests::listen()?;
     let stop = stop.clone();
     tokio::spawn(async move {
@@ -154,7 +98,7 @@ pub(crate) fn stop_on_signal(stop: &CancellationToken) -> std::io::Result<()> {
     Ok(())
 }
 
-fn failed(error: &dyn std::error::Error) -> ExitCode {
+pub(crate) fn failed(error: &dyn std::error::Error) -> ExitCode {
     eprintln!("Error: {error}");
     ExitCode::FAILURE
 }

@@ -5,7 +5,6 @@
 //! `CONCERTINA_CONFORMANCE=folder` replays the recordings of another folder and its subfolders. The test
 //! fails if the folder is missing or contains no recording.
 
-#![cfg(feature = "tools")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -8,7 +8,6 @@
 //! `CONCERTINA_CONTRACT_SHOW=text` prints the responses of the chapters with a name that contains the
 //! text, for work on the list.
 
-#![cfg(feature = "tools")]
 #![allow(
     clippy::indexing_slicing,
     reason = "the bodies are JSON literals, and indexing a JSON value creates missing fields"

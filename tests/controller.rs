@@ -1,7 +1,6 @@
 //! The whole control loop in virtual time against the embedded cluster: watches, queue, syncs, writes and
 //! events.
 
-#![cfg(feature = "tools")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

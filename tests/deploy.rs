@@ -4,7 +4,6 @@
 //! `cargo test --test deploy -- --ignored` runs the tests that need tools: `kubectl` on the PATH, `HELM`
 //! (tests/helm/build.sh) and `KUBEBUILDER_ASSETS` (tests/controlplane/build.sh).
 
-#![cfg(feature = "tools")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 #![allow(dead_code, reason = "tests/e2e.rs shares the control plane modules and uses all of them")]
 

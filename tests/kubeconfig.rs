@@ -1,7 +1,7 @@
 //! Kubeconfig features of kubectl, credential plugins and proxies, against an embedded API server behind
 //! TLS.
 
-#![cfg(all(unix, feature = "tools"))]
+#![cfg(unix)]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

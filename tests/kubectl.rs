@@ -3,7 +3,6 @@
 //! Run with `cargo test --test kubectl -- --ignored`. Needs `kubectl` on the PATH
 //! (<https://kubernetes.io/docs/tasks/tools/#kubectl>).
 
-#![cfg(feature = "tools")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 use std::path::PathBuf;

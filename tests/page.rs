@@ -4,25 +4,24 @@
 //! `cargo test --test page -- --ignored` runs the tests. They need Chromium, and
 //! `CHROMIUM` may set its path.
 
-#![cfg(feature = "tools")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 #[path = "page/browser.rs"]
 mod browser;
-#[path = "../src/commands/simulate/sample.rs"]
+#[path = "../crates/toolbox/src/simulate/sample.rs"]
 #[expect(dead_code, reason = "some samples are for other tests")]
 mod sample;
 mod run {
     //! The module path at which the samples expect their types.
-    pub(crate) use concertina::commands::simulate::run::*;
+    pub(crate) use toolbox::simulate::run::*;
 }
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use concertina::commands::simulate::page;
 use serde_json::Value;
 use tokio::process::Command;
+use toolbox::simulate::page;
 
 use self::browser::Browser;
 use self::run::Comparison;

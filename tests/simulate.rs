@@ -1,7 +1,6 @@
 //! `concertina simulate`: scenario files and their errors, repeatable runs, examples that show what they
 //! claim, and the recordings of kube-controller-manager that a scenario can express.
 
-#![cfg(feature = "tools")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -26,9 +25,10 @@ mod runs;
 
 use std::path::{Path, PathBuf};
 
-use concertina::commands::options::{SimulateOptions, SimulateSource};
-use concertina::commands::simulate::run::{Comparison, HpaRun};
-use concertina::commands::simulate::{schema, simulate};
+use concertina::tools::PROCESS;
+use toolbox::options::{SimulateOptions, SimulateSource};
+use toolbox::simulate::run::{Comparison, HpaRun};
+use toolbox::simulate::{schema, simulate};
 
 /// Writes a file for one test and returns its path.
 fn file(name: &str, text: &str) -> PathBuf {
@@ -43,7 +43,7 @@ fn options(path: &Path) -> SimulateOptions {
 
 /// Runs a scenario.
 fn play(name: &str, text: &str) -> Comparison {
-    simulate(&options(&file(name, text))).unwrap_or_else(|error| panic!("{error}"))
+    simulate(&options(&file(name, text)), PROCESS).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The only HPA of the only run.

@@ -1,6 +1,5 @@
 //! Whole processes run in virtual time against the embedded cluster, under faults that are drawn from seeds.
 
-#![cfg(feature = "tools")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,7 +1,6 @@
 //! Long runs: the state of a controller after a day of churn, and its use of system memory. Ignored by
 //! default: `cargo test --release --test soak -- --ignored --nocapture`.
 
-#![cfg(feature = "tools")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,6 +1,5 @@
 //! `why` against the embedded cluster: its answers, the actions of a real controller, its requests.
 
-#![cfg(feature = "tools")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -9,10 +9,7 @@ use crate::cli::config::Config;
 use crate::cli::flags::{Raw, Table};
 use crate::cli::values::Value;
 use crate::cli::{CliError, Program, help, kcm, own};
-#[cfg(feature = "tools")]
-use crate::commands::options::{
-    DemoOptions, ParityOptions, SimulateOptions, WhyOptions, demo, parity, simulate, why,
-};
+use crate::tools;
 
 /// The operation that the command line selects.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,18 +18,8 @@ pub enum Invocation {
     Controller(Box<Config>),
     /// Print the roles that a controller needs.
     Rbac(Box<RbacOptions>),
-    /// Run the demo.
-    #[cfg(feature = "tools")]
-    Demo(DemoOptions),
-    /// Explain the replica count of an HPA.
-    #[cfg(feature = "tools")]
-    Why(Box<WhyOptions>),
-    /// Compare a dry run with the built-in controller.
-    #[cfg(feature = "tools")]
-    Parity(Box<ParityOptions>),
-    /// Run a simulation.
-    #[cfg(feature = "tools")]
-    Simulate(Box<SimulateOptions>),
+    /// Run a command of the toolbox.
+    Tool(tools::Command),
     /// Print the help text and exit.
     Help(String),
     /// Print the version and exit.
@@ -57,36 +44,9 @@ impl Invocation {
                 rbac::Parsed::Help(text) => Self::Help(text),
             });
         }
-        #[cfg(feature = "tools")]
-        match words.split_first().map(|(first, rest)| (first.as_str(), rest.iter().cloned())) {
-            Some(("demo", rest)) => {
-                return demo::parse(rest).map(|parsed| match parsed {
-                    demo::Parsed::Options(options) => Self::Demo(options),
-                    demo::Parsed::Help(text) => Self::Help(text),
-                });
-            }
-            Some(("why", rest)) => {
-                return why::parse(program, rest).map(|parsed| match parsed {
-                    why::Parsed::Options(options) => Self::Why(options),
-                    why::Parsed::Help(text) => Self::Help(text),
-                });
-            }
-            Some(("parity", rest)) => {
-                return parity::parse(program, rest).map(|parsed| match parsed {
-                    parity::Parsed::Options(options) => Self::Parity(options),
-                    parity::Parsed::Help(text) => Self::Help(text),
-                });
-            }
-            Some(("simulate", rest)) => {
-                return simulate::parse(rest).map(|parsed| match parsed {
-                    simulate::Parsed::Options(options) => Self::Simulate(options),
-                    simulate::Parsed::Help(text) => Self::Help(text),
-                });
-            }
-            _ => {}
+        if let Some(parsed) = tools::parse(program, &words) {
+            return parsed;
         }
-        #[cfg(not(feature = "tools"))]
-        let _ = program;
         let table = Table::new(&[kcm::FLAGS, kcm::REMOVED_FLAGS, own::FLAGS]);
         let raw = Raw::parse(words, &table)?;
         if wants_help(&raw) {
@@ -140,8 +100,7 @@ mod tests {
                 "{text}"
             );
             assert!(text.contains("--dry-run"), "{text}");
-            #[cfg(feature = "tools")]
-            assert!(text.contains("\n  rbac      ") && text.contains("\n  why       "), "{text}");
+            assert!(text.contains("\n  rbac      "), "{text}");
             assert!(!text.contains("--allocate-node-cidrs"), "{text}");
             assert!(text.contains("flags of kube-controller-manager"), "{text}");
         }
@@ -164,22 +123,6 @@ mod tests {
             "\"concertina\" does not take any arguments, got [\"--dry-run\"]"
         );
         assert!(read(&[""]).is_ok());
-    }
-
-    #[cfg(feature = "tools")]
-    #[test]
-    fn demo_has_its_own_flags() {
-        assert!(matches!(read(&["demo", "--for", "60s", "--port=0"]), Ok(Invocation::Demo(_))));
-        assert!(matches!(read(&["demo", "-h"]), Ok(Invocation::Help(_))));
-        assert!(read(&["demo", "--dry-run"]).is_err());
-    }
-
-    #[cfg(feature = "tools")]
-    #[test]
-    fn why_has_its_own_flags() {
-        assert!(matches!(read(&["why", "web", "-n", "shop"]), Ok(Invocation::Why(_))));
-        assert!(matches!(read(&["why", "-h"]), Ok(Invocation::Help(_))));
-        assert!(read(&["why", "--dry-run"]).is_err());
     }
 
     #[test]

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clock::{SharedClock, SystemClock};
-use concertina::commands::simulate::simulate;
+use concertina::tools::PROCESS;
 use fake_cluster::Cluster;
 use fake_cluster::load::{Curve, Load, LoadMetrics, Pipeline, Scraping, Work};
 use fake_cluster::workload::Workloads;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use toolbox::simulate::simulate;
 
 use crate::{file, only, options};
 
@@ -81,7 +82,8 @@ async fn scenario_from_a_cluster_runs() {
 
     let printed = String::from_utf8(output.stdout).unwrap();
     let path = file("cluster-scenario.yaml", &printed);
-    let comparison = tokio::task::spawn_blocking(move || simulate(&options(&path)).unwrap()).await.unwrap();
+    let comparison =
+        tokio::task::spawn_blocking(move || simulate(&options(&path), PROCESS).unwrap()).await.unwrap();
     let web = only(&comparison);
     assert_eq!((web.target.as_str(), web.decisions[0].explanation.current), ("Deployment/web", 2));
     assert!([8, 9].contains(&web.samples.last().unwrap().wanted), "2 cores at 250m each: {printed}");

@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use concertina::commands::simulate::run::{Comparison, Run, Scores};
-use concertina::commands::simulate::simulate;
+use concertina::tools::PROCESS;
+use toolbox::simulate::run::{Comparison, Run, Scores};
+use toolbox::simulate::simulate;
 
 use crate::options;
 
@@ -17,7 +18,7 @@ fn example(name: &str, set: &[&str], sweep: &[&str]) -> Comparison {
     let mut options = options(&Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("examples/{name}.yaml")));
     options.set = set.iter().map(|text| text.parse().unwrap()).collect();
     options.sweep = sweep.iter().map(|text| text.parse().unwrap()).collect();
-    simulate(&options).unwrap_or_else(|error| panic!("{name}: {error}"))
+    simulate(&options, PROCESS).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 fn scores<const N: usize>(comparison: &Comparison) -> [&Scores; N] {

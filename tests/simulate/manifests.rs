@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use concertina::commands::options::{SimulateOptions, SimulateSource};
-use concertina::commands::simulate::simulate;
+use concertina::tools::PROCESS;
+use toolbox::options::{SimulateOptions, SimulateSource};
+use toolbox::simulate::simulate;
 
 use crate::file;
 
@@ -28,7 +29,7 @@ spec:
         source: SimulateSource::Manifests(vec![(hpa, load)]),
         ..SimulateOptions::default()
     };
-    let comparison = simulate(&options).unwrap();
+    let comparison = simulate(&options, PROCESS).unwrap();
     let run = &comparison.runs[0];
     assert_eq!(run.duration, Duration::from_mins(10), "as long as the load");
     let web = &run.hpas[0];
@@ -55,7 +56,7 @@ spec:
         source: SimulateSource::Manifests(vec![(hpa, load)]),
         ..SimulateOptions::default()
     };
-    let comparison = simulate(&options).unwrap();
+    let comparison = simulate(&options, PROCESS).unwrap();
     let api = &comparison.runs[0].hpas[0];
     let last = api.samples.last().unwrap();
     assert_eq!((last.wanted, last.ready, last.capacity), (3, 3, 150.0));

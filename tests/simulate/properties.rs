@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use concertina::commands::simulate::run::HpaRun;
 use proptest::prelude::*;
 use proptest::sample::select;
+use toolbox::simulate::run::HpaRun;
 
 use crate::{only, play};
 

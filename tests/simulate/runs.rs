@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::{file, only, options, play};
-use concertina::commands::simulate::simulate;
+use concertina::tools::PROCESS;
+use toolbox::simulate::simulate;
 
 /// An HPA on cpu for the Deployment `web`.
 pub(crate) const WEB: &str = "
@@ -62,7 +63,7 @@ fn run_is_the_same_for_the_same_scenario_and_seed() {
         let mut options = options(&path);
         options.seed = Some(seed);
         options.sweep = vec![sweep.parse().unwrap()];
-        format!("{:?}", simulate(&options).unwrap().runs)
+        format!("{:?}", simulate(&options, PROCESS).unwrap().runs)
     };
     // A variant has the same result alone and in parallel with others.
     let both = runs(3, "title=one,two");
@@ -102,7 +103,7 @@ fn unchanged_scenario_is_the_first_variant() {
         let mut options = options(&path);
         options.set = set.iter().map(|text| text.parse().unwrap()).collect();
         options.sweep = sweep.iter().map(|text| text.parse().unwrap()).collect();
-        simulate(&options).unwrap().runs.into_iter().map(|run| run.variant).collect()
+        simulate(&options, PROCESS).unwrap().runs.into_iter().map(|run| run.variant).collect()
     };
     assert_eq!(names(&[], &[]), [""]);
     assert_eq!(names(&["spec.maxReplicas=5", "seed=3"], &[]), ["as it is", "maxReplicas=5 seed=3"]);

@@ -1,7 +1,7 @@
 //! Each path of a sync: a controller acts as the answer announces.
 
-use concertina::commands::why::Found;
 use serde_json::{Value, json};
+use toolbox::why::Found;
 
 use super::command::{ask, codes, document, sentence};
 use crate::support::objects::{cpu, external, hpa, pod};

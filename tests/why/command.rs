@@ -4,11 +4,12 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use clock::SharedClock;
-use concertina::commands::options::WhyOptions;
-use concertina::commands::why::{self, Connection, Found, Refusals, WhyError};
 use concertina::invocation::Invocation;
+use concertina::tools::{Command, PROCESS};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
+use toolbox::options::WhyOptions;
+use toolbox::why::{self, Connection, Found, Refusals, WhyError};
 
 use crate::support::{Stage, link};
 
@@ -16,7 +17,7 @@ use crate::support::{Stage, link};
 pub(crate) fn options(words: &[&str]) -> WhyOptions {
     let words = ["why"].iter().chain(words).map(OsString::from);
     match Invocation::from_args(words) {
-        Ok(Invocation::Why(options)) => *options,
+        Ok(Invocation::Tool(Command::Why(options))) => *options,
         other => panic!("{other:?}"),
     }
 }
@@ -32,7 +33,7 @@ pub(crate) async fn ask_until(
     let clients = link::clients(&stage.cluster, &why::client_options(&refusals));
     let mut out = Vec::new();
     let way = Connection::Cluster { clients: &clients, refusals };
-    let found = why::run_with(&options(words), way, clock, &mut out, stop).await;
+    let found = why::run_with(&options(words), PROCESS, way, clock, &mut out, stop).await;
     (found, String::from_utf8(out).unwrap())
 }
 

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use cluster::client::Clients;
 use concertina::cli::Config;
-use concertina::commands::why::{self, Connection, Refusals};
+use concertina::tools::PROCESS;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
+use toolbox::why::{self, Connection, Refusals};
 
 use super::command::options;
 use super::port_forward_proxy::{Front, TOKEN};
@@ -31,7 +32,7 @@ async fn text_of(rig: &Rig, front: &Front, user: &kube::Config, words: &[&str]) 
     let mut out = Vec::new();
     let way = Connection::Cluster { clients: &clients, refusals };
     let (clock, stop) = (Arc::clone(&rig.clock), CancellationToken::new());
-    why::run_with(&options(&words), way, clock, &mut out, stop).await.unwrap();
+    why::run_with(&options(&words), PROCESS, way, clock, &mut out, stop).await.unwrap();
     String::from_utf8(out).unwrap()
 }
 

@@ -1,8 +1,8 @@
 //! Reads that are forbidden or not served are reported, and the rest of the answer is complete.
 
-use concertina::commands::why::WhyError;
 use fake_cluster::{FaultAction, FaultRule, Status};
 use serde_json::{Value, json};
+use toolbox::why::WhyError;
 
 use super::command::{ask, codes, document};
 use crate::support::Stage;

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use autoscaling::history::History;
 use cluster::client::{ClientOptions, Clients};
-use concertina::commands::why::{self, Connection, Found, WhyError};
 use concertina::serve::{Endpoints, Health, serve_connection};
+use concertina::tools::PROCESS;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
+use toolbox::why::{self, Connection, Found, WhyError};
 
 use super::command::options;
 use crate::support::objects::{external, hpa};
@@ -26,7 +27,7 @@ async fn ask(rig: &Rig, words: &[&str]) -> (Result<Found, WhyError>, String) {
     let way = Connection::Record { clients: &clients, url: "http://controller".to_owned() };
     let (clock, stop) = (std::sync::Arc::clone(&rig.clock), CancellationToken::new());
     let mut out = Vec::new();
-    let found = why::run_with(&options(&words), way, clock, &mut out, stop).await;
+    let found = why::run_with(&options(&words), PROCESS, way, clock, &mut out, stop).await;
     (found, String::from_utf8(out).unwrap())
 }
 

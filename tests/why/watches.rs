@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use concertina::commands::why::{Found, WhyError};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
+use toolbox::why::{Found, WhyError};
 
 use super::command::{ask_until, only_reads};
 use crate::support::objects::{external, hpa};

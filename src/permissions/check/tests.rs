@@ -1,7 +1,5 @@
 //! Runs against the embedded cluster, with a fault rule in place of a role.
 
-#![cfg(feature = "tools")]
-
 use std::sync::Arc;
 
 use super::*;

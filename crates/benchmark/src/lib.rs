@@ -1,0 +1,113 @@
+//! Cost and punctuality of an HPA controller, measured per process: `cargo bench --bench scale --
+//! --help`.
+//!
+//! A run starts a controller in its own process against an API server in another process, warms up for
+//! two periods, and measures ten. It measures which syncs were on time and the lateness of the others,
+//! requests and bytes per sync, CPU time and memory of both processes, and the time from a metric change
+//! to a scale write and from a new HPA to a decision. The server makes all observations that are
+//! possible there, so that any HPA controller can be measured.
+//!
+//! - `simulated --workload W1`: the embedded API server over TCP and TLS on one machine.
+//! - `real`: etcd and kube-apiserver, with several controllers one after the other. `--search` finds the
+//!   maximum number of HPAs that each controller keeps on time.
+//! - `floor`: the cost of status writes for the API server.
+//! - `lists`: the cost of compressed lists.
+//! - `table REPORT...`, `chart REPORT...`: a comparison of stored reports, as text or as an SVG.
+//!
+//! Each run prints its table and stores it as text and JSON under `target/scale`. `cargo test --bench
+//! scale` makes one short run.
+
+mod chart;
+mod controller;
+mod measure;
+mod median;
+mod observation_log;
+mod observations;
+mod options;
+mod process;
+mod real;
+mod run;
+mod scrape;
+mod server;
+mod simulated;
+mod smoke;
+mod table;
+#[cfg(test)]
+mod tests;
+mod workload;
+mod world;
+
+use std::path::{Path, PathBuf};
+
+use self::measure::Report;
+use self::options::Task;
+
+/// Any failure of a run. No caller distinguishes failures.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Runs the task that the command line of this process selects. `concertina` is the program that is measured by
+/// default, and `scratch` is the folder for the files of a test.
+///
+/// # Errors
+/// Returns the failure of the run.
+pub fn main(concertina: &Path, scratch: &Path) -> Result<(), Failure> {
+    let task = options::read()?;
+    controller::set_concertina(concertina);
+    // The server has one thread, so that the controller has a core for itself.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    match task {
+        Task::Simulated(options) => {
+            let reports = runtime.block_on(simulated::run(&options))?;
+            let report = median::of(&reports)?;
+            print!("{}", table::render(std::slice::from_ref(&report)));
+            store(&report, &options.folder)
+        }
+        Task::Real(real) => {
+            let reports = runtime.block_on(real::run(&real))?;
+            print!("{}", table::render(&reports));
+            Ok(())
+        }
+        Task::Floor(floor) => runtime.block_on(real::minimum_cost::run(&floor)),
+        Task::Lists(rounds) => runtime.block_on(real::lists::run(&rounds)),
+        Task::Server(workload, kubeconfig) => {
+            runtime.block_on(server::run(&serde_json::from_str(&workload)?, &kubeconfig))
+        }
+        Task::Table(files) => {
+            print!("{}", table::render(&read(&files)?));
+            Ok(())
+        }
+        Task::Chart(files) => {
+            print!("{}", chart::render(&read(&files)?));
+            Ok(())
+        }
+        Task::Smoke => {
+            real::check()?;
+            runtime.block_on(smoke::run(scratch))
+        }
+    }
+}
+
+/// Stores a report as JSON and as text, and prints the path.
+fn store(report: &Report, folder: &Path) -> Result<(), Failure> {
+    let text = table::render(std::slice::from_ref(report));
+    let plain = |text: &str| {
+        let letters = text.to_lowercase().replace(|letter: char| !letter.is_ascii_alphanumeric(), "-");
+        letters.split('-').filter(|word| !word.is_empty()).collect::<Vec<_>>().join("-")
+    };
+    let Report { workload, label, server, .. } = report;
+    let half = if server == simulated::SERVER { "" } else { "real" };
+    let stem = plain(&format!("{half} {} {} {label}", workload.name, workload.all_hpas()));
+    let path = folder.join(format!("{stem}.json"));
+    std::fs::write(&path, serde_json::to_string_pretty(report)? + "\n")?;
+    std::fs::write(folder.join(format!("{stem}.txt")), text)?;
+    println!("{}", path.display());
+    Ok(())
+}
+
+fn read(files: &[PathBuf]) -> Result<Vec<Report>, Failure> {
+    let read = |file: &PathBuf| -> Result<Report, Failure> {
+        let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        serde_json::from_str(&text).map_err(|error| format!("{}: {error}", file.display()).into())
+    };
+    files.iter().map(read).collect()
+}

@@ -1,0 +1,96 @@
+//! The commands and their command lines.
+
+use clap::ArgMatches;
+use clap::error::ErrorKind;
+
+use crate::options::{DemoOptions, Logging, ParityOptions, SimulateOptions, WhyOptions};
+use crate::options::{demo, parity, simulate, why};
+use crate::process::{FlagError, Process};
+
+/// The arguments of a command are invalid.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UsageError {
+    /// A flag of the controller is invalid.
+    #[error(transparent)]
+    Flag(#[from] FlagError),
+    /// The arguments are invalid or cannot be combined.
+    #[error("{0}")]
+    Arguments(String),
+}
+
+/// A command with its options.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Command {
+    /// Run the demo.
+    Demo(DemoOptions),
+    /// Explain the replica count of an HPA.
+    Why(Box<WhyOptions>),
+    /// Compare a dry run with the built-in controller.
+    Parity(Box<ParityOptions>),
+    /// Run a simulation.
+    Simulate(Box<SimulateOptions>),
+}
+
+/// A parsed command line: options, or the requested help text.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Parsed<T> {
+    /// The options.
+    Options(T),
+    /// The help text.
+    Help(String),
+}
+
+impl<T> Parsed<T> {
+    fn map<U>(self, convert: impl FnOnce(T) -> U) -> Parsed<U> {
+        match self {
+            Self::Options(options) => Parsed::Options(convert(options)),
+            Self::Help(text) => Parsed::Help(text),
+        }
+    }
+}
+
+/// Parses the arguments after the name of `program`. Returns `None` if they do not start with a command.
+pub fn parse(
+    program: &str,
+    words: &[String],
+    process: Process,
+) -> Option<Result<Parsed<Command>, UsageError>> {
+    let (name, rest) = words.split_first()?;
+    let rest = rest.iter().cloned();
+    Some(match name.as_str() {
+        "demo" => demo::parse(rest).map(|parsed| parsed.map(Command::Demo)),
+        "why" => why::parse(program, rest, process).map(|parsed| parsed.map(Box::new).map(Command::Why)),
+        "parity" => parity::parse(program, rest).map(|parsed| parsed.map(Box::new).map(Command::Parity)),
+        "simulate" => simulate::parse(rest).map(|parsed| parsed.map(Box::new).map(Command::Simulate)),
+        _ => return None,
+    })
+}
+
+/// Parses the arguments of one command.
+pub(crate) fn parse_with<T>(
+    command: clap::Command,
+    words: impl Iterator<Item = String>,
+    options: impl FnOnce(&ArgMatches) -> Result<T, UsageError>,
+) -> Result<Parsed<T>, UsageError> {
+    match command.try_get_matches_from(words) {
+        Ok(matches) => options(&matches).map(Parsed::Options),
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => Ok(Parsed::Help(error.to_string())),
+        Err(error) => {
+            let text = error.to_string();
+            Err(UsageError::Arguments(text.trim_start_matches("error: ").trim_end().to_owned()))
+        }
+    }
+}
+
+impl Command {
+    /// Returns the logging options. `None` disables logs, which would corrupt the output.
+    pub fn logging(&self) -> Option<Logging> {
+        let logging = match self {
+            Self::Demo(options) => options.logging,
+            Self::Why(options) => options.logging,
+            Self::Parity(options) => options.logging,
+            Self::Simulate(_) => return None,
+        };
+        (logging.verbosity > 0).then_some(logging)
+    }
+}

@@ -1,0 +1,236 @@
+//! `concertina demo`: a cluster in this process, workloads under changing load, and the controller that
+//! scales them.
+//!
+//! The controller is Concertina's real controller. It reads the kubeconfig that the demo writes, and sends
+//! HTTP requests to the embedded API server as to any other API server. kubectl reads the same state at the
+//! same port. Only the periods are short: HPAs sync each second, and a day of traffic takes 40 seconds.
+//!
+//! `world` sets up the cluster's content, `observe` reads it, `frame` shows it on a terminal, and `plain`
+//! shows it elsewhere.
+
+mod files;
+mod frame;
+mod observe;
+mod plain;
+mod screen;
+mod world;
+
+use std::error::Error;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::options::DemoOptions;
+use crate::process::Process;
+use clock::SharedClock;
+use fake_cluster::Status;
+
+use self::files::Files;
+use self::observe::{Observer, Snapshot, Syncs};
+pub use self::screen::Screen;
+pub(super) use self::screen::terminal_columns;
+use self::world::DemoWorld;
+
+/// The interval between snapshots of the cluster.
+const SNAPSHOT_INTERVAL: Duration = Duration::from_millis(250);
+/// The time between the start of the cluster and the start of the controller. A cpu sample counts if its
+/// whole window is after the pod became ready. Both times are in whole seconds.
+const HEAD_START: Duration = Duration::from_millis(2_100);
+/// Time limit for the controller's shutdown.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(10);
+
+/// The reason why the demo failed. Exit code 1.
+#[derive(Debug, thiserror::Error)]
+pub enum DemoError {
+    /// The port cannot be bound.
+    #[error("cannot listen on {address} (--port): {source}; omit the flag to use a free port")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+    /// A file for kubectl cannot be written.
+    #[error("cannot write {}: {source}; choose another path with --kubeconfig", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+    /// The kubeconfig path names an existing file that no earlier demo wrote.
+    #[error(
+        "{} exists and was not written by an earlier demo, so it is not overwritten; choose another file with --kubeconfig",
+        path.display()
+    )]
+    NotOurs {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The embedded cluster refuses the demo's own objects.
+    #[error("failed to create the demo's workloads: {0}")]
+    World(#[from] Status),
+    /// The controller failed.
+    #[error("the controller failed: {0}")]
+    Controller(Box<dyn Error + Send + Sync>),
+    /// The controller stopped without a request from the demo.
+    #[error("the controller stopped unexpectedly: {0}")]
+    Ended(String),
+    /// Standard output cannot be written.
+    #[error("cannot write to standard output: {0}")]
+    Output(#[from] io::Error),
+}
+
+/// Runs the demo until `--for` has elapsed or `stop` is cancelled, then prints a summary.
+///
+/// # Errors
+///
+/// Returns a [`DemoError`] if the demo cannot start, the controller stops, or standard output cannot be
+/// written.
+pub async fn run(
+    options: &DemoOptions,
+    process: Process,
+    clock: SharedClock,
+    screen: Screen,
+    stop: CancellationToken,
+) -> Result<(), DemoError> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, options.port));
+    let listener =
+        TcpListener::bind(address).await.map_err(|source| DemoError::Listen { address, source })?;
+    let server = format!("http://{}", listener.local_addr()?);
+    let files = Files::write(options.kubeconfig.as_deref(), &server)?;
+    let world = DemoWorld::build(&clock)?;
+
+    // The cluster outlives the controller, which still writes during its shutdown.
+    let cluster_stop = CancellationToken::new();
+    let tasks = TaskTracker::new();
+    let (cluster, serving) = (world.cluster.clone(), cluster_stop.clone());
+    tasks.spawn(async move { cluster.serve(listener, serving).await });
+    world.start(&tasks, &cluster_stop);
+    tasks.close();
+
+    let flags = world::controller_flags(&files);
+    let controlling = stop.child_token();
+    let syncs = Arc::new(Syncs::default());
+    let controller = {
+        let (controlling, observer) = (controlling.clone(), Arc::clone(&syncs) as Arc<_>);
+        async move {
+            tokio::time::sleep(HEAD_START).await;
+            process.run(flags, clock, vec![observer], controlling).await
+        }
+    };
+    let intro = intro(&server, &files);
+    let observer = Observer::new(world.cluster, syncs);
+    let result = show(observer, options.duration, screen, &intro, controller, &controlling, &stop).await;
+    cluster_stop.cancel();
+    tasks.wait().await;
+    result
+}
+
+/// Shows the snapshots of `observer` while `controller` runs, then stops it through `controlling` and prints
+/// the summary.
+async fn show(
+    mut observer: Observer,
+    duration: Option<Duration>,
+    mut screen: Screen,
+    intro: &[String],
+    controller: impl Future<Output = Result<(), Box<dyn Error + Send + Sync>>> + Send + 'static,
+    controlling: &CancellationToken,
+    stop: &CancellationToken,
+) -> Result<(), DemoError> {
+    let mut controller = tokio::spawn(controller);
+    let deadline = async {
+        match duration {
+            Some(duration) => tokio::time::sleep(duration).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(deadline);
+    let mut ticks = tokio::time::interval_at(Instant::now() + SNAPSHOT_INTERVAL, SNAPSHOT_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    screen.start(intro)?;
+    loop {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            () = &mut deadline => break,
+            ended = &mut controller => {
+                screen.stop()?;
+                return match ended {
+                    Ok(Ok(())) => Err(DemoError::Ended("no error was reported".to_owned())),
+                    Ok(Err(error)) => Err(DemoError::Controller(error)),
+                    Err(error) => Err(DemoError::Ended(error.to_string())),
+                };
+            }
+            _ = ticks.tick() => screen.show(intro, &observer.observe())?,
+        }
+    }
+    let last = observer.observe();
+    // The screen is restored first, because the shutdown may take a while.
+    screen.stop()?;
+    controlling.cancel();
+    let ended = tokio::time::timeout(SHUTDOWN_LIMIT, controller).await;
+    screen.print(&summary(&last))?;
+    match ended {
+        Ok(Ok(Err(error))) => Err(DemoError::Controller(error)),
+        Ok(Err(error)) => Err(DemoError::Ended(error.to_string())),
+        // A shutdown that exceeds the limit is abandoned, because the demo ends with its process.
+        Ok(Ok(Ok(()))) | Err(_) => Ok(()),
+    }
+}
+
+/// Returns the introduction, with commands to try.
+fn intro(server: &str, files: &Files) -> Vec<String> {
+    let kubeconfig = files.kubeconfig.display();
+    vec![
+        format!(
+            "Concertina demo: a cluster in this process, at {server}, and the controller that scales it."
+        ),
+        "HPAs sync every second; a day of traffic takes 40 seconds. In another terminal, try:".to_owned(),
+        String::new(),
+        format!("  export KUBECONFIG={kubeconfig}"),
+        "  kubectl get hpa,pods".to_owned(),
+        "  kubectl describe hpa web".to_owned(),
+        "  kubectl get events --watch".to_owned(),
+        format!("  kubectl apply -f {}    # an HPA for the deployment cache", files.manifest.display()),
+        r#"  kubectl patch hpa web --type merge -p '{"spec":{"maxReplicas":4}}'"#.to_owned(),
+        String::new(),
+    ]
+}
+
+/// Returns the summary, one line per HPA.
+fn summary(last: &Snapshot) -> Vec<String> {
+    let rescales: u32 = last.hpas.iter().map(|hpa| hpa.rescales).sum();
+    let mut lines = vec![String::new()];
+    lines.push(format!(
+        "Concertina demo: {} seconds, {} syncs, {}.",
+        last.elapsed.as_secs(),
+        last.syncs,
+        counted(rescales)
+    ));
+    let width = last.hpas.iter().map(|hpa| hpa.key().len()).max().unwrap_or(0);
+    for hpa in &last.hpas {
+        lines.push(format!(
+            "  {:width$}  {} to {} replicas, {}",
+            hpa.key(),
+            hpa.lowest,
+            hpa.highest,
+            counted(hpa.rescales)
+        ));
+    }
+    lines
+}
+
+fn counted(rescales: u32) -> String {
+    if rescales == 1 { "1 rescale".to_owned() } else { format!("{rescales} rescales") }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+//! The content of the demo's cluster: workloads with their HPAs and load. Also contains the controller's
+//! flags.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::files::Files;
+use clock::SharedClock;
+use fake_cluster::load::{
+    Curve, Load, LoadMetrics, Measure, MemoryModel, Metric, Pipeline, Scraping, Shape, Work,
+};
+use fake_cluster::workload::{WorkloadModel, Workloads};
+use fake_cluster::{Cluster, Status};
+
+/// The namespace of the workloads.
+pub(super) const NAMESPACE: &str = "shop";
+
+/// The deployments, and the start-up time of their pods in milliseconds.
+const START_UPS: [(&str, u64); 4] = [("web", 2_000), ("worker", 1_000), ("burst", 1_500), ("cache", 2_000)];
+
+const MEBIBYTE: f64 = 1024.0 * 1024.0;
+
+/// The demo's cluster, and the models that act in it.
+#[derive(Debug)]
+pub(super) struct DemoWorld {
+    pub(super) cluster: Cluster,
+    workloads: Arc<Workloads>,
+    load: Arc<LoadMetrics>,
+}
+
+impl DemoWorld {
+    /// Builds a cluster with the demo's workloads. Nothing changes until `start`. Requires a tokio runtime.
+    pub(super) fn build(clock: &SharedClock) -> Result<Self, Status> {
+        let cluster = Cluster::new(Arc::clone(clock));
+        for object in objects() {
+            cluster.create(object)?;
+        }
+        let workloads = Arc::new(Workloads::new(cluster.clone(), Arc::clone(clock)));
+        // The pods must already run when the demo starts.
+        workloads.warm_up();
+        for (name, start_up) in START_UPS {
+            let start_up = Duration::from_millis(start_up).into();
+            workloads.set_model(NAMESPACE, name, WorkloadModel { start_up, ..WorkloadModel::default() });
+        }
+        let load = Arc::new(LoadMetrics::new(
+            Arc::clone(clock),
+            Pipeline::all(Scraping::every(Duration::from_secs(1))),
+        ));
+        for one in loads() {
+            load.add(one);
+        }
+        cluster.set_metrics(load.clone());
+        Ok(Self { cluster, workloads, load })
+    }
+
+    /// Runs the models of pods and load until `stop`.
+    pub(super) fn start(&self, tasks: &TaskTracker, stop: &CancellationToken) {
+        let (workloads, token) = (Arc::clone(&self.workloads), stop.clone());
+        tasks.spawn(async move { workloads.run(token).await });
+        let (load, cluster, token) = (Arc::clone(&self.load), self.cluster.clone(), stop.clone());
+        tasks.spawn(async move { load.run(cluster, token).await });
+    }
+}
+
+/// Returns the controller's flags. Periods are short enough for a day of 40 seconds, and everything else has
+/// its default.
+pub(super) fn controller_flags(files: &Files) -> Vec<String> {
+    let short = [
+        "--secure-port=0",
+        "--leader-elect=false",
+        "--horizontal-pod-autoscaler-sync-period=1s",
+        "--horizontal-pod-autoscaler-downscale-stabilization=6s",
+        "--horizontal-pod-autoscaler-cpu-initialization-period=5s",
+        "--horizontal-pod-autoscaler-initial-readiness-delay=2s",
+    ];
+    let kubeconfig = format!("--kubeconfig={}", files.kubeconfig.display());
+    short.into_iter().map(str::to_owned).chain([kubeconfig]).collect()
+}
+
+/// Returns the load of each workload.
+fn loads() -> Vec<Load> {
+    let seconds = Duration::from_secs;
+    let day = Shape::BusinessDay { night: 120.0, peak: 1_050.0, day: seconds(40), weekend: 1.0 };
+    let web = Load {
+        // The day starts at seven in the morning, so that the first rise follows at once. A day takes 40
+        // seconds.
+        work: vec![Work::cpu(
+            Curve::from(day).with_noise(0.06, 1).starting_at(Duration::from_millis(11_700)),
+            500.0,
+        )],
+        memory: MemoryModel { base: 90.0 * MEBIBYTE, growth: 0.05 * MEBIBYTE },
+        ..Load::of(NAMESPACE, "app", "web")
+    };
+    let orders = Shape::Spikes { base: 0.0, peak: 12.0, every: seconds(32), width: seconds(9) };
+    let orders = Curve::from(orders).with_noise(0.3, 2).starting_at(seconds(27));
+    let length = Metric::external("queue_length", Measure::Waiting, [("queue", "orders")]);
+    let worker = Load {
+        work: vec![Work::queue(orders, 2.0).shown_as(length)],
+        ..Load::of(NAMESPACE, "app", "worker")
+    };
+    let visitors = Shape::Spikes { base: 34.0, peak: 230.0, every: seconds(45), width: seconds(12) };
+    let visitors = Curve::from(visitors).with_noise(0.1, 3).starting_at(seconds(37));
+    let rate = Metric::of_pods("requests_per_second", Measure::Served);
+    let burst = Load {
+        work: vec![Work::requests(visitors, 80.0).shown_as(rate)],
+        ..Load::of(NAMESPACE, "app", "burst")
+    };
+    let swing = Shape::Sine { mean: 400.0, amplitude: 250.0, period: seconds(30) };
+    let cache = Load {
+        work: vec![Work::cpu(Curve::from(swing).with_noise(0.05, 4), 1_000.0)],
+        ..Load::of(NAMESPACE, "app", "cache")
+    };
+    vec![web, worker, burst, cache]
+}
+
+/// Returns the objects to create at the start, in order.
+fn objects() -> Vec<Value> {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+    let mut objects = vec![namespace];
+    objects.extend([
+        deployment("web", 2),
+        deployment("worker", 1),
+        deployment("burst", 2),
+        deployment("cache", 2),
+    ]);
+    objects.push(hpa(
+        "web",
+        &json!({
+            "minReplicas": 2,
+            "maxReplicas": 10,
+            "metrics": [{
+                "type": "Resource",
+                "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 60}},
+            }],
+        }),
+    ));
+    objects.push(hpa(
+        "worker",
+        &json!({
+            "minReplicas": 0,
+            "maxReplicas": 8,
+            "metrics": [{
+                "type": "External",
+                "external": {
+                    "metric": {"name": "queue_length", "selector": {"matchLabels": {"queue": "orders"}}},
+                    "target": {"type": "AverageValue", "averageValue": "8"},
+                },
+            }],
+        }),
+    ));
+    objects.push(hpa(
+        "burst",
+        &json!({
+            "minReplicas": 2,
+            "maxReplicas": 15,
+            "metrics": [{
+                "type": "Pods",
+                "pods": {
+                    "metric": {"name": "requests_per_second"},
+                    "target": {"type": "AverageValue", "averageValue": "20"},
+                },
+            }],
+            "behavior": {
+                "scaleUp": {
+                    "policies": [
+                        {"type": "Percent", "value": 100, "periodSeconds": 3},
+                        {"type": "Pods", "value": 4, "periodSeconds": 3},
+                    ],
+                },
+                "scaleDown": {
+                    "stabilizationWindowSeconds": 8,
+                    "policies": [{"type": "Pods", "value": 2, "periodSeconds": 3}],
+                },
+            },
+        }),
+    ));
+    objects
+}
+
+fn deployment(name: &str, replicas: u32) -> Value {
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"app": name}},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"containers": [{
+                    "name": name,
+                    "image": format!("shop/{name}:1"),
+                    "resources": {"requests": {"cpu": "200m", "memory": "128Mi"}},
+                }]},
+            },
+        },
+    })
+}
+
+fn hpa(name: &str, spec: &Value) -> Value {
+    let mut object = json!({
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}},
+    });
+    if let (Some(Value::Object(whole)), Value::Object(given)) = (object.get_mut("spec"), spec) {
+        whole.extend(given.clone());
+    }
+    object
+}

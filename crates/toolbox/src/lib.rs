@@ -1,0 +1,15 @@
+//! What people use at a terminal: `why`, `parity`, `simulate` and `demo`.
+//!
+//! [`command::parse`] reads a command line. The commands run the controller's own code: `why` and `simulate`
+//! run a controller with the options that the process resolves from its flags, and `demo` runs the whole
+//! process. The program passes the process in as a [`process::ControllerProcess`].
+
+pub mod command;
+pub mod demo;
+pub mod forward;
+pub mod options;
+pub mod parity;
+pub mod process;
+pub mod simulate;
+pub mod story;
+pub mod why;

@@ -1,0 +1,131 @@
+//! The command line of `demo`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+
+use super::answer::Logging;
+use crate::command::{Parsed, UsageError, parse_with};
+use autoscaling::duration::GoDuration;
+
+/// The options of the demo.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DemoOptions {
+    /// `--for`: the duration of the demo, after which it prints a summary. `None` means that the demo runs
+    /// until it is interrupted.
+    pub duration: Option<Duration>,
+    /// `--port`, on the loopback address. 0 selects a free port.
+    pub port: u16,
+    /// `--kubeconfig`: the file to write for kubectl. With `None`, the demo chooses the path.
+    pub kubeconfig: Option<PathBuf>,
+    /// `--logging-format` and `-v`.
+    pub logging: Logging,
+}
+
+/// Parses the arguments after `demo`.
+pub(crate) fn parse(words: impl Iterator<Item = String>) -> Result<Parsed<DemoOptions>, UsageError> {
+    parse_with(command(), words, |matches| Ok(options(matches)))
+}
+
+fn command() -> Command {
+    Command::new("concertina demo")
+        .no_binary_name(true)
+        .about("Runs a cluster in this process: workloads under changing load, and the controller that scales them.")
+        .arg(
+            Arg::new("for")
+                .long("for")
+                .value_name("duration")
+                .allow_hyphen_values(true)
+                .value_parser(positive_duration)
+                .help("Stop with a summary after this time; default: run until interrupted"),
+        )
+        .arg(
+            Arg::new("port")
+                .long("port")
+                .value_name("port")
+                .value_parser(value_parser!(u16))
+                .default_value("0")
+                .help("Port of the API server on 127.0.0.1; 0 selects a free port"),
+        )
+        .arg(
+            Arg::new("kubeconfig")
+                .long("kubeconfig")
+                .value_name("file")
+                .value_parser(value_parser!(PathBuf))
+                .help("Kubeconfig file to write for kubectl"),
+        )
+        .arg(
+            Arg::new("logging-format")
+                .long("logging-format")
+                .value_name("format")
+                .value_parser(["text", "json"])
+                .default_value("text")
+                .help("Log format"),
+        )
+        .arg(
+            Arg::new("v")
+                .short('v')
+                .long("v")
+                .value_name("level")
+                .value_parser(value_parser!(u32))
+                .default_value("0")
+                .action(ArgAction::Set)
+                .help("Log verbosity: 4 adds details, 6 adds traces"),
+        )
+}
+
+fn options(matches: &ArgMatches) -> DemoOptions {
+    let json = matches.get_one::<String>("logging-format").is_some_and(|format| format == "json");
+    DemoOptions {
+        duration: matches.get_one::<Duration>("for").copied(),
+        port: matches.get_one::<u16>("port").copied().unwrap_or(0),
+        kubeconfig: matches.get_one::<PathBuf>("kubeconfig").cloned(),
+        logging: Logging { json, verbosity: matches.get_one::<u32>("v").copied().unwrap_or(0) },
+    }
+}
+
+fn positive_duration(text: &str) -> Result<Duration, String> {
+    let duration = text.parse::<GoDuration>().map_err(|error| error.to_string())?;
+    duration.unsigned().filter(|duration| !duration.is_zero()).ok_or_else(|| "must be above zero".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(words: &[&str]) -> Result<DemoOptions, String> {
+        match parse(words.iter().map(ToString::to_string)) {
+            Ok(Parsed::Options(options)) => Ok(options),
+            Ok(Parsed::Help(text)) => panic!("{text}"),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn no_arguments_run_until_interrupted_on_a_free_port() {
+        assert_eq!(read(&[]), Ok(DemoOptions::default()));
+    }
+
+    #[test]
+    fn for_takes_a_positive_go_duration() {
+        assert_eq!(read(&["--for", "1m30s"]).unwrap().duration, Some(Duration::from_secs(90)));
+        for wrong in ["90", "0s", "-1s"] {
+            let error = read(&["--for", wrong]).unwrap_err();
+            assert!(error.contains("--for"), "{error}");
+        }
+    }
+
+    #[test]
+    fn error_names_the_invalid_argument() {
+        assert!(read(&["--port=65536"]).unwrap_err().contains("--port"));
+        assert!(read(&["--dry-run"]).unwrap_err().contains("--dry-run"));
+        assert!(read(&["now"]).unwrap_err().contains("now"));
+    }
+
+    #[test]
+    fn help_lists_the_flags() {
+        let Ok(Parsed::Help(text)) = parse(["--help".to_owned()].into_iter()) else { panic!("no help") };
+        assert!(text.contains("--kubeconfig <file>"), "{text}");
+    }
+}

@@ -1,0 +1,221 @@
+//! The command line of `parity`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Arg, ArgMatches, Command};
+
+use super::answer::{Color, Logging};
+use super::why::RecordSource;
+use super::{answer, cluster};
+use crate::command::{Parsed, UsageError, parse_with};
+use ::cluster::kubeconfig::ClusterOptions;
+use autoscaling::duration::GoDuration;
+
+/// The options of `parity`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParityOptions {
+    /// `--since`
+    pub since: Duration,
+    /// The source of the comparison.
+    pub source: Source,
+    /// `--output`
+    pub output: Output,
+    /// `--namespace`: the only namespace to report. `None` reports all namespaces.
+    pub namespace: Option<String>,
+    /// `--utc`
+    pub utc: bool,
+    /// `--color`
+    pub color: Color,
+    /// `-v`
+    pub logging: Logging,
+}
+
+/// The source of the comparison.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// `--shadow`: the pod of a dry run, which is read by port-forward.
+    Pod {
+        /// The connection to the cluster.
+        cluster: Box<ClusterOptions>,
+        /// The namespace of the pod.
+        namespace: String,
+        /// The pod's label `app.kubernetes.io/instance`.
+        instance: String,
+    },
+    /// `--from`: the base URL of a dry run.
+    Address(RecordSource),
+    /// `--from`: a file with a response of `/parity`. `-` means standard input.
+    File(PathBuf),
+}
+
+/// The format of the report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Output {
+    /// Text for a terminal.
+    #[default]
+    Text,
+    /// One self-contained HTML page.
+    Html,
+    /// One JSON document.
+    Json,
+}
+
+/// Parses the arguments after `parity`.
+pub(crate) fn parse(
+    program: &str,
+    words: impl Iterator<Item = String>,
+) -> Result<Parsed<ParityOptions>, UsageError> {
+    parse_with(command(program), words, options)
+}
+
+fn command(program: &str) -> Command {
+    let command = Command::new("parity")
+        .no_binary_name(true)
+        .bin_name(format!("{program} parity"))
+        .about(
+            "Compares a Concertina controller in a dry run (--dry-run) with the active built-in controller:\n\
+             reports how many changes agree, every difference with both reasons, and the changes that could\n\
+             not be compared. Nothing is written to the cluster.",
+        )
+        .after_help(format!(
+            "Examples:\n\
+             \x20 # The last day, from the pod of deploy/kustomize/overlays/shadow\n\
+             \x20 {program} parity\n\
+             \x20 # The last hour of namespace shop, as an HTML page\n\
+             \x20 {program} parity --since 1h -n shop -o html > parity.html\n\
+             \x20 # From a dry run on this machine, or from a saved response\n\
+             \x20 {program} parity --from https://127.0.0.1:10257 --insecure-skip-tls-verify --token-file token\n\
+             \x20 {program} parity --from parity.json\n\n\
+             Exit code: 0 without differences, 3 with differences, 1 if no answer is available, 2 for an\n\
+              invalid command line.",
+        ))
+        .arg(
+            Arg::new("since")
+                .long("since")
+                .value_name("duration")
+                .value_parser(positive_duration)
+                .default_value("24h")
+                .help("Time span of the report; a dry run keeps counts for 48 hours"),
+        )
+        .arg(answer::output(&["text", "html", "json"]))
+        .arg(
+            Arg::new("shadow")
+                .long("shadow")
+                .value_name("namespace/instance")
+                .value_parser(shadow)
+                .default_value("kube-system/concertina-shadow")
+                .help("Pod of the dry run: namespace and value of its label app.kubernetes.io/instance"),
+        )
+        .arg(
+            Arg::new("from")
+                .long("from")
+                .value_name("URL or file")
+                .help("URL of the dry run, such as https://127.0.0.1:10257, or a file with a response of its /parity"),
+        )
+        .arg(answer::token_file())
+        .arg(answer::utc())
+        .arg(answer::color())
+        .arg(answer::verbosity());
+    cluster::arguments(command)
+}
+
+fn options(matches: &ArgMatches) -> Result<ParityOptions, UsageError> {
+    let text = |name: &str| matches.get_one::<String>(name).map(String::as_str);
+    let cluster = cluster::options(matches);
+    let namespace = cluster.namespace.clone();
+    let token_file = matches.get_one::<PathBuf>("token-file").cloned();
+    let source = match text("from") {
+        Some(url) if url.contains("://") => Source::Address(RecordSource {
+            url: url.to_owned(),
+            token_file,
+            certificate_authority: cluster.certificate_authority.map(PathBuf::from),
+            insecure_skip_tls_verify: cluster.insecure_skip_tls_verify,
+        }),
+        Some(_) if token_file.is_some() => {
+            return Err(UsageError::Arguments(
+                "--token-file cannot be used with a file: it is read without a token".to_owned(),
+            ));
+        }
+        Some(path) => Source::File(path.into()),
+        None => {
+            let shadow = matches.get_one::<(String, String)>("shadow").cloned();
+            let (namespace, instance) = shadow.unwrap_or_default();
+            Source::Pod { cluster: Box::new(cluster), namespace, instance }
+        }
+    };
+    Ok(ParityOptions {
+        since: matches.get_one::<Duration>("since").copied().unwrap_or_default(),
+        source,
+        output: match text("output") {
+            Some("html") => Output::Html,
+            Some("json") => Output::Json,
+            _ => Output::Text,
+        },
+        namespace,
+        utc: matches.get_flag("utc"),
+        color: Color::from_matches(matches),
+        logging: answer::logging(matches),
+    })
+}
+
+/// Parses a namespace and the value of the label `app.kubernetes.io/instance`.
+fn shadow(text: &str) -> Result<(String, String), String> {
+    let is_name = |name: &str| {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        !name.is_empty() && name.len() <= 63 && name.bytes().all(allowed)
+    };
+    match text.split_once('/') {
+        Some((namespace, instance)) if is_name(namespace) && is_name(instance) => {
+            Ok((namespace.to_owned(), instance.to_owned()))
+        }
+        _ => Err("must be NAMESPACE/INSTANCE, such as kube-system/concertina-shadow".to_owned()),
+    }
+}
+
+fn positive_duration(text: &str) -> Result<Duration, String> {
+    let duration = text.parse::<GoDuration>().map_err(|error| error.to_string())?;
+    let positive = duration.unsigned().filter(|duration| !duration.is_zero());
+    positive.ok_or_else(|| "must be longer than 0s".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(words: &[&str]) -> Result<ParityOptions, String> {
+        match parse("concertina", words.iter().map(ToString::to_string)) {
+            Ok(Parsed::Options(options)) => Ok(options),
+            Ok(Parsed::Help(text)) => panic!("{text}"),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn defaults_are_the_last_day_of_the_shipped_shadow() {
+        let options = read(&[]).unwrap();
+        assert_eq!((options.since, options.output), (Duration::from_hours(24), Output::Text));
+        let Source::Pod { namespace, instance, .. } = options.source else { panic!("{:?}", options.source) };
+        assert_eq!((namespace.as_str(), instance.as_str()), ("kube-system", "concertina-shadow"));
+        assert_eq!(options.namespace, None);
+    }
+
+    #[test]
+    fn from_is_a_url_or_a_file() {
+        let options = read(&["--from=https://a:1", "--token-file=t", "--certificate-authority=ca"]).unwrap();
+        let Source::Address(from) = options.source else { panic!() };
+        assert_eq!((from.url.as_str(), from.token_file), ("https://a:1", Some("t".into())));
+        assert_eq!(from.certificate_authority, Some("ca".into()));
+        assert_eq!(read(&["--from", "a.json"]).unwrap().source, Source::File("a.json".into()));
+        assert!(read(&["--from=a.json", "--token-file=t"]).unwrap_err().contains("without a token"));
+    }
+
+    #[test]
+    fn invalid_arguments_are_refused_with_the_allowed_values() {
+        assert!(read(&["--since=0s"]).unwrap_err().contains("longer than 0s"));
+        assert!(read(&["--since=day"]).is_err());
+        assert!(read(&["--shadow=concertina"]).unwrap_err().contains("kube-system/concertina-shadow"));
+        assert!(read(&["-o", "yaml"]).unwrap_err().contains("yaml"));
+        assert!(read(&["web"]).is_err());
+    }
+}

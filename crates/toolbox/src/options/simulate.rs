@@ -1,0 +1,297 @@
+//! The command line of `concertina simulate`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+
+use super::cluster;
+use crate::command::{Parsed, UsageError, parse_with};
+use crate::simulate::{Setting, Sweep};
+use ::cluster::kubeconfig::ClusterOptions;
+use autoscaling::duration::GoDuration;
+
+/// The options of `simulate`.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct SimulateOptions {
+    /// The source of the scenario.
+    pub source: Source,
+    /// `--compare`: other scenario files to run for comparison.
+    pub compare: Vec<PathBuf>,
+    /// `--set`: the changes of one variant.
+    pub set: Vec<Setting>,
+    /// `--sweep`: the changes of several variants.
+    pub sweep: Vec<Sweep>,
+    /// `--seed`: the seed that replaces the scenarios' seeds.
+    pub seed: Option<u64>,
+    /// `--duration`: the duration that replaces the scenarios' durations.
+    pub duration: Option<Duration>,
+    /// The files for the results.
+    pub outputs: Outputs,
+    /// `--print-scenario`: print the scenario file instead of running it.
+    pub print_scenario: bool,
+    /// `--decisions`: print every notable decision.
+    pub decisions: bool,
+    /// `--ascii`: draw the chart with ASCII characters only.
+    pub ascii: bool,
+}
+
+/// The source of a scenario.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Source {
+    /// `--schema`: print the JSON schema of scenario files. No scenario is read.
+    Schema,
+    /// A scenario file.
+    File(PathBuf),
+    /// `--hpa` and `--load`: manifests, each with the file of its load.
+    Manifests(Vec<(PathBuf, PathBuf)>),
+    /// `--from-cluster`: an HPA of a cluster, with the HPA's current state.
+    Cluster(Box<ClusterOptions>, String),
+}
+
+/// The files for the results. `-` means standard output.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Outputs {
+    /// `--report`: an HTML page.
+    pub report: Option<PathBuf>,
+    /// `--svg`: a chart.
+    pub svg: Option<PathBuf>,
+    /// `--csv`: the samples.
+    pub csv: Option<PathBuf>,
+    /// `--json`: all results.
+    pub json: Option<PathBuf>,
+}
+
+impl Default for Source {
+    fn default() -> Self {
+        Self::Manifests(Vec::new())
+    }
+}
+
+/// Parses the arguments after `simulate`.
+pub(crate) fn parse(words: impl Iterator<Item = String>) -> Result<Parsed<SimulateOptions>, UsageError> {
+    parse_with(command(), words, |matches| options(matches).map_err(UsageError::Arguments))
+}
+
+fn command() -> Command {
+    let path = |name: &'static str| {
+        Arg::new(name).long(name).value_name("file").value_parser(value_parser!(PathBuf))
+    };
+    let output = |name: &'static str| {
+        path(name).help_heading("Results, each written to a file, or to standard output with -")
+    };
+    let command = Command::new("concertina simulate")
+        .no_binary_name(true)
+        .about("Simulates HPAs and a model of their workloads in virtual time, with the complete controller.")
+        .override_usage(
+            "concertina simulate SCENARIO.yaml [flags]\n       \
+             concertina simulate --hpa HPA.yaml --load LOAD.csv [flags]\n       \
+             concertina simulate --from-cluster [-n NAMESPACE] HPA [flags]",
+        )
+        .arg(
+            Arg::new("scenario")
+                .value_name("scenario")
+                .help("Scenario file, or with --from-cluster the name of the HPA"),
+        )
+        .arg(path("hpa").action(ArgAction::Append).help("Manifest with an HPA, instead of a scenario file; repeatable"))
+        .arg(
+            path("load")
+                .action(ArgAction::Append)
+                .help("CSV file of time and load, one per --hpa: total cores for cpu, otherwise units per second"),
+        )
+        .arg(
+            Arg::new("from-cluster")
+                .long("from-cluster")
+                .action(ArgAction::SetTrue)
+                .help("Read the HPA, the pods' requests and the current state from a cluster, with read-only requests"),
+        )
+        .arg(
+            Arg::new("print-scenario")
+                .long("print-scenario")
+                .action(ArgAction::SetTrue)
+                .help("Print the scenario file instead of running it"),
+        )
+        .arg(
+            Arg::new("schema")
+                .long("schema")
+                .action(ArgAction::SetTrue)
+                .help("Print the JSON schema of scenario files and exit"),
+        )
+        .arg(
+            Arg::new("set")
+                .long("set")
+                .value_name("path=value")
+                .action(ArgAction::Append)
+                .value_parser(|text: &str| text.parse::<Setting>())
+                .help("Change a value of the HPA (spec...) or of the scenario; all --set flags form one variant, compared with the original"),
+        )
+        .arg(
+            Arg::new("sweep")
+                .long("sweep")
+                .value_name("path=a,b,c")
+                .action(ArgAction::Append)
+                .value_parser(|text: &str| text.parse::<Sweep>())
+                .help("Run one variant per value; several --sweep flags are combined"),
+        )
+        .arg(path("compare").action(ArgAction::Append).help("Run another scenario file alongside; repeatable"))
+        .arg(
+            Arg::new("seed")
+                .long("seed")
+                .value_name("number")
+                .value_parser(value_parser!(u64))
+                .help("Random seed; default: the scenario's"),
+        )
+        .arg(
+            Arg::new("duration")
+                .long("duration")
+                .value_name("duration")
+                .value_parser(positive_duration)
+                .help("Duration of the simulation; default: the scenario's"),
+        )
+        .arg(
+            Arg::new("decisions")
+                .long("decisions")
+                .action(ArgAction::SetTrue)
+                .help("Print every notable decision"),
+        )
+        .arg(
+            Arg::new("ascii")
+                .long("ascii")
+                .action(ArgAction::SetTrue)
+                .help("Draw the chart with ASCII characters only; default if the locale is not UTF-8"),
+        )
+        .arg(output("report").help("HTML page with charts and the explanation of every decision"))
+        .arg(output("svg").help("Chart"))
+        .arg(output("csv").help("Samples"))
+        .arg(output("json").help("All results"));
+    cluster::arguments(command)
+}
+
+fn options(matches: &ArgMatches) -> Result<SimulateOptions, String> {
+    let paths =
+        |name: &str| matches.get_many::<PathBuf>(name).into_iter().flatten().cloned().collect::<Vec<_>>();
+    let path = |name: &str| matches.get_one::<PathBuf>(name).cloned();
+    Ok(SimulateOptions {
+        source: source(matches, &paths("hpa"), &paths("load"))?,
+        compare: paths("compare"),
+        set: matches.get_many::<Setting>("set").into_iter().flatten().cloned().collect(),
+        sweep: matches.get_many::<Sweep>("sweep").into_iter().flatten().cloned().collect(),
+        seed: matches.get_one::<u64>("seed").copied(),
+        duration: matches.get_one::<Duration>("duration").copied(),
+        outputs: outputs(Outputs {
+            report: path("report"),
+            svg: path("svg"),
+            csv: path("csv"),
+            json: path("json"),
+        })?,
+        print_scenario: matches.get_flag("print-scenario"),
+        decisions: matches.get_flag("decisions"),
+        ascii: matches.get_flag("ascii"),
+    })
+}
+
+fn source(matches: &ArgMatches, hpas: &[PathBuf], loads: &[PathBuf]) -> Result<Source, String> {
+    let name = matches.get_one::<String>("scenario").cloned();
+    if matches.get_flag("schema") {
+        return Ok(Source::Schema);
+    }
+    if matches.get_flag("from-cluster") {
+        let name = name.ok_or("--from-cluster needs the name of an HPA")?;
+        if !hpas.is_empty() || !loads.is_empty() {
+            return Err("--hpa and --load cannot be combined with --from-cluster".to_owned());
+        }
+        return Ok(Source::Cluster(Box::new(cluster::options(matches)), name));
+    }
+    match (name, hpas, loads) {
+        (Some(name), [], []) => Ok(Source::File(name.into())),
+        (Some(_), ..) => Err("a scenario file cannot be combined with --hpa and --load".to_owned()),
+        (None, [], []) => {
+            Err("nothing to simulate: pass a scenario file, or --hpa with --load, or --from-cluster"
+                .to_owned())
+        }
+        (None, hpas, loads) if hpas.len() == loads.len() => {
+            Ok(Source::Manifests(hpas.iter().cloned().zip(loads.iter().cloned()).collect()))
+        }
+        (None, ..) => Err("each --hpa needs one --load".to_owned()),
+    }
+}
+
+/// Checks that at most one result is written to standard output.
+fn outputs(outputs: Outputs) -> Result<Outputs, String> {
+    let all = [
+        ("--report", &outputs.report),
+        ("--svg", &outputs.svg),
+        ("--csv", &outputs.csv),
+        ("--json", &outputs.json),
+    ];
+    let to_stdout =
+        |(_, path): &&(&str, &Option<PathBuf>)| path.as_ref().is_some_and(|path| path.as_os_str() == "-");
+    let names: Vec<_> = all.iter().filter(to_stdout).map(|(name, _)| *name).collect();
+    if names.len() > 1 {
+        return Err(format!("only one of {} can be written to standard output", names.join(" and ")));
+    }
+    Ok(outputs)
+}
+
+fn positive_duration(text: &str) -> Result<Duration, String> {
+    let duration = text.parse::<GoDuration>().map_err(|error| error.to_string())?;
+    duration.unsigned().filter(|duration| !duration.is_zero()).ok_or_else(|| "must be above zero".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(words: &[&str]) -> Result<SimulateOptions, String> {
+        match parse(words.iter().map(ToString::to_string)) {
+            Ok(Parsed::Options(options)) => Ok(options),
+            Ok(Parsed::Help(text)) => panic!("{text}"),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn scenario_is_read_from_a_file_manifests_or_a_cluster() {
+        assert_eq!(read(&["a.yaml"]).unwrap().source, Source::File("a.yaml".into()));
+        assert_eq!(
+            read(&["--hpa=a.yaml", "--load", "a.csv", "--hpa=b.yaml", "--load=b.csv"]).unwrap().source,
+            Source::Manifests(vec![("a.yaml".into(), "a.csv".into()), ("b.yaml".into(), "b.csv".into())])
+        );
+        let Source::Cluster(options, name) = read(&["--from-cluster", "-n", "shop", "web"]).unwrap().source
+        else {
+            panic!()
+        };
+        assert_eq!((options.namespace.as_deref(), name.as_str()), (Some("shop"), "web"));
+        assert_eq!(read(&["--schema"]).unwrap().source, Source::Schema);
+    }
+
+    #[test]
+    fn conflicting_arguments_are_refused() {
+        for (words, expected) in [
+            (&[][..], "nothing to simulate"),
+            (&["--hpa=a.yaml"], "each --hpa needs one --load"),
+            (&["a.yaml", "--load=a.csv"], "cannot be combined with --hpa and --load"),
+            (&["--from-cluster"], "needs the name of an HPA"),
+            (&["--from-cluster", "web", "--hpa=a.yaml"], "cannot be combined with --from-cluster"),
+            (&["a.yaml", "--set", "spec.maxReplicas"], "expected PATH=VALUE"),
+            (&["a.yaml", "--duration", "1d"], "--duration"),
+            (
+                &["a.yaml", "--svg=-", "--csv=-"],
+                "only one of --svg and --csv can be written to standard output",
+            ),
+        ] {
+            let error = read(words).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn variants_and_results_are_collected() {
+        let words = "a.yaml --set spec.maxReplicas=5 --set web:spec.minReplicas=2 --sweep seed=1,2 --compare b.yaml \
+                     --seed 7 --duration 2h --report r.html --json -";
+        let options = read(&words.split_whitespace().collect::<Vec<_>>()).unwrap();
+        assert_eq!((options.set.len(), options.sweep.len(), options.compare.len()), (2, 1, 1));
+        assert_eq!((options.seed, options.duration), (Some(7), Some(Duration::from_hours(2))));
+        assert_eq!(options.outputs.json, Some("-".into()));
+    }
+}

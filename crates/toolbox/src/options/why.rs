@@ -1,0 +1,367 @@
+//! The command line of `why`.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+use super::answer::{Color, Logging, choice, switch};
+use super::decision::{self, DecisionFlags};
+use super::{answer, cluster};
+use crate::command::{Parsed, UsageError, parse_with};
+use crate::process::{FlagHelp, Process};
+use ::cluster::kubeconfig::ClusterOptions;
+use autoscaling::duration::GoDuration;
+
+/// The options of `why`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WhyOptions {
+    /// The name of the HPA. `None` selects every HPA of the namespace.
+    pub name: Option<String>,
+    /// `--all-namespaces`
+    pub all_namespaces: bool,
+    /// The connection to the cluster, with `--namespace`.
+    pub cluster: ClusterOptions,
+    /// `--watch`, with the interval from `--interval` or the controller's sync period.
+    pub watch: Option<Interval>,
+    /// `--output`
+    pub output: Output,
+    /// `--utc`
+    pub utc: bool,
+    /// `--color`
+    pub color: Color,
+    /// `--from`: read a controller's record instead of the cluster.
+    pub from: Option<RecordSource>,
+    /// `--leader`: the leader's Lease. The leader's record is read in addition to the cluster. `None` with
+    /// `--record=off`.
+    pub leader: Option<Leader>,
+    /// The given flags of the controller.
+    pub flags: DecisionFlags,
+    /// `-v`
+    pub logging: Logging,
+}
+
+/// The interval between two decisions of `--watch`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interval {
+    /// The controller's sync period.
+    Period,
+    /// The interval that `--interval` sets.
+    Of(Duration),
+}
+
+/// The format of the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Output {
+    /// Text for a terminal.
+    #[default]
+    Text,
+    /// One JSON document. With `--watch`, one document per line.
+    Json,
+    /// One YAML document. With `--watch`, several documents separated by `---`.
+    Yaml,
+}
+
+/// The address of a controller's record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordSource {
+    /// `--from`: the base URL, such as `http://127.0.0.1:10257`.
+    pub url: String,
+    /// `--token-file`: a file with the bearer token to send. `None` sends no credentials.
+    pub token_file: Option<PathBuf>,
+    /// `--certificate-authority`: a PEM file.
+    pub certificate_authority: Option<PathBuf>,
+    /// `--insecure-skip-tls-verify`: accept any certificate. A self-signed certificate does not prove the
+    /// identity of the controller.
+    pub insecure_skip_tls_verify: bool,
+}
+
+/// The Lease of the controllers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leader {
+    /// The namespace of the Lease and of the controller's pods.
+    pub namespace: String,
+    /// The name of the Lease.
+    pub lease: String,
+}
+
+/// The Lease of the default `--leader-elect-resource-namespace` and `--leader-elect-resource-name`.
+const LEADER: &str = "kube-system/concertina";
+
+impl FromStr for Leader {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let is_name = |name: &str| {
+            let allowed =
+                |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+            !name.is_empty() && name.bytes().all(allowed)
+        };
+        match text.split_once('/') {
+            Some((namespace, lease)) if is_name(namespace) && is_name(lease) => {
+                Ok(Self { namespace: namespace.to_owned(), lease: lease.to_owned() })
+            }
+            _ => Err(format!("must be NAMESPACE/NAME of a Lease, such as {LEADER}")),
+        }
+    }
+}
+
+/// Parses the arguments after `why`.
+pub(crate) fn parse(
+    program: &str,
+    words: impl Iterator<Item = String>,
+    process: Process,
+) -> Result<Parsed<WhyOptions>, UsageError> {
+    parse_with(command(program, process), words, |matches| options(matches, process))
+}
+
+fn wrong(text: impl Into<String>) -> UsageError {
+    UsageError::Arguments(text.into())
+}
+
+const CONTROLLER: &str = "Flags of the controller, where they differ from the defaults";
+const RECORD: &str = "Record of a Concertina controller, which has its flags and its history";
+
+fn command(program: &str, process: Process) -> Command {
+    let command = Command::new("why")
+        .no_binary_name(true)
+        .bin_name(format!("{program} why"))
+        .about(
+            "Explains the replica count of an HPA and its next decision: reads the HPA, its target's\n\
+             scale, pods and metrics with your permissions, decides as the controller would now, and\n\
+             explains every step. Nothing is written to the cluster.",
+        )
+        .after_help(format!(
+            "Examples:\n\
+             \x20 # Explain the HPA web of the current namespace\n\
+             \x20 {program} why web\n\
+             \x20 # Explain it in namespace shop, and follow its changes\n\
+             \x20 {program} why -n shop hpa/web -w\n\
+             \x20 # List every HPA of the cluster, one line each, HPAs with findings first\n\
+             \x20 {program} why -A\n\
+             \x20 # Show the last decision of a Concertina controller, from its record\n\
+             \x20 {program} why web -n shop --from http://127.0.0.1:10257\n\n\
+             Exit code: 0 without findings, 3 with a warning or an error among the findings, 1 if no answer\n\
+              is available, 2 for an invalid command line.",
+        ));
+    let command = cluster::arguments(own(command));
+    let flag = |flag: FlagHelp| {
+        Arg::new(flag.name.clone())
+            .long(flag.name)
+            .value_name(flag.placeholder)
+            .action(ArgAction::Append)
+            .allow_hyphen_values(true)
+            .help(flag.usage)
+            .help_heading(CONTROLLER)
+    };
+    command.args(decision::help(process).into_iter().map(flag))
+}
+
+fn own(command: Command) -> Command {
+    command
+        .arg(Arg::new("name").value_name("NAME").help("Name of the HPA, as web or hpa/web; if omitted, every HPA of the namespace"))
+        .arg(switch("all-namespaces", "List every HPA of the cluster").short('A').conflicts_with("name"))
+        .arg(switch("watch", "Decide again every period and print changes").short('w'))
+        .arg(
+            Arg::new("interval")
+                .long("interval")
+                .value_name("duration")
+                .allow_hyphen_values(true)
+                .value_parser(interval)
+                .requires("watch")
+                .help("Period of --watch; default: the controller's sync period"),
+        )
+        .arg(answer::output(&["text", "json", "yaml"]))
+        .arg(answer::utc())
+        .arg(answer::color())
+        .arg(answer::verbosity())
+        .arg(
+            choice(
+                "record",
+                &["auto", "off"],
+                "Whether to read the leader's record, by port-forward with your credentials; if it is unavailable, the \
+                 answer states the reason",
+            )
+            .help_heading(RECORD),
+        )
+        .arg(
+            Arg::new("leader")
+                .long("leader")
+                .value_name("namespace/lease")
+                .value_parser(|text: &str| text.parse::<Leader>())
+                .default_value(LEADER)
+                .help("Lease of the controller")
+                .help_heading(RECORD),
+        )
+        .arg(
+            Arg::new("from")
+                .long("from")
+                .value_name("URL")
+                .help("Show the last decision of the record at this URL, such as https://127.0.0.1:10257, instead of reading the cluster")
+                .help_heading(RECORD),
+        )
+        .arg(answer::token_file().help_heading(RECORD))
+}
+
+fn options(matches: &ArgMatches, process: Process) -> Result<WhyOptions, UsageError> {
+    let text = |name: &str| matches.get_one::<String>(name).map(String::as_str);
+    let cluster = cluster::options(matches);
+    let from = text("from").map(|url| RecordSource {
+        url: url.to_owned(),
+        token_file: matches.get_one::<PathBuf>("token-file").cloned(),
+        certificate_authority: cluster.certificate_authority.clone().map(PathBuf::from),
+        insecure_skip_tls_verify: cluster.insecure_skip_tls_verify,
+    });
+    let given = decision::NAMES.into_iter().flat_map(|name| {
+        let values = matches.get_many::<String>(name).into_iter().flatten();
+        values.map(move |value| (name, value.clone()))
+    });
+    let given: Vec<_> = given.collect();
+    if let (Some(_), Some((name, _))) = (&from, given.first()) {
+        return Err(wrong(format!(
+            "--{name} cannot be used with --from: the record has the controller's flags"
+        )));
+    }
+    let interval = matches.get_one::<Duration>("interval");
+    Ok(WhyOptions {
+        name: text("name").map(without_kind).transpose()?,
+        all_namespaces: matches.get_flag("all-namespaces"),
+        cluster,
+        watch: matches
+            .get_flag("watch")
+            .then(|| interval.map_or(Interval::Period, |interval| Interval::Of(*interval))),
+        output: match text("output") {
+            Some("json") => Output::Json,
+            Some("yaml") => Output::Yaml,
+            _ => Output::Text,
+        },
+        utc: matches.get_flag("utc"),
+        color: Color::from_matches(matches),
+        leader: matches
+            .get_one::<Leader>("leader")
+            .filter(|_| from.is_none() && text("record") != Some("off"))
+            .cloned(),
+        from,
+        flags: DecisionFlags::new(given, process)?,
+        logging: answer::logging(matches),
+    })
+}
+
+/// Returns the name in `hpa/web` or `web`.
+fn without_kind(name: &str) -> Result<String, UsageError> {
+    const KINDS: [&str; 4] = [
+        "hpa",
+        "horizontalpodautoscaler",
+        "horizontalpodautoscalers",
+        "horizontalpodautoscalers.autoscaling",
+    ];
+    let (kind, name) = name.split_once('/').unwrap_or(("hpa", name));
+    if !KINDS.iter().any(|name| kind.eq_ignore_ascii_case(name)) {
+        return Err(wrong(format!("{kind}/{name} is not an HPA: pass its name, such as web or hpa/web")));
+    }
+    if name.is_empty() || name.contains('/') {
+        return Err(wrong(format!("{name:?} is not the name of an HPA")));
+    }
+    Ok(name.to_owned())
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let duration = text.parse::<GoDuration>().map_err(|error| error.to_string())?;
+    let enough = duration.unsigned().filter(|duration| *duration >= Duration::from_secs(1));
+    enough.ok_or_else(|| "must be at least 1s".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::fake::FAKE;
+
+    fn read(words: &[&str]) -> Result<WhyOptions, String> {
+        match parse("concertina", words.iter().map(ToString::to_string), FAKE) {
+            Ok(Parsed::Options(options)) => Ok(options),
+            Ok(Parsed::Help(text)) => panic!("{text}"),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn name_accepts_an_optional_kind() {
+        for words in [&["web"][..], &["hpa/web"], &["horizontalpodautoscalers.autoscaling/web"], &["HPA/web"]]
+        {
+            assert_eq!(read(words).unwrap().name.as_deref(), Some("web"), "{words:?}");
+        }
+        assert_eq!(read(&[]).unwrap().name, None);
+        assert!(read(&["deployment/web"]).unwrap_err().contains("deployment/web is not an HPA"));
+        assert!(read(&["hpa/"]).unwrap_err().contains("not the name"));
+        assert!(read(&["web", "-A"]).unwrap_err().contains("--all-namespaces"));
+        assert!(read(&["web", "api"]).is_err());
+    }
+
+    #[test]
+    fn output_color_and_zone_are_read() {
+        let options = read(&["web", "-o", "yaml", "--color=never", "--utc", "-n", "shop"]).unwrap();
+        assert_eq!((options.output, options.color, options.utc), (Output::Yaml, Color::Never, true));
+        assert_eq!(options.cluster.namespace.as_deref(), Some("shop"));
+        assert!(read(&["-o", "wide"]).unwrap_err().contains("wide"));
+    }
+
+    #[test]
+    fn watch_runs_once_per_period_or_per_interval() {
+        assert_eq!(read(&["-w"]).unwrap().watch, Some(Interval::Period));
+        let often = Interval::Of(Duration::from_secs(5));
+        assert_eq!(read(&["-w", "--interval=5s"]).unwrap().watch, Some(often));
+        assert!(read(&["--interval=5s"]).unwrap_err().contains("--watch"));
+        assert!(read(&["-w", "--interval=10ms"]).unwrap_err().contains("at least 1s"));
+    }
+
+    #[test]
+    fn controller_flags_are_validated_by_the_controllers_rules() {
+        let options =
+            read(&["--horizontal-pod-autoscaler-tolerance", "0.2", "--feature-gates=HPAScaleToZero=false"]);
+        assert_ne!(options.unwrap().flags, DecisionFlags::default());
+        let error = read(&["--horizontal-pod-autoscaler-downscale-stabilization=-5m"]).unwrap_err();
+        assert!(error.contains("must be at least 0s"), "{error}");
+        let error = read(&["--from=http://a", "--emulated-version=1.36"]).unwrap_err();
+        assert!(error.contains("--emulated-version cannot be used with --from"), "{error}");
+    }
+
+    #[test]
+    fn from_reads_its_token_from_a_file_only() {
+        let options = read(&["web", "--from=http://a", "--token-file=t", "--certificate-authority=ca"]);
+        let from = options.unwrap().from.unwrap();
+        assert_eq!(from.token_file, Some("t".into()));
+        assert_eq!(from.certificate_authority, Some("ca".into()));
+        assert!(!from.insecure_skip_tls_verify);
+        let blind = read(&["web", "--from=https://a", "--insecure-skip-tls-verify"]).unwrap().from.unwrap();
+        assert!(blind.insecure_skip_tls_verify);
+        assert!(read(&["web", "--token-file=t"]).unwrap_err().contains("--from"));
+    }
+
+    #[test]
+    fn leader_record_is_read_unless_record_is_off() {
+        let leader =
+            |words: &[&str]| read(words).unwrap().leader.map(|leader| (leader.namespace, leader.lease));
+        let some = |namespace: &str, lease: &str| Some((namespace.to_owned(), lease.to_owned()));
+        assert_eq!(leader(&["web"]), some("kube-system", "concertina"));
+        assert_eq!(leader(&["web", "--leader=scaling/canary"]), some("scaling", "canary"));
+        assert_eq!(leader(&["web", "--record=off"]), None);
+        assert_eq!(leader(&["web", "--from=http://a"]), None);
+        for wrong in ["--leader=concertina", "--leader=a/b/c", "--leader=/b", "--record=on"] {
+            assert!(read(&[wrong]).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn help_names_the_program_as_it_was_called() {
+        let help = |program| match parse(program, ["--help".to_owned()].into_iter(), FAKE) {
+            Ok(Parsed::Help(text)) => text,
+            _ => panic!("no help"),
+        };
+        let text = help("concertina");
+        assert!(text.contains("Usage: concertina why [OPTIONS] [NAME]"), "{text}");
+        let text = help("kubectl concertina");
+        assert!(text.contains("Usage: kubectl concertina why [OPTIONS] [NAME]"), "{text}");
+        assert!(text.contains("\n  kubectl concertina why web\n"), "{text}");
+    }
+}

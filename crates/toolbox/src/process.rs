@@ -1,0 +1,72 @@
+//! The process of the controller, which the program passes to the commands.
+
+use std::error::Error;
+use std::fmt;
+
+use cluster::client::ClientOptions;
+use controller::options::Options;
+use controller::reconcile::Observers;
+use futures::future::BoxFuture;
+use tokio_util::sync::CancellationToken;
+
+use clock::SharedClock;
+
+#[cfg(test)]
+pub(crate) mod fake;
+
+/// The process of the controller: its flags, and a run of it.
+pub trait ControllerProcess: fmt::Debug + Sync {
+    /// Returns the flags that have an effect.
+    fn flags(&self) -> Vec<FlagHelp>;
+
+    /// Resolves the words of a command line that has only flags.
+    ///
+    /// # Errors
+    /// Returns the first invalid flag.
+    fn resolve(&self, words: Vec<String>) -> Result<ResolvedFlags, FlagError>;
+
+    /// Runs the controller with the flags `words` until `stop`. `observers` receive its concluded syncs.
+    fn run(
+        &self,
+        words: Vec<String>,
+        clock: SharedClock,
+        observers: Observers,
+        stop: CancellationToken,
+    ) -> BoxFuture<'static, Result<(), Box<dyn Error + Send + Sync>>>;
+}
+
+/// The process, which is the same for the whole run of the program.
+pub type Process = &'static dyn ControllerProcess;
+
+/// A flag of the controller in help texts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlagHelp {
+    /// The name without dashes.
+    pub name: String,
+    /// The placeholder of the value.
+    pub placeholder: String,
+    /// The help text.
+    pub usage: String,
+}
+
+/// What the flags of a controller mean.
+#[derive(Debug, Clone)]
+pub struct ResolvedFlags {
+    /// The options of the controller.
+    pub options: Options,
+    /// The options of its clients, without an observer.
+    pub clients: ClientOptions,
+    /// Warnings about given flags without effect.
+    pub warnings: Vec<String>,
+}
+
+/// A flag of the controller is invalid.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FlagError {
+    /// The controller does not have the flag.
+    #[error("unknown flag: --{0}")]
+    Unknown(String),
+    /// The value is not allowed. The text is the controller's.
+    #[error("{0}")]
+    Invalid(String),
+}

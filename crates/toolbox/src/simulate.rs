@@ -1,0 +1,246 @@
+//! `concertina simulate`: runs HPAs with the whole controller against a model of their workload, in virtual
+//! time.
+//!
+//! `scenario` reads a scenario, `vary` derives its variants, and `play` runs one variant. `observe` records
+//! the controller's decisions, and `scores` computes the numbers that compare variants. The result is a
+//! [`run::Comparison`], the input of charts, pages and tables.
+
+pub mod chart;
+mod crew;
+pub mod export;
+mod figure;
+mod from_cluster;
+mod observe;
+pub mod page;
+mod play;
+pub mod run;
+#[cfg(test)]
+mod sample;
+mod scenario;
+mod scores;
+mod sources;
+pub mod svg;
+pub mod table;
+mod text;
+mod vary;
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use crate::options::{SimulateOptions, SimulateSource};
+use crate::process::Process;
+use autoscaling::duration::GoDuration;
+
+use self::chart::ChartStyle;
+pub use self::from_cluster::FromClusterError;
+use self::play::PlayError;
+use self::run::{Comparison, Run};
+use self::scenario::{Node, Scenario};
+pub use self::scenario::{Problem, schema};
+use self::vary::MOST_VARIANTS;
+pub use self::vary::{Setting, Sweep};
+
+/// The reason why a simulation failed. Exit code 1.
+#[derive(Debug, thiserror::Error)]
+pub enum SimulateError {
+    /// A file cannot be read.
+    #[error("{} cannot be read: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+    /// The scenario is invalid.
+    #[error("{0}")]
+    Scenario(#[from] Problem),
+    /// The cluster's objects cannot be read or turned into a scenario.
+    #[error(transparent)]
+    Cluster(#[from] FromClusterError),
+    /// `--sweep` selects too many variants.
+    #[error(
+        "--sweep asks for {0} variants, more than the maximum of {MOST_VARIANTS}; remove values or sweeps"
+    )]
+    TooMany(usize),
+    /// The run could not start, or the embedded cluster refused the run.
+    #[error(transparent)]
+    Play(#[from] PlayError),
+    /// A result file cannot be written.
+    #[error("{} cannot be written: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+    /// Standard output cannot be written.
+    #[error("cannot write to standard output: {0}")]
+    Output(#[from] io::Error),
+}
+
+/// Runs the scenarios that the options select, and shows the results.
+///
+/// A reader that closes standard output early causes no error.
+///
+/// # Errors
+///
+/// Returns a [`SimulateError`] if an input is invalid, a run fails or a result cannot be written.
+pub fn run(options: &SimulateOptions, process: Process) -> Result<(), SimulateError> {
+    match run_to_end(options, process) {
+        Err(SimulateError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}
+
+fn run_to_end(options: &SimulateOptions, process: Process) -> Result<(), SimulateError> {
+    if options.source == SimulateSource::Schema {
+        return Ok(writeln!(io::stdout(), "{}", schema())?);
+    }
+    let document = sources::document(&options.source)?;
+    if options.print_scenario {
+        let mut document = document;
+        for setting in &options.set {
+            vary::set(&mut document, setting, "--set")?;
+        }
+        return Ok(write!(io::stdout(), "{}", scenario::print(&document))?);
+    }
+    let comparison = compare(&document, options, process)?;
+    show(&comparison, options)
+}
+
+/// Runs the scenarios that the options select.
+///
+/// # Errors
+///
+/// Returns a [`SimulateError`] if an input is invalid or a run fails.
+pub fn simulate(options: &SimulateOptions, process: Process) -> Result<Comparison, SimulateError> {
+    compare(&sources::document(&options.source)?, options, process)
+}
+
+/// Runs the scenario of a document in all variants that the options select.
+fn compare(
+    document: &Node,
+    options: &SimulateOptions,
+    process: Process,
+) -> Result<Comparison, SimulateError> {
+    let scenarios = variants(document, options, process)?;
+    let mut comparison = Comparison::default();
+    for scenario in &scenarios {
+        comparison.notes.extend(scenario.notes.clone());
+    }
+    let mut left_out = 0;
+    for output in crew::run_all(&scenarios)? {
+        left_out += output.left_out;
+        comparison.runs.push(output.run);
+    }
+    if left_out > 0 {
+        let text = format!(
+            "{left_out} decisions without effect are omitted; use fewer HPAs or a shorter duration to keep all"
+        );
+        comparison.notes.insert("decisions".to_owned(), text);
+    }
+    Ok(comparison)
+}
+
+/// Returns the scenarios to run. Without a sweep, the unchanged scenario comes first. `--set` adds one
+/// variant with all settings. With a sweep, each combination of values gives one variant. The scenarios of
+/// `--compare` come last.
+fn variants(
+    document: &Node,
+    options: &SimulateOptions,
+    process: Process,
+) -> Result<Vec<Scenario>, SimulateError> {
+    let combinations = vary::choices(&options.sweep);
+    if combinations.len() > MOST_VARIANTS {
+        return Err(SimulateError::TooMany(combinations.len()));
+    }
+    let called =
+        |settings: &[Setting]| settings.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    let mut documents = Vec::new();
+    if options.sweep.is_empty() {
+        let others = !options.set.is_empty() || !options.compare.is_empty();
+        let name = match &options.source {
+            _ if !others => String::new(),
+            SimulateSource::File(path) if !options.compare.is_empty() => stem(path),
+            _ => "as it is".to_owned(),
+        };
+        documents.push((name, document.clone()));
+    }
+    if !options.sweep.is_empty() || !options.set.is_empty() {
+        for choice in combinations {
+            let mut varied = document.clone();
+            for setting in &options.set {
+                vary::set(&mut varied, setting, "--set")?;
+            }
+            for setting in &choice {
+                vary::set(&mut varied, setting, "--sweep")?;
+            }
+            let named = if choice.is_empty() { called(&options.set) } else { called(&choice) };
+            documents.push((named, varied));
+        }
+    }
+    for path in &options.compare {
+        documents.push((stem(path), sources::file(path)?));
+    }
+    let read = |(name, mut document): (String, Node)| {
+        if let Some(seed) = options.seed {
+            document.put("seed", Node::from_json(&"--seed".into(), &seed.into()));
+        }
+        if let Some(duration) = options.duration {
+            let text = GoDuration(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)).to_string();
+            document.put("duration", Node::from_json(&"--duration".into(), &text.into()));
+        }
+        Ok(Scenario::read(&document, &name, process)?)
+    };
+    documents.into_iter().map(read).collect()
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+fn show(comparison: &Comparison, options: &SimulateOptions) -> Result<(), SimulateError> {
+    let outputs = &options.outputs;
+    let mut is_stdout_taken = false;
+    let results = [
+        (&outputs.report, page::render as fn(&Comparison) -> String),
+        (&outputs.svg, svg::render),
+        (&outputs.csv, export::csv),
+        (&outputs.json, export::json),
+    ];
+    for (path, text) in results {
+        let Some(path) = path else { continue };
+        if path.as_os_str() == "-" {
+            is_stdout_taken = true;
+            io::stdout().lock().write_all(text(comparison).as_bytes())?;
+        } else {
+            std::fs::write(path, text(comparison))
+                .map_err(|source| SimulateError::Write { path: path.clone(), source })?;
+        }
+    }
+    if is_stdout_taken {
+        return Ok(());
+    }
+    let mut out = io::stdout().lock();
+    if options.decisions {
+        for run in &comparison.runs {
+            decisions(run, &mut out)?;
+        }
+    }
+    Ok(write!(out, "{}", chart::render(comparison, &ChartStyle::stdout(options.ascii)))?)
+}
+
+/// Prints one line for each recorded decision.
+fn decisions(run: &Run, out: &mut impl Write) -> io::Result<()> {
+    for hpa in &run.hpas {
+        let variant = if run.variant.is_empty() { String::new() } else { format!(", {}", run.variant) };
+        writeln!(out, "{}/{} scales {}{variant}", hpa.namespace, hpa.name, hpa.target)?;
+        for decision in &hpa.decisions {
+            let seconds = decision.at.as_secs();
+            let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+            writeln!(out, "  {hours:02}:{minutes:02}:{:02}  {}", seconds % 60, decision.sentence)?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}

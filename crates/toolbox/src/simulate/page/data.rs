@@ -1,0 +1,278 @@
+//! The data of the page's script: every sample and decision of the charts, in a compact form.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::super::figure::{Figure, Ink, scale_of};
+use super::super::run::{HpaRun, MetricSeries, Run, Sample};
+use super::super::text;
+use crate::story::{self, Role, Step, Zone, escape};
+
+/// The size limit of the decision steps of one chart, in bytes (estimate). Beyond it, only decisions that
+/// changed the count keep their steps, so that the page for one HPA and one day stays below a megabyte.
+const STEPS: usize = 800_000;
+/// The estimated size of an index into the list of texts, in bytes.
+const INDEX_SIZE: usize = 6;
+
+/// The data of all charts of the page.
+#[derive(Debug, Serialize)]
+pub(super) struct Data {
+    /// Each distinct text once.
+    texts: Vec<String>,
+    courses: Vec<ChartData>,
+    #[serde(skip)]
+    indexes: BTreeMap<String, usize>,
+    #[serde(skip)]
+    bytes: usize,
+    #[serde(skip)]
+    left_out: usize,
+}
+
+/// The title of a step, and its lines: the label, followed by pairs of a piece's role and text.
+type StepTexts = (usize, Vec<Vec<usize>>);
+
+#[derive(Debug, Serialize)]
+struct ChartData {
+    /// The start, in seconds since 1970.
+    start: i64,
+    /// The seconds between samples.
+    period: f64,
+    /// The length in seconds.
+    length: f64,
+    /// The number of samples.
+    samples: usize,
+    columns: Vec<Column>,
+    /// The time, the sentence and the steps.
+    decisions: Vec<(u64, usize, Vec<StepTexts>)>,
+    /// The time, whether the event is a warning, and the reason with the message.
+    events: Vec<(u64, bool, usize)>,
+    /// The start, the end and the description.
+    happenings: Vec<(u64, u64, usize)>,
+    /// For an overlay: the indexes of the variants' charts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    variants: Vec<usize>,
+}
+
+/// One value per sample, or only the changes.
+#[derive(Debug, Serialize)]
+struct Column {
+    label: String,
+    unit: String,
+    ink: &'static str,
+    panel: usize,
+    /// The number of samples.
+    count: usize,
+    /// The number of samples since the previous change. `None` if every sample is listed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    after: Option<Vec<usize>>,
+    values: Vec<Option<Short>>,
+}
+
+/// A number with the digits of [`text::number`], without a trailing `.0`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Short(f64);
+
+impl Serialize for Short {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        // Rounds through the text. Whole numbers are integers, because a float would have a trailing `.0`.
+        let text = text::number(self.0);
+        match (text.parse::<i64>(), text.parse::<f64>()) {
+            (Ok(whole), _) => to.serialize_i64(whole),
+            (_, Ok(number)) => to.serialize_f64(number),
+            _ => to.serialize_none(),
+        }
+    }
+}
+
+impl Data {
+    /// Creates empty data.
+    pub(super) fn new() -> Self {
+        Self { texts: Vec::new(), courses: Vec::new(), indexes: BTreeMap::new(), bytes: 0, left_out: 0 }
+    }
+
+    /// Adds a chart and returns its index.
+    pub(super) fn add(&mut self, run: &Run, hpa: &HpaRun, figure: &Figure) -> usize {
+        self.bytes = 0;
+        let decisions = hpa.decisions.iter().map(|point| {
+            let sentence = self.text(&point.sentence);
+            let changed =
+                point.explanation.desired.is_some_and(|desired| desired != point.explanation.current);
+            let keeps = changed || self.bytes < STEPS;
+            self.left_out += usize::from(!keeps);
+            let at = jiff::SignedDuration::try_from(point.at).unwrap_or_default();
+            let at = run.start.checked_add(at).unwrap_or(run.start);
+            let steps = if keeps { story::steps(&point.explanation, at, &Zone::utc()) } else { Vec::new() };
+            let steps = steps.iter().map(|step| self.step(step));
+            (point.at.as_secs(), sentence, steps.collect())
+        });
+        let decisions = decisions.collect();
+        let events = hpa.events.iter().map(|event| {
+            (event.at.as_secs(), event.warning, self.text(&format!("{}: {}", event.reason, event.message)))
+        });
+        let events = events.collect();
+        let happenings =
+            run.happenings.iter().map(|it| (it.from.as_secs(), it.to.as_secs(), self.text(&it.what)));
+        let happenings = happenings.collect();
+        self.courses.push(ChartData {
+            start: run.start.as_second(),
+            period: run.period.as_secs_f64(),
+            length: figure.time.length(),
+            samples: hpa.samples.len(),
+            columns: columns(hpa, figure),
+            decisions,
+            events,
+            happenings,
+            variants: Vec::new(),
+        });
+        self.courses.len() - 1
+    }
+
+    /// Adds the overlay chart of the variants and returns its index.
+    pub(super) fn add_overlay(
+        &mut self,
+        group: &[(&Run, &HpaRun)],
+        figure: &Figure,
+        variants: Vec<usize>,
+    ) -> usize {
+        let longest = group.iter().max_by_key(|(_, hpa)| hpa.samples.len());
+        let Some((run, hpa)) = longest else { return 0 };
+        let columns = group.iter().enumerate().map(|(index, (run, hpa))| {
+            let values = hpa.samples.iter().map(|sample| Some(f64::from(sample.wanted)));
+            column(
+                escape::terminal(&run.variant).into_owned(),
+                String::new(),
+                Ink::variant(index),
+                0,
+                values.collect(),
+            )
+        });
+        self.courses.push(ChartData {
+            start: run.start.as_second(),
+            period: run.period.as_secs_f64(),
+            length: figure.time.length(),
+            samples: hpa.samples.len(),
+            columns: columns.collect(),
+            decisions: Vec::new(),
+            events: Vec::new(),
+            happenings: Vec::new(),
+            variants,
+        });
+        self.courses.len() - 1
+    }
+
+    /// The number of decisions without steps.
+    pub(super) fn left_out(&self) -> usize {
+        self.left_out
+    }
+
+    /// Serializes to JSON that cannot close its HTML element.
+    pub(super) fn json(&self) -> String {
+        // These types always serialize.
+        serde_json::to_string(self).unwrap_or_default().replace('<', "\\u003c")
+    }
+
+    fn step(&mut self, step: &Step) -> StepTexts {
+        let lines = step.lines.iter().map(|line| {
+            let mut texts = vec![self.text(&line.label)];
+            for piece in &line.pieces {
+                texts.extend([role_index(piece.role), self.text(&piece.text)]);
+            }
+            texts
+        });
+        let lines: Vec<Vec<usize>> = lines.collect();
+        self.bytes += lines.iter().map(|line| (line.len() + 1) * INDEX_SIZE).sum::<usize>();
+        (self.text(&step.title), lines)
+    }
+
+    fn text(&mut self, text: &str) -> usize {
+        let text = escape::terminal(text);
+        if let Some(index) = self.indexes.get(&*text) {
+            return *index;
+        }
+        let index = self.texts.len();
+        self.bytes += text.len();
+        self.texts.push(text.clone().into_owned());
+        self.indexes.insert(text.into_owned(), index);
+        index
+    }
+}
+
+/// The index of a role in the script's list of classes.
+fn role_index(role: Role) -> usize {
+    match role {
+        Role::Plain => 0,
+        Role::Strong => 1,
+        Role::Good => 2,
+        Role::Warn => 3,
+        Role::Bad => 4,
+        Role::Dim => 5,
+    }
+}
+
+fn columns(hpa: &HpaRun, figure: &Figure) -> Vec<Column> {
+    let count = |label: &str, ink: Ink, value: fn(&Sample) -> Option<i32>| {
+        let values = hpa.samples.iter().map(|sample| value(sample).map(f64::from));
+        column(label.to_owned(), String::new(), ink, 0, values.collect())
+    };
+    let mut columns = vec![
+        count("desired", Ink::Desired, |sample| Some(sample.wanted)),
+        count("ready", Ink::Ready, |sample| Some(sample.ready)),
+        count("running", Ink::Running, |sample| Some(sample.running)),
+    ];
+    let panel_index = |title: &str| figure.panels.iter().position(|panel| panel.title == title);
+    for metric in &hpa.metrics {
+        let panel = panel_index(&metric.subject.to_string()).unwrap_or(usize::MAX);
+        let most = metric.values.iter().copied().flatten().fold(metric.target, f64::max);
+        let scale = scale_of(metric.unit, most);
+        let values = metric.values.iter().map(|value| value.map(|value| value / scale.by));
+        columns.push(column(title(metric), scale.unit, Ink::Value, panel, values.collect()));
+    }
+    if let Some(panel) = panel_index("Load") {
+        let values =
+            |value: fn(&Sample) -> f64| hpa.samples.iter().map(|sample| Some(value(sample))).collect();
+        columns.push(column(
+            "load".to_owned(),
+            escape::terminal(&hpa.unit).into_owned(),
+            Ink::Demand,
+            panel,
+            values(|sample| sample.demand),
+        ));
+        let capacity = values(|sample| sample.capacity);
+        columns.push(column(
+            "capacity".to_owned(),
+            escape::terminal(&hpa.unit).into_owned(),
+            Ink::Capacity,
+            panel,
+            capacity,
+        ));
+    }
+    if let Some(panel) = panel_index("Queue") {
+        let values = hpa.samples.iter().map(|sample| Some(sample.queued)).collect();
+        columns.push(column("waiting".to_owned(), String::new(), Ink::Queue, panel, values));
+    }
+    columns
+}
+
+fn title(metric: &MetricSeries) -> String {
+    escape::terminal(&metric.subject.to_string()).into_owned()
+}
+
+fn column(label: String, unit: String, ink: Ink, panel: usize, values: Vec<Option<f64>>) -> Column {
+    let values: Vec<_> =
+        values.into_iter().map(|value| value.filter(|value| value.is_finite()).map(Short)).collect();
+    let (mut after, mut changes) = (Vec::new(), Vec::new());
+    let (mut last_index, mut last) = (0, None);
+    for (index, value) in values.iter().enumerate() {
+        if last != Some(*value) {
+            after.push(index - last_index);
+            changes.push(*value);
+            (last_index, last) = (index, Some(*value));
+        }
+    }
+    let (ink, count) = (ink.name(), values.len());
+    if changes.len() * 2 < values.len() {
+        return Column { label, unit, ink, panel, count, after: Some(after), values: changes };
+    }
+    Column { label, unit, ink, panel, count, after: None, values }
+}

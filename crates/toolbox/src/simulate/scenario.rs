@@ -1,0 +1,152 @@
+//! The scenario: the input of a simulation, read from a file.
+//!
+//! A file becomes a [`Node`] tree in which each value has its location. Variants replace values in the tree.
+//! The tree is deserialized into the types of `format`, which document the file and define its schema. These
+//! types become a [`Scenario`] with the inputs of the embedded cluster and the controller. Each error is a
+//! [`Problem`] with file, line and field.
+
+mod curve_format;
+pub(super) mod document;
+mod either;
+mod flags;
+mod format;
+mod happenings;
+mod hpas;
+mod loads;
+pub(super) mod manifests;
+mod notes;
+mod pipeline;
+mod problem;
+mod reading;
+mod values;
+mod workloads;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+pub use self::problem::Problem;
+pub(super) use self::reading::suggestion;
+
+use self::document::Place;
+pub(super) use self::document::{Node, Step};
+use self::format::ScenarioFile;
+pub(super) use self::hpas::HpaPlan;
+pub(super) use self::loads::{LoadPlan, load_of};
+pub(super) use self::workloads::WorkloadPlan;
+use super::run::Happening;
+use crate::process::{Process, ResolvedFlags};
+use fake_cluster::load::Pipeline;
+
+/// The default duration of a scenario.
+const DURATION: Duration = Duration::from_hours(1);
+
+/// A scenario that was read and checked.
+#[derive(Debug, Clone)]
+pub(super) struct Scenario {
+    pub(super) title: String,
+    /// The settings that distinguish this variant. Empty for the only variant.
+    pub(super) variant: String,
+    pub(super) seed: u64,
+    pub(super) start: Timestamp,
+    pub(super) duration: Duration,
+    /// The controller's flags.
+    pub(super) flags: ResolvedFlags,
+    pub(super) hpas: Vec<HpaPlan>,
+    /// The index of the workload that each HPA scales.
+    pub(super) targets: Vec<usize>,
+    pub(super) workloads: Vec<WorkloadPlan>,
+    /// One per workload.
+    pub(super) loads: Vec<LoadPlan>,
+    pub(super) pipeline: Pipeline,
+    /// The time and the index of the workload, in order of time.
+    pub(super) rollouts: Vec<(Duration, usize)>,
+    pub(super) happenings: Vec<Happening>,
+    /// Notes for the reader of a report, by topic.
+    pub(super) notes: BTreeMap<String, String>,
+}
+
+/// Locates fields of the document.
+#[derive(Debug, Clone, Copy)]
+struct Sources<'a> {
+    document: &'a Node,
+}
+
+impl Sources<'_> {
+    fn place(self, field: &str) -> Place {
+        let part = |part: &str| {
+            let part = part.trim_end_matches(']');
+            part.parse().map_or_else(|_| Step::Key(part.to_owned()), Step::Index)
+        };
+        // A flag's name contains no dots, so that every dot separates two steps.
+        let steps: Vec<_> = field.split(['.', '[']).map(part).collect();
+        self.document.locate(&steps)
+    }
+
+    fn problem(self, field: &str, message: impl Into<String>) -> Problem {
+        Problem::new(self.place(field), field, message)
+    }
+}
+
+impl Scenario {
+    /// Reads a document with inlined manifest files.
+    pub(super) fn read(document: &Node, variant: &str, process: Process) -> Result<Self, Problem> {
+        let file: ScenarioFile = reading::read(document)?;
+        let sources = Sources { document };
+        let flags = flags::read(&file.flags, sources, process)?;
+        let hpas = hpas::read(document)?;
+        let duration = file.duration.map_or(DURATION, |duration| duration.0);
+        if duration < flags.options.sync_period {
+            return Err(sources.problem("duration", "must be at least one sync period"));
+        }
+        let (start, seed) = (file.start.0, file.seed);
+        let workloads = workloads::read(file.workloads, &hpas, sources)?;
+        let loads = loads::read(&file.load, &workloads, &hpas, start, seed, sources)?;
+        let pipeline = pipeline::read(&file.metrics, sources)?;
+        let mut rollouts = Vec::new();
+        for (index, rollout) in file.rollouts.iter().enumerate() {
+            let target = loads::named(rollout.workload.as_deref(), &workloads)
+                .map_err(|message| sources.problem(&format!("rollouts[{index}]"), message))?;
+            rollouts.push((rollout.at.0, target));
+        }
+        rollouts.sort();
+        let targets = hpas.iter().filter_map(|hpa| workloads::target(hpa, &workloads)).collect();
+        let happenings = happenings::collect(&pipeline, &workloads, &rollouts, duration);
+        let notes = notes::collect(&flags.warnings, &hpas, &workloads, &loads);
+        Ok(Self {
+            title: file.title,
+            variant: variant.to_owned(),
+            seed,
+            start,
+            duration,
+            flags,
+            hpas,
+            targets,
+            workloads,
+            loads,
+            pipeline,
+            rollouts,
+            happenings,
+            notes,
+        })
+    }
+}
+
+/// Reads a scenario file into a document and inlines the manifest files that it names.
+pub(super) fn open(name: &str, text: &str) -> Result<Node, Problem> {
+    let mut document = Node::read(name, text)?;
+    hpas::inline_files(&mut document)?;
+    Ok(document)
+}
+
+/// Prints a document as a scenario file.
+pub(super) fn print(document: &Node) -> String {
+    serde_saphyr::to_string(document).unwrap_or_default()
+}
+
+/// The JSON schema of scenario files.
+pub fn schema() -> String {
+    let schema = schemars::schema_for!(ScenarioFile);
+    serde_json::to_string_pretty(&schema).unwrap_or_default()
+}

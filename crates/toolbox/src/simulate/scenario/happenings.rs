@@ -1,0 +1,67 @@
+//! The events that a scenario causes in the cluster, as marks for charts.
+
+use std::time::Duration;
+
+use super::workloads::WorkloadPlan;
+use crate::simulate::run::Happening;
+use fake_cluster::MetricsApi;
+use fake_cluster::load::{OutageKind, Pipeline};
+use fake_cluster::workload::{Failure, Span};
+
+pub(super) fn collect(
+    pipeline: &Pipeline,
+    workloads: &[WorkloadPlan],
+    rollouts: &[(Duration, usize)],
+    duration: Duration,
+) -> Vec<Happening> {
+    let happening = |span: &Span, what: String| Happening {
+        from: span.from.min(duration),
+        to: span.until.unwrap_or(duration).min(duration),
+        what,
+    };
+    let mut all = Vec::new();
+    for outage in &pipeline.outages {
+        let api = match outage.api {
+            MetricsApi::Resource => "resource metrics API",
+            MetricsApi::Custom => "custom metrics API",
+            MetricsApi::External => "external metrics API",
+        };
+        let what = match &outage.kind {
+            OutageKind::Error { code, .. } => format!("{api} responds with {code}"),
+            OutageKind::Timeout => format!("{api} does not respond"),
+            OutageKind::Empty => format!("{api} returns empty lists"),
+            OutageKind::Missing { fraction } => format!("{api} lacks {:.0} % of samples", fraction * 100.0),
+            OutageKind::Stale => format!("{api} serves stale samples"),
+        };
+        all.push(happening(&outage.during, what));
+    }
+    for workload in workloads {
+        let name = &workload.name;
+        for failure in &workload.model.failures {
+            let percent = |fraction: &f64| format!("{:.0} %", fraction * 100.0);
+            all.push(match failure {
+                Failure::CrashLoop { during, fraction, .. } => {
+                    happening(during, format!("{} of {name}'s pods crash", percent(fraction)))
+                }
+                Failure::NeverReady { created, fraction } => happening(
+                    created,
+                    format!("{} of {name}'s new pods never become ready", percent(fraction)),
+                ),
+                Failure::Unready { during, fraction } => {
+                    happening(during, format!("{} of {name}'s pods are unready", percent(fraction)))
+                }
+                Failure::SlowPull { created, .. } => {
+                    happening(created, format!("{name}'s images are pulled slowly"))
+                }
+            });
+        }
+    }
+    for (at, index) in rollouts {
+        if let Some(workload) = workloads.get(*index) {
+            all.push(Happening { from: *at, to: *at, what: format!("rollout of {}", workload.name) });
+        }
+    }
+    all.retain(|happening| happening.from < duration);
+    all.sort_by(|one, other| (one.from, &one.what).cmp(&(other.from, &other.what)));
+    all
+}

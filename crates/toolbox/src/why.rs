@@ -1,0 +1,210 @@
+//! `concertina why`: explains the replica count of an HPA and its next decision.
+//!
+//! This module contains no decision logic. A real controller decides, with every write refused.
+
+pub mod counterfactual;
+pub mod findings;
+mod flags;
+mod from;
+mod history;
+mod leader;
+mod lists;
+mod objects;
+mod output;
+mod read;
+mod refusals;
+pub mod render;
+#[cfg(test)]
+mod scene;
+pub mod situation;
+mod tell;
+mod unknown;
+mod wire;
+
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+pub use self::from::RecordError;
+use self::from::Records;
+pub(crate) use self::from::way;
+pub use self::read::{Question, Reader, client_options};
+pub use self::refusals::Refusals;
+pub use self::situation::Situation;
+pub use self::tell::Found;
+use self::tell::{Asked, View};
+pub use self::unknown::{Unknown, unknowns};
+use crate::options::WhyOptions;
+use crate::process::{FlagError, Process};
+use clock::SharedClock;
+use cluster::client::{ClientError, Clients};
+use cluster::error::ApiError;
+use cluster::kubeconfig::{self, KubeconfigError};
+use controller::store::Key;
+
+/// The namespace if neither flags nor kubeconfig specify one.
+const DEFAULT_NAMESPACE: &str = "default";
+
+/// The HPAs to explain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scope {
+    /// The namespace. `None` means all namespaces.
+    pub namespace: Option<String>,
+    /// The name of the HPA. `None` means all HPAs of the namespace.
+    pub name: Option<String>,
+}
+
+/// The reason why no answer is available. Exit code 1.
+#[derive(Debug, thiserror::Error)]
+pub enum WhyError {
+    /// The kubeconfig cannot be used.
+    #[error(transparent)]
+    Kubeconfig(#[from] KubeconfigError),
+    /// The client for the cluster cannot be created.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// A resource that every answer needs cannot be read.
+    #[error("cannot read {what}: {error}")]
+    Unreadable {
+        /// The resource.
+        what: &'static str,
+        /// The error of the server or the connection.
+        error: Box<ApiError>,
+    },
+    /// The HPA does not exist.
+    #[error("HPA {} not found in namespace {}{}", .key.name, .key.namespace, listed(.there))]
+    NotFound {
+        /// The requested HPA.
+        key: Key,
+        /// The names of the HPAs in the namespace.
+        there: Vec<String>,
+    },
+    /// The record of the decision cannot be read.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// The flags conflict with the version of the server.
+    #[error(transparent)]
+    Flags(#[from] FlagError),
+    /// The answer cannot be encoded.
+    #[error("failed to encode the answer as {form}: {error}")]
+    Form {
+        /// `JSON` or `YAML`.
+        form: &'static str,
+        /// The cause.
+        error: String,
+    },
+    /// The answer cannot be written.
+    #[error("failed to write the answer: {0}")]
+    Write(#[from] std::io::Error),
+    /// The command was interrupted before it had an answer.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+fn listed(there: &[String]) -> String {
+    if there.is_empty() { String::new() } else { format!(" (existing: {})", there.join(", ")) }
+}
+
+/// Prints the answer to standard output, once or until `stop`.
+///
+/// # Errors
+/// Returns a [`WhyError`] if no answer is available or the answer cannot be written.
+pub async fn run(
+    options: &WhyOptions,
+    process: Process,
+    clock: SharedClock,
+    stop: CancellationToken,
+) -> Result<Found, WhyError> {
+    let mut out = std::io::stdout();
+    let view = View::new(options, out.is_terminal());
+    let asking = async {
+        if let Some(address) = &options.from {
+            let namespace = options.cluster.namespace.clone().unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
+            let scope = scope(options, namespace);
+            return Ok(Asked::Record(Box::new(Records::at(address, scope, clock).await?)));
+        }
+        let user = kubeconfig::load_for_user(&options.cluster)?;
+        let refusals = Refusals::new();
+        let mut client_options = client_options(&refusals);
+        if let Some(timeout) = user.request_timeout {
+            client_options.request_timeout = timeout;
+        }
+        let clients = Clients::new(&user.config, &client_options)?;
+        cluster(options, process, &clients, refusals, user.namespace, clock).await
+    };
+    let asked = stop.run_until_cancelled(asking).await.unwrap_or(Err(WhyError::Interrupted))?;
+    match tell::answer(asked, &view, &mut out, &stop).await {
+        // The reader of the pipe has stopped reading, as `head` does.
+        Err(WhyError::Write(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(Found::Healthy),
+        answered => answered,
+    }
+}
+
+/// The server to which existing clients connect.
+#[derive(Debug)]
+pub enum Connection<'a> {
+    /// An API server.
+    Cluster {
+        /// Clients created with [`client_options`] of `refusals`.
+        clients: &'a Clients,
+        /// The reads that the server refuses.
+        refusals: Arc<Refusals>,
+    },
+    /// A controller.
+    Record {
+        /// Clients without credentials.
+        clients: &'a Clients,
+        /// The URL of the controller in answers.
+        url: String,
+    },
+}
+
+/// Like [`run`], but with existing clients and another output.
+///
+/// # Errors
+/// Returns a [`WhyError`] if no answer is available or the answer cannot be written.
+pub async fn run_with(
+    options: &WhyOptions,
+    process: Process,
+    way: Connection<'_>,
+    clock: SharedClock,
+    out: &mut dyn Write,
+    stop: CancellationToken,
+) -> Result<Found, WhyError> {
+    let namespace = options.cluster.namespace.clone().unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
+    let asked = match way {
+        Connection::Cluster { clients, refusals } => {
+            cluster(options, process, clients, refusals, namespace, clock).await?
+        }
+        Connection::Record { clients, url } => {
+            Asked::Record(Box::new(Records::over(clients, url, scope(options, namespace), clock)))
+        }
+    };
+    tell::answer(asked, &View::new(options, false), out, &stop).await
+}
+
+async fn cluster(
+    options: &WhyOptions,
+    process: Process,
+    clients: &Clients,
+    refusals: Arc<Refusals>,
+    namespace: String,
+    clock: SharedClock,
+) -> Result<Asked, WhyError> {
+    let question = Question {
+        clients,
+        refusals,
+        scope: scope(options, namespace),
+        process,
+        flags: &options.flags,
+        watch: options.watch.is_some(),
+        leader: options.leader.clone(),
+        clock,
+    };
+    Ok(Asked::Cluster(Box::new(Reader::connect(question).await?)))
+}
+
+fn scope(options: &WhyOptions, namespace: String) -> Scope {
+    Scope { namespace: (!options.all_namespaces).then_some(namespace), name: options.name.clone() }
+}

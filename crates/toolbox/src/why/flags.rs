@@ -1,0 +1,188 @@
+//! The flags of the explained controller. Each flag is given, read from the controller's record, derived from
+//! the server, or assumed.
+
+use std::time::Duration;
+
+use autoscaling::settings::{Settings, Version};
+
+use super::situation::{FlagOrigin, FlagUse};
+use crate::options::decision::{
+    CPU_INITIALIZATION_PERIOD, DOWNSCALE_STABILIZATION, DecisionFlags, EMULATED_VERSION, FEATURE_GATES,
+    INITIAL_READINESS_DELAY, SYNC_PERIOD, TOLERANCE,
+};
+use crate::process::{FlagError, Process, ResolvedFlags};
+use autoscaling::duration::GoDuration;
+use controller::options::Options;
+use controller::record::wire::ControllerInfo;
+
+/// The options of a decision.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Resolved {
+    pub(super) options: Options,
+    /// Warnings about given flags without effect.
+    pub(super) warnings: Vec<String>,
+    pub(super) uses: Vec<FlagUse>,
+}
+
+/// Resolves the options of a decision. Without a given version, the decision emulates the API server's
+/// version if possible, because the built-in controller comes from the same release.
+pub(super) fn resolve(
+    flags: &DecisionFlags,
+    server_minor: Option<u32>,
+    process: Process,
+) -> Result<Resolved, FlagError> {
+    let by_server = match server_minor {
+        _ if flags.has(EMULATED_VERSION) => None,
+        Some(36) => Some("1.36"),
+        Some(37) => Some("1.37"),
+        _ => None,
+    };
+    // Given gates that the server's version does not have show that the controller has another version.
+    let by_server = by_server.filter(|version| flags.resolve(Some(version), process).is_ok());
+    let ResolvedFlags { options, warnings, .. } = flags.resolve(by_server, process)?;
+    let uses = uses(&options.settings, |name| match by_server {
+        _ if flags.has(name) => FlagOrigin::Given,
+        Some(_) if name == EMULATED_VERSION => FlagOrigin::Server,
+        _ => FlagOrigin::Assumed,
+    });
+    Ok(Resolved { options, warnings, uses })
+}
+
+/// Resolves the options of a decision from the controller's record. Given flags override the record, to
+/// show their effect.
+pub(super) fn recorded(
+    flags: &DecisionFlags,
+    controller: ControllerInfo,
+    process: Process,
+) -> Result<Resolved, FlagError> {
+    let mut settings = Settings::from(controller.settings);
+    let version =
+        Some(version(settings.version)).filter(|version| flags.resolve(Some(version), process).is_ok());
+    let ResolvedFlags { options, warnings, .. } = flags.resolve(version, process)?;
+    let given = &options.settings;
+    if flags.has(TOLERANCE) {
+        settings.tolerance = given.tolerance;
+    }
+    if flags.has(DOWNSCALE_STABILIZATION) {
+        settings.downscale_stabilization = given.downscale_stabilization;
+    }
+    if flags.has(CPU_INITIALIZATION_PERIOD) {
+        settings.cpu_initialization_period = given.cpu_initialization_period;
+    }
+    if flags.has(INITIAL_READINESS_DELAY) {
+        settings.initial_readiness_delay = given.initial_readiness_delay;
+    }
+    // A version determines its gates.
+    let gates = flags.has(EMULATED_VERSION) || flags.has(FEATURE_GATES);
+    if gates {
+        settings.version = given.version;
+        settings.scale_to_zero = given.scale_to_zero;
+        settings.generation = given.generation;
+        settings.configurable_tolerance = given.configurable_tolerance;
+    }
+    let sync_period = if flags.has(SYNC_PERIOD) { options.sync_period } else { controller.sync_period };
+    let uses = uses(&settings, |name| match name {
+        FEATURE_GATES if gates => FlagOrigin::Given,
+        _ if flags.has(name) => FlagOrigin::Given,
+        _ => FlagOrigin::Record,
+    });
+    Ok(Resolved { options: Options { settings, sync_period, ..options }, warnings, uses })
+}
+
+fn version(version: Version) -> &'static str {
+    match version {
+        Version::V1_36 => "1.36",
+        Version::V1_37 => "1.37",
+    }
+}
+
+/// Returns the settings as flags.
+pub(super) fn uses(settings: &Settings, origin: impl Fn(&'static str) -> FlagOrigin) -> Vec<FlagUse> {
+    let duration =
+        |duration: Duration| GoDuration(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)).to_string();
+    let gates = format!(
+        "HPAConfigurableTolerance={},HPAGeneration={},HPAScaleToZero={}",
+        settings.configurable_tolerance, settings.generation, settings.scale_to_zero
+    );
+    let values = [
+        (TOLERANCE, settings.tolerance.to_string()),
+        (DOWNSCALE_STABILIZATION, duration(settings.downscale_stabilization)),
+        (CPU_INITIALIZATION_PERIOD, duration(settings.cpu_initialization_period)),
+        (INITIAL_READINESS_DELAY, duration(settings.initial_readiness_delay)),
+        (EMULATED_VERSION, version(settings.version).to_owned()),
+        (FEATURE_GATES, gates),
+    ];
+    values.into_iter().map(|(name, value)| FlagUse { name, value, origin: origin(name) }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::fake::FAKE;
+
+    fn resolved(given: &[(&'static str, &str)], minor: Option<u32>) -> Resolved {
+        let given = given.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+        resolve(&DecisionFlags::new(given, FAKE).unwrap(), minor, FAKE).unwrap()
+    }
+
+    fn origin(resolved: &Resolved, name: &str) -> (String, FlagOrigin) {
+        let found = resolved.uses.iter().find(|flag| flag.name == name).unwrap();
+        (found.value.clone(), found.origin)
+    }
+
+    #[test]
+    fn flags_are_assumed_and_the_version_is_the_servers_by_default() {
+        let by_server = resolved(&[], Some(36));
+        assert_eq!(origin(&by_server, TOLERANCE), ("0.1".to_owned(), FlagOrigin::Assumed));
+        assert_eq!(origin(&by_server, DOWNSCALE_STABILIZATION), ("5m0s".to_owned(), FlagOrigin::Assumed));
+        assert_eq!(origin(&by_server, EMULATED_VERSION), ("1.36".to_owned(), FlagOrigin::Server));
+        assert!(!by_server.options.settings.scale_to_zero);
+        for minor in [None, Some(35), Some(99)] {
+            let assumed = ("1.37".to_owned(), FlagOrigin::Assumed);
+            assert_eq!(origin(&resolved(&[], minor), EMULATED_VERSION), assumed);
+        }
+    }
+
+    #[test]
+    fn given_flags_override_the_defaults() {
+        let given = [(TOLERANCE, "0.05"), (EMULATED_VERSION, "1.36"), (FEATURE_GATES, "HPAScaleToZero=true")];
+        let resolved = resolved(&given, Some(37));
+        assert_eq!(origin(&resolved, TOLERANCE), ("0.05".to_owned(), FlagOrigin::Given));
+        assert_eq!(origin(&resolved, EMULATED_VERSION), ("1.36".to_owned(), FlagOrigin::Given));
+        let (gates, from) = origin(&resolved, FEATURE_GATES);
+        assert!(gates.contains("HPAScaleToZero=true") && from == FlagOrigin::Given, "{gates}");
+    }
+
+    #[test]
+    fn gates_missing_at_the_servers_version_keep_the_default_version() {
+        let resolved = resolved(&[(FEATURE_GATES, "HPAGeneration=true")], Some(36));
+        assert_eq!(origin(&resolved, EMULATED_VERSION), ("1.37".to_owned(), FlagOrigin::Assumed));
+    }
+
+    #[test]
+    fn record_supplies_flags_that_are_not_given() {
+        let settings = Settings { tolerance: 0.3, scale_to_zero: false, ..Settings::of(Version::V1_36) };
+        let info = || ControllerInfo {
+            version: "0".to_owned(),
+            sync_period: Duration::from_secs(5),
+            settings: (&settings).into(),
+        };
+        let with = |given: &[(&'static str, &str)]| {
+            let given = given.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+            recorded(&DecisionFlags::new(given, FAKE).unwrap(), info(), FAKE).unwrap()
+        };
+        let plain = with(&[]);
+        assert_eq!((&plain.options.settings, plain.options.sync_period), (&settings, Duration::from_secs(5)));
+        assert_eq!(origin(&plain, TOLERANCE), ("0.3".to_owned(), FlagOrigin::Record));
+        assert_eq!(origin(&plain, EMULATED_VERSION), ("1.36".to_owned(), FlagOrigin::Record));
+
+        let other = with(&[(TOLERANCE, "0.2"), (SYNC_PERIOD, "7s")]);
+        assert_eq!(origin(&other, TOLERANCE), ("0.2".to_owned(), FlagOrigin::Given));
+        assert_eq!(other.options.sync_period, Duration::from_secs(7));
+        assert!(!other.options.settings.scale_to_zero);
+
+        let newer = with(&[(EMULATED_VERSION, "1.37")]);
+        assert_eq!(newer.options.settings, Settings { tolerance: 0.3, ..Settings::of(Version::V1_37) });
+        assert_eq!(origin(&newer, FEATURE_GATES).1, FlagOrigin::Given);
+    }
+}

@@ -1,0 +1,273 @@
+//! Explains the last decision of a Concertina controller without access to the cluster. The record that the
+//! controller serves contains the decision, the flags and the history.
+
+use std::path::Path;
+
+use autoscaling::WriteOutcome;
+use autoscaling::event::EventKind;
+use autoscaling::settings::Settings;
+use futures::{StreamExt, TryStreamExt, stream};
+use jiff::SignedDuration;
+use kube::config::{AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig};
+use kube::config::{NamedAuthInfo, NamedCluster, NamedContext};
+
+use super::flags;
+use super::situation::{EventContent, FlagOrigin, Memory, Origin, Past, Remembered, Situation, Source};
+use super::{Scope, WhyError};
+use crate::options::why::RecordSource as Address;
+use clock::SharedClock;
+use cluster::call::Call;
+use cluster::client::{Client, ClientOptions, Clients};
+use cluster::error::ApiError;
+use cluster::gate::{Gate, Refusal};
+use controller::record::wire::{ActionTaken, DecisionEntry, DecisionList, DecisionSummaryList, Outcome};
+use controller::store::Key;
+
+/// Maximum number of records to read concurrently.
+const AT_ONCE: usize = 8;
+/// Maximum size of a record, in bytes. The limit admits many decisions of an HPA with many metrics.
+const LARGEST: usize = 32 << 20;
+
+/// The reason why a record cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// `--from` is not a URL.
+    #[error("--from: {0:?} is not a URL: pass one such as http://127.0.0.1:10257")]
+    Address(String),
+    /// The token would be sent unencrypted.
+    #[error("--token-file: a token is only sent over https://, but --from is {0}")]
+    Clear(String),
+    /// A file cannot be read.
+    #[error("cannot read {path} ({flag}): {error}")]
+    File {
+        /// The flag.
+        flag: &'static str,
+        /// The file.
+        path: String,
+        /// The cause.
+        error: String,
+    },
+    /// The client for the controller cannot be created.
+    #[error("--from: {0}")]
+    Connection(String),
+    /// The controller does not respond with a record.
+    #[error("failed to read the record of {what} from {url}: {error}")]
+    Unreadable {
+        /// The URL of the controller.
+        url: String,
+        /// The HPA of the record, or `any HPA` for the list of records.
+        what: String,
+        /// The error of the controller or the connection.
+        error: Box<ApiError>,
+    },
+    /// The controller has not made a decision for the HPA yet.
+    #[error("{url} has no decision for {key} yet: the controller decides within one sync period")]
+    Undecided {
+        /// The URL of the controller.
+        url: String,
+        /// The HPA.
+        key: Key,
+    },
+}
+
+/// Reads the records of a controller.
+#[derive(Debug)]
+pub(super) struct Records {
+    client: Client,
+    url: String,
+    scope: Scope,
+    clock: SharedClock,
+}
+
+impl Records {
+    /// Connects to the controller at an address.
+    pub(super) async fn at(address: &Address, scope: Scope, clock: SharedClock) -> Result<Self, RecordError> {
+        let (clients, url) = way(address).await?;
+        Ok(Self::over(&clients, url, scope, clock))
+    }
+
+    /// Creates the reader with existing clients.
+    pub(super) fn over(clients: &Clients, url: String, scope: Scope, clock: SharedClock) -> Self {
+        Self { client: clients.watch.clone(), url, scope, clock }
+    }
+
+    /// Returns the last decision for every requested HPA, in order of namespace and name.
+    pub(super) async fn round(&self) -> Result<Vec<Situation>, WhyError> {
+        let keys = match (&self.scope.namespace, &self.scope.name) {
+            (Some(namespace), Some(name)) => vec![Key::new(namespace.as_str(), name.as_str())],
+            _ => self.keys().await?,
+        };
+        let situations = stream::iter(keys).map(|key| self.situation(key)).buffered(AT_ONCE);
+        Ok(situations.try_collect().await?)
+    }
+
+    /// Returns the HPAs with a decision, in the requested namespace.
+    async fn keys(&self) -> Result<Vec<Key>, RecordError> {
+        let (mut keys, mut next) = (Vec::new(), String::new());
+        loop {
+            let call = Call::get(["decisions"]).query("continue", &next).at_most(LARGEST);
+            let page: DecisionSummaryList = self
+                .client
+                .json(&call)
+                .await
+                .map_err(|error| self.unreadable("any HPA".to_owned(), error))?;
+            let here = page.items.into_iter().map(|item| Key::new(item.namespace, item.name));
+            keys.extend(here.filter(|key| match &self.scope.namespace {
+                Some(namespace) => **namespace == *key.namespace,
+                None => true,
+            }));
+            match page.metadata.next {
+                Some(following) if following != next => next = following,
+                _ => return Ok(keys),
+            }
+        }
+    }
+
+    fn unreadable(&self, what: String, error: ApiError) -> RecordError {
+        RecordError::Unreadable { url: self.url.clone(), what, error: Box::new(error) }
+    }
+
+    async fn situation(&self, key: Key) -> Result<Situation, RecordError> {
+        let call = Call::get(["decisions", &key.namespace, &key.name]).at_most(LARGEST);
+        let read = self.client.json::<DecisionList>(&call).await;
+        let record = read.map_err(|error| self.unreadable(key.to_string(), error))?;
+        let skew = record.now.duration_since(self.clock.now());
+        situation(key, record, &self.url, skew)
+    }
+}
+
+/// Creates clients for the controller at an address. Also returns the URL of the controller for answers. The
+/// clients send no credentials except the given token.
+pub(crate) async fn way(address: &Address) -> Result<(Clients, String), RecordError> {
+    let url = address.url.trim_end_matches('/').to_owned();
+    if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
+        return Err(RecordError::Address(address.url.clone()));
+    }
+    if address.token_file.is_some() && !url.starts_with("https://") {
+        return Err(RecordError::Clear(url));
+    }
+    let text = |flag, path: Option<&Path>| match path {
+        None => Ok(None),
+        Some(path) => match std::fs::File::open(path) {
+            Ok(_) => Ok(Some(path.display().to_string())),
+            Err(error) => {
+                let (path, error) = (path.display().to_string(), error.to_string());
+                Err(RecordError::File { flag, path, error })
+            }
+        },
+    };
+    let cluster = Cluster {
+        server: Some(url.clone()),
+        certificate_authority: text("--certificate-authority", address.certificate_authority.as_deref())?,
+        insecure_skip_tls_verify: Some(address.insecure_skip_tls_verify),
+        ..Cluster::default()
+    };
+    let user =
+        AuthInfo { token_file: text("--token-file", address.token_file.as_deref())?, ..AuthInfo::default() };
+    let name = "from".to_owned();
+    let context = Context { cluster: name.clone(), user: Some(name.clone()), ..Context::default() };
+    let config = Kubeconfig {
+        clusters: vec![NamedCluster {
+            name: name.clone(),
+            cluster: Some(cluster),
+            ..NamedCluster::default()
+        }],
+        auth_infos: vec![NamedAuthInfo {
+            name: name.clone(),
+            auth_info: Some(user),
+            ..NamedAuthInfo::default()
+        }],
+        contexts: vec![NamedContext {
+            name: name.clone(),
+            context: Some(context),
+            ..NamedContext::default()
+        }],
+        current_context: Some(name),
+        ..Kubeconfig::default()
+    };
+    let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await;
+    let config = config.map_err(|error| RecordError::Connection(error.to_string()))?;
+    let options = ClientOptions { gate: Gate::refusing(Refusal::DryRun), ..ClientOptions::default() };
+    let clients =
+        Clients::new(&config, &options).map_err(|error| RecordError::Connection(error.to_string()))?;
+    Ok((clients, url))
+}
+
+/// Returns the situation of an HPA according to its record.
+fn situation(
+    key: Key,
+    record: DecisionList,
+    url: &str,
+    skew: SignedDuration,
+) -> Result<Situation, RecordError> {
+    let Some(last) = record.decisions.first() else {
+        return Err(RecordError::Undecided { url: url.to_owned(), key });
+    };
+    let past = past(&record);
+    let settings = Settings::from(record.controller.settings);
+    Ok(Situation {
+        source: Source::Record {
+            url: url.to_owned(),
+            read_at: record.now,
+            since: last.first_at,
+            syncs: last.syncs,
+            version: record.controller.version,
+        },
+        at: last.last_at,
+        hpa: None,
+        status_writer: None,
+        explanation: last.explanation.clone(),
+        outcome: match last.outcome {
+            Outcome::NotNeeded => WriteOutcome::NotNeeded,
+            Outcome::Done => WriteOutcome::Done,
+            Outcome::Failed => WriteOutcome::Failed(last.error.clone().unwrap_or_default()),
+            Outcome::Withheld => WriteOutcome::Withheld,
+        },
+        events: last.events.iter().map(|reason| event(reason)).collect(),
+        conditions: Vec::new(),
+        metrics: Vec::new(),
+        pods: Vec::new(),
+        owners: std::collections::BTreeMap::new(),
+        target: None,
+        sharing: Vec::new(),
+        recent_events: Vec::new(),
+        past,
+        flags: flags::uses(&settings, |_| FlagOrigin::Record),
+        settings,
+        period: record.controller.sync_period,
+        skew: Some(skew),
+        refused: Vec::new(),
+        missing_apis: Vec::new(),
+        server_version: None,
+        key,
+    })
+}
+
+/// Creates an event from its reason. A record contains no messages.
+fn event(reason: &str) -> EventContent {
+    let kind = if reason == "SuccessfulRescale" { EventKind::Normal } else { EventKind::Warning };
+    EventContent { kind, reason: reason.to_owned(), message: String::new() }
+}
+
+/// Returns the controller's history, and the rescales among its decisions.
+pub(super) fn past(record: &DecisionList) -> Past {
+    let history = autoscaling::history::History::from(record.history.clone());
+    let remembered = |at, what| Remembered { at, earliest: None, what, origin: Origin::Record };
+    let recommendations = history.recommendations.iter().map(|recommendation| {
+        remembered(recommendation.at, Memory::Recommendation { replicas: recommendation.replicas })
+    });
+    let rescales = record.decisions.iter().filter_map(|decision| {
+        let DecisionEntry { outcome: Outcome::Done, action, from, to: Some(to), last_at, .. } = decision
+        else {
+            return None;
+        };
+        let scaled = *action != ActionTaken::None;
+        scaled.then(|| remembered(*last_at, Memory::Rescale { from: *from, to: *to }))
+    });
+    let mut unknown: Vec<_> = [history.unknown_up, history.unknown_down].into_iter().flatten().collect();
+    unknown.dedup();
+    let unknown = unknown.into_iter().map(|at| remembered(at, Memory::UnknownRescale));
+    let mut entries: Vec<_> = recommendations.chain(rescales).chain(unknown).collect();
+    entries.sort_by_key(|entry| entry.at);
+    Past { history, entries, complete: true }
+}

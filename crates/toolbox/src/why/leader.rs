@@ -1,0 +1,160 @@
+//! Reads the leader's record from its pod. The record contains flags, history and the last decisions.
+
+use std::collections::BTreeMap;
+
+use tokio::time::Instant;
+
+use super::situation::{LastDecision, Recorded, Recorder};
+use crate::forward::{Connection, ForwardError, WITHIN, Which};
+use crate::options::why::Leader as Lease;
+use cluster::call::Call;
+use cluster::client::Clients;
+use controller::record::wire::{API_VERSION, ControllerInfo, DecisionList};
+use controller::store::Key;
+
+/// The connection to the leader.
+#[derive(Debug)]
+pub(super) struct Leader {
+    clients: Clients,
+    which: Which,
+    /// The pod of the dry run, which is read if no Lease of a leader exists.
+    shadow: Which,
+    /// The open connection, which is kept across rounds.
+    connection: Option<Connection>,
+}
+
+/// The records of some HPAs.
+#[derive(Debug, Default)]
+pub(super) struct LeaderRecords {
+    /// The pod of the controller. Empty if no controller responded.
+    from: String,
+    /// The record of each HPA, or the reason why it is missing.
+    records: BTreeMap<Key, Result<Box<DecisionList>, String>>,
+    /// The reason why the records of all other HPAs are missing.
+    otherwise: Option<Recorded>,
+}
+
+impl Leader {
+    /// Creates the reader. Returns `None` if the clients have no credentials that a controller accepts.
+    pub(super) fn new(clients: &Clients, Lease { namespace, lease }: Lease) -> Option<Self> {
+        let selector = "app.kubernetes.io/name=concertina,app.kubernetes.io/instance=concertina-shadow";
+        let shadow = Which::Labelled { namespace: namespace.clone(), selector: selector.to_owned() };
+        let which = Which::Leader { namespace, lease };
+        Connection::is_possible(clients).then(|| Self {
+            clients: clients.clone(),
+            which,
+            shadow,
+            connection: None,
+        })
+    }
+
+    /// Reads the records of `keys`, in the given order, until the time limit of one request.
+    pub(super) async fn ask(&mut self, keys: &[Key]) -> LeaderRecords {
+        let deadline = Instant::now() + WITHIN;
+        let mut records = LeaderRecords::default();
+        // A kept connection may belong to a pod that has stopped or has lost the Lease. In that case, a new
+        // one is opened.
+        let kept = self.connection.take().filter(Connection::is_open);
+        let result = match kept {
+            Some(connection) => match self.all(connection, keys, deadline, &mut records).await {
+                Err(ForwardError::Http(_)) => self.reconnect(keys, deadline, &mut records).await,
+                result => result,
+            },
+            None => self.reconnect(keys, deadline, &mut records).await,
+        };
+        if let Err(error) = result {
+            records.otherwise = Some(match error {
+                ForwardError::NoLease { .. } => Recorded::NobodyLeads(error.to_string()),
+                error => Recorded::Missing(error.to_string()),
+            });
+        }
+        records
+    }
+
+    async fn reconnect(
+        &mut self,
+        keys: &[Key],
+        deadline: Instant,
+        records: &mut LeaderRecords,
+    ) -> Result<(), ForwardError> {
+        let connection = match Connection::open(&self.clients, &self.which, deadline).await {
+            // No leader exists, but a dry run may run alongside the active controller.
+            Err(no_leader @ ForwardError::NoLease { .. }) => {
+                Connection::open(&self.clients, &self.shadow, deadline).await.map_err(|_| no_leader)?
+            }
+            opened => opened?,
+        };
+        self.all(connection, keys, deadline, records).await
+    }
+
+    async fn all(
+        &mut self,
+        mut connection: Connection,
+        keys: &[Key],
+        deadline: Instant,
+        records: &mut LeaderRecords,
+    ) -> Result<(), ForwardError> {
+        records.from = connection.peer.to_string();
+        for key in keys {
+            let call = Call::get(["decisions", &key.namespace, &key.name]);
+            let record = match connection.get(call.path(), deadline).await {
+                Ok(body) => read(&body),
+                Err(error @ ForwardError::Status { .. }) => Err(error.to_string()),
+                Err(error) => return Err(error),
+            };
+            records.records.insert(key.clone(), record);
+        }
+        self.connection = Some(connection);
+        Ok(())
+    }
+}
+
+fn read(body: &[u8]) -> Result<Box<DecisionList>, String> {
+    let record: DecisionList = serde_json::from_slice(body).map_err(|error| {
+        format!("failed to parse the controller's record, which may have another version: {error}")
+    })?;
+    if record.api_version != API_VERSION {
+        return Err(format!(
+            "the controller's record has version {}, expected {API_VERSION}",
+            record.api_version
+        ));
+    }
+    Ok(Box::new(record))
+}
+
+impl LeaderRecords {
+    /// Returns the record of an HPA, if the record has the UID `uid` and is not for an earlier HPA with the
+    /// same name.
+    pub(super) fn record(&self, key: &Key, uid: &str) -> Option<&DecisionList> {
+        let record = self.records.get(key)?.as_deref().ok()?;
+        (record.metadata.uid == uid).then_some(record)
+    }
+
+    /// Returns the controller's version, period and settings, from any record.
+    pub(super) fn controller(&self) -> Option<&ControllerInfo> {
+        self.records.values().find_map(|record| record.as_ref().ok()).map(|record| &record.controller)
+    }
+
+    /// Returns whether the decision for an HPA uses the record, or the reason why it does not.
+    pub(super) fn about(&self, key: &Key, uid: &str) -> Recorded {
+        match self.records.get(key) {
+            Some(Ok(record)) if record.metadata.uid == uid => Recorded::Read(self.recorder(record)),
+            Some(Ok(_)) => Recorded::Missing(
+                "the controller's record belongs to an earlier HPA with this name".to_owned(),
+            ),
+            Some(Err(reason)) => Recorded::Missing(reason.clone()),
+            None => self.otherwise.clone().unwrap_or(Recorded::NotAsked),
+        }
+    }
+
+    fn recorder(&self, record: &DecisionList) -> Recorder {
+        let last = record.decisions.first().map(|last| LastDecision {
+            sentence: last.sentence.clone(),
+            at: last.last_at,
+            syncs: last.syncs,
+            since: last.first_at,
+        });
+        let comparison = record.comparison.clone();
+        Recorder { from: self.from.clone(), version: record.controller.version.clone(), last, comparison }
+    }
+}

@@ -1,0 +1,439 @@
+//! Reads a cluster and decides for its HPAs with the controller's code. A real [`Controller`] runs without
+//! watches: lists fill its stores, its history is rebuilt, and the gate refuses every write.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use autoscaling::history::Changes;
+use autoscaling::pod::Pod;
+use autoscaling::query::{Answer, Api, QueryError};
+use autoscaling::spec::MetricSource;
+use autoscaling::{Conclusion, WriteOutcome};
+use futures::{StreamExt, stream};
+use jiff::Timestamp;
+use serde::Deserialize;
+use tokio::sync::OnceCell;
+
+use super::flags::{self, Resolved};
+use super::from;
+use super::history::{self, Evidence};
+use super::leader::{self, Leader};
+use super::lists::{ExtraMetadata, Lists};
+use super::objects::Objects;
+use super::refusals::Refusals;
+use super::situation::{EventContent, FlagUse, Memory, Origin, Past, Remembered, SKEW, Situation, Source};
+use super::{Scope, WhyError};
+use crate::options::decision::DecisionFlags;
+use crate::options::why::Leader as Lease;
+use crate::process::Process;
+use clock::{SharedClock, ShiftedClock};
+use cluster::call::Call;
+use cluster::client::{ClientOptions, Clients};
+use cluster::gate::{Gate, Refusal};
+use cluster::server::{self, Server};
+use controller::assembly::{Parts, Phase};
+use controller::options::Options;
+use controller::reconcile::{Concluded, Controller, Observer, WorkerPermit};
+use controller::record::wire::ControllerInfo;
+use controller::store::{HpaRecord, Key};
+use controller::telemetry::metrics::Metrics as Telemetry;
+
+/// Maximum number of concurrent decisions.
+const AT_ONCE: usize = 8;
+/// kubectl's request rate, per second.
+const QPS: f32 = 50.0;
+const BURST: u32 = 300;
+
+/// Returns client options for reads only, at kubectl's rate.
+pub fn client_options(refusals: &Arc<Refusals>) -> ClientOptions {
+    ClientOptions {
+        qps: QPS,
+        burst: BURST,
+        gate: Gate::refusing(Refusal::DryRun),
+        observer: Some(Arc::clone(refusals) as _),
+        ..ClientOptions::default()
+    }
+}
+
+/// Reads and decides, once or repeatedly.
+#[derive(Debug)]
+pub struct Reader {
+    clients: Clients,
+    refusals: Arc<Refusals>,
+    controller: Arc<Controller>,
+    lists: Lists,
+    captured: Arc<Captured>,
+    server: Server,
+    process: Process,
+    /// The given flags.
+    given: DecisionFlags,
+    /// All flags that affect decisions.
+    flags: Vec<FlagUse>,
+    clock: SharedClock,
+    scope: Scope,
+    /// The leader, which serves the record.
+    leader: Option<Leader>,
+    /// The kept recommendations, with `--watch`.
+    memory: Option<Memories>,
+}
+
+/// The recommendations that this command has kept.
+#[derive(Debug)]
+struct Memories {
+    /// The time of the first round.
+    since: Timestamp,
+    by_uid: BTreeMap<Arc<str>, Vec<Remembered>>,
+}
+
+/// A question to one cluster.
+#[derive(Debug)]
+pub struct Question<'a> {
+    /// The clients, created with [`client_options`] of `refusals`.
+    pub clients: &'a Clients,
+    /// The collection of reads that the server refuses.
+    pub refusals: Arc<Refusals>,
+    /// The HPAs to explain.
+    pub scope: Scope,
+    /// The process of the controller, which resolves its flags.
+    pub process: Process,
+    /// The given flags of the controller.
+    pub flags: &'a DecisionFlags,
+    /// Whether the question is asked repeatedly.
+    pub watch: bool,
+    /// The Lease of the controller that serves the record. `None` reads no record.
+    pub leader: Option<Lease>,
+    /// The local time of day.
+    pub clock: SharedClock,
+}
+
+impl Reader {
+    /// Connects to the server. The server's version and clock determine the decisions.
+    pub async fn connect(question: Question<'_>) -> Result<Self, WhyError> {
+        let Question { clients, refusals, scope, process, flags: given, watch, leader, clock } = question;
+        let server = match server::ask(&clients.discovery, &*clock).await {
+            Ok(server) => server,
+            // An error response shows that the server is reachable.
+            Err(error) if error.code().is_some() => Server::default(),
+            Err(error) => {
+                return Err(WhyError::Unreadable {
+                    what: "the API server's version",
+                    error: Box::new(error),
+                });
+            }
+        };
+        let Resolved { options, warnings, uses } = flags::resolve(given, server.minor, process)?;
+        for warning in &warnings {
+            tracing::warn!("{warning}");
+        }
+        let clock: SharedClock = match server.ahead {
+            Some(ahead) if ahead.abs() > SKEW => Arc::new(ShiftedClock { clock, ahead }),
+            _ => clock,
+        };
+        let captured = Arc::new(Captured::default());
+        let memory = watch.then(|| Memories { since: clock.now(), by_uid: BTreeMap::new() });
+        let controller = controller(clients, options, &clock, &captured);
+        let lists = Lists::new(clients.clone(), &controller);
+        Ok(Self {
+            clients: clients.clone(),
+            refusals,
+            controller,
+            lists,
+            captured,
+            server,
+            process,
+            given: given.clone(),
+            flags: uses,
+            clock,
+            scope,
+            leader: leader.and_then(|lease| Leader::new(clients, lease)),
+            memory,
+        })
+    }
+
+    /// Adopts the leader's flags. Returns whether they differ from the previous ones.
+    fn adopt_flags(&mut self, info: ControllerInfo) -> Result<bool, WhyError> {
+        let Resolved { options, uses, .. } = flags::recorded(&self.given, info, self.process)?;
+        self.flags = uses;
+        let same =
+            options.settings == self.controller.settings && options.sync_period == self.controller.period;
+        if !same {
+            self.controller = controller(&self.clients, options, &self.clock, &self.captured);
+            self.lists = Lists::new(self.clients.clone(), &self.controller);
+        }
+        Ok(!same)
+    }
+
+    /// Reads everything again, and decides for every requested HPA, in order of namespace and name.
+    pub async fn round(&mut self) -> Result<Vec<Situation>, WhyError> {
+        self.refusals.clear();
+        let mut extras = self.lists.read(&self.scope).await?;
+        let all = self.controller.hpas.keys();
+        let requested: Vec<Key> = match (&self.scope.namespace, &self.scope.name) {
+            (Some(namespace), Some(name)) => {
+                let key = Key::new(namespace.as_str(), name.as_str());
+                if !all.contains(&key) {
+                    let there = all.iter().map(|key| key.name.to_string()).collect();
+                    return Err(WhyError::NotFound { key, there });
+                }
+                vec![key]
+            }
+            _ => all.clone(),
+        };
+        let records = match &mut self.leader {
+            Some(leader) => leader.ask(&requested).await,
+            None => leader::LeaderRecords::default(),
+        };
+        if let Some(info) = records.controller()
+            && self.adopt_flags(info.clone())?
+        {
+            // Other flags required a new controller, with empty stores.
+            extras = self.lists.read(&self.scope).await?;
+        }
+        let pasts = self.remember(&requested, &extras, &records);
+        // Every other HPA must claim its pods before the syncs. A single requested HPA claims its pods in its
+        // sync.
+        let controller = &self.controller;
+        let others = all.iter().filter(|key| requested != [Key::clone(key)]);
+        stream::iter(others).for_each_concurrent(AT_ONCE, |key| controller.claim(key)).await;
+        let apis = OnceCell::new();
+        let reader = &*self;
+        let (extras, records, apis) = (&extras, &records, &apis);
+        let decided = stream::iter(requested.into_iter().zip(pasts))
+            .map(|(key, past)| reader.decide(key, past, extras, records, apis))
+            .buffered(AT_ONCE);
+        let decided: Vec<_> = decided.filter_map(std::future::ready).collect().await;
+        let mut situations = Vec::with_capacity(decided.len());
+        for (situation, changes) in decided {
+            self.keep(&situation, &changes);
+            situations.push(situation);
+        }
+        Ok(situations)
+    }
+
+    /// Returns the history of each HPA, from the controller's record if available, else rebuilt. Also seeds
+    /// the controller with the histories.
+    fn remember(
+        &self,
+        requested: &[Key],
+        extras: &ExtraMetadata,
+        records: &leader::LeaderRecords,
+    ) -> Vec<Past> {
+        let controller = &self.controller;
+        let now = controller.clock.now();
+        let pasts = requested.iter().map(|key| {
+            let Some(record) = controller.hpas.get(key) else { return Past::default() };
+            if let Some(own) = records.record(key, &record.uid) {
+                let past = from::past(own);
+                controller.histories.seed(&record.uid, past.history.clone());
+                return past;
+            }
+            let memory = self.memory.as_ref();
+            let kept = memory.and_then(|memory| memory.by_uid.get(&record.uid));
+            let mut past = history::rebuild(&Evidence {
+                record: &record,
+                events: &extras.events(key, &record.uid),
+                settings: &controller.settings,
+                period: controller.period,
+                now,
+                kept: kept.map(Vec::as_slice).unwrap_or_default(),
+            });
+            let window = history::longest_window(&record, &controller.settings);
+            past.complete = memory.is_some_and(|memory| now.duration_since(memory.since) >= window);
+            controller.histories.seed(&record.uid, past.history.clone());
+            past
+        });
+        pasts.collect()
+    }
+
+    /// Keeps the recommendations of one round for the next round.
+    fn keep(&mut self, situation: &Situation, changes: &Changes) {
+        let (Some(memory), Some(record)) = (&mut self.memory, &situation.hpa) else { return };
+        let window = history::longest_window(record, &self.controller.settings);
+        let since = situation.at.checked_sub(window).unwrap_or(Timestamp::MIN);
+        let recommendation = changes.recommendation.map(|added| added.entry);
+        // An HPA without history has the current count as its initial recommendation, created in the same
+        // sync.
+        let initial = changes.initial.filter(|initial| Some(*initial) != recommendation);
+        let own = [initial, recommendation];
+        let own = own.into_iter().flatten().map(|recommendation| Remembered {
+            at: recommendation.at,
+            earliest: None,
+            what: Memory::Recommendation { replicas: recommendation.replicas },
+            origin: Origin::Here,
+        });
+        let before = situation
+            .past
+            .entries
+            .iter()
+            .filter(|entry| matches!(entry.what, Memory::Recommendation { .. }) && entry.at >= since);
+        memory.by_uid.insert(Arc::clone(&record.uid), before.cloned().chain(own).collect());
+    }
+
+    /// Decides for one HPA and reads the related objects. Returns `None` if the HPA has been deleted in the
+    /// meantime.
+    async fn decide(
+        &self,
+        key: Key,
+        past: Past,
+        extras: &ExtraMetadata,
+        records: &leader::LeaderRecords,
+        apis: &OnceCell<BTreeSet<String>>,
+    ) -> Option<(Situation, Changes)> {
+        let controller = &self.controller;
+        let mut permit = WorkerPermit::new(&controller.workers.any).await;
+        controller.sync(&key, &mut permit).await;
+        drop(permit);
+        let Decided { record, at, outcome, conclusion, metrics, pods } = self.captured.take(&key)?;
+        let objects = Objects { client: &self.clients.core, mapper: &controller.mapper };
+        let target = objects.target(&key.namespace, &record.spec.target).await;
+        let owners = objects.owners(&key.namespace, &pods, extras, &target).await;
+        let missing_apis = self.missing_apis(&record, &metrics, apis).await;
+        let mut sharing = controller.overlap.sharing(&key, &controller.pods);
+        sharing.retain(|other| *other != key);
+        let Conclusion { status, events, last_event, changes, explanation, .. } = conclusion;
+        let events = events.into_iter().chain(last_event).map(|event| EventContent {
+            kind: event.kind,
+            reason: event.reason.to_owned(),
+            message: event.message,
+        });
+        let conditions = status.as_ref().unwrap_or(&record.status).conditions.clone();
+        let situation = Situation {
+            source: Source::Cluster {
+                watching_since: self.memory.as_ref().map(|memory| memory.since),
+                record: records.about(&key, &record.uid),
+            },
+            at,
+            status_writer: extras.hpas.get(&key).and_then(super::wire::Meta::status_writer),
+            explanation,
+            outcome,
+            events: events.collect(),
+            conditions,
+            metrics,
+            pods,
+            owners,
+            target: Some(target),
+            sharing,
+            recent_events: extras.events(&key, &record.uid),
+            past,
+            settings: controller.settings.clone(),
+            flags: self.flags.clone(),
+            period: controller.period,
+            skew: self.server.ahead,
+            refused: self.refusals.about(&record),
+            missing_apis,
+            server_version: Some(self.server.version.clone()).filter(|version| !version.is_empty()),
+            hpa: Some(record),
+            key,
+        };
+        Some((situation, changes))
+    }
+
+    /// Returns the metrics APIs that failed for an HPA because the cluster does not serve them.
+    async fn missing_apis(
+        &self,
+        record: &HpaRecord,
+        metrics: &[Option<Result<Answer, QueryError>>],
+        apis: &OnceCell<BTreeSet<String>>,
+    ) -> Vec<Api> {
+        let failed = record.spec.metrics.iter().zip(metrics);
+        let failed = failed.filter(|(_, answer)| matches!(answer, Some(Err(_))));
+        let mut failed: Vec<_> = failed.filter_map(|(metric, _)| api(metric)).collect();
+        failed.sort_unstable();
+        failed.dedup();
+        if failed.is_empty() {
+            return failed;
+        }
+        let groups = apis.get_or_init(|| self.groups()).await;
+        // An empty set means that the groups could not be read, because every cluster serves some groups.
+        failed.retain(|api| !groups.is_empty() && !groups.contains(group(*api)));
+        failed
+    }
+
+    async fn groups(&self) -> BTreeSet<String> {
+        #[derive(Deserialize)]
+        struct Groups {
+            groups: Vec<Group>,
+        }
+        #[derive(Deserialize)]
+        struct Group {
+            name: String,
+        }
+        let groups = self.clients.discovery.json::<Groups>(&Call::get(["apis"])).await;
+        groups.map(|groups| groups.groups.into_iter().map(|group| group.name).collect()).unwrap_or_default()
+    }
+}
+
+/// Creates a controller without watches.
+fn controller(
+    clients: &Clients,
+    options: Options,
+    clock: &SharedClock,
+    captured: &Arc<Captured>,
+) -> Arc<Controller> {
+    let parts = Parts {
+        clients,
+        options: &Options { concurrent_syncs: AT_ONCE, ..options },
+        clock: Arc::clone(clock),
+        telemetry: Telemetry::new(),
+        observers: vec![Arc::clone(captured) as _],
+        seed: 0,
+        phase: Phase::FirstSync,
+    };
+    parts.controller()
+}
+
+/// Returns the API that serves a metric.
+fn api(metric: &MetricSource) -> Option<Api> {
+    match metric {
+        MetricSource::Resource { .. } | MetricSource::ContainerResource { .. } => Some(Api::Resource),
+        MetricSource::Pods { .. } | MetricSource::Object { .. } => Some(Api::Custom),
+        MetricSource::External { .. } => Some(Api::External),
+        MetricSource::Invalid(_) => None,
+    }
+}
+
+fn group(api: Api) -> &'static str {
+    match api {
+        Api::Resource => super::refusals::RESOURCE_METRICS,
+        Api::Custom => super::refusals::CUSTOM_METRICS,
+        Api::External => super::refusals::EXTERNAL_METRICS,
+    }
+}
+
+/// Captures the conclusion of each sync.
+#[derive(Debug, Default)]
+struct Captured {
+    by_key: Mutex<BTreeMap<Key, Decided>>,
+}
+
+/// The conclusion of one sync.
+#[derive(Debug)]
+struct Decided {
+    record: Arc<HpaRecord>,
+    at: Timestamp,
+    outcome: WriteOutcome,
+    conclusion: Conclusion,
+    metrics: Vec<Option<Result<Answer, QueryError>>>,
+    pods: Vec<Arc<Pod>>,
+}
+
+impl Captured {
+    fn take(&self, key: &Key) -> Option<Decided> {
+        self.by_key.lock().unwrap_or_else(PoisonError::into_inner).remove(key)
+    }
+}
+
+impl Observer for Captured {
+    fn concluded(&self, sync: &Concluded<'_>) {
+        let decided = Decided {
+            record: Arc::new(sync.hpa.clone()),
+            at: sync.at,
+            outcome: sync.outcome.clone(),
+            conclusion: sync.conclusion.clone(),
+            metrics: sync.answers.metrics.clone(),
+            pods: sync.answers.pods.to_vec(),
+        };
+        let mut by_key = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
+        by_key.insert(sync.hpa.key.clone(), decided);
+    }
+}

@@ -1,0 +1,276 @@
+//! Decides and prints the answer: once, or repeatedly with `--watch`.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::time::Duration;
+
+use jiff::tz::TimeZone;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use super::findings::{Finding, Severity, findings};
+use super::from::Records;
+use super::read::Reader;
+use super::situation::Situation;
+use super::{WhyError, output, render};
+use crate::options::WhyOptions;
+use crate::options::answer::Color;
+use crate::options::why::{Interval, Output};
+use crate::story::{Style, Zone};
+use controller::store::Key;
+
+/// Whether the explained HPAs have findings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// No finding is a warning or an error.
+    Healthy,
+    /// At least one finding is a warning or an error.
+    Findings,
+}
+
+impl Found {
+    /// Returns the exit code, 0 or 3.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Healthy => 0,
+            Self::Findings => 3,
+        }
+    }
+}
+
+/// The source of the answer.
+#[derive(Debug)]
+pub(super) enum Asked {
+    Cluster(Box<Reader>),
+    Record(Box<Records>),
+}
+
+impl Asked {
+    async fn round(&mut self) -> Result<Vec<Situation>, WhyError> {
+        match self {
+            // Boxed, because the future of one decision is large.
+            Self::Cluster(reader) => Box::pin(reader.round()).await,
+            Self::Record(records) => records.round().await,
+        }
+    }
+}
+
+/// The format of printed answers.
+#[derive(Debug, Clone)]
+pub(super) struct View {
+    output: Output,
+    /// Whether a single HPA was requested by name, so that all its steps are printed. Otherwise, each HPA has
+    /// one line.
+    one: bool,
+    watch: Option<Interval>,
+    colours: bool,
+    utc: bool,
+}
+
+impl View {
+    pub(super) fn new(options: &WhyOptions, terminal: bool) -> Self {
+        let auto = || terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        Self {
+            output: options.output,
+            one: options.name.is_some(),
+            watch: options.watch,
+            colours: match options.color {
+                Color::Always => true,
+                Color::Never => false,
+                Color::Auto => auto(),
+            },
+            utc: options.utc,
+        }
+    }
+
+    fn zone(&self) -> Zone {
+        if self.utc { Zone::utc() } else { Zone::new(TimeZone::system()) }
+    }
+
+    /// Returns the style of the output. The width is not set, because a terminal wraps lines, and a program
+    /// that reads a pipe needs whole lines.
+    fn style(&self) -> Style {
+        Style { colours: self.colours, width: None }
+    }
+}
+
+/// A situation with its findings.
+#[derive(Debug)]
+pub(super) struct Explained {
+    pub(super) situation: Situation,
+    pub(super) findings: Vec<Finding>,
+}
+
+impl Explained {
+    fn new(situation: Situation) -> Self {
+        let findings = findings(&situation);
+        Self { situation, findings }
+    }
+
+    /// Returns the severity of the worst finding.
+    pub(super) fn worst(&self) -> Option<Severity> {
+        self.findings.iter().map(|finding| finding.severity).min()
+    }
+
+    /// Returns the parts of an answer that must differ for a watch to print the answer again. Times and small
+    /// changes of a metric are not among them.
+    fn essence(&self) -> String {
+        let explanation = &self.situation.explanation;
+        let metrics =
+            explanation.metrics.iter().map(|metric| metric.reading().map(|reading| reading.proposal));
+        // Findings of severity info may change with every sample.
+        let grave = self.findings.iter().filter(|finding| finding.severity <= Severity::Warning);
+        let codes = grave.map(|finding| finding.code);
+        format!(
+            "{:?}",
+            (
+                explanation.course,
+                (explanation.current, explanation.status_replicas, explanation.min, explanation.max),
+                (explanation.desired, explanation.limiting_step(), explanation.winner),
+                metrics.collect::<Vec<_>>(),
+                &explanation.failure,
+                codes.collect::<Vec<_>>(),
+            )
+        )
+    }
+}
+
+/// Decides and prints the answer.
+pub(super) async fn answer(
+    mut asked: Asked,
+    view: &View,
+    out: &mut dyn Write,
+    stop: &CancellationToken,
+) -> Result<Found, WhyError> {
+    let Some(first) = stop.run_until_cancelled(asked.round()).await else {
+        return Err(WhyError::Interrupted);
+    };
+    let mut answers: Vec<Explained> = first?.into_iter().map(Explained::new).collect();
+    let mut printed = Printed::default();
+    let changed = printed.changes(&answers);
+    write(&answers, &changed, false, view, out)?;
+    let Some(every) = view.watch else { return Ok(found(&answers)) };
+    let every = match every {
+        Interval::Of(every) => every,
+        Interval::Period => answers.first().map_or(DEFAULT_PERIOD, |answer| answer.situation.period),
+    };
+    if view.output == Output::Text {
+        let kept = match asked {
+            Asked::Cluster(_) => "; recommendations are kept from now on, in addition to the known history",
+            Asked::Record(_) => "",
+        };
+        writeln!(out, "\nFollowing changes, every {every:?}{kept}.")?;
+        out.flush()?;
+    }
+    let mut ticks = interval(every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks.tick().await;
+    let mut last_error = None;
+    loop {
+        let round = async {
+            ticks.tick().await;
+            asked.round().await
+        };
+        match stop.run_until_cancelled(round).await {
+            None => return Ok(found(&answers)),
+            Some(Ok(situations)) => {
+                last_error = None;
+                answers = situations.into_iter().map(Explained::new).collect();
+                let changed = printed.changes(&answers);
+                write(&answers, &changed, true, view, out)?;
+            }
+            Some(Err(error @ (WhyError::NotFound { .. } | WhyError::Write(_)))) => return Err(error),
+            Some(Err(error)) => {
+                // The API server may be unavailable for a while, so a repeated error is printed once.
+                let text = error.to_string();
+                if last_error.as_ref() != Some(&text) {
+                    eprintln!("{text}; retrying every {every:?}");
+                }
+                last_error = Some(text);
+            }
+        }
+    }
+}
+
+const DEFAULT_PERIOD: Duration = Duration::from_secs(15);
+
+fn found(answers: &[Explained]) -> Found {
+    let bad = answers.iter().filter_map(Explained::worst).any(|severity| severity <= Severity::Warning);
+    if bad { Found::Findings } else { Found::Healthy }
+}
+
+/// The essence of the last printed answer of each HPA.
+#[derive(Debug, Default)]
+struct Printed(BTreeMap<Key, String>);
+
+impl Printed {
+    /// Returns the indices of the answers that have changed since they were printed.
+    fn changes(&mut self, answers: &[Explained]) -> Vec<usize> {
+        let mut changed = Vec::new();
+        for (index, answer) in answers.iter().enumerate() {
+            let essence = answer.essence();
+            if self.0.get(&answer.situation.key) != Some(&essence) {
+                self.0.insert(answer.situation.key.clone(), essence);
+                changed.push(index);
+            }
+        }
+        changed
+    }
+}
+
+/// Writes the answers. A block of text that follows another one starts with an empty line.
+fn write(
+    answers: &[Explained],
+    changed: &[usize],
+    follows: bool,
+    view: &View,
+    out: &mut dyn Write,
+) -> Result<(), WhyError> {
+    match view.output {
+        Output::Text => {
+            let changed: Vec<&Explained> = changed.iter().filter_map(|index| answers.get(*index)).collect();
+            let text = match changed[..] {
+                [] if answers.is_empty() && !follows => "no HPAs\n".to_owned(),
+                [] => return Ok(()),
+                [one] if view.one => story(one, view),
+                [first, ..] => {
+                    let rows = changed.iter().map(|answer| (&answer.situation, answer.findings.as_slice()));
+                    let table = render::table(rows, view.style());
+                    let at = view.zone().full(first.situation.at);
+                    if follows { format!("{at}\n{table}") } else { table }
+                }
+            };
+            let gap = if follows { "\n" } else { "" };
+            write!(out, "{gap}{text}")?;
+        }
+        Output::Json => {
+            let document = document(answers, view)?;
+            let wrong = |error: serde_json::Error| WhyError::Form { form: "JSON", error: error.to_string() };
+            let text = if view.watch.is_some() {
+                serde_json::to_string(&document).map_err(wrong)?
+            } else {
+                serde_json::to_string_pretty(&document).map_err(wrong)?
+            };
+            writeln!(out, "{text}")?;
+        }
+        Output::Yaml => {
+            let text = serde_saphyr::to_string(&document(answers, view)?)
+                .map_err(|error| WhyError::Form { form: "YAML", error: error.to_string() })?;
+            let divider = if view.watch.is_some() { "---\n" } else { "" };
+            writeln!(out, "{divider}{}", text.trim_end())?;
+        }
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// Renders all steps of one HPA.
+fn story(answer: &Explained, view: &View) -> String {
+    render::whole(&answer.situation, &answer.findings, view.style(), &view.zone())
+}
+
+fn document(answers: &[Explained], view: &View) -> Result<serde_json::Value, WhyError> {
+    let all = answers.iter().map(|answer| (&answer.situation, answer.findings.as_slice()));
+    let wrong = |error: serde_json::Error| WhyError::Form { form: "JSON", error: error.to_string() };
+    output::document(all, view.one).map_err(wrong)
+}

@@ -1,0 +1,18 @@
+//! The program without the commands of the toolbox.
+
+use std::process::ExitCode;
+
+use crate::cli::{CliError, Program};
+use crate::invocation::Invocation;
+
+/// No command exists.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Command {}
+
+pub(crate) fn parse(_: Program, _: &[String]) -> Option<Result<Invocation, CliError>> {
+    None
+}
+
+pub(crate) fn run(command: Command) -> ExitCode {
+    match command {}
+}

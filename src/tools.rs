@@ -1,0 +1,154 @@
+//! The commands of the toolbox, and the process that they run.
+
+use std::error::Error;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use tokio_util::sync::CancellationToken;
+pub use toolbox::command::Command;
+use toolbox::command::{self, Parsed};
+use toolbox::demo::Screen;
+use toolbox::parity::ParityError;
+use toolbox::process::{ControllerProcess, FlagError, FlagHelp, Process, ResolvedFlags};
+use toolbox::why::WhyError;
+
+use crate::app::client_options;
+use crate::cli::flags::{self, Purpose, Raw, Table};
+use crate::cli::{CliError, Config, Program, kcm, own};
+use crate::invocation::Invocation;
+use crate::logging::{self, LogFormat, LogOptions};
+use crate::process::{failed, until_stopped};
+use clock::{SharedClock, SystemClock};
+use cluster::client::ClientOptions;
+use controller::reconcile::Observers;
+use controller::telemetry::metrics::Metrics as Telemetry;
+
+/// This process, for the commands.
+pub const PROCESS: Process = &ThisProcess;
+
+#[derive(Debug)]
+struct ThisProcess;
+
+fn table() -> Table {
+    Table::new(&[kcm::FLAGS, kcm::REMOVED_FLAGS, own::FLAGS])
+}
+
+fn config(words: Vec<String>) -> Result<Config, flags::FlagError> {
+    let table = table();
+    Config::resolve(&Raw::parse(words, &table)?, &table)
+}
+
+impl ControllerProcess for ThisProcess {
+    fn flags(&self) -> Vec<FlagHelp> {
+        let help = |flag: &flags::Flag| match flag.purpose {
+            Purpose::Here { usage, .. } => Some(FlagHelp {
+                name: flag.name.to_owned(),
+                placeholder: flag.kind.placeholder().to_owned(),
+                usage: usage.to_owned(),
+            }),
+            Purpose::Ignored { .. } => None,
+        };
+        table().flags().filter_map(help).collect()
+    }
+
+    fn resolve(&self, words: Vec<String>) -> Result<ResolvedFlags, FlagError> {
+        let config = config(words).map_err(|error| match error {
+            flags::FlagError::Unknown(name) => FlagError::Unknown(name),
+            error => FlagError::Invalid(error.to_string()),
+        })?;
+        let clients = ClientOptions { observer: None, ..client_options(&config, &Telemetry::new()) };
+        Ok(ResolvedFlags { options: config.controller, clients, warnings: config.warnings })
+    }
+
+    fn run(
+        &self,
+        words: Vec<String>,
+        clock: SharedClock,
+        observers: Observers,
+        stop: CancellationToken,
+    ) -> BoxFuture<'static, Result<(), Box<dyn Error + Send + Sync>>> {
+        Box::pin(async move { Ok(crate::app::run(&config(words)?, clock, observers, stop).await?) })
+    }
+}
+
+pub(crate) fn parse(program: Program, words: &[String]) -> Option<Result<Invocation, CliError>> {
+    let parsed = command::parse(&program.to_string(), words, PROCESS)?;
+    Some(match parsed {
+        Ok(Parsed::Options(command)) => Ok(Invocation::Tool(command)),
+        Ok(Parsed::Help(text)) => Ok(Invocation::Help(text)),
+        Err(error) => Err(CliError::Subcommand(error.to_string())),
+    })
+}
+
+pub(crate) fn run(command: Command) -> ExitCode {
+    let clock: SharedClock = Arc::new(SystemClock);
+    if let Some(options) = command.logging() {
+        let format = if options.json { LogFormat::Json } else { LogFormat::Text };
+        let options = LogOptions { format, verbosity: options.verbosity };
+        if let Err(error) = logging::set_up(options, Arc::clone(&clock)) {
+            return failed(&error);
+        }
+    }
+    match command {
+        Command::Demo(options) => until_stopped(async |stop| {
+            toolbox::demo::run(&options, PROCESS, clock, Screen::stdout(), stop).await
+        }),
+        Command::Why(options) => until_stopped(async |stop| {
+            let found = toolbox::why::run(&options, PROCESS, clock, stop).await?;
+            Ok::<_, WhyError>(ExitCode::from(found.exit_code()))
+        }),
+        Command::Parity(options) => until_stopped(async |stop| {
+            let differs = toolbox::parity::run(&options, stop).await?;
+            Ok::<_, ParityError>(ExitCode::from(if differs { 3 } else { 0 }))
+        }),
+        Command::Simulate(options) => match toolbox::simulate::run(&options, PROCESS) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => failed(&error),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use toolbox::options::decision::{self, DecisionFlags, TOLERANCE};
+
+    use super::*;
+
+    fn read(words: &[&str]) -> Result<Invocation, CliError> {
+        Invocation::from_args(words.iter().map(Into::into))
+    }
+
+    #[test]
+    fn each_command_has_its_own_flags() {
+        for words in [
+            &["demo", "--for", "60s", "--port=0"][..],
+            &["why", "web", "-n", "shop"],
+            &["parity", "--since=1h"],
+            &["simulate", "a.yaml"],
+        ] {
+            assert!(matches!(read(words), Ok(Invocation::Tool(_))), "{words:?}");
+            assert!(matches!(read(&[words[0], "-h"]), Ok(Invocation::Help(_))), "{words:?}");
+            assert!(read(&[words[0], "--dry-run"]).is_err(), "{words:?}");
+        }
+        let Ok(Invocation::Help(text)) = read(&["-h"]) else { panic!("no help") };
+        assert!(text.contains("\n  why       "), "{text}");
+    }
+
+    #[test]
+    fn every_decision_flag_exists() {
+        let flags = PROCESS.flags();
+        for name in decision::NAMES {
+            assert!(flags.iter().any(|flag| flag.name == name && !flag.usage.is_empty()), "{name}");
+        }
+    }
+
+    #[test]
+    fn invalid_value_has_the_controllers_error() {
+        let error = DecisionFlags::new(vec![(TOLERANCE, "-1".to_owned())], PROCESS).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "invalid argument \"-1\" for \"--horizontal-pod-autoscaler-tolerance\" flag: must be at least 0"
+        );
+    }
+}
