@@ -26,7 +26,7 @@ draw() { # draw NAME WIDTH HEIGHT SCHEME PAGE[#MOMENT]
 
 report() { # report NAME ARGUMENT...: the page of a simulation, as $work/NAME.html
   local name="$1"; shift
-  "$concertina" simulate "$@" --report "$work/$name.html" --svg "$work/$name.svg" >"$work/$name.txt"
+  "$concertina" simulate "$@" --report "$work/$name.html" >"$work/$name.txt"
 }
 
 report day examples/business-day.yaml
@@ -37,5 +37,3 @@ draw simulate-light 1280 980 light "$work/day.html"
 draw simulate-dark 1280 980 dark "$work/spikes.html#c0@960"
 draw simulate-variants 1280 1340 light "$work/variants.html"
 draw simulate-narrow 390 1240 light "$work/spikes.html#c0@960"
-cp "$work/spikes.svg" "$folder/simulate.svg"
-echo "$folder/simulate.svg"

@@ -42,7 +42,7 @@ fn options(path: &Path) -> SimulateOptions {
 }
 
 /// Runs a scenario.
-fn play(name: &str, text: &str) -> Comparison {
+fn run_scenario(name: &str, text: &str) -> Comparison {
     simulate(&options(&file(name, text)), PROCESS).unwrap_or_else(|error| panic!("{error}"))
 }
 

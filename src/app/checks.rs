@@ -2,8 +2,8 @@
 
 use tokio_util::sync::CancellationToken;
 
-use super::guard::TakeoverSetup;
-use super::leading::LeaderElection;
+use super::leader::LeaderElection;
+use super::takeover_setup::TakeoverSetup;
 use crate::permissions::check::Findings;
 use crate::serve::{Health, Scope};
 use cluster::watch::{Handle, Informer};

@@ -5,11 +5,11 @@
 //! syncs in flight, flush events, release the Lease, and stop serving last.
 
 mod checks;
-mod guard;
-mod leading;
-mod past;
+mod history_restore;
+mod leader;
 mod replication;
 mod start;
+mod takeover_setup;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use self::guard::TakeoverSetup;
-use self::leading::LeaderElection;
-use self::past::HistoryRestore;
+use self::history_restore::HistoryRestore;
+use self::leader::LeaderElection;
 use self::replication::Replication;
+use self::takeover_setup::TakeoverSetup;
 use crate::cli::Config;
 use crate::permissions;
 use crate::serve::{Access, Component, Endpoints, Health, ServeError, Server, serve_connection};

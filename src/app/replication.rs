@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::leading::LeaderElection;
+use super::leader::LeaderElection;
 use controller::history::replica::transport::Link;
 use controller::history::replica::{Follower, Handover, Parts, Source};
 use controller::reconcile::Controller;

@@ -29,11 +29,11 @@ pub enum Invocation {
 impl Invocation {
     /// Parses the arguments after the program's name.
     pub fn from_args(words: impl IntoIterator<Item = OsString>) -> Result<Self, CliError> {
-        Self::of(Program::Concertina, words)
+        Self::parse(Program::Concertina, words)
     }
 
     /// Parses the arguments after the name of `program`.
-    pub fn of(program: Program, words: impl IntoIterator<Item = OsString>) -> Result<Self, CliError> {
+    pub fn parse(program: Program, words: impl IntoIterator<Item = OsString>) -> Result<Self, CliError> {
         let words = words
             .into_iter()
             .map(|word| word.into_string().map_err(|word| CliError::NotText(format!("{}", word.display()))))

@@ -78,7 +78,7 @@ impl Endpoints {
     /// Returns the actions that a client must be allowed to perform, all of them, to get an answer. Empty for
     /// a path without content, about which any identified user may learn.
     pub(super) fn actions(&self, method: &Method, uri: &http::Uri) -> Vec<Action> {
-        match (Page::of(uri.path()), &self.watched) {
+        match (Page::from_path(uri.path()), &self.watched) {
             (Some(Page::History), Some(watched)) => {
                 let list = |namespace: &String| of_hpas("list", namespace, "");
                 watched.iter().map(list).collect()
@@ -119,7 +119,7 @@ enum Page<'a> {
 }
 
 impl<'a> Page<'a> {
-    fn of(path: &'a str) -> Option<Self> {
+    fn from_path(path: &'a str) -> Option<Self> {
         let page = path.strip_prefix('/')?;
         let (group, check) = page.split_once('/').unwrap_or((page, ""));
         match group {
@@ -142,7 +142,7 @@ impl<'a> Page<'a> {
 /// about which any identified user may learn.
 pub(super) fn action(method: &Method, uri: &http::Uri) -> Option<Action> {
     let path = uri.path();
-    let asked = match Page::of(path) {
+    let asked = match Page::from_path(path) {
         Some(Page::Decisions(rest)) => Asked::parse(rest, uri.query()).ok()?,
         // Both pages show every HPA.
         Some(Page::History | Page::Json(PARITY)) => Asked::parse("", None).ok()?,
@@ -178,7 +178,7 @@ pub(super) async fn answer<B>(endpoints: &Endpoints, request: &Request<B>) -> Re
     let (method, uri) = (request.method(), request.uri());
     let not_found = || plain(StatusCode::NOT_FOUND, "404 page not found\n");
     let component = endpoints.component.as_ref();
-    let Some(page) = Page::of(uri.path()).filter(|page| match page {
+    let Some(page) = Page::from_path(uri.path()).filter(|page| match page {
         Page::Json(path) => endpoints.json.contains_key(path),
         Page::Version | Page::Statusz | Page::Flagz => component.is_some(),
         Page::History => endpoints.history.is_some(),

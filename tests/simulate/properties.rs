@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use toolbox::simulate::run::HpaRun;
 
-use crate::{only, play};
+use crate::{only, run_scenario};
 
 /// The number of pods at the start.
 const REPLICAS: i32 = 6;
@@ -74,7 +74,7 @@ proptest! {
 
     #[test]
     fn count_stays_within_bounds_and_rates(case in cases()) {
-        let comparison = play("properties.yaml", &scenario(&case));
+        let comparison = run_scenario("properties.yaml", &scenario(&case));
         let run = only(&comparison);
         let mut last = REPLICAS;
         for sample in &run.samples {
@@ -90,7 +90,7 @@ proptest! {
             }
             last = wanted;
         }
-        let again = play("properties.yaml", &scenario(&case));
+        let again = run_scenario("properties.yaml", &scenario(&case));
         prop_assert_eq!(format!("{comparison:?}"), format!("{again:?}"));
     }
 }

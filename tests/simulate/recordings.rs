@@ -16,7 +16,7 @@ use autoscaling::quantity::Quantity;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::{only, play};
+use crate::{only, run_scenario};
 
 /// The request of each pod, in cores. It is so large that rounding to millicores does not matter.
 const REQUEST: f64 = 1_000.0;
@@ -66,7 +66,7 @@ fn lines(file: &Path) -> Vec<Value> {
 /// Runs the expressible part of a recording and compares each sync.
 fn check(recording: &Value, syncs: &[Sync]) {
     let name = recording["name"].as_str().unwrap();
-    let comparison = play(&format!("recording-{name}.yaml"), &scenario(recording, syncs));
+    let comparison = run_scenario(&format!("recording-{name}.yaml"), &scenario(recording, syncs));
     let run = only(&comparison);
     for (number, sync) in syncs.iter().enumerate() {
         let got = (i64::from(run.samples[number].wanted), run.metrics[0].values[number]);

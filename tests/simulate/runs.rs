@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{file, only, options, play};
+use crate::{file, only, options, run_scenario};
 use concertina::tools::PROCESS;
 use toolbox::simulate::simulate;
 
@@ -21,7 +21,7 @@ hpas:
 
 #[test]
 fn run_starts_with_pods_that_are_ready_and_measured() {
-    let comparison = play(
+    let comparison = run_scenario(
         "warm.yaml",
         &format!("{WEB}workloads: [{{name: web, replicas: 4}}]\nload: [{{cpu: 1200m}}]\nduration: 2m\n"),
     );
@@ -38,7 +38,7 @@ fn run_starts_with_pods_that_are_ready_and_measured() {
 #[test]
 fn count_follows_a_load_step_up_at_once_and_down_after_window() {
     let load = "load: [{cpu: {points: [{at: 1m, value: 600m}, {at: 1m, value: 1800m}, {at: 5m, value: 1800m}, {at: 5m, value: 600m}]}}]";
-    let comparison = play("step.yaml", &format!("{WEB}{load}\nduration: 15m\n"));
+    let comparison = run_scenario("step.yaml", &format!("{WEB}{load}\nduration: 15m\n"));
     let web = only(&comparison);
     let wanted = |minute: usize| web.samples[minute * 4].wanted;
     assert_eq!((wanted(1), wanted(2), wanted(9), wanted(12)), (2, 6, 6, 2));
@@ -74,7 +74,7 @@ fn run_is_the_same_for_the_same_scenario_and_seed() {
 
 #[test]
 fn outage_and_rollout_are_recorded_as_happenings() {
-    let comparison = play(
+    let comparison = run_scenario(
         "happenings.yaml",
         &format!(
             "{WEB}load: [{{cpu: 600m}}]\nrollouts: [{{at: 2m}}]\nduration: 5m\n\

@@ -24,7 +24,7 @@ pub(crate) async fn run(scratch: &Path) -> Result<(), Failure> {
         folder,
     };
     let reports = simulated::run(&options).await?;
-    let report = median::of(&reports)?;
+    let report = median::median(&reports)?;
     let text = table::render(&reports);
     println!("{text}");
     let mut missing = Vec::new();

@@ -127,7 +127,7 @@ fn every_figure_of_several_runs_is_the_median() {
         })
     };
     let all = [run(8, &[95, 111]), run(80, &[95, 113]), run(4, &[95, 112])];
-    let median = median::of(&all).unwrap();
+    let median = median::median(&all).unwrap();
     assert_eq!((median.runs, median.requests_per_sync), (3, all[0].requests_per_sync));
     assert_eq!(median.requests.len(), 2);
     assert_eq!((median.requests[0].verb.as_str(), median.requests[1].requests), ("get", 0.0));

@@ -6,10 +6,10 @@
 
 pub mod command;
 pub mod demo;
+pub mod explain;
 pub mod forward;
 pub mod options;
 pub mod parity;
 pub mod process;
 pub mod simulate;
-pub mod story;
 pub mod why;

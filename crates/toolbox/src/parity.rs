@@ -17,10 +17,10 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::read::ReadError;
 pub use self::summary::Summary;
+use crate::explain::{Style, Zone};
 use crate::options::ParityOptions;
 use crate::options::answer::Color;
 use crate::options::parity::Output;
-use crate::story::{Style, Zone};
 use controller::shadow::wire::ShadowReport;
 
 /// The reason why no report is available. Exit code 1.
@@ -64,7 +64,7 @@ pub fn show(
     is_terminal: bool,
     out: &mut dyn Write,
 ) -> io::Result<bool> {
-    let summary = Summary::of(report, options.since, options.namespace.as_deref());
+    let summary = Summary::new(report, options.since, options.namespace.as_deref());
     let auto = || is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let colours = match options.color {
         Color::Always => true,

@@ -1,28 +1,27 @@
 //! `concertina simulate`: runs HPAs with the whole controller against a model of their workload, in virtual
 //! time.
 //!
-//! `scenario` reads a scenario, `vary` derives its variants, and `play` runs one variant. `observe` records
-//! the controller's decisions, and `scores` computes the numbers that compare variants. The result is a
-//! [`run::Comparison`], the input of charts, pages and tables.
+//! `scenario` reads a scenario, and `variants` derives its variants. `runner` runs one variant, and `parallel`
+//! runs several at once. `observe` records the controller's decisions, and `scores` computes the numbers that
+//! compare variants. The result is a [`run::Comparison`], the input of charts, pages and tables.
 
 pub mod chart;
-mod crew;
 pub mod export;
 mod figure;
 mod from_cluster;
 mod observe;
 pub mod page;
-mod play;
+mod parallel;
 pub mod run;
+mod runner;
 #[cfg(test)]
 mod sample;
 mod scenario;
 mod scores;
 mod sources;
-pub mod svg;
 pub mod table;
 mod text;
-mod vary;
+mod variants;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -33,12 +32,12 @@ use autoscaling::duration::GoDuration;
 
 use self::chart::ChartStyle;
 pub use self::from_cluster::FromClusterError;
-use self::play::PlayError;
 use self::run::{Comparison, Run};
+use self::runner::RunError;
 use self::scenario::{Node, Scenario};
 pub use self::scenario::{Problem, schema};
-use self::vary::MOST_VARIANTS;
-pub use self::vary::{Setting, Sweep};
+use self::variants::MOST_VARIANTS;
+pub use self::variants::{Setting, Sweep};
 
 /// The reason why a simulation failed. Exit code 1.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +63,7 @@ pub enum SimulateError {
     TooMany(usize),
     /// The run could not start, or the embedded cluster refused the run.
     #[error(transparent)]
-    Play(#[from] PlayError),
+    Run(#[from] RunError),
     /// A result file cannot be written.
     #[error("{} cannot be written: {source}", path.display())]
     Write {
@@ -100,7 +99,7 @@ fn run_to_end(options: &SimulateOptions, process: Process) -> Result<(), Simulat
     if options.print_scenario {
         let mut document = document;
         for setting in &options.set {
-            vary::set(&mut document, setting, "--set")?;
+            variants::set(&mut document, setting, "--set")?;
         }
         return Ok(write!(io::stdout(), "{}", scenario::print(&document))?);
     }
@@ -129,7 +128,7 @@ fn compare(
         comparison.notes.extend(scenario.notes.clone());
     }
     let mut left_out = 0;
-    for output in crew::run_all(&scenarios)? {
+    for output in parallel::run_all(&scenarios)? {
         left_out += output.left_out;
         comparison.runs.push(output.run);
     }
@@ -150,7 +149,7 @@ fn variants(
     options: &SimulateOptions,
     process: Process,
 ) -> Result<Vec<Scenario>, SimulateError> {
-    let combinations = vary::choices(&options.sweep);
+    let combinations = variants::choices(&options.sweep);
     if combinations.len() > MOST_VARIANTS {
         return Err(SimulateError::TooMany(combinations.len()));
     }
@@ -170,10 +169,10 @@ fn variants(
         for choice in combinations {
             let mut varied = document.clone();
             for setting in &options.set {
-                vary::set(&mut varied, setting, "--set")?;
+                variants::set(&mut varied, setting, "--set")?;
             }
             for setting in &choice {
-                vary::set(&mut varied, setting, "--sweep")?;
+                variants::set(&mut varied, setting, "--sweep")?;
             }
             let named = if choice.is_empty() { called(&options.set) } else { called(&choice) };
             documents.push((named, varied));
@@ -204,7 +203,6 @@ fn show(comparison: &Comparison, options: &SimulateOptions) -> Result<(), Simula
     let mut is_stdout_taken = false;
     let results = [
         (&outputs.report, page::render as fn(&Comparison) -> String),
-        (&outputs.svg, svg::render),
         (&outputs.csv, export::csv),
         (&outputs.json, export::json),
     ];

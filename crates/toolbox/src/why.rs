@@ -2,6 +2,7 @@
 //!
 //! This module contains no decision logic. A real controller decides, with every write refused.
 
+mod answer;
 pub mod counterfactual;
 pub mod findings;
 mod flags;
@@ -17,7 +18,6 @@ pub mod render;
 #[cfg(test)]
 mod scene;
 pub mod situation;
-mod tell;
 mod unknown;
 mod wire;
 
@@ -26,14 +26,14 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+pub use self::answer::Found;
+use self::answer::{Asked, View};
 pub use self::from::RecordError;
 use self::from::Records;
 pub(crate) use self::from::way;
 pub use self::read::{Question, Reader, client_options};
 pub use self::refusals::Refusals;
 pub use self::situation::Situation;
-pub use self::tell::Found;
-use self::tell::{Asked, View};
 pub use self::unknown::{Unknown, unknowns};
 use crate::options::WhyOptions;
 use crate::process::{FlagError, Process};
@@ -134,7 +134,7 @@ pub async fn run(
         cluster(options, process, &clients, refusals, user.namespace, clock).await
     };
     let asked = stop.run_until_cancelled(asking).await.unwrap_or(Err(WhyError::Interrupted))?;
-    match tell::answer(asked, &view, &mut out, &stop).await {
+    match answer::answer(asked, &view, &mut out, &stop).await {
         // The reader of the pipe has stopped reading, as `head` does.
         Err(WhyError::Write(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(Found::Healthy),
         answered => answered,
@@ -181,7 +181,7 @@ pub async fn run_with(
             Asked::Record(Box::new(Records::over(clients, url, scope(options, namespace), clock)))
         }
     };
-    tell::answer(asked, &View::new(options, false), out, &stop).await
+    answer::answer(asked, &View::new(options, false), out, &stop).await
 }
 
 async fn cluster(

@@ -53,7 +53,7 @@ impl Authorities {
             return None;
         }
         let parsed = webpki::EndEntityCert::try_from(first).ok()?;
-        Some(Subject::of(parsed.subject()))
+        Some(Subject::from_der(parsed.subject()))
     }
 }
 
@@ -71,7 +71,7 @@ const IA5_STRING: u8 = 0x16;
 impl Subject {
     /// Parses a subject (RFC 5280, 4.1.2.4) in DER, without its outer SEQUENCE. Malformed attributes are
     /// skipped. They are no security risk, because an authority has signed the name.
-    pub(in crate::serve) fn of(name: &[u8]) -> Self {
+    pub(in crate::serve) fn from_der(name: &[u8]) -> Self {
         let mut subject = Self::default();
         let mut sets = name;
         while let Some((SET, mut attributes, rest)) = element(sets) {
@@ -125,7 +125,7 @@ mod tests {
             params.distinguished_name.push(kind.clone(), DnValue::Utf8String((*text).to_owned()));
         }
         let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
-        Subject::of(webpki::EndEntityCert::try_from(certificate.der()).unwrap().subject())
+        Subject::from_der(webpki::EndEntityCert::try_from(certificate.der()).unwrap().subject())
     }
 
     #[test]
@@ -149,7 +149,7 @@ mod tests {
             &[0x31, 10, 0x30, 8, 6, 3, 0x55, 4, 10, 0x13, 1, b'b'],
             &[0x31, 10, 0x30, 8, 6, 3, 0x55, 4, 3, 0x16, 1, b'c'],
         ];
-        let read = Subject::of(&name.concat());
+        let read = Subject::from_der(&name.concat());
         assert_eq!(
             (read.common_name.as_deref(), read.organizations),
             (Some("c"), vec!["a".into(), "b".into()])
@@ -159,7 +159,7 @@ mod tests {
     proptest! {
         #[test]
         fn subject_parser_accepts_any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
-            let _ = Subject::of(&bytes);
+            let _ = Subject::from_der(&bytes);
         }
     }
 }

@@ -215,7 +215,7 @@ fn names_in(key: &CertifiedKey) -> Vec<String> {
     let Ok(parsed) = webpki::EndEntityCert::try_from(certificate) else { return Vec::new() };
     let names: Vec<String> = parsed.valid_dns_names().map(str::to_ascii_lowercase).collect();
     if names.is_empty() {
-        return Subject::of(parsed.subject())
+        return Subject::from_der(parsed.subject())
             .common_name
             .map(|name| name.to_ascii_lowercase())
             .into_iter()

@@ -54,8 +54,6 @@ pub enum Source {
 pub struct Outputs {
     /// `--report`: an HTML page.
     pub report: Option<PathBuf>,
-    /// `--svg`: a chart.
-    pub svg: Option<PathBuf>,
     /// `--csv`: the samples.
     pub csv: Option<PathBuf>,
     /// `--json`: all results.
@@ -161,7 +159,6 @@ fn command() -> Command {
                 .help("Draw the chart with ASCII characters only; default if the locale is not UTF-8"),
         )
         .arg(output("report").help("HTML page with charts and the explanation of every decision"))
-        .arg(output("svg").help("Chart"))
         .arg(output("csv").help("Samples"))
         .arg(output("json").help("All results"));
     cluster::arguments(command)
@@ -178,12 +175,7 @@ fn options(matches: &ArgMatches) -> Result<SimulateOptions, String> {
         sweep: matches.get_many::<Sweep>("sweep").into_iter().flatten().cloned().collect(),
         seed: matches.get_one::<u64>("seed").copied(),
         duration: matches.get_one::<Duration>("duration").copied(),
-        outputs: outputs(Outputs {
-            report: path("report"),
-            svg: path("svg"),
-            csv: path("csv"),
-            json: path("json"),
-        })?,
+        outputs: outputs(Outputs { report: path("report"), csv: path("csv"), json: path("json") })?,
         print_scenario: matches.get_flag("print-scenario"),
         decisions: matches.get_flag("decisions"),
         ascii: matches.get_flag("ascii"),
@@ -218,12 +210,7 @@ fn source(matches: &ArgMatches, hpas: &[PathBuf], loads: &[PathBuf]) -> Result<S
 
 /// Checks that at most one result is written to standard output.
 fn outputs(outputs: Outputs) -> Result<Outputs, String> {
-    let all = [
-        ("--report", &outputs.report),
-        ("--svg", &outputs.svg),
-        ("--csv", &outputs.csv),
-        ("--json", &outputs.json),
-    ];
+    let all = [("--report", &outputs.report), ("--csv", &outputs.csv), ("--json", &outputs.json)];
     let to_stdout =
         |(_, path): &&(&str, &Option<PathBuf>)| path.as_ref().is_some_and(|path| path.as_os_str() == "-");
     let names: Vec<_> = all.iter().filter(to_stdout).map(|(name, _)| *name).collect();
@@ -276,8 +263,8 @@ mod tests {
             (&["a.yaml", "--set", "spec.maxReplicas"], "expected PATH=VALUE"),
             (&["a.yaml", "--duration", "1d"], "--duration"),
             (
-                &["a.yaml", "--svg=-", "--csv=-"],
-                "only one of --svg and --csv can be written to standard output",
+                &["a.yaml", "--report=-", "--csv=-"],
+                "only one of --report and --csv can be written to standard output",
             ),
         ] {
             let error = read(words).unwrap_err();

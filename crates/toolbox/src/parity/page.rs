@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use super::summary::{self, Answer, Summary};
 use super::text;
+use crate::explain::Zone;
+use crate::explain::escape::html;
 use crate::simulate::page::hash;
-use crate::story::Zone;
-use crate::story::escape::html;
 use controller::shadow::wire::{Change, Counts};
 
 const STYLE: &str = include_str!("page.css");

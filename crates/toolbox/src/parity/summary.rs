@@ -89,7 +89,7 @@ pub struct Hpa {
 
 impl Summary {
     /// Summarizes the last `since` of a comparison, for one namespace or for all.
-    pub fn of(report: &ShadowReport, since: Duration, namespace: Option<&str>) -> Self {
+    pub fn new(report: &ShadowReport, since: Duration, namespace: Option<&str>) -> Self {
         let since = SignedDuration::try_from(since).unwrap_or(SignedDuration::MAX);
         let asked = report.now.checked_sub(since).unwrap_or(Timestamp::MIN);
         let from = asked.max(report.since);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::summary::{Answer, Summary};
 use super::{page, text};
-use crate::story::{Style, Zone};
+use crate::explain::{Style, Zone};
 use controller::record::wire::ControllerInfo;
 use controller::shadow::wire::ShadowReport;
 
@@ -83,7 +83,7 @@ fn plain(summary: &Summary) -> String {
 
 #[test]
 fn report_shows_each_difference_with_both_reasons() {
-    let text = plain(&Summary::of(&mixed(), DAY, None));
+    let text = plain(&Summary::new(&mixed(), DAY, None));
     let expected = "\
 Not the same: of 5 changes in 18 h, 3 differ
 2030-01-01 18:00:00Z to 2030-01-02 12:00:00Z, 3 HPAs, Concertina 0.1.0; running for 18 h only
@@ -113,7 +113,7 @@ shop       api     -          1           1
 #[test]
 fn report_without_differences_starts_with_the_verdict() {
     let same = change("11:10:00", "web", "same", &went(6), Some(6), "goes from 4 to 6");
-    let summary = Summary::of(&report(&[same.clone(), same]), Duration::from_hours(1), None);
+    let summary = Summary::new(&report(&[same.clone(), same]), Duration::from_hours(1), None);
     assert_eq!(summary.verdict, Answer::Same);
     let expected = "The same: the built-in controller made 2 changes in 1 h that can be compared, and Concertina would \
                     have made each of them\n";
@@ -123,18 +123,18 @@ fn report_without_differences_starts_with_the_verdict() {
 
 #[test]
 fn report_without_changes_is_not_a_pass() {
-    let summary = Summary::of(&report(&[]), DAY, None);
+    let summary = Summary::new(&report(&[]), DAY, None);
     assert_eq!(summary.verdict, Answer::Nothing);
     assert!(plain(&summary).starts_with("Nothing to compare: no replica count changed in 18 h\n"));
     let silent = ShadowReport { last_sign: None, ..report(&[]) };
     assert!(
-        Summary::of(&silent, DAY, None).sentence.contains("no write of a built-in controller was observed")
+        Summary::new(&silent, DAY, None).sentence.contains("no write of a built-in controller was observed")
     );
 }
 
 #[test]
 fn summary_covers_the_time_span_and_the_namespace() {
-    let counts = |minutes, namespace| Summary::of(&mixed(), Duration::from_mins(minutes), namespace).counts;
+    let counts = |minutes, namespace| Summary::new(&mixed(), Duration::from_mins(minutes), namespace).counts;
     assert_eq!((counts(45, None).differences(), counts(45, None).same), (3, 0));
     assert_eq!(counts(25, None).only_builtin, 1);
     assert_eq!(counts(24 * 60, Some("other")).total(), 0);
@@ -144,7 +144,7 @@ fn summary_covers_the_time_span_and_the_namespace() {
 fn dropped_changes_are_counted_by_hour() {
     let mut report = mixed();
     report.changes.pop();
-    let summary = Summary::of(&report, DAY, None);
+    let summary = Summary::new(&report, DAY, None);
     assert!(summary.is_by_hours);
     assert_eq!(
         (summary.counts.same, summary.from),
@@ -154,7 +154,7 @@ fn dropped_changes_are_counted_by_hour() {
 
 #[test]
 fn page_has_no_scripts_and_escapes_its_text() {
-    let html = page::render(&Summary::of(&mixed(), DAY, None), &Zone::utc());
+    let html = page::render(&Summary::new(&mixed(), DAY, None), &Zone::utc());
     assert!(html.contains("queue &lt;is&gt; within tolerance") && !html.contains("<is>"));
     assert!(html.contains("default-src 'none'") && !html.contains("<script"));
     assert!(html.contains("<h1 class=\"different\">Not the same: of 5 changes in 18 h, 3 differ</h1>"));

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::summary::{self, Answer, Summary};
-use crate::story::{Line, Role, Style, Zone};
+use crate::explain::{Line, Role, Style, Zone};
 use controller::shadow::wire::{Change, Counts, InconclusiveReason, Verdict};
 
 /// Maximum number of changes to list per section.

@@ -13,7 +13,7 @@ use ring::digest::{SHA256, digest};
 use super::figure::{self, HATCHES};
 use super::run::{Comparison, HpaRun, Run};
 use super::table;
-use crate::story::escape::html;
+use crate::explain::escape::html;
 
 /// The maximum number of charts on a page. More charts make browsers slow and pages confusing. Further HPAs
 /// show only their scores.

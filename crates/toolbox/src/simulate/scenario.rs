@@ -10,7 +10,6 @@ pub(super) mod document;
 mod either;
 mod flags;
 mod format;
-mod happenings;
 mod hpas;
 mod loads;
 pub(super) mod manifests;
@@ -18,6 +17,7 @@ mod notes;
 mod pipeline;
 mod problem;
 mod reading;
+mod timeline;
 mod values;
 mod workloads;
 
@@ -112,7 +112,7 @@ impl Scenario {
         }
         rollouts.sort();
         let targets = hpas.iter().filter_map(|hpa| workloads::target(hpa, &workloads)).collect();
-        let happenings = happenings::collect(&pipeline, &workloads, &rollouts, duration);
+        let happenings = timeline::collect(&pipeline, &workloads, &rollouts, duration);
         let notes = notes::collect(&flags.warnings, &hpas, &workloads, &loads);
         Ok(Self {
             title: file.title,

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::run::{Comparison, HpaRun, Run, Scores};
 use super::text;
-use crate::story::escape;
+use crate::explain::escape;
 
 /// The smallest difference that marks a best value, as a fraction of the largest value.
 const SIGNIFICANT: f64 = 0.01;

@@ -58,7 +58,7 @@ struct Rescale {
 
 /// Rebuilds the history of an HPA.
 pub(super) fn rebuild(evidence: &Evidence<'_>) -> Past {
-    let windows = Windows::of(evidence.record, evidence.settings);
+    let windows = Windows::new(evidence.record, evidence.settings);
     let rescales = rescales(evidence);
     let recommendations = if evidence.kept.is_empty() {
         let mut found = recommended(&rescales, windows);
@@ -82,12 +82,12 @@ pub(super) fn rebuild(evidence: &Evidence<'_>) -> Past {
 
 /// Returns the longest window, which bounds the age of recommendations that count.
 pub(super) fn longest_window(record: &HpaRecord, settings: &Settings) -> SignedDuration {
-    let Windows { up, down } = Windows::of(record, settings);
+    let Windows { up, down } = Windows::new(record, settings);
     up.max(down)
 }
 
 impl Windows {
-    fn of(record: &HpaRecord, settings: &Settings) -> Self {
+    fn new(record: &HpaRecord, settings: &Settings) -> Self {
         let given = |seconds: Option<i32>| seconds.map(|seconds| SignedDuration::from_secs(seconds.into()));
         let behavior = record.spec.behavior.as_ref();
         let flag = SignedDuration::try_from(settings.downscale_stabilization).unwrap_or(SignedDuration::MAX);

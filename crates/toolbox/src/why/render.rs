@@ -1,6 +1,6 @@
 //! The answer as terminal text: all steps of one HPA, or one line per HPA.
 //!
-//! [`Style`] escapes all text of the cluster with [`story::escape`].
+//! [`Style`] escapes all text of the cluster with [`explain::escape`].
 
 use autoscaling::explanation::Span;
 
@@ -9,7 +9,7 @@ use super::counterfactual::counterfactual;
 use super::findings::{Finding, Severity};
 use super::situation::{FlagOrigin, LastDecision, Memory, Origin, Recorded, Recorder, Remembered, Source};
 use super::unknown::unknowns;
-use crate::story::{self, Line, Role, Step, Style, Zone};
+use crate::explain::{self, Line, Role, Step, Style, Zone};
 use controller::record::wire::Comparison;
 
 /// Maximum number of history entries to list, newest last.
@@ -23,7 +23,7 @@ pub fn whole(situation: &Situation, findings: &[Finding], style: Style, zone: &Z
         text.push_str(&style.line(&line, 0));
         text.push('\n');
     }
-    let mut steps = story::steps(&situation.explanation, situation.at, zone);
+    let mut steps = explain::steps(&situation.explanation, situation.at, zone);
     if let Some(found) = counterfactual(situation) {
         steps.extend(found.step(&situation.explanation, situation.at, zone));
     }
@@ -31,7 +31,7 @@ pub fn whole(situation: &Situation, findings: &[Finding], style: Style, zone: &Z
     steps.extend(own_record(situation, zone));
     steps.extend(not_known(situation, zone));
     text.push('\n');
-    text.push_str(&story::terminal(&steps, style));
+    text.push_str(&explain::terminal(&steps, style));
     text
 }
 
@@ -281,13 +281,13 @@ fn counts(situation: &Situation) -> String {
 
 /// Returns the width of a column, which is the width of its widest escaped cell.
 fn column<'a>(head: &str, cells: impl Iterator<Item = &'a str>) -> usize {
-    let widest = cells.map(|cell| story::escape::terminal(cell).chars().count()).max().unwrap_or(0);
+    let widest = cells.map(|cell| explain::escape::terminal(cell).chars().count()).max().unwrap_or(0);
     widest.max(head.len())
 }
 
 /// Pads a cell by its escaped width.
 fn padded(cell: &str, width: usize) -> String {
-    let taken = story::escape::terminal(cell).chars().count();
+    let taken = explain::escape::terminal(cell).chars().count();
     format!("{cell}{}", " ".repeat(width.saturating_sub(taken)))
 }
 

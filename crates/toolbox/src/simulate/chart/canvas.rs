@@ -1,7 +1,7 @@
 //! Lines of a terminal: pieces of styled text, and a grid of cells.
 
 use super::ChartStyle;
-use crate::story::escape;
+use crate::explain::escape;
 
 /// The style of a piece of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

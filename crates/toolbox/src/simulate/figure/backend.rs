@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use plotters_backend::{BackendColor, BackendCoord, BackendStyle, DrawingBackend, DrawingErrorKind};
 
-use super::ink::Ink;
+use super::palette::Ink;
 
 /// The units of the drawing library per SVG unit. The library uses only whole numbers.
 pub(super) const FINE: i32 = 10;

@@ -9,7 +9,7 @@ use plotters::series::LineSeries;
 use plotters::style::Color;
 
 use super::backend::{FINE, Paths};
-use super::ink::Ink;
+use super::palette::Ink;
 use super::{Figure, Panel, Zone};
 
 /// The maximum number of ticks on the time axis.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::draw::{self, TIMES};
 use super::{Figure, Ink, Mark, MarkKind, Panel, Shape};
-use crate::story::escape::html;
+use crate::explain::escape::html;
 
 /// The width of the box in its own units.
 const WIDTH: i32 = 1000;
@@ -14,25 +14,23 @@ const STRIP: i32 = 12;
 /// The smallest distance between labels of zones, as a fraction of the time axis.
 const LABEL_ROOM: f64 = 0.16;
 
-/// The position and size of a frame.
-#[derive(Debug, Clone, PartialEq)]
+/// The size of a frame.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(in super::super) struct Extent {
-    /// The SVG attributes for position and width, such as `width="100%"`.
-    pub(in super::super) attributes: String,
     /// The height.
     pub(in super::super) height: i32,
     /// Whether the labels of the time axis are below the panel.
     pub(in super::super) with_times: bool,
 }
 
-/// Draws a panel for the page or the SVG.
-pub(in super::super) fn frame(figure: &Figure, panel: &Panel, extent: &Extent) -> String {
-    let Extent { attributes, height, with_times } = extent;
+/// Draws a panel for the page.
+pub(in super::super) fn frame(figure: &Figure, panel: &Panel, extent: Extent) -> String {
+    let Extent { height, with_times } = extent;
     let (bottom, top) = (panel.values.bottom, panel.values.top);
     let mut svg = format!(
-        "<svg class=\"plot\" {attributes} height=\"{height}\" overflow=\"visible\" data-bottom=\"{bottom}\" data-top=\"{top}\">\n"
+        "<svg class=\"plot\" width=\"100%\" height=\"{height}\" overflow=\"visible\" data-bottom=\"{bottom}\" data-top=\"{top}\">\n"
     );
-    boxed(&mut svg, (0, *height), &draw::plot(figure, panel, (WIDTH, *height)));
+    boxed(&mut svg, (0, height), &draw::plot(figure, panel, (WIDTH, height)));
     if panel.is_main {
         boxed(&mut svg, (-STRIP - 3, STRIP), &strip(figure));
         warnings(&mut svg, figure);
@@ -46,7 +44,7 @@ pub(in super::super) fn frame(figure: &Figure, panel: &Panel, extent: &Extent) -
             percent(top)
         );
     }
-    if *with_times {
+    if with_times {
         for (count, (at, label)) in figure.time.ticks(TIMES).into_iter().enumerate() {
             let class = if count % 2 == 0 { "time" } else { "time odd" };
             let x = percent(at / figure.time.length());

@@ -1,25 +1,25 @@
 //! The drawing of one HPA's run, as values: panels over one time axis, each with areas and lines, and the
-//! times of events. The page, the SVG and the terminal draw the same figure.
+//! times of events. The page and the terminal draw the same figure.
 
 mod axis;
 mod backend;
+mod downsample;
 mod draw;
 mod frame;
-mod ink;
+mod palette;
 mod panels;
 #[cfg(test)]
 mod tests;
-mod thin;
 
 use std::time::Duration;
 
 pub(super) use self::axis::{TimeAxis, ValueAxis};
 pub(super) use self::frame::{Extent, frame, key};
-pub(super) use self::ink::{Ink, variables, without_variables};
+pub(super) use self::palette::{Ink, variables};
 pub(super) use self::panels::scale_of;
 use super::run::{HpaRun, Run};
 
-/// The style rules of the ink classes. The page and the SVG add their own rules.
+/// The style rules of the ink classes. The page adds its own rules.
 pub(super) const STYLE: &str = include_str!("figure.css");
 
 /// The hatch patterns for areas, defined once per document.

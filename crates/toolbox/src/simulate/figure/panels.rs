@@ -4,8 +4,8 @@ use autoscaling::explanation::Subject;
 
 use super::super::run::{HpaRun, MetricSeries, Run, Sample};
 use super::axis::{TimeAxis, ValueAxis};
-use super::ink::Ink;
-use super::{Area, Line, Panel, Shape, thin};
+use super::palette::Ink;
+use super::{Area, Line, Panel, Shape, downsample};
 
 /// The largest `maxReplicas` that is drawn, as a multiple of the peak. A higher line would flatten the
 /// curves.
@@ -68,9 +68,9 @@ fn replicas(hpa: &HpaRun, length: f64) -> Panel {
     let window = samples.iter().map(|sample| (at(sample), held_by_window(sample)));
     let rate = samples.iter().map(|sample| (at(sample), held_by_rate(sample)));
     let areas = vec![
-        Area { ink: Ink::Running, pieces: thin::bands(running, length) },
-        Area { ink: Ink::Window, pieces: thin::bands(window, length) },
-        Area { ink: Ink::Rate, pieces: thin::bands(rate, length) },
+        Area { ink: Ink::Running, pieces: downsample::bands(running, length) },
+        Area { ink: Ink::Window, pieces: downsample::bands(window, length) },
+        Area { ink: Ink::Rate, pieces: downsample::bands(rate, length) },
     ];
     let mut keys = vec![
         (Ink::Desired, Shape::Line, "desired".to_owned()),
@@ -119,7 +119,7 @@ fn metric_panel(hpa: &HpaRun, metric: &MetricSeries, length: f64) -> Panel {
         (at, (value.is_none() && at >= first_value).then_some((values.bottom, values.top)))
     });
     let areas = vec![
-        Area { ink: Ink::Missing, pieces: thin::bands(missing, length) },
+        Area { ink: Ink::Missing, pieces: downsample::bands(missing, length) },
         Area { ink: Ink::Tolerated, pieces: vec![vec![(0.0, low, high), (length, low, high)]] },
         Area { ink: Ink::Spread, pieces: curve.spread() },
         Area { ink: Ink::Above, pieces: above },
@@ -172,8 +172,8 @@ struct Curve {
 
 impl Curve {
     fn new(values: impl IntoIterator<Item = (f64, Option<f64>)>, length: f64) -> Self {
-        let pieces = thin::pieces(values);
-        let curves: Vec<_> = pieces.iter().map(|piece| thin::downsample(piece, length)).collect();
+        let pieces = downsample::pieces(values);
+        let curves: Vec<_> = pieces.iter().map(|piece| downsample::downsample(piece, length)).collect();
         let is_reduced = curves.iter().any(|curve| curve.is_reduced);
         let (lines, range) = curves.into_iter().map(|curve| (curve.line, curve.range)).unzip();
         Self { lines, range, is_reduced }
@@ -197,7 +197,7 @@ fn load(hpa: &HpaRun, length: f64) -> Option<Panel> {
         samples.iter().map(|sample| sample.capacity).fold(0.0, f64::max).min(most * SPARE_IN_SIGHT);
     let values = ValueAxis::over([most, capacity], false);
     let demand = Curve::new(samples.iter().map(|sample| (at(sample), Some(sample.demand))), length);
-    let short = thin::bands(
+    let short = downsample::bands(
         samples.iter().map(|sample| {
             let is_short = sample.demand > sample.capacity;
             (at(sample), is_short.then_some((sample.capacity, sample.demand)))
@@ -286,7 +286,7 @@ fn at(sample: &Sample) -> f64 {
 }
 
 fn curve(samples: &[Sample], end: f64, value: impl Fn(&Sample) -> Option<f64>) -> Vec<Vec<(f64, f64)>> {
-    thin::steps(samples.iter().map(|sample| (at(sample), value(sample))), end)
+    downsample::steps(samples.iter().map(|sample| (at(sample), value(sample))), end)
 }
 
 /// `80 %`, `12 Mi`, `100`.

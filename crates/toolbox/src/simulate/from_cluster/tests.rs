@@ -215,7 +215,7 @@ async fn cluster_receives_only_reads() {
     cluster.requests().clear();
 
     let options = ClientOptions { gate: Gate::refusing(Refusal::DryRun), ..ClientOptions::default() };
-    let clients = crate::simulate::play::clients(&cluster, &options).unwrap();
+    let clients = crate::simulate::runner::clients(&cluster, &options).unwrap();
     let objects = read_objects(&clients, "shop", "web").await.unwrap();
     let measured = Measured::from_objects(&objects);
     assert_eq!((objects.replicas, objects.pods.len(), &measured.startup), (3, 3, &json!("20s")));

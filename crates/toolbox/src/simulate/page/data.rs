@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::super::figure::{Figure, Ink, scale_of};
 use super::super::run::{HpaRun, MetricSeries, Run, Sample};
 use super::super::text;
-use crate::story::{self, Role, Step, Zone, escape};
+use crate::explain::{self, Role, Step, Zone, escape};
 
 /// The size limit of the decision steps of one chart, in bytes (estimate). Beyond it, only decisions that
 /// changed the count keep their steps, so that the page for one HPA and one day stays below a megabyte.
@@ -102,7 +102,7 @@ impl Data {
             self.left_out += usize::from(!keeps);
             let at = jiff::SignedDuration::try_from(point.at).unwrap_or_default();
             let at = run.start.checked_add(at).unwrap_or(run.start);
-            let steps = if keeps { story::steps(&point.explanation, at, &Zone::utc()) } else { Vec::new() };
+            let steps = if keeps { explain::steps(&point.explanation, at, &Zone::utc()) } else { Vec::new() };
             let steps = steps.iter().map(|step| self.step(step));
             (point.at.as_secs(), sentence, steps.collect())
         });

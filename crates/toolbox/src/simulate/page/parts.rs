@@ -8,7 +8,7 @@ use super::super::run::{Comparison, HpaRun, Run};
 use super::super::table::{self, Cell, SCORES};
 use super::super::text;
 use super::data::Data;
-use crate::story::escape::html;
+use crate::explain::escape::html;
 
 /// The height of the replica panel, and the height of the other panels.
 const HEIGHTS: (i32, i32) = (200, 116);
@@ -182,11 +182,8 @@ fn panels(figure: &Figure) -> String {
     let last = figure.panels.len().saturating_sub(1);
     let mut markup = String::new();
     for (index, panel) in figure.panels.iter().enumerate() {
-        let extent = Extent {
-            attributes: "width=\"100%\"".to_owned(),
-            height: if panel.is_main { HEIGHTS.0 } else { HEIGHTS.1 },
-            with_times: index == last,
-        };
+        let extent =
+            Extent { height: if panel.is_main { HEIGHTS.0 } else { HEIGHTS.1 }, with_times: index == last };
         let class = match (panel.is_main, index == last) {
             (true, true) => "panel main last",
             (true, false) => "panel main",
@@ -197,7 +194,7 @@ fn panels(figure: &Figure) -> String {
             markup,
             "<figure class=\"{class}\"><figcaption>{}</figcaption>\n<div class=\"frame\">{}</div></figure>\n",
             caption(figure, panel),
-            figure::frame(figure, panel, &extent)
+            figure::frame(figure, panel, extent)
         );
     }
     markup

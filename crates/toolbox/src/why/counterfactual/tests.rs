@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::story::Zone;
+use crate::explain::Zone;
 use crate::why::scene::{Scene, external, external_metric, pods_metric, starting, usage, usages};
 
 fn lines(situation: &Situation) -> Vec<String> {

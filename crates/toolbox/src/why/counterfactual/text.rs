@@ -5,7 +5,7 @@ use autoscaling::history::Direction;
 use jiff::Timestamp;
 
 use super::{Change, Counterfactual, Hold, Threshold};
-use crate::story::{Line, Step, Zone, share_of};
+use crate::explain::{Line, Step, Zone, share_of};
 
 impl Counterfactual {
     /// Renders the changes as a step. Returns `None` without changes.

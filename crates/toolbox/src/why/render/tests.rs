@@ -101,25 +101,25 @@ fn maximum() -> Situation {
 
 fn check(file: &str, expected: &str, situation: &Situation) {
     let text = text_of(situation, NARROW);
-    if std::env::var_os("WRITE_STORIES").is_some() {
+    if std::env::var_os("WRITE_EXPLANATIONS").is_some() {
         std::fs::write(format!("{}/tests/explain/{file}", env!("CARGO_MANIFEST_DIR")), &text).unwrap();
         return;
     }
-    assert_eq!(text, expected, "{file} is stale; WRITE_STORIES=1 regenerates it");
+    assert_eq!(text, expected, "{file} is stale; WRITE_EXPLANATIONS=1 regenerates it");
 }
 
 #[test]
 fn full_texts_equal_the_files() {
-    macro_rules! story {
+    macro_rules! explanation {
         ($file:literal, $situation:expr) => {
             check($file, include_str!(concat!("../../../tests/explain/", $file)), &$situation)
         };
     }
-    story!("window.txt", window());
-    story!("starting-pods.txt", starting_pods());
-    story!("failing-metric.txt", failing());
-    story!("policy.txt", policy());
-    story!("maximum.txt", maximum());
+    explanation!("window.txt", window());
+    explanation!("starting-pods.txt", starting_pods());
+    explanation!("failing-metric.txt", failing());
+    explanation!("policy.txt", policy());
+    explanation!("maximum.txt", maximum());
 }
 
 #[test]

@@ -31,7 +31,7 @@ const SAMPLE_DELAY: Duration = Duration::from_millis(1);
 
 /// The reason why a scenario could not run.
 #[derive(Debug, thiserror::Error)]
-pub enum PlayError {
+pub enum RunError {
     /// The async runtime cannot be built.
     #[error("failed to start the async runtime of the simulation: {0}")]
     Runtime(#[from] std::io::Error),
@@ -54,18 +54,18 @@ pub(super) trait Progress: Send + Sync {
 
 /// A run, and the number of dropped decisions without effect, which exceeded the limit.
 #[derive(Debug)]
-pub(super) struct Played {
+pub(super) struct RunOutput {
     pub(super) run: Run,
     pub(super) left_out: usize,
 }
 
 /// Runs a scenario in its own async runtime.
-pub(super) fn run_scenario(scenario: &Scenario, progress: &dyn Progress) -> Result<Played, PlayError> {
+pub(super) fn run_scenario(scenario: &Scenario, progress: &dyn Progress) -> Result<RunOutput, RunError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
     runtime.block_on(run(scenario, progress))
 }
 
-async fn run(scenario: &Scenario, progress: &dyn Progress) -> Result<Played, PlayError> {
+async fn run(scenario: &Scenario, progress: &dyn Progress) -> Result<RunOutput, RunError> {
     let stop = CancellationToken::new();
     let _stopping = stop.clone().drop_guard();
     let environment = Environment::start(scenario, &stop)?;
@@ -98,7 +98,7 @@ struct Environment {
 impl Environment {
     /// Starts a cluster with running workloads. The prelude before the start of the scenario is as long as
     /// the metrics require.
-    fn start(scenario: &Scenario, stop: &CancellationToken) -> Result<Self, PlayError> {
+    fn start(scenario: &Scenario, stop: &CancellationToken) -> Result<Self, RunError> {
         let prelude = prelude(scenario);
         let origin = Instant::now() + prelude;
         let epoch = scenario.start.checked_sub(prelude).unwrap_or(scenario.start);
@@ -142,7 +142,7 @@ impl Environment {
         scenario: &Scenario,
         observer: &Arc<Recorder>,
         stop: &CancellationToken,
-    ) -> Result<(), PlayError> {
+    ) -> Result<(), RunError> {
         let telemetry = Telemetry::new();
         // The observer already keeps the decisions. A record in the controller would duplicate them.
         let options = Options { decisions_per_hpa: 0, ..scenario.flags.options.clone() };
@@ -231,7 +231,7 @@ impl Samples {
     }
 }
 
-fn result(scenario: &Scenario, observer: &Recorder, all: Vec<Samples>) -> Played {
+fn result(scenario: &Scenario, observer: &Recorder, all: Vec<Samples>) -> RunOutput {
     let mut left_out = 0;
     let hpa_run = |((hpa, target), mut samples): ((&_, &usize), Samples)| {
         let mut track = observer.take(&key(hpa))?;
@@ -270,7 +270,7 @@ fn result(scenario: &Scenario, observer: &Recorder, all: Vec<Samples>) -> Played
         hpas,
         happenings: scenario.happenings.clone(),
     };
-    Played { run, left_out }
+    RunOutput { run, left_out }
 }
 
 fn key(hpa: &HpaPlan) -> Key {

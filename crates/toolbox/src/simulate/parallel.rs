@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::play::{self, PlayError, Played, Progress};
+use super::runner::{self, Progress, RunError, RunOutput};
 use super::scenario::Scenario;
 
 /// Runs the scenarios. The results are in the order of the scenarios.
-pub(super) fn run_all(scenarios: &[Scenario]) -> Result<Vec<Played>, PlayError> {
+pub(super) fn run_all(scenarios: &[Scenario]) -> Result<Vec<RunOutput>, RunError> {
     let line = ProgressLine::new(scenarios.len());
     let next = AtomicUsize::new(0);
     let runs: Vec<_> = scenarios.iter().map(|_| Mutex::new(None)).collect();
@@ -21,7 +21,7 @@ pub(super) fn run_all(scenarios: &[Scenario]) -> Result<Vec<Played>, PlayError> 
             let index = next.fetch_add(1, Ordering::Relaxed);
             scenarios.get(index).zip(runs.get(index))
         } {
-            let output = play::run_scenario(scenario, &RunProgress::new(&line));
+            let output = runner::run_scenario(scenario, &RunProgress::new(&line));
             *run.lock().unwrap_or_else(PoisonError::into_inner) = Some(output);
         }
     };

@@ -153,16 +153,6 @@ pub(in super::super) fn variables() -> String {
     format!(":root{{{light}}}\n@supports (color:light-dark(red,red)){{:root{{{both}}}}}\n")
 }
 
-/// A style sheet with the variables replaced by light or dark colours, for SVG viewers without CSS variables.
-pub(in super::super) fn without_variables(sheet: &str, is_dark: bool) -> String {
-    let mut sheet = sheet.to_owned();
-    for (ink, light, dark) in &PAINTS {
-        let color = if is_dark { dark } else { light };
-        sheet = sheet.replace(&format!("var(--{})", ink.name()), color);
-    }
-    sheet
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

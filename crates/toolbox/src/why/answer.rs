@@ -13,10 +13,10 @@ use super::from::Records;
 use super::read::Reader;
 use super::situation::Situation;
 use super::{WhyError, output, render};
+use crate::explain::{Style, Zone};
 use crate::options::WhyOptions;
 use crate::options::answer::Color;
 use crate::options::why::{Interval, Output};
-use crate::story::{Style, Zone};
 use controller::store::Key;
 
 /// Whether the explained HPAs have findings.
@@ -232,7 +232,7 @@ fn write(
             let text = match changed[..] {
                 [] if answers.is_empty() && !follows => "no HPAs\n".to_owned(),
                 [] => return Ok(()),
-                [one] if view.one => story(one, view),
+                [one] if view.one => explanation(one, view),
                 [first, ..] => {
                     let rows = changed.iter().map(|answer| (&answer.situation, answer.findings.as_slice()));
                     let table = render::table(rows, view.style());
@@ -265,7 +265,7 @@ fn write(
 }
 
 /// Renders all steps of one HPA.
-fn story(answer: &Explained, view: &View) -> String {
+fn explanation(answer: &Explained, view: &View) -> String {
     render::whole(&answer.situation, &answer.findings, view.style(), &view.zone())
 }
 
