@@ -140,11 +140,11 @@ impl Candidacy {
     pub(super) async fn lost(&mut self) -> AppError {
         let ended = (&mut self.running).await;
         self.telemetry.leader(&self.lease, false);
-        AppError::LeaseLost(match ended {
-            Ok(End::Lost(reason)) => reason,
-            Ok(end) => format!("the candidate exited ({end:?})"),
-            Err(error) => format!("the candidate task failed: {error}"),
-        })
+        match ended {
+            Ok(End::Lost(reason)) => AppError::LeaseLost(reason),
+            Ok(end) => AppError::CandidateExited(format!("{end:?}")),
+            Err(error) => AppError::CandidateExited(error.to_string()),
+        }
     }
 
     /// Releases the Lease, if this replica holds it. All work must have stopped before the call.

@@ -77,7 +77,10 @@ pub enum AppError {
     Identity(#[from] election::IdentityError),
     /// The Lease is lost, and another replica may be the leader.
     #[error("lost leadership: {0}")]
-    LeaseLost(String),
+    LeaseLost(election::LostReason),
+    /// The candidate exited although nothing stopped it, so the Lease is not renewed.
+    #[error("lost leadership: the candidate exited: {0}")]
+    CandidateExited(String),
     /// The Lease was not released, so the next leader has to wait until it expires.
     #[error("failed to release Lease {0}; the next leader has to wait until it expires")]
     LeaseNotReleased(String),

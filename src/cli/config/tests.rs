@@ -258,11 +258,11 @@ fn lease_of_kube_controller_manager_is_never_used() {
 fn timings_that_allow_two_leaders_are_refused_with_the_flag() {
     assert_eq!(
         reason("--leader-elect-lease-duration", "10s"),
-        "must be greater than --leader-elect-renew-deadline"
+        "the lease duration must be greater than --leader-elect-renew-deadline"
     );
     assert_eq!(
         reason("--leader-elect-renew-deadline", "2.4s"),
-        "must be greater than --leader-elect-retry-period times 1.2"
+        "the renew deadline must be greater than --leader-elect-retry-period times 1.2"
     );
     assert_eq!(reason("--leader-elect-retry-period", "0s"), "must be greater than 0s");
     assert_eq!(reason("--leader-elect-resource-lock", "endpoints"), "must be leases");

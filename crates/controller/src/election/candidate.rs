@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::Peer;
 use super::leases::{LeaseWatch, Leases};
 use super::machine::{Action, Elector, Input, Outcome};
+use super::record::Lease;
 use clock::SharedClock;
 use cluster::error::ApiError;
 use cluster::gate::Gate;
@@ -42,20 +43,20 @@ impl Default for Timing {
     }
 }
 
-/// Durations that allow two leaders at once, by client-go's rules. The error text follows the flag's name.
+/// Durations that allow two leaders at once, by client-go's rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TimingError {
     /// A leader must stop before another candidate may start.
-    #[error("must be greater than --leader-elect-renew-deadline")]
+    #[error("the lease duration must be greater than --leader-elect-renew-deadline")]
     Lease,
     /// A Lease counts whole seconds.
-    #[error("must be at least 1s")]
+    #[error("the lease duration must be at least 1s")]
     TooShort,
     /// The renew deadline must leave time for more than one attempt.
-    #[error("must be greater than --leader-elect-retry-period times 1.2")]
+    #[error("the renew deadline must be greater than --leader-elect-retry-period times 1.2")]
     RenewDeadline,
     /// Attempts need a pause.
-    #[error("must be greater than 0s")]
+    #[error("the retry period must be greater than 0s")]
     Retry,
 }
 
@@ -132,8 +133,29 @@ pub enum End {
     Released,
     /// The candidacy ended on request. The release failed, so the Lease must expire.
     NotReleased,
-    /// The candidate lost the Lease, so everything must stop. Contains the reason.
-    Lost(String),
+    /// The candidate lost the Lease, so everything must stop.
+    Lost(LostReason),
+}
+
+/// The reason why a leader lost the Lease.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LostReason {
+    /// Another candidate holds the Lease.
+    #[error("{holder} holds the Lease {lease}")]
+    Held {
+        /// The identity of the holder.
+        holder: String,
+        /// `namespace/name` of the Lease.
+        lease: String,
+    },
+    /// No renewal succeeded within the renew deadline.
+    #[error("failed to renew the Lease {lease} for {deadline:?}")]
+    NotRenewed {
+        /// `namespace/name` of the Lease.
+        lease: String,
+        /// The renew deadline.
+        deadline: Duration,
+    },
 }
 
 /// Options and collaborators of a [`Candidate`].
@@ -242,10 +264,7 @@ impl Candidate {
     }
 
     /// Returns the next change of the Lease. Opens a watch if there is none.
-    async fn follow(
-        watching: &mut Option<LeaseWatch>,
-        leases: &Leases,
-    ) -> Result<Option<crate::election::record::Lease>, ApiError> {
+    async fn follow(watching: &mut Option<LeaseWatch>, leases: &Leases) -> Result<Option<Lease>, ApiError> {
         let open = match watching.take() {
             Some(open) => open,
             None => leases.watch("0").await?,
@@ -255,7 +274,7 @@ impl Candidate {
 
     /// Renews until another candidate holds the Lease, or until no renewal succeeds for the renew deadline.
     /// Returns the reason.
-    async fn renew(&mut self, acquired: Instant) -> String {
+    async fn renew(&mut self, acquired: Instant) -> LostReason {
         let mut renewed = acquired;
         loop {
             self.wait_for_lease_change(Instant::now() + self.parts.timing.retry).await;
@@ -264,8 +283,8 @@ impl Candidate {
                 match timeout_at(deadline, self.attempt()).await {
                     Ok((Outcome::Leads, started)) => break started,
                     Ok((Outcome::Held, _)) => {
-                        let holder = self.elector.holder().unwrap_or_default();
-                        return format!("{holder} holds the Lease {}", self.parts.leases.key());
+                        let holder = self.elector.holder().unwrap_or_default().to_owned();
+                        return LostReason::Held { holder, lease: self.parts.leases.key() };
                     }
                     Ok((Outcome::Unknown, _)) => {
                         sleep_until(deadline.min(Instant::now() + self.parts.timing.retry)).await;
@@ -273,8 +292,8 @@ impl Candidate {
                     Err(_) => {}
                 }
                 if Instant::now() >= deadline {
-                    let (key, limit) = (self.parts.leases.key(), self.parts.timing.renew_deadline);
-                    return format!("failed to renew the Lease {key} for {limit:?}");
+                    let lease = self.parts.leases.key();
+                    return LostReason::NotRenewed { lease, deadline: self.parts.timing.renew_deadline };
                 }
             };
             self.parts.gate.leads_until(renewed + self.parts.timing.renew_deadline);
