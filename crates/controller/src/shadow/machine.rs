@@ -1,6 +1,33 @@
 //! Compares the decisions for one HPA with the rescales of another controller. No clock, no I/O.
 //!
-//! When the other controller rescaled (`rescaled`), the first row that applies decides:
+//! [`Machine::step`] takes an [`Input`] and returns the outcome of a comparison, if the input completes one. In
+//! the table, "same" and "other" compare the current count and the direction of Concertina's decision with
+//! those of the pending rescale.
+//!
+//! | state | input | condition | next state | outcome |
+//! |---|---|---|---|---|
+//! | any | `Decided` | no count, or the current count stays | `Agreed` | none |
+//! | `Agreed` | `Decided` | a rescale | `Pending` | none |
+//! | `Pending`, `Reported` | `Decided` | other | `Pending` | none |
+//! | `Pending` | `Decided` | same, younger than its patience | `Pending` | none |
+//! | `Pending` | `Decided` | same, otherwise | `Reported` | by the table of missing rescales |
+//! | `Reported` | `Decided` | same | `Reported` | none |
+//! | any | `Rescaled` | – | `Agreed` | by the table of rescales |
+//! | any | other inputs | – | unchanged | none |
+//!
+//! The patience is two periods if the other controller wrote the status at most 1/20 of a period before the
+//! pending rescale, or later. Otherwise the patience is four periods.
+//!
+//! Missing rescales: the first row that applies decides.
+//!
+//! | condition | verdict |
+//! |---|---|
+//! | no foreign write next to the pending rescale, and none of any HPA since | `Unknown`, `NoSign` |
+//! | the other controller may remember more than this process | `Unknown`, `WarmUp` |
+//! | the other controller read metrics that Concertina did not | `Unknown`, `MetricsMoved` |
+//! | none of the above | `OnlyOurs` |
+//!
+//! Rescales by the other controller: the first row that applies decides.
 //!
 //! | condition | verdict |
 //! |---|---|
@@ -17,23 +44,6 @@
 //!
 //! "Metrics were not observed" has two conditions: the metrics in the other controller's status equal none of
 //! our readings, and our two readings around the rescale differ.
-//!
-//! When Concertina decided without a rescale by the other controller (`decided`), the first row that applies
-//! decides:
-//!
-//! | condition | verdict | pending rescale |
-//! |---|---|---|
-//! | no count, or the current count stays | none | dropped |
-//! | current count or direction differ from the pending rescale | none | starts now |
-//! | the pending rescale was reported before | none | stays |
-//! | it is younger than its patience | none | stays |
-//! | no foreign write next to it, and none of any HPA since | `Unknown`, `NoSign` | reported |
-//! | the other controller may remember more than this process | `Unknown`, `WarmUp` | reported |
-//! | the other controller saw metrics that Concertina did not | `Unknown`, `MetricsMoved` | reported |
-//! | none of the above | `OnlyOurs` | reported |
-//!
-//! The patience is two periods if the other controller wrote the status at most 1/20 of a period before the
-//! pending rescale, or later. Otherwise the patience is four periods.
 
 use std::collections::VecDeque;
 
@@ -50,22 +60,76 @@ const PATIENCE: i32 = 2;
 /// Number of periods before a pending rescale is reported otherwise.
 const LONG_PATIENCE: i32 = 4;
 
-/// The comparison state of one HPA.
+/// The comparison of one HPA.
 #[derive(Debug, Default)]
 pub(super) struct Machine {
-    /// Time of our first decision. The other controller's earlier memory is unknown.
-    first: Option<Timestamp>,
-    /// Whether the HPA had no status at its first observation. Then no controller remembers more of it.
-    is_new: bool,
+    state: State,
+    coverage: Coverage,
+    /// Our last decisions, oldest first.
     own: VecDeque<OwnDecision>,
-    pending: Option<PendingRescale>,
     /// Time of the last observed change of the status.
-    last_foreign_write: Option<Timestamp>,
+    foreign_write: Option<Timestamp>,
     /// Time of the last observed change of the spec.
-    spec_changed: Option<Timestamp>,
+    spec_change: Option<Timestamp>,
     /// Time at which the other controller last read metrics that Concertina did not. The histories differ
     /// since then.
     metrics_gap: Option<Timestamp>,
+}
+
+/// The state of the comparison.
+#[derive(Debug, Clone, Copy, Default)]
+enum State {
+    /// Concertina proposes no rescale that the other controller did not make.
+    #[default]
+    Agreed,
+    /// Concertina proposes a rescale that the other controller did not make yet.
+    Pending(PendingRescale),
+    /// The pending rescale was reported.
+    Reported(PendingRescale),
+}
+
+/// A rescale that Concertina decided and the other controller did not make.
+#[derive(Debug, Clone, Copy)]
+struct PendingRescale {
+    since: Timestamp,
+    from: i32,
+    up: bool,
+}
+
+/// The part of the HPA's past that this process has observed. Another controller may remember more.
+#[derive(Debug, Clone, Copy, Default)]
+enum Coverage {
+    /// Nothing: Concertina has not decided yet.
+    #[default]
+    None,
+    /// Everything since Concertina's first decision.
+    Since(Timestamp),
+    /// Everything: no controller had decided before the first observation.
+    Complete,
+}
+
+/// An input of the comparison.
+#[derive(Debug)]
+pub(super) enum Input<'a> {
+    /// The HPA has no status, so no controller has decided for it.
+    New,
+    /// The other controller wrote the status.
+    StatusWritten(Timestamp),
+    /// A client changed the spec.
+    SpecChanged(Timestamp),
+    /// The other controller read metrics that Concertina did not.
+    MetricsGap(Timestamp),
+    /// Concertina decided, without a rescale to compare with.
+    Decided {
+        /// The decision.
+        own: OwnDecision,
+        /// The time span of the history on which a decision for this spec can depend.
+        memory: SignedDuration,
+        /// Time of the last observed write by the other controller, of any HPA.
+        last_sign: Option<Timestamp>,
+    },
+    /// The other controller rescaled.
+    Rescaled(Comparison<'a>),
 }
 
 /// A decision of Concertina.
@@ -76,15 +140,6 @@ pub(super) struct OwnDecision {
     /// The decided count. `None` if no count could be computed.
     pub(super) to: Option<i32>,
     pub(super) sentence: String,
-}
-
-/// A rescale that Concertina decided and the other controller did not make.
-#[derive(Debug, Clone, Copy)]
-struct PendingRescale {
-    since: Timestamp,
-    from: i32,
-    up: bool,
-    reported: bool,
 }
 
 /// A rescale by the other controller, and Concertina's decision in its place.
@@ -109,29 +164,34 @@ pub(super) struct Comparison<'a> {
 }
 
 impl Machine {
-    /// Records an observed change: of the status by the other controller, or of the spec by any client.
-    pub(super) fn observed(&mut self, at: Timestamp, status_changed: bool, spec_changed: bool) {
-        if status_changed {
-            self.last_foreign_write = Some(at);
+    /// Handles an input. Returns the outcome of a comparison, if the input completes one.
+    pub(super) fn step(&mut self, input: Input<'_>, period: SignedDuration) -> Option<Outcome> {
+        match input {
+            Input::New => self.coverage = Coverage::Complete,
+            Input::StatusWritten(at) => self.foreign_write = Some(at),
+            Input::SpecChanged(at) => self.spec_change = Some(at),
+            Input::MetricsGap(at) => self.metrics_gap = Some(at),
+            Input::Decided { own, memory, last_sign } => {
+                let outcome = self.decided(&own, period, memory, last_sign);
+                self.keep(own);
+                return outcome;
+            }
+            Input::Rescaled(case) => {
+                let outcome = self.compare(&case, period);
+                self.state = State::Agreed;
+                if case.lacks_metrics() {
+                    self.metrics_gap = Some(case.observed);
+                }
+                self.keep(case.own.clone());
+                return Some(outcome);
+            }
         }
-        if spec_changed {
-            self.spec_changed = Some(at);
-        }
+        None
     }
 
-    /// Records that the other controller read metrics that Concertina did not.
-    pub(super) fn record_metrics_gap(&mut self, at: Timestamp) {
-        self.metrics_gap = Some(at);
-    }
-
-    /// Marks the HPA as new: no controller has decided for it.
-    pub(super) fn mark_new(&mut self) {
-        self.is_new = true;
-    }
-
-    /// Whether the other controller wrote the status within a twentieth of a period before `at`.
+    /// Whether the other controller wrote the status within a twentieth of a period before `at`, or later.
     pub(super) fn wrote_just_before(&self, at: Timestamp, period: SignedDuration) -> bool {
-        self.last_foreign_write.is_some_and(|write| at.duration_since(write) <= period / JUST_BEFORE)
+        self.foreign_write.is_some_and(|write| at.duration_since(write) <= period / JUST_BEFORE)
     }
 
     /// Time of our last decision.
@@ -139,37 +199,23 @@ impl Machine {
         self.own.back().map(|own| own.at)
     }
 
-    /// Records one of our decisions without a rescale to compare with. `alive`: the time of the last observed
-    /// write by the other controller, of any HPA.
-    pub(super) fn decided(
+    fn decided(
         &mut self,
-        own: OwnDecision,
+        own: &OwnDecision,
         period: SignedDuration,
         memory: SignedDuration,
-        alive: Option<Timestamp>,
+        last_sign: Option<Timestamp>,
     ) -> Option<Outcome> {
-        self.keep(own.clone());
-        let Some(to) = own.to.filter(|to| *to != own.from) else {
-            self.pending = None;
-            return None;
-        };
-        let up = to > own.from;
-        let pending = match &mut self.pending {
-            Some(pending) if pending.from == own.from && pending.up == up => pending,
-            pending => pending.insert(PendingRescale { since: own.at, from: own.from, up, reported: false }),
-        };
-        let waited = own.at.duration_since(pending.since);
+        self.state = self.state.after(own);
+        let State::Pending(pending) = self.state else { return None };
         // A status written just before the pending rescale reveals a sync with the same metrics.
-        let synced = self
-            .last_foreign_write
-            .is_some_and(|write| pending.since.duration_since(write) <= period / JUST_BEFORE);
+        let synced = self.wrote_just_before(pending.since, period);
         let patience = if synced { PATIENCE } else { LONG_PATIENCE };
-        if pending.reported || waited < period.saturating_mul(patience) {
+        if own.at.duration_since(pending.since) < period.saturating_mul(patience) {
             return None;
         }
-        pending.reported = true;
-        let since = pending.since;
-        let doubt = if !synced && alive.is_none_or(|alive| alive <= since) {
+        self.state = State::Reported(pending);
+        let doubt = if !synced && last_sign.is_none_or(|sign| sign <= pending.since) {
             Some(InconclusiveReason::NoSign)
         } else if self.is_warming_up(own.at, memory) {
             Some(InconclusiveReason::WarmUp)
@@ -178,55 +224,46 @@ impl Machine {
         } else {
             None
         };
-        let verdict = if doubt.is_some() { Verdict::Unknown } else { Verdict::OnlyOurs };
-        Some(Outcome { verdict, doubt, ours: Some(own.into()) })
+        Some(Outcome::new(Verdict::OnlyOurs, doubt, own))
     }
 
-    /// Compares our decision with a rescale by the other controller.
-    pub(super) fn rescaled(&mut self, case: &Comparison<'_>, period: SignedDuration) -> Outcome {
-        self.pending = None;
+    fn compare(&self, case: &Comparison<'_>, period: SignedDuration) -> Outcome {
         let near = period.saturating_mul(5) / 4;
-        let own = |own: &&OwnDecision| own.from == case.from && case.observed.duration_since(own.at) <= near;
-        let recent: Vec<&OwnDecision> = self.own.iter().filter(own).chain([case.own]).collect();
-        let agrees = recent.iter().rev().find(|own| own.to == Some(case.to)).map(|own| (*own).clone());
+        let is_near =
+            |own: &&OwnDecision| own.from == case.from && case.observed.duration_since(own.at) <= near;
+        let recent: Vec<&OwnDecision> = self.own.iter().filter(is_near).chain([case.own]).collect();
+        if let Some(own) = recent.iter().rev().find(|own| own.to == Some(case.to)) {
+            return Outcome::new(Verdict::Same, None, own);
+        }
         let counts: Vec<i32> =
             recent.iter().filter_map(|own| own.to).chain(case.replays.iter().copied()).collect();
-        let spec_changed =
-            self.spec_changed.is_some_and(|changed| case.observed.duration_since(changed) <= period);
-        let verdict = |verdict, ours: OwnDecision| Outcome { verdict, doubt: None, ours: Some(ours.into()) };
-        let doubt = |doubt| Outcome {
-            verdict: Verdict::Unknown,
-            doubt: Some(doubt),
-            ours: Some(case.own.clone().into()),
-        };
-        let unseen = !case.same_metrics && case.moved;
-        let between = unseen
-            && counts.iter().min().is_some_and(|least| *least <= case.to)
+        let is_between = counts.iter().min().is_some_and(|least| *least <= case.to)
             && counts.iter().max().is_some_and(|most| case.to <= *most);
-        let outcome = if let Some(agrees) = agrees {
-            verdict(Verdict::Same, agrees)
-        } else if counts.contains(&case.to) || between {
-            verdict(Verdict::Same, case.own.clone())
-        } else if case.late > period.saturating_mul(2) {
-            doubt(InconclusiveReason::SeenLate)
-        } else if case.own.to.is_none() {
-            doubt(InconclusiveReason::Undecided)
-        } else if self.is_warming_up(case.observed, case.memory) {
-            doubt(InconclusiveReason::WarmUp)
-        } else if spec_changed {
-            doubt(InconclusiveReason::SpecChanged)
-        } else if unseen || self.has_metrics_gap(case.observed, case.memory) {
-            doubt(InconclusiveReason::MetricsMoved)
-        } else if counts.iter().all(|count| *count == case.from) {
-            verdict(Verdict::OnlyBuiltin, case.own.clone())
-        } else {
-            verdict(Verdict::Different, case.own.clone())
-        };
-        if unseen {
-            self.record_metrics_gap(case.observed);
+        if counts.contains(&case.to) || case.lacks_metrics() && is_between {
+            return Outcome::new(Verdict::Same, None, case.own);
         }
-        self.keep(case.own.clone());
-        outcome
+        let doubt = self.doubt(case, period);
+        let keeps = counts.iter().all(|count| *count == case.from);
+        Outcome::new(if keeps { Verdict::OnlyBuiltin } else { Verdict::Different }, doubt, case.own)
+    }
+
+    /// The reason why a rescale to another count is no difference.
+    fn doubt(&self, case: &Comparison<'_>, period: SignedDuration) -> Option<InconclusiveReason> {
+        let is_new_spec =
+            self.spec_change.is_some_and(|change| case.observed.duration_since(change) <= period);
+        if case.late > period.saturating_mul(2) {
+            Some(InconclusiveReason::SeenLate)
+        } else if case.own.to.is_none() {
+            Some(InconclusiveReason::Undecided)
+        } else if self.is_warming_up(case.observed, case.memory) {
+            Some(InconclusiveReason::WarmUp)
+        } else if is_new_spec {
+            Some(InconclusiveReason::SpecChanged)
+        } else if case.lacks_metrics() || self.has_metrics_gap(case.observed, case.memory) {
+            Some(InconclusiveReason::MetricsMoved)
+        } else {
+            None
+        }
     }
 
     /// Whether the other controller may still remember metrics that Concertina did not read.
@@ -236,15 +273,52 @@ impl Machine {
 
     /// Whether the other controller may remember more than this process.
     fn is_warming_up(&self, at: Timestamp, memory: SignedDuration) -> bool {
-        !self.is_new && self.first.is_none_or(|first| at.duration_since(first) <= memory)
+        match self.coverage {
+            Coverage::None => true,
+            Coverage::Since(first) => at.duration_since(first) <= memory,
+            Coverage::Complete => false,
+        }
     }
 
     fn keep(&mut self, own: OwnDecision) {
-        self.first.get_or_insert(own.at);
+        if matches!(self.coverage, Coverage::None) {
+            self.coverage = Coverage::Since(own.at);
+        }
         if self.own.len() >= DECISIONS {
             self.own.pop_front();
         }
         self.own.push_back(own);
+    }
+}
+
+impl State {
+    /// The state after a decision without a rescale by the other controller.
+    fn after(self, own: &OwnDecision) -> Self {
+        let Some(to) = own.to.filter(|to| *to != own.from) else { return Self::Agreed };
+        let up = to > own.from;
+        match self {
+            Self::Pending(pending) | Self::Reported(pending)
+                if pending.from == own.from && pending.up == up =>
+            {
+                self
+            }
+            _ => Self::Pending(PendingRescale { since: own.at, from: own.from, up }),
+        }
+    }
+}
+
+impl Comparison<'_> {
+    /// Whether the other controller read metrics that Concertina did not.
+    fn lacks_metrics(&self) -> bool {
+        !self.same_metrics && self.moved
+    }
+}
+
+impl Outcome {
+    /// Creates the outcome of a comparison with our decision. A doubt replaces the verdict.
+    fn new(verdict: Verdict, doubt: Option<InconclusiveReason>, own: &OwnDecision) -> Self {
+        let verdict = if doubt.is_some() { Verdict::Unknown } else { verdict };
+        Self { verdict, doubt, ours: Some(own.clone().into()) }
     }
 }
 
@@ -291,73 +365,79 @@ mod tests {
         }
     }
 
+    fn decided(
+        machine: &mut Machine,
+        own: OwnDecision,
+        memory: SignedDuration,
+        last_sign: Option<Timestamp>,
+    ) -> Option<Outcome> {
+        machine.step(Input::Decided { own, memory, last_sign }, PERIOD)
+    }
+
     /// Creates a machine with a long memory.
     fn settled() -> Machine {
         let mut machine = Machine::default();
-        machine.decided(own(-1000, 4, 4), PERIOD, WINDOW, None);
+        decided(&mut machine, own(-1000, 4, 4), WINDOW, None);
         machine
     }
 
-    fn judged(machine: &mut Machine, case: &Comparison<'_>) -> (Verdict, Option<InconclusiveReason>) {
-        let outcome = machine.rescaled(case, PERIOD);
+    fn judged(machine: &mut Machine, case: Comparison<'_>) -> (Verdict, Option<InconclusiveReason>) {
+        let outcome = machine.step(Input::Rescaled(case), PERIOD).unwrap();
         (outcome.verdict, outcome.doubt)
     }
 
     #[test]
     fn equal_count_now_a_period_ago_or_in_a_replay_is_same() {
         let (stays, goes) = (own(100, 4, 4), own(100, 4, 6));
-        assert_eq!(judged(&mut settled(), &case(100, (4, 6), &goes, &[])).0, Verdict::Same);
-        assert_eq!(judged(&mut settled(), &case(100, (4, 6), &stays, &[5, 6])).0, Verdict::Same);
+        assert_eq!(judged(&mut settled(), case(100, (4, 6), &goes, &[])).0, Verdict::Same);
+        assert_eq!(judged(&mut settled(), case(100, (4, 6), &stays, &[5, 6])).0, Verdict::Same);
         let mut machine = settled();
-        machine.decided(own(88, 4, 6), PERIOD, WINDOW, None);
-        assert_eq!(judged(&mut machine, &case(100, (4, 6), &stays, &[])).0, Verdict::Same);
+        decided(&mut machine, own(88, 4, 6), WINDOW, None);
+        assert_eq!(judged(&mut machine, case(100, (4, 6), &stays, &[])).0, Verdict::Same);
         let mut machine = settled();
-        machine.decided(own(70, 4, 6), PERIOD, WINDOW, None);
-        assert_eq!(judged(&mut machine, &case(100, (4, 6), &stays, &[])).0, Verdict::OnlyBuiltin);
+        decided(&mut machine, own(70, 4, 6), WINDOW, None);
+        assert_eq!(judged(&mut machine, case(100, (4, 6), &stays, &[])).0, Verdict::OnlyBuiltin);
     }
 
     #[test]
     fn other_count_is_different_unless_metrics_were_not_observed() {
         let goes = own(100, 4, 8);
         let observed = case(100, (4, 6), &goes, &[4, 8]);
-        assert_eq!(judged(&mut settled(), &observed), (Verdict::Different, None));
+        assert_eq!(judged(&mut settled(), observed), (Verdict::Different, None));
         let unseen = |to| Comparison { same_metrics: false, to, ..case(100, (4, to), &goes, &[4, 8]) };
-        assert_eq!(judged(&mut settled(), &unseen(6)), (Verdict::Same, None));
+        assert_eq!(judged(&mut settled(), unseen(6)), (Verdict::Same, None));
         assert_eq!(
-            judged(&mut settled(), &unseen(9)),
+            judged(&mut settled(), unseen(9)),
             (Verdict::Unknown, Some(InconclusiveReason::MetricsMoved))
         );
         let still = Comparison { moved: false, ..unseen(6) };
-        assert_eq!(judged(&mut settled(), &still), (Verdict::Different, None));
+        assert_eq!(judged(&mut settled(), still), (Verdict::Different, None));
     }
 
     #[test]
     fn inconclusive_comparison_is_unknown() {
         let (goes, none) = (own(100, 4, 8), OwnDecision { to: None, ..own(100, 4, 4) });
-        let doubt = |machine: &mut Machine, case: &Comparison<'_>| judged(machine, case).1;
+        let doubt = |machine: &mut Machine, case: Comparison<'_>| judged(machine, case).1;
         let usual = || case(100, (4, 6), &goes, &[]);
         let late = Comparison { late: SignedDuration::from_secs(31), ..usual() };
-        assert_eq!(doubt(&mut settled(), &late), Some(InconclusiveReason::SeenLate));
-        assert_eq!(
-            doubt(&mut settled(), &case(100, (4, 6), &none, &[])),
-            Some(InconclusiveReason::Undecided)
-        );
+        assert_eq!(doubt(&mut settled(), late), Some(InconclusiveReason::SeenLate));
+        assert_eq!(doubt(&mut settled(), case(100, (4, 6), &none, &[])), Some(InconclusiveReason::Undecided));
         let young = Comparison { memory: WINDOW, ..usual() };
         let mut machine = Machine::default();
-        machine.decided(own(0, 4, 4), PERIOD, WINDOW, None);
-        assert_eq!(doubt(&mut machine, &young), Some(InconclusiveReason::WarmUp));
+        decided(&mut machine, own(0, 4, 4), WINDOW, None);
+        assert_eq!(doubt(&mut machine, young), Some(InconclusiveReason::WarmUp));
         let mut machine = settled();
-        machine.observed(at(95), false, true);
-        assert_eq!(doubt(&mut machine, &usual()), Some(InconclusiveReason::SpecChanged));
+        machine.step(Input::SpecChanged(at(95)), PERIOD);
+        assert_eq!(doubt(&mut machine, usual()), Some(InconclusiveReason::SpecChanged));
     }
 
     #[test]
     fn new_hpa_does_not_warm_up() {
         let goes = own(100, 4, 8);
         let mut machine = Machine::default();
-        machine.mark_new();
+        machine.step(Input::New, PERIOD);
         let young = Comparison { memory: WINDOW, ..case(100, (4, 6), &goes, &[]) };
-        assert_eq!(judged(&mut machine, &young).0, Verdict::Different);
+        assert_eq!(judged(&mut machine, young).0, Verdict::Different);
     }
 
     #[test]
@@ -365,8 +445,8 @@ mod tests {
         let mut machine = settled();
         let mut reported = Vec::new();
         for second in (0..100).step_by(15) {
-            machine.observed(at(second), true, false);
-            let outcome = machine.decided(own(second, 4, 6), PERIOD, SignedDuration::ZERO, Some(at(second)));
+            machine.step(Input::StatusWritten(at(second)), PERIOD);
+            let outcome = decided(&mut machine, own(second, 4, 6), SignedDuration::ZERO, Some(at(second)));
             reported.extend(outcome.map(|outcome| (second, outcome.verdict)));
         }
         assert_eq!(reported, [(30, Verdict::OnlyOurs)]);
@@ -376,9 +456,9 @@ mod tests {
     fn pending_rescale_that_ends_is_not_reported() {
         let mut machine = settled();
         for second in (0..200).step_by(15) {
-            machine.observed(at(second), true, false);
+            machine.step(Input::StatusWritten(at(second)), PERIOD);
             let to = if second % 30 == 0 { 6 } else { 4 };
-            assert_eq!(machine.decided(own(second, 4, to), PERIOD, WINDOW, Some(at(second))), None);
+            assert_eq!(decided(&mut machine, own(second, 4, to), WINDOW, Some(at(second))), None);
         }
     }
 
@@ -387,7 +467,7 @@ mod tests {
         let mut machine = settled();
         let mut reported = Vec::new();
         for second in (0..100).step_by(15) {
-            let outcome = machine.decided(own(second, 4, 6), PERIOD, SignedDuration::ZERO, None);
+            let outcome = decided(&mut machine, own(second, 4, 6), SignedDuration::ZERO, None);
             reported.extend(outcome.map(|outcome| (second, outcome.doubt)));
         }
         assert_eq!(reported, [(60, Some(InconclusiveReason::NoSign))]);
@@ -397,11 +477,11 @@ mod tests {
     fn metrics_gap_counts_within_the_memory_of_a_decision() {
         let (mut machine, goes) = (settled(), own(100, 4, 8));
         let gap = Comparison { same_metrics: false, memory: WINDOW, ..case(100, (4, 9), &goes, &[]) };
-        assert_eq!(judged(&mut machine, &gap).1, Some(InconclusiveReason::MetricsMoved));
+        assert_eq!(judged(&mut machine, gap).1, Some(InconclusiveReason::MetricsMoved));
         let later = own(300, 4, 4);
         let within = Comparison { memory: WINDOW, ..case(300, (4, 6), &later, &[]) };
-        assert_eq!(judged(&mut machine, &within).1, Some(InconclusiveReason::MetricsMoved));
+        assert_eq!(judged(&mut machine, within).1, Some(InconclusiveReason::MetricsMoved));
         let after = Comparison { memory: WINDOW, ..case(500, (4, 6), &later, &[]) };
-        assert_eq!(judged(&mut machine, &after), (Verdict::OnlyBuiltin, None));
+        assert_eq!(judged(&mut machine, after), (Verdict::OnlyBuiltin, None));
     }
 }

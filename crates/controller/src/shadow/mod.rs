@@ -28,7 +28,7 @@ use autoscaling::{Answers, Decision, Scale};
 use jiff::{SignedDuration, Timestamp};
 
 use self::comparison_log::Ledger;
-use self::machine::{Comparison, JUST_BEFORE, Machine, OwnDecision};
+use self::machine::{Comparison, Input, JUST_BEFORE, Machine, OwnDecision};
 pub use self::pages::Parity;
 use self::replay::{Inputs, Trial, memory};
 use self::rollback::undo;
@@ -164,7 +164,8 @@ impl Shadow {
             moved: last.is_none_or(|last| !status_metrics::are_equal(&last.shown, &now.shown)),
             memory: memory(&sync.hpa.spec, &self.parts.settings),
         };
-        Some((watched.machine.rescaled(&case, self.period), builtin, status))
+        let outcome = watched.machine.step(Input::Rescaled(case), self.period)?;
+        Some((outcome, builtin, status))
     }
 
     /// Records, counts and logs the result of a comparison.
@@ -209,15 +210,17 @@ impl Observer for Shadow {
         let watched = by_uid.entry(Arc::clone(&new.uid)).or_default();
         let Some(old) = old else {
             if new.status.conditions.is_empty() {
-                watched.machine.mark_new();
+                watched.machine.step(Input::New, self.period);
             }
             return;
         };
-        let (status_changed, spec_changed) = (old.status != new.status, old.spec != new.spec);
-        watched.machine.observed(now, status_changed, spec_changed);
-        if !status_changed {
+        if old.spec != new.spec {
+            watched.machine.step(Input::SpecChanged(now), self.period);
+        }
+        if old.status == new.status {
             return;
         }
+        watched.machine.step(Input::StatusWritten(now), self.period);
         *last_sign = Some(now);
         watched.status = Some(Arc::clone(&new.status));
         if let Some(rescale) = foreign::rescale(&old.status, &new.status) {
@@ -300,7 +303,7 @@ impl ShadowComparator for Shadow {
             sentence: explanation.sentence(sync.at),
         };
         let mut state = self.lock();
-        let alive = state.last_sign;
+        let last_sign = state.last_sign;
         // The HPA was deleted during the sync.
         let Some(mut watched) = state.by_uid.remove(&sync.hpa.uid) else { return };
         match (compared.before, &inputs) {
@@ -327,9 +330,10 @@ impl ShadowComparator for Shadow {
                     && let (Some(now), Some(theirs)) = (&inputs, theirs)
                     && !status_metrics::are_equal(&now.shown, theirs)
                 {
-                    watched.machine.record_metrics_gap(sync.at);
+                    watched.machine.step(Input::MetricsGap(sync.at), self.period);
                 }
-                if let Some(outcome) = watched.machine.decided(own, self.period, memory, alive) {
+                let input = Input::Decided { own, memory, last_sign };
+                if let Some(outcome) = watched.machine.step(input, self.period) {
                     self.record_outcome(&mut state, sync.hpa, sync.at, outcome, None, &sync.hpa.status);
                 }
             }
