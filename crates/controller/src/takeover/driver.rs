@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::foreign::{self, View};
-use super::machine::{Activation, Machine, ObservedState, Proof, State, Step, SyncObservation};
+use super::machine::{Activation, Input, Machine, ObservedState, Output, Proof, State, SyncObservation};
 use super::undone::Undone;
 use crate::reconcile::{Concluded, Controller, Observer, WatchedRescale};
 use crate::store::{HpaRecord, Key, StatusWriter};
@@ -99,7 +99,7 @@ impl TakeOver {
         // Set once: a process has one controller.
         let _ = self.controller.set(Arc::downgrade(controller));
         let mut inner = self.lock();
-        inner.machine.start(Instant::now());
+        inner.machine.step(Input::Start, Instant::now());
         if self.parts.holds_back && inner.machine.state() == State::Observing {
             tracing::info!(
                 quiet = ?inner.machine.quiet(),
@@ -115,8 +115,9 @@ impl TakeOver {
         inner.leads = true;
         // A Lease older than this limit proves nothing about the time since.
         let is_hand_over = after.is_some_and(|after| after <= self.parts.lease + inner.machine.quiet());
-        let activation = if is_hand_over { inner.machine.hand_over(Instant::now()) } else { None };
-        if let Some(activation) = activation {
+        if is_hand_over
+            && let Some(Output::Act(activation)) = inner.machine.step(Input::HandOver, Instant::now())
+        {
             self.start_acting(&inner, &activation);
         }
         self.changed.notify_one();
@@ -157,30 +158,33 @@ impl TakeOver {
                 self.check(&client, &key).await;
                 continue;
             }
-            let (step, next) = {
+            let (output, next) = if self.parts.holds_back {
                 let mut inner = self.lock();
-                let step =
-                    if self.parts.holds_back { inner.machine.tick(Instant::now()) } else { Step::Wait };
-                if step != Step::Wait {
+                let output = inner.machine.step(Input::Tick, Instant::now());
+                if output.is_some() {
                     self.publish(&inner);
                 }
-                (step, inner.machine.next().filter(|_| self.parts.holds_back))
+                (output, inner.machine.next())
+            } else {
+                (None, None)
             };
-            match step {
-                Step::Quiet => {
+            match output {
+                Some(Output::Quiet) => {
                     tracing::info!(
                         quiet = ?self.lock().machine.quiet(),
                         "no foreign writes for the quiet time; acting after the next unanswered change"
                     );
                 }
-                Step::Check(key) => {
+                Some(Output::Check(key)) => {
                     let success = self.check(&client, &key).await;
                     let mut inner = self.lock();
-                    if let Some(activation) = inner.machine.checked(&key, success, Instant::now()) {
+                    let input = Input::Checked { key, success };
+                    if let Some(Output::Act(activation)) = inner.machine.step(input, Instant::now()) {
                         self.start_acting(&inner, &activation);
                     }
                 }
-                Step::Wait => {
+                Some(Output::Act(activation)) => self.start_acting(&self.lock(), &activation),
+                None => {
                     let timer = async {
                         match next {
                             Some(at) => sleep_until(at).await,
@@ -203,7 +207,7 @@ impl TakeOver {
         let object = match read(client, &key.namespace, &key.name).await {
             Ok(Some(object)) => object,
             Ok(None) => {
-                self.lock().machine.forget(key);
+                self.lock().machine.step(Input::Deleted(key.clone()), Instant::now());
                 return true;
             }
             Err(error) => {
@@ -234,7 +238,7 @@ impl TakeOver {
     fn foreign_write(&self, inner: &mut Inner, hpa: &HpaRecord, writer: &StatusWriter) {
         let now = Instant::now();
         let before = inner.machine.state();
-        inner.machine.foreign_write(&hpa.key, now);
+        inner.machine.step(Input::ForeignWrite(hpa.key.clone()), now);
         let is_acting = if self.parts.holds_back {
             self.parts.gate.close(Refusal::TakeOver);
             self.publish(inner);
@@ -349,7 +353,8 @@ impl Observer for TakeOver {
         // An entry that moved without the status may be forged.
         if old.is_none_or(|old| old.status != new.status) {
             for writer in &new.status_writers {
-                inner.machine.wrote(*writer.manager == *self.parts.manager, writer.at);
+                let is_own = *writer.manager == *self.parts.manager;
+                inner.machine.step(Input::Wrote { is_own, at: writer.at }, Instant::now());
             }
         }
         let writer = match old {
@@ -393,7 +398,7 @@ impl Observer for TakeOver {
             return;
         }
         let stored = facts(&sync.hpa.status);
-        let turn = SyncObservation {
+        let observation = SyncObservation {
             spec: Arc::clone(&sync.hpa.spec),
             found: conclusion.status.as_deref().map_or_else(|| stored.clone(), facts),
             stored,
@@ -401,7 +406,7 @@ impl Observer for TakeOver {
             untouched: sync.hpa.status_writers.is_empty() && *sync.hpa.status == Status::default(),
         };
         let before = inner.machine.next();
-        inner.machine.concluded(key, turn, Instant::now());
+        inner.machine.step(Input::Concluded(key.clone(), observation), Instant::now());
         let after = inner.machine.next();
         if after.is_some_and(|after| before.is_none_or(|before| after < before)) {
             self.changed.notify_one();
@@ -415,7 +420,7 @@ impl Observer for TakeOver {
 
     fn forgotten(&self, key: &Key, _uid: &str) {
         let mut inner = self.lock();
-        inner.machine.forget(key);
+        inner.machine.step(Input::Deleted(key.clone()), Instant::now());
         inner.undone.forget(key);
         inner.pending_checks.remove(key);
     }

@@ -7,20 +7,22 @@
 //! conclusion, and still shows neither two periods later. Then Concertina acts for all HPAs. The first
 //! foreign write stops Concertina at once.
 //!
-//! | state | input | condition | next state | step or result |
+//! [`Machine::step`] takes an [`Input`] and returns the [`Output`] for the driver, if there is one.
+//!
+//! | state | input | condition | next state | output or effect |
 //! |---|---|---|---|---|
-//! | `Observing` | `start` | first call | `Observing` | the silence starts |
-//! | `Observing` | `tick` | a proof is due | `Observing` | `Step::Check` of its HPA |
-//! | `Observing` | `tick` | no proof is due, or a check runs | `Observing` | `Step::Wait` |
-//! | `Observing` | `checked` | success, quiet time over, proof still due | `Acting` | `Activation` |
-//! | `Observing` | `checked` | failure | `Observing` | next check half a period later |
-//! | `Observing` | `hand_over` | Concertina made the newest write | `Acting` | `Activation` |
-//! | `Holding` | `tick` | quiet time over | `Observing` | `Step::Quiet` |
-//! | `Acting` | `tick`, `concluded` | – | `Acting` | none |
-//! | any | `foreign_write` | – | `Holding` | the silence restarts |
-//! | not `Acting` | `concluded` | – | unchanged | the trail of the HPA is updated |
-//! | any | `wrote` | – | unchanged | the newest write times are updated |
-//! | any | `forget` | – | unchanged | the trail of the HPA is dropped |
+//! | `Observing` | `Start` | the first one | `Observing` | the silence starts |
+//! | `Observing` | `Tick` | a proof is due | `Observing` | `Check` of its HPA |
+//! | `Observing` | `Tick` | no proof is due, or a check runs | `Observing` | none |
+//! | `Observing` | `Checked` | success, quiet time over, proof still due | `Acting` | `Act` |
+//! | `Observing` | `Checked` | failure | `Observing` | next check half a period later |
+//! | `Observing` | `HandOver` | Concertina made the newest write | `Acting` | `Act` |
+//! | `Holding` | `Tick` | quiet time over | `Observing` | `Quiet` |
+//! | `Acting` | `Tick`, `Concluded` | – | `Acting` | none |
+//! | any | `ForeignWrite` | – | `Holding` | the silence restarts |
+//! | not `Acting` | `Concluded` | – | unchanged | the trail of the HPA is updated |
+//! | any | `Wrote` | – | unchanged | the newest write times are updated |
+//! | any | `Deleted` | – | unchanged | the trail of the HPA is dropped |
 //!
 //! A foreign write that stops Concertina sets the quiet time. The quiet time doubles, up to `LONGEST_QUIET`
 //! periods, if Concertina has acted for at most `RELAPSE` periods and not after a handover. If Concertina has
@@ -104,16 +106,47 @@ pub struct SyncObservation {
     pub untouched: bool,
 }
 
-/// The next step of the driver.
+/// An input of the machine.
+#[derive(Debug)]
+pub enum Input {
+    /// The watch has delivered its first list.
+    Start,
+    /// Time has passed, at least until [`Machine::next`].
+    Tick,
+    /// A status shows the time of a manager's last write.
+    Wrote {
+        /// Whether the manager is Concertina.
+        is_own: bool,
+        /// The time, by the server's clock.
+        at: Timestamp,
+    },
+    /// Another controller wrote the status of this HPA.
+    ForeignWrite(Key),
+    /// Another replica led until a moment ago.
+    HandOver,
+    /// A sync of this HPA wrote nothing.
+    Concluded(Key, SyncObservation),
+    /// A check has ended. The driver first reports a foreign write that the check found.
+    Checked {
+        /// The HPA.
+        key: Key,
+        /// Whether the HPA could be read.
+        success: bool,
+    },
+    /// This HPA was deleted.
+    Deleted(Key),
+}
+
+/// A task for the driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
-    /// Nothing before [`Machine::next`].
-    Wait,
+pub enum Output {
     /// The quiet time has passed: the state is now [`State::Observing`].
     Quiet,
     /// All conditions for acting are met. The driver reads this HPA from the API server, not from the watch
-    /// cache, and reports the result with [`Machine::checked`].
+    /// cache, and reports the result with [`Input::Checked`].
     Check(Key),
+    /// The state is now [`State::Acting`].
+    Act(Activation),
 }
 
 /// The result of a start of acting.
@@ -129,34 +162,84 @@ pub struct Activation {
 #[derive(Debug, Clone)]
 pub struct Machine {
     period: Duration,
-    state: State,
+    phase: StateData,
     quiet: Duration,
     /// Time of the last foreign write, or of the start if no write followed.
     silent_since: Option<Instant>,
     trails: BTreeMap<Key, ChangeTracker>,
-    /// Time of the earliest possible proof.
-    earliest_proof: Option<Instant>,
-    checking: bool,
-    /// The start of acting, and its proof.
-    acting: Option<(Instant, Proof)>,
+    proofs: Proofs,
     differences_count: bool,
     /// The newest status write by Concertina in the cluster, by the server's clock.
     newest_own: Option<Timestamp>,
     newest_foreign: Option<Timestamp>,
 }
 
+/// A [`State`] with its data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum StateData {
+    Observing,
+    /// The start of acting, and its proof.
+    Acting(Instant, Proof),
+    Holding,
+}
+
+/// The search for a proof.
+#[derive(Debug, Clone, Copy)]
+enum Proofs {
+    /// No HPA may become a proof.
+    None,
+    /// No HPA is a proof before this time.
+    NotBefore(Instant),
+    /// The driver checks an HPA.
+    Checking,
+}
+
 /// The machine's record of one HPA while Concertina does not act.
 #[derive(Debug, Clone, Default)]
 struct ChangeTracker {
     last: Option<(Arc<Spec>, ObservedState)>,
-    /// Start of the time in which the stored status misses a change.
-    changed: Option<Instant>,
-    /// Start of the time in which the stored status is wrong or a count is withheld.
-    wrong: Option<Instant>,
+    stored: StoredStatus,
     /// Time of the last foreign write.
     answered: Option<Instant>,
     /// Whether an active foreign controller ignores this HPA.
     ignored: bool,
+}
+
+/// The stored status of an HPA, compared with Concertina's conclusions.
+#[derive(Debug, Clone, Copy, Default)]
+enum StoredStatus {
+    /// The status shows the last conclusion.
+    #[default]
+    Right,
+    /// The status is wrong or a count is withheld, since this time.
+    Wrong(Instant),
+    /// As [`Self::Wrong`], and the status misses a change that this process observed.
+    Unanswered { wrong: Instant, change: Instant },
+}
+
+impl StoredStatus {
+    fn after(self, has_moved: bool, now: Instant) -> Self {
+        match self {
+            Self::Right if has_moved => Self::Unanswered { wrong: now, change: now },
+            Self::Right => Self::Wrong(now),
+            Self::Wrong(wrong) if has_moved => Self::Unanswered { wrong, change: now },
+            Self::Wrong(_) | Self::Unanswered { .. } => self,
+        }
+    }
+
+    fn wrong(self) -> Option<Instant> {
+        match self {
+            Self::Right => None,
+            Self::Wrong(wrong) | Self::Unanswered { wrong, .. } => Some(wrong),
+        }
+    }
+
+    fn change(self) -> Option<Instant> {
+        match self {
+            Self::Right | Self::Wrong(_) => None,
+            Self::Unanswered { change, .. } => Some(change),
+        }
+    }
 }
 
 impl Machine {
@@ -164,22 +247,44 @@ impl Machine {
     pub fn new(period: Duration) -> Self {
         Self {
             period,
-            state: State::Observing,
+            phase: StateData::Observing,
             quiet: period * QUIET,
             silent_since: None,
             trails: BTreeMap::new(),
-            earliest_proof: None,
-            checking: false,
-            acting: None,
+            proofs: Proofs::None,
             differences_count: true,
             newest_own: None,
             newest_foreign: None,
         }
     }
 
+    /// Handles an input.
+    pub fn step(&mut self, input: Input, now: Instant) -> Option<Output> {
+        match input {
+            Input::Start => self.start(now),
+            Input::Tick => return self.tick(now),
+            Input::Wrote { is_own, at } => {
+                let newest = if is_own { &mut self.newest_own } else { &mut self.newest_foreign };
+                *newest = (*newest).max(Some(at));
+            }
+            Input::ForeignWrite(key) => self.foreign_write(key, now),
+            Input::HandOver => return self.hand_over(now),
+            Input::Concluded(key, observation) => self.concluded(key, observation, now),
+            Input::Checked { key, success } => return self.checked(&key, success, now),
+            Input::Deleted(key) => {
+                self.trails.remove(&key);
+            }
+        }
+        None
+    }
+
     /// The current state.
     pub fn state(&self) -> State {
-        self.state
+        match self.phase {
+            StateData::Observing => State::Observing,
+            StateData::Acting(..) => State::Acting,
+            StateData::Holding => State::Holding,
+        }
     }
 
     /// The required time without a foreign write.
@@ -187,28 +292,30 @@ impl Machine {
         self.quiet
     }
 
-    /// Whether [`Self::start`] was called.
+    /// Whether the silence has started.
     pub fn has_started(&self) -> bool {
         self.silent_since.is_some()
     }
 
-    /// Starts the silence, after the watch has delivered its first list.
-    pub fn start(&mut self, now: Instant) {
-        if self.silent_since.is_none() {
-            self.silent_since = Some(now);
-            self.earliest_proof = Some(now);
+    /// The time at which [`Input::Tick`] may next have an effect.
+    pub fn next(&self) -> Option<Instant> {
+        let quiet = self.silent_since? + self.quiet;
+        match (&self.phase, self.proofs) {
+            (StateData::Holding, _) => Some(quiet),
+            (StateData::Observing, Proofs::NotBefore(at)) => Some(at.max(quiet)),
+            (StateData::Observing, Proofs::None | Proofs::Checking) | (StateData::Acting(..), _) => None,
         }
     }
 
-    /// Records the time of a manager's last write, from a status.
-    pub fn wrote(&mut self, is_own: bool, at: Timestamp) {
-        let newest = if is_own { &mut self.newest_own } else { &mut self.newest_foreign };
-        *newest = (*newest).max(Some(at));
+    fn start(&mut self, now: Instant) {
+        if self.silent_since.is_none() {
+            self.silent_since = Some(now);
+            self.proofs = Proofs::NotBefore(now);
+        }
     }
 
-    /// Records a foreign write. Concertina then writes nothing until the quiet time has passed.
-    pub fn foreign_write(&mut self, key: &Key, now: Instant) {
-        if let Some((since, proof)) = self.acting.take() {
+    fn foreign_write(&mut self, key: Key, now: Instant) {
+        if let StateData::Acting(since, proof) = std::mem::replace(&mut self.phase, StateData::Holding) {
             let too_early = proof != Proof::HandOver && now.duration_since(since) <= self.period * RELAPSE;
             self.quiet = if too_early {
                 (self.quiet * 2).min(self.period * LONGEST_QUIET)
@@ -217,108 +324,83 @@ impl Machine {
             };
             self.differences_count &= !(too_early && matches!(proof, Proof::Difference(_)));
         }
-        let trail = self.trails.entry(key.clone()).or_default();
+        let trail = self.trails.entry(key).or_default();
         *trail = ChangeTracker { last: trail.last.take(), answered: Some(now), ..ChangeTracker::default() };
         self.silent_since = Some(now);
-        self.earliest_proof = Some(now);
-        self.state = State::Holding;
+        if !matches!(self.proofs, Proofs::Checking) {
+            self.proofs = Proofs::NotBefore(now);
+        }
     }
 
-    /// Takes over from another replica that led until a moment ago. Concertina acts at once if it made the
-    /// newest status write in the cluster. This is not the case if that replica was holding, or had never
-    /// acted.
-    pub fn hand_over(&mut self, now: Instant) -> Option<Activation> {
+    /// Acts if Concertina made the newest status write in the cluster. It did not if the other replica was
+    /// holding, or had never acted.
+    fn hand_over(&mut self, now: Instant) -> Option<Output> {
         let was_acting = self.newest_own.is_some() && self.newest_own > self.newest_foreign;
-        (self.state == State::Observing && was_acting).then(|| self.act(Proof::HandOver, now))
+        (self.phase == StateData::Observing && was_acting).then(|| self.act(Proof::HandOver, now))
     }
 
-    /// Records a sync that wrote nothing.
-    pub fn concluded(&mut self, key: &Key, turn: SyncObservation, now: Instant) {
-        if self.state == State::Acting {
+    fn concluded(&mut self, key: Key, observation: SyncObservation, now: Instant) {
+        if self.state() == State::Acting {
             return;
         }
-        let mut trail = self.trails.remove(key).unwrap_or_default();
+        let mut trail = self.trails.remove(&key).unwrap_or_default();
         trail.ignored = self.is_ignored(&trail);
-        let SyncObservation { spec, found, stored, withheld, untouched } = turn;
+        let SyncObservation { spec, found, stored, withheld, untouched } = observation;
         let is_wrong = found != stored || withheld;
         let has_moved = match &trail.last {
             Some((last_spec, last)) => *last != found || *last_spec != spec,
             None => untouched,
         };
         trail.last = Some((spec, found));
-        if is_wrong {
-            trail.wrong = trail.wrong.or(Some(now));
-            if has_moved {
-                trail.changed = trail.changed.or(Some(now));
-            }
-        } else {
-            (trail.wrong, trail.changed) = (None, None);
+        trail.stored = if is_wrong { trail.stored.after(has_moved, now) } else { StoredStatus::Right };
+        if let Some((at, _)) = self.proof(&key, &trail) {
+            self.proofs = match self.proofs {
+                Proofs::None => Proofs::NotBefore(at),
+                Proofs::NotBefore(earliest) => Proofs::NotBefore(earliest.min(at)),
+                Proofs::Checking => Proofs::Checking,
+            };
         }
-        if let Some((at, _)) = self.proof(key, &trail) {
-            self.earliest_proof =
-                Some(self.earliest_proof.map_or(at, |earliest_proof| earliest_proof.min(at)));
-        }
-        self.trails.insert(key.clone(), trail);
+        self.trails.insert(key, trail);
     }
 
-    /// Drops a deleted HPA.
-    pub fn forget(&mut self, key: &Key) {
-        self.trails.remove(key);
-    }
-
-    /// The time at which [`Self::tick`] may next have an effect.
-    pub fn next(&self) -> Option<Instant> {
-        let quiet = self.silent_since? + self.quiet;
-        match self.state {
-            State::Acting => None,
-            State::Holding => Some(quiet),
-            State::Observing if self.checking => None,
-            State::Observing => self.earliest_proof.map(|at| at.max(quiet)),
-        }
-    }
-
-    /// Advances the machine to `now`.
-    pub fn tick(&mut self, now: Instant) -> Step {
+    fn tick(&mut self, now: Instant) -> Option<Output> {
         if self.next().is_none_or(|next| now < next) {
-            return Step::Wait;
+            return None;
         }
-        if self.state == State::Holding {
-            self.state = State::Observing;
-            return Step::Quiet;
+        if self.phase == StateData::Holding {
+            self.phase = StateData::Observing;
+            return Some(Output::Quiet);
         }
         let proofs = self.trails.iter().filter_map(|(key, trail)| Some((self.proof(key, trail)?.0, key)));
         match proofs.min() {
             Some((at, key)) if at <= now => {
                 let key = key.clone();
-                self.checking = true;
-                Step::Check(key)
+                self.proofs = Proofs::Checking;
+                Some(Output::Check(key))
             }
             later => {
-                self.earliest_proof = later.map(|(at, _)| at);
-                Step::Wait
+                self.proofs = later.map_or(Proofs::None, |(at, _)| Proofs::NotBefore(at));
+                None
             }
         }
     }
 
-    /// Reports the end of a check. The caller first reports a foreign write that the check found. A failed
-    /// check repeats half a period later.
-    pub fn checked(&mut self, key: &Key, success: bool, now: Instant) -> Option<Activation> {
-        self.checking = false;
-        self.earliest_proof = Some(if success { now } else { now + self.period / 2 });
+    fn checked(&mut self, key: &Key, success: bool, now: Instant) -> Option<Output> {
+        self.proofs = Proofs::NotBefore(if success { now } else { now + self.period / 2 });
         let is_quiet = self.silent_since.is_some_and(|since| now >= since + self.quiet);
-        if !success || !is_quiet || self.state != State::Observing {
+        if !success || !is_quiet || self.phase != StateData::Observing {
             return None;
         }
         let (at, proof) = self.trails.get(key).and_then(|trail| self.proof(key, trail))?;
         (at <= now).then(|| self.act(proof, now))
     }
 
-    fn act(&mut self, proof: Proof, now: Instant) -> Activation {
+    fn act(&mut self, proof: Proof, now: Instant) -> Output {
         let trails = std::mem::take(&mut self.trails);
-        let due = trails.into_iter().filter(|(_, trail)| trail.wrong.is_some()).map(|(key, _)| key).collect();
-        self.state = State::Acting;
-        self.acting = Some((now, proof.clone()));
-        Activation { proof, due }
+        let wrong = trails.into_iter().filter(|(_, trail)| trail.stored.wrong().is_some());
+        let due = wrong.map(|(key, _)| key).collect();
+        self.phase = StateData::Acting(now, proof.clone());
+        Output::Act(Activation { proof, due })
     }
 
     /// The time at which the trail of an HPA proves that no other controller acts, unless an event precedes
@@ -327,14 +409,15 @@ impl Machine {
         let silent = self.silent_since.filter(|_| !self.is_ignored(trail))?;
         // A foreign write of any HPA shows an active controller. This controller again gets the full time for
         // every unanswered change.
-        let change = trail.changed.map(|changed| {
+        let change = trail.stored.change().map(|changed| {
             // The other controller synced this HPA when it wrote the status, so the time of its next sync is
             // known.
             let last_sync = trail.answered.filter(|at| changed.duration_since(*at) <= self.quiet / 2);
             (last_sync.unwrap_or(changed).max(silent) + self.quiet, Proof::Change(key.clone()))
         });
         let difference = trail
-            .wrong
+            .stored
+            .wrong()
             .filter(|_| self.differences_count)
             .map(|wrong| (wrong.max(silent) + self.period * DIFFERENCE, Proof::Difference(key.clone())));
         change.into_iter().chain(difference).min_by_key(|(at, _)| *at)
@@ -344,7 +427,8 @@ impl Machine {
     /// quiet time, and another HPA was written after that.
     fn is_ignored(&self, trail: &ChangeTracker) -> bool {
         let silent = self.silent_since;
-        trail.ignored || trail.changed.is_some_and(|at| silent.is_some_and(|silent| silent > at + self.quiet))
+        trail.ignored
+            || trail.stored.change().is_some_and(|at| silent.is_some_and(|silent| silent > at + self.quiet))
     }
 }
 

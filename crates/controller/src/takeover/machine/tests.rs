@@ -35,35 +35,38 @@ fn run(story: &[(u64, Do)], end: u64) -> Vec<(u64, State)> {
         let now = origin + Duration::from_secs(second);
         for (_, step) in story.iter().filter(|(at, _)| *at == second) {
             match *step {
-                Start => machine.start(now),
-                Sync(hpa, found, stored) => machine.concluded(&key(hpa), turn(found, stored), now),
+                Start => machine.step(Input::Start, now),
+                Sync(hpa, found, stored) => {
+                    machine.step(Input::Concluded(key(hpa), turn(found, stored)), now)
+                }
                 Withheld(hpa, found, stored) => {
-                    machine.concluded(
-                        &key(hpa),
-                        SyncObservation { withheld: true, ..turn(found, stored) },
-                        now,
-                    );
+                    let observation = SyncObservation { withheld: true, ..turn(found, stored) };
+                    machine.step(Input::Concluded(key(hpa), observation), now)
                 }
                 New(hpa, found) => {
-                    machine.concluded(&key(hpa), SyncObservation { untouched: true, ..turn(found, 0) }, now);
+                    let observation = SyncObservation { untouched: true, ..turn(found, 0) };
+                    machine.step(Input::Concluded(key(hpa), observation), now)
                 }
-                Foreign(hpa) => machine.foreign_write(&key(hpa), now),
-                Delete(hpa) => machine.forget(&key(hpa)),
-                Wrote(is_own, at) => machine.wrote(is_own, Timestamp::from_second(at).unwrap()),
-                HandOver => {
-                    machine.hand_over(now);
+                Foreign(hpa) => machine.step(Input::ForeignWrite(key(hpa)), now),
+                Delete(hpa) => machine.step(Input::Deleted(key(hpa)), now),
+                Wrote(is_own, at) => {
+                    machine.step(Input::Wrote { is_own, at: Timestamp::from_second(at).unwrap() }, now)
                 }
-                ChecksFail(fail) => checks_fail = fail,
-            }
+                HandOver => machine.step(Input::HandOver, now),
+                ChecksFail(fail) => {
+                    checks_fail = fail;
+                    None
+                }
+            };
             note(&mut changes, &mut state, &machine, second);
         }
         loop {
-            match machine.tick(now) {
-                Step::Wait => break,
-                Step::Quiet => {}
-                Step::Check(key) => {
-                    machine.checked(&key, !checks_fail, now);
+            match machine.step(Input::Tick, now) {
+                None => break,
+                Some(Output::Check(key)) => {
+                    machine.step(Input::Checked { key, success: !checks_fail }, now);
                 }
+                Some(Output::Quiet | Output::Act(_)) => {}
             }
             note(&mut changes, &mut state, &machine, second);
         }
@@ -268,11 +271,14 @@ fn withheld_counts_are_due_when_acting_starts() {
     let origin = Instant::now();
     let at = |second| origin + Duration::from_secs(second);
     let mut machine = Machine::new(Duration::from_secs(15));
-    machine.start(at(0));
+    machine.step(Input::Start, at(0));
     for (second, hpa, found) in [(1, "right", 3), (2, "wrong", 4), (16, "right", 3), (17, "wrong", 5)] {
-        machine.concluded(&key(hpa), turn(found, 3), at(second));
+        machine.step(Input::Concluded(key(hpa), turn(found, 3)), at(second));
     }
-    assert_eq!(machine.tick(at(47)), Step::Check(key("wrong")));
-    let activation = machine.checked(&key("wrong"), true, at(47)).unwrap();
-    assert_eq!(activation, Activation { proof: Proof::Change(key("wrong")), due: vec![key("wrong")] });
+    assert_eq!(machine.step(Input::Tick, at(47)), Some(Output::Check(key("wrong"))));
+    let output = machine.step(Input::Checked { key: key("wrong"), success: true }, at(47)).unwrap();
+    assert_eq!(
+        output,
+        Output::Act(Activation { proof: Proof::Change(key("wrong")), due: vec![key("wrong")] })
+    );
 }
