@@ -8,8 +8,9 @@ use jiff::Timestamp;
 
 use crate::behavior::{self, Bounds};
 use crate::condition::{ConditionUpdate, Limit};
-use crate::event::{EventIntent, EventKind};
+use crate::event::{ABOVE_MAX, ABOVE_TARGET, BELOW_MIN, BELOW_TARGET, EventIntent, EventKind};
 use crate::explanation::{DecisionPath, Explanation, FailedMetric, LimitStep, MetricExplanation};
+use crate::failure::ScaleFailureClass;
 use crate::history::{Added, Changes, History, Recommendation};
 use crate::metric::{MetricFailure, compute};
 use crate::plan::{Case, Hpa, Plan, PlannedMetric, Scale};
@@ -225,10 +226,11 @@ pub fn decide(
 }
 
 fn without_scale(hpa: &Hpa<'_>, plan: &Plan) -> Decision {
-    let (message, is_spec) = match &plan.case {
-        Case::NoScale(failure) => (failure.message.clone(), failure.is_spec),
-        _ => (String::new(), false),
+    let (message, class) = match &plan.case {
+        Case::NoScale(failure) => (failure.message.clone(), Some(failure.class)),
+        _ => (String::new(), None),
     };
+    let is_spec = class == Some(ScaleFailureClass::InvalidReference);
     let failure: Arc<str> = message.as_str().into();
     Decision {
         verdict: Verdict::NoScale,
@@ -245,6 +247,7 @@ fn without_scale(hpa: &Hpa<'_>, plan: &Plan) -> Decision {
             min: plan.min,
             max: hpa.spec.max_replicas,
             failure: Some(failure),
+            failure_class: class,
             ..Explanation::default()
         },
     }
@@ -265,6 +268,7 @@ fn ambiguous(selector: &str, hpas: &[String], version: Version) -> String {
 impl Decision {
     /// Rescales to a violated bound at once, without metrics, stabilization or rates.
     fn bound(&mut self, to: i32, limit: Limit) {
+        let reason = if limit == Limit::Maximum { ABOVE_MAX } else { BELOW_MIN };
         self.explanation.limit = Some(LimitStep {
             before: self.current,
             after: to,
@@ -274,7 +278,6 @@ impl Decision {
             policies: Vec::new(),
             rate_allows: None,
         });
-        let reason = if limit == Limit::Maximum { ABOVE_MAX } else { BELOW_MIN };
         self.verdict = Verdict::Rescale { to, reason: reason.to_owned() };
     }
 
@@ -312,8 +315,8 @@ impl Decision {
         };
         let proposal = best.replicas.max(0);
         let mut reason = match Action::between(self.current, proposal) {
-            Action::ScaleUp => format!("{} above target", best.name),
-            Action::ScaleDown => "All metrics below target".to_owned(),
+            Action::ScaleUp => format!("{}{ABOVE_TARGET}", best.name),
+            Action::ScaleDown => BELOW_TARGET.to_owned(),
             Action::None => String::new(),
         };
         let mut to = self.normalise(hpa, proposal, history, settings, now);
@@ -372,6 +375,7 @@ impl Decision {
                     self.explanation.metrics.push(MetricExplanation::Failed(FailedMetric {
                         subject: metric.subject(),
                         reason: failure.reason.into(),
+                        class: Some(failure.class),
                         error: failure.error.as_str().into(),
                     }));
                     first_failure.get_or_insert(failure);
@@ -458,8 +462,6 @@ impl Decision {
     }
 }
 
-const ABOVE_MAX: &str = "Current number of replicas above Spec.MaxReplicas";
-const BELOW_MIN: &str = "Current number of replicas below Spec.MinReplicas";
 
 /// The best proposal so far.
 struct Best {

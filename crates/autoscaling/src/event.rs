@@ -1,5 +1,7 @@
 //! Events as data: the reports of a sync about an HPA.
 
+use crate::history::Direction;
+
 /// One event about an HPA, before it is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventIntent {
@@ -26,6 +28,80 @@ impl EventKind {
         match self {
             Self::Normal => "Normal",
             Self::Warning => "Warning",
+        }
+    }
+}
+
+/// upstream: the reasons in the events of rescales.
+pub(crate) const ABOVE_MAX: &str = "Current number of replicas above Spec.MaxReplicas";
+pub(crate) const BELOW_MIN: &str = "Current number of replicas below Spec.MinReplicas";
+pub(crate) const BELOW_TARGET: &str = "All metrics below target";
+/// Follows the name of a metric.
+pub(crate) const ABOVE_TARGET: &str = " above target";
+
+/// The reason of a rescale.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RescaleReason {
+    /// A metric is above its target.
+    AboveTarget,
+    /// All metrics are below their targets.
+    BelowTarget,
+    /// The count was above maxReplicas.
+    AboveMax,
+    /// The count was below minReplicas.
+    BelowMin,
+}
+
+impl RescaleReason {
+    /// The reason at the end of the message of a SuccessfulRescale event, by any controller. Such an event has
+    /// no other form of the reason.
+    pub fn from_message(message: &str) -> Option<Self> {
+        let reasons = [
+            (ABOVE_MAX, Self::AboveMax),
+            (BELOW_MIN, Self::BelowMin),
+            (BELOW_TARGET, Self::BelowTarget),
+            (ABOVE_TARGET, Self::AboveTarget),
+        ];
+        reasons.into_iter().find(|(text, _)| message.ends_with(text)).map(|(_, reason)| reason)
+    }
+
+    /// The direction of the rescale.
+    pub fn direction(self) -> Direction {
+        match self {
+            Self::AboveTarget | Self::BelowMin => Direction::Up,
+            Self::BelowTarget | Self::AboveMax => Direction::Down,
+        }
+    }
+
+    /// Whether a bound forced the rescale, so that no metric counted.
+    pub fn is_bound(self) -> bool {
+        matches!(self, Self::AboveMax | Self::BelowMin)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn message_of_a_rescale_event_has_a_reason() {
+        for (message, reason) in [
+            (
+                "New size: 8; reason: cpu resource utilization (percentage of request) above target",
+                Some(RescaleReason::AboveTarget),
+            ),
+            ("New size: 3; reason: All metrics below target", Some(RescaleReason::BelowTarget)),
+            (
+                "New size: 9; reason: Current number of replicas above Spec.MaxReplicas",
+                Some(RescaleReason::AboveMax),
+            ),
+            (
+                "New size: 2; reason: Current number of replicas below Spec.MinReplicas",
+                Some(RescaleReason::BelowMin),
+            ),
+            ("New size: 2; reason: ", None),
+        ] {
+            assert_eq!(RescaleReason::from_message(message), reason, "{message}");
         }
     }
 }

@@ -82,6 +82,7 @@ mod decide;
 pub mod duration;
 pub mod event;
 pub mod explanation;
+pub mod failure;
 pub mod go;
 pub mod history;
 mod metric;

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::explanation::{Measure, MetricReading, Subject};
+use crate::failure::{Failure, MetricFailureClass, NO_VALUES};
 use crate::number::saturate_to_milli;
 use crate::plan::{Hpa, PlannedMetric};
 use crate::quantity::{Format, Quantity};
@@ -28,6 +29,7 @@ pub(crate) struct Proposal {
 /// A metric that failed.
 #[derive(Debug)]
 pub(crate) struct MetricFailure {
+    pub(crate) class: MetricFailureClass,
     /// The reason of the event and of the condition.
     pub(crate) reason: &'static str,
     /// The text of the event.
@@ -86,10 +88,10 @@ pub(crate) fn compute(
     settings: &Settings,
 ) -> Result<Proposal, MetricFailure> {
     let answer = match (planned, reply) {
-        (PlannedMetric::BadSelector(error), _) => Err(Unread::Whole(error.clone())),
+        (PlannedMetric::BadSelector(error), _) => Err(Unread::Query(error.clone())),
         (_, Some(Ok(answer))) => Ok(answer),
-        (_, Some(Err(error))) => Err(Unread::Fetch(error.message.to_string())),
-        (_, None) => Err(Unread::Fetch("the metric was not read".to_owned())),
+        (_, Some(Err(error))) => Err(Unread::Fetch(Failure::new(error.class, &*error.message))),
+        (_, None) => Err(Unread::Fetch(Failure::new(MetricFailureClass::Other, "the metric was not read"))),
     };
     let measured = match metric {
         MetricSource::Resource { resource, target } => {
@@ -106,6 +108,7 @@ pub(crate) fn compute(
         }
         MetricSource::External { metric, target } => external(hpa, metric, *target, answer, calculator),
         MetricSource::Invalid(invalid) => Err(MetricFailure {
+            class: MetricFailureClass::InvalidMetric,
             reason: invalid.reason,
             error: invalid.message.clone(),
             prefix: invalid.prefix.clone(),
@@ -128,9 +131,31 @@ struct Measured {
 /// The reason why an answer is missing.
 enum Unread {
     /// The request failed. The text follows `unable to fetch metrics from ... API: `.
-    Fetch(String),
+    Fetch(Failure),
     /// The query was invalid. The text is the whole error.
-    Whole(String),
+    Query(String),
+}
+
+impl Unread {
+    /// The failure with the texts that name the metric and its API.
+    fn failure(self, unable: impl Fn(&str) -> String, api: &str) -> Failure {
+        match self {
+            Self::Fetch(failure) => failure
+                .map(|error| unable(&format!("unable to fetch metrics from {api} metrics API: {error}"))),
+            Self::Query(error) => Failure::new(MetricFailureClass::InvalidMetric, error),
+        }
+    }
+}
+
+/// The failure of an answer without values.
+fn no_values(unable: impl Fn(&str) -> String, api: &str) -> Failure {
+    let text = unable(&format!("{NO_VALUES} from {api} metrics API"));
+    Failure::new(MetricFailureClass::NoValues, text)
+}
+
+/// The failure of an answer to another query.
+fn wrong_answer(unable: impl Fn(&str) -> String) -> Failure {
+    Failure::new(MetricFailureClass::Other, unable(WRONG_ANSWER))
 }
 
 /// A Resource or ContainerResource metric.
@@ -152,7 +177,7 @@ impl ResourceSource<'_> {
                 let samples = samples_of(usages, self.resource, self.container.map(|name| &**name));
                 calculator.resource(samples, self.resource, self.container.map(|name| &**name), self.target)
             })
-            .map_err(|error| self.failure(&error))?;
+            .map_err(|failure| self.failure(&failure))?;
         let resource = self.resource;
         let name = match (self.target, self.container) {
             (ResourceTarget::Utilization(_), None) => {
@@ -191,23 +216,18 @@ impl ResourceSource<'_> {
         Ok(Measured { status, name, computed })
     }
 
-    fn usages<'r>(&self, answer: Result<&'r Answer, Unread>) -> Result<&'r [PodUsage], String> {
+    fn usages<'r>(&self, answer: Result<&'r Answer, Unread>) -> Result<&'r [PodUsage], Failure> {
         let resource = self.resource;
         let unable = |error: &str| format!("unable to get metrics for resource {resource}: {error}");
         match answer {
-            Ok(Answer::Resource(usages)) if usages.is_empty() => {
-                Err(unable("no metrics returned from resource metrics API"))
-            }
+            Ok(Answer::Resource(usages)) if usages.is_empty() => Err(no_values(unable, "resource")),
             Ok(Answer::Resource(usages)) => Ok(usages),
-            Ok(_) => Err(unable(WRONG_ANSWER)),
-            Err(Unread::Fetch(error)) => {
-                Err(unable(&format!("unable to fetch metrics from resource metrics API: {error}")))
-            }
-            Err(Unread::Whole(error)) => Err(error),
+            Ok(_) => Err(wrong_answer(unable)),
+            Err(unread) => Err(unread.failure(unable, "resource")),
         }
     }
 
-    fn failure(&self, error: &str) -> MetricFailure {
+    fn failure(&self, failure: &Failure) -> MetricFailure {
         let resource = self.resource;
         let what = match self.target {
             ResourceTarget::Utilization(_) => "utilization",
@@ -220,8 +240,9 @@ impl ResourceSource<'_> {
             }
         };
         MetricFailure {
+            class: failure.class,
             reason,
-            error: format!("failed to get {resource} {what}: {error}"),
+            error: format!("failed to get {resource} {what}: {}", failure.text),
             prefix,
             is_spec: false,
         }
@@ -266,16 +287,11 @@ fn pods(
     calculator: &Calculator<'_>,
 ) -> Result<Measured, MetricFailure> {
     let unable = |error: &str| format!("unable to get metric {}: {error}", metric.name);
-    let values: Result<&[CustomValue], String> = match answer {
-        Ok(Answer::Custom(values)) if values.is_empty() => {
-            Err(unable("no metrics returned from custom metrics API"))
-        }
+    let values: Result<&[CustomValue], Failure> = match answer {
+        Ok(Answer::Custom(values)) if values.is_empty() => Err(no_values(unable, "custom")),
         Ok(Answer::Custom(values)) => Ok(values),
-        Ok(_) => Err(unable(WRONG_ANSWER)),
-        Err(Unread::Fetch(error)) => {
-            Err(unable(&format!("unable to fetch metrics from custom metrics API: {error}")))
-        }
-        Err(Unread::Whole(error)) => Err(error),
+        Ok(_) => Err(wrong_answer(unable)),
+        Err(unread) => Err(unread.failure(unable, "custom")),
     };
     let computed = values
         .and_then(|values| {
@@ -290,9 +306,10 @@ fn pods(
                 .collect();
             calculator.per_pod(samples, average.milli_value())
         })
-        .map_err(|error| MetricFailure {
+        .map_err(|failure| MetricFailure {
+            class: failure.class,
             reason: "FailedGetPodsMetric",
-            error,
+            error: failure.text,
             prefix: "failed to get pods metric value: ".to_owned(),
             is_spec: false,
         })?;
@@ -314,7 +331,6 @@ fn object(
     settings: &Settings,
 ) -> Result<Measured, MetricFailure> {
     let unable = |error: &str| {
-        let error = format!("unable to fetch metrics from custom metrics API: {error}");
         let (metric, kind, namespace, name) = (&metric.name, &described.kind, hpa.namespace, &described.name);
         match settings.version {
             Version::V1_36 => format!("unable to get metric {metric}: {kind} on {namespace} {name}/{error}"),
@@ -324,21 +340,27 @@ fn object(
     let value = match answer {
         Ok(Answer::Custom(values)) => match &values[..] {
             [one] => Ok(one.value.milli_value()),
-            several => Err(unable(&format!(
-                "the custom metrics API server returned {} results when we asked for exactly one",
-                several.len()
+            several => Err(Unread::Fetch(Failure::new(
+                MetricFailureClass::Other,
+                format!(
+                    "the custom metrics API server returned {} results when we asked for exactly one",
+                    several.len()
+                ),
             ))),
         },
-        Ok(_) => Err(unable(WRONG_ANSWER)),
-        Err(Unread::Fetch(error)) => Err(unable(&error)),
-        Err(Unread::Whole(error)) => return Err(object_failure("", error)),
+        Ok(_) => Err(Unread::Fetch(Failure::new(MetricFailureClass::Other, WRONG_ANSWER))),
+        Err(Unread::Query(error)) => {
+            return Err(object_failure("", Failure::new(MetricFailureClass::InvalidMetric, error)));
+        }
+        Err(unread) => Err(unread),
     };
-    let computed = value.and_then(|value| calculator.single(value, target)).map_err(|error| {
+    let value = value.map_err(|unread| unread.failure(unable, "custom"));
+    let computed = value.and_then(|value| calculator.single(value, target)).map_err(|failure| {
         let detail = match target {
             ValueTarget::Value(_) => String::new(),
             ValueTarget::AverageValue(_) => format!("failed to get {} object metric: ", metric.name),
         };
-        object_failure(&detail, error)
+        object_failure(&detail, failure)
     })?;
     let name = match target {
         ValueTarget::Value(_) => format!("{} metric {}", described.kind, metric.name),
@@ -356,9 +378,10 @@ fn object(
     Ok(Measured { status, name, computed })
 }
 
-fn object_failure(detail: &str, error: String) -> MetricFailure {
+fn object_failure(detail: &str, failure: Failure) -> MetricFailure {
     let prefix = format!("failed to get object metric value: {detail}");
-    MetricFailure { reason: "FailedGetObjectMetric", error, prefix, is_spec: false }
+    let Failure { class, text: error } = failure;
+    MetricFailure { class, reason: "FailedGetObjectMetric", error, prefix, is_spec: false }
 }
 
 fn external(
@@ -372,26 +395,22 @@ fn external(
         let selector = go_print(metric.selector.as_ref());
         format!("unable to get external metric {}/{}/{selector}: {error}", hpa.namespace, metric.name)
     };
-    let values: Result<&[ExternalValue], String> = match answer {
-        Ok(Answer::External(values)) if values.is_empty() => {
-            Err(unable("no metrics returned from external metrics API"))
-        }
+    let values: Result<&[ExternalValue], Failure> = match answer {
+        Ok(Answer::External(values)) if values.is_empty() => Err(no_values(unable, "external")),
         Ok(Answer::External(values)) => Ok(values),
-        Ok(_) => Err(unable(WRONG_ANSWER)),
-        Err(Unread::Fetch(error)) => {
-            Err(unable(&format!("unable to fetch metrics from external metrics API: {error}")))
-        }
-        Err(Unread::Whole(error)) => Err(error),
+        Ok(_) => Err(wrong_answer(unable)),
+        Err(unread) => Err(unread.failure(unable, "external")),
     };
     let computed =
-        values.and_then(|values| calculator.external(sum_to_overflow(values), target)).map_err(|error| {
+        values.and_then(|values| calculator.external(sum_to_overflow(values), target)).map_err(|failure| {
             let name = &metric.name;
             let detail = match target {
                 ValueTarget::Value(_) => format!("failed to get external metric {name}: "),
                 ValueTarget::AverageValue(_) => format!("failed to get {name} external metric: "),
             };
             let prefix = format!("failed to get {name} external metric value: {detail}");
-            MetricFailure { reason: "FailedGetExternalMetric", error, prefix, is_spec: false }
+            let Failure { class, text: error } = failure;
+            MetricFailure { class, reason: "FailedGetExternalMetric", error, prefix, is_spec: false }
         })?;
     let status = MetricStatus {
         kind: "External".to_owned(),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::condition::{SCALED_TO_ZERO, is_true};
 use crate::explanation::DecisionPath;
+use crate::failure::ScaleFailureClass;
 use crate::query::Query;
 use crate::selector::{LabelSelector, Selector};
 use crate::settings::Settings;
@@ -47,13 +48,13 @@ pub struct ApiVersionError {
     pub api_version: String,
 }
 
-/// The reason why a Scale is unavailable: the text for condition and event, and whether the spec is invalid.
+/// The reason why a Scale is unavailable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScaleFailure {
-    /// The error, in upstream's words.
+    /// The class. An invalid reference counts as `error="spec"` in the metrics.
+    pub class: ScaleFailureClass,
+    /// The text for condition and event, in upstream's words.
     pub message: String,
-    /// Whether the failure counts as `error="spec"` in the metrics.
-    pub is_spec: bool,
 }
 
 /// Other HPAs that control the same pods.

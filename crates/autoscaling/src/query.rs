@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use crate::failure::MetricFailureClass;
 use crate::quantity::Quantity;
 
 /// One query to a metrics API. Selectors are in canonical text form. The empty text selects everything.
@@ -90,12 +91,21 @@ pub enum Answer {
     External(Arc<[ExternalValue]>),
 }
 
-/// The reason why a query has no answer: the text that follows `unable to fetch metrics from ... API: `.
+/// The reason why a query has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct QueryError {
-    /// The text, as Go's client prints it.
+    /// The class of the failure.
+    pub class: MetricFailureClass,
+    /// The text that follows `unable to fetch metrics from ... API: `, as Go's client prints it.
     pub message: Arc<str>,
+}
+
+impl QueryError {
+    /// Creates the error of a class.
+    pub fn new(class: MetricFailureClass, message: impl Into<Arc<str>>) -> Self {
+        Self { class, message: message.into() }
+    }
 }
 
 /// metrics.k8s.io: one PodMetrics.

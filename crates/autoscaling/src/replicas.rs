@@ -8,16 +8,13 @@ use jiff::Timestamp;
 use crate::explanation::{
     Assumed, Corrected, Measure, PodGroup, PodVerdict, ProposalReason, UnmatchedSamples,
 };
+use crate::failure::{Failure, MetricFailureClass, NO_PODS, NO_SAMPLES, NO_VALUES};
 use crate::number::{ceil_to_count, ceil_to_milli, length_to_i64, saturate_to_i32, saturate_to_milli};
 use crate::pod::{ConditionStatus, Phase, Pod};
 use crate::readiness::{Grouped, Sample};
 use crate::requests::request_of;
 use crate::settings::Settings;
 use crate::spec::{Behavior, ResourceTarget, ValueTarget};
-
-pub(crate) const NO_PODS: &str = "no pods returned by selector while calculating replica count";
-const NO_SAMPLES: &str = "did not receive metrics for targeted pods (pods might be unready)";
-const NO_KNOWN_PODS: &str = "no metrics returned matched known pods";
 
 /// The inputs of one metric's computation, except for its samples.
 #[derive(Debug, Clone, Copy)]
@@ -84,7 +81,7 @@ impl Calculator<'_> {
         resource: &str,
         container: Option<&str>,
         target: ResourceTarget,
-    ) -> Result<Computed, String> {
+    ) -> Result<Computed, Failure> {
         let grouped = self.group(samples, resource == "cpu")?;
         match target {
             ResourceTarget::Utilization(percent) => self.utilization(grouped, resource, container, percent),
@@ -93,12 +90,12 @@ impl Calculator<'_> {
     }
 
     /// Computes Pods metrics.
-    pub(crate) fn per_pod(&self, samples: Vec<Sample<'_>>, target_milli: i64) -> Result<Computed, String> {
+    pub(crate) fn per_pod(&self, samples: Vec<Sample<'_>>, target_milli: i64) -> Result<Computed, Failure> {
         Ok(self.average(self.group(samples, false)?, target_milli))
     }
 
     /// Computes Object and External metrics. `value` is in milli-units.
-    pub(crate) fn single(&self, value: i64, target: ValueTarget) -> Result<Computed, String> {
+    pub(crate) fn single(&self, value: i64, target: ValueTarget) -> Result<Computed, Failure> {
         match target {
             ValueTarget::Value(target) => self.ratio_of_value(value, target.milli_value()),
             ValueTarget::AverageValue(target) => Ok(self.value_per_pod(value, target.milli_value())),
@@ -107,7 +104,7 @@ impl Calculator<'_> {
 
     /// Computes an External metric. `total` is in milli-units. The status shows a total at the end of the
     /// range undivided, as upstream does.
-    pub(crate) fn external(&self, total: i64, target: ValueTarget) -> Result<Computed, String> {
+    pub(crate) fn external(&self, total: i64, target: ValueTarget) -> Result<Computed, Failure> {
         let mut computed = self.single(total, target)?;
         if total as f64 >= i64::MAX as f64
             && let Measure::MilliPerPod(shown) = &mut computed.value
@@ -117,12 +114,15 @@ impl Calculator<'_> {
         Ok(computed)
     }
 
-    fn group(&self, samples: Vec<Sample<'_>>, cpu: bool) -> Result<Grouped, String> {
+    fn group(&self, samples: Vec<Sample<'_>>, cpu: bool) -> Result<Grouped, Failure> {
         if self.pods.is_empty() {
-            return Err(NO_PODS.to_owned());
+            return Err(Failure::new(MetricFailureClass::NoPods, NO_PODS));
         }
         let grouped = Grouped::new(self.pods, samples, cpu, self.settings, self.now);
-        if grouped.samples_left() == 0 { Err(NO_SAMPLES.to_owned()) } else { Ok(grouped) }
+        if grouped.samples_left() == 0 {
+            return Err(Failure::new(MetricFailureClass::NoSamples, NO_SAMPLES));
+        }
+        Ok(grouped)
     }
 
     fn utilization(
@@ -131,15 +131,16 @@ impl Calculator<'_> {
         resource: &str,
         container: Option<&str>,
         target: i32,
-    ) -> Result<Computed, String> {
+    ) -> Result<Computed, Failure> {
         for (verdict, pod) in grouped.pods.iter_mut().zip(self.pods) {
-            verdict.request = Some(request_of(pod, resource, container).map_err(|error| error.to_string())?);
+            verdict.request = Some(request_of(pod, resource, container)?);
         }
         let requested = |pod: &PodVerdict| i128::from(pod.request.unwrap_or(0));
         let usage = grouped.ready_sum();
         let requests: i128 = grouped.ready_pods().map(requested).sum();
-        let (percent, ratio) =
-            utilization_ratio(usage, requests, target).ok_or_else(|| NO_KNOWN_PODS.to_owned())?;
+        let (percent, ratio) = utilization_ratio(usage, requests, target).ok_or_else(|| {
+            Failure::new(MetricFailureClass::NoValues, format!("{NO_VALUES} matched known pods"))
+        })?;
         let average = saturate_to_milli(usage) / length_to_i64(grouped.ready).max(1);
 
         let filled_percent = i128::from(target.max(100));
@@ -246,7 +247,7 @@ impl Calculator<'_> {
         (proposal, ProposalReason::CorrectedRatio, corrected)
     }
 
-    fn ratio_of_value(&self, value: i64, target: i64) -> Result<Computed, String> {
+    fn ratio_of_value(&self, value: i64, target: i64) -> Result<Computed, Failure> {
         let ratio = value as f64 / target as f64;
         let mut ready_pods = None;
         let (proposal, why) = if self.current == 0 {
@@ -299,9 +300,10 @@ impl Calculator<'_> {
     }
 
     /// The number of running and Ready pods. Terminating pods count too.
-    fn running_and_ready(&self) -> Result<i64, String> {
+    fn running_and_ready(&self) -> Result<i64, Failure> {
         if self.pods.is_empty() {
-            return Err(format!("unable to calculate ready pods: {NO_PODS}"));
+            let text = format!("unable to calculate ready pods: {NO_PODS}");
+            return Err(Failure::new(MetricFailureClass::NoPods, text));
         }
         let ready = self.pods.iter().filter(|pod| {
             pod.phase == Phase::Running

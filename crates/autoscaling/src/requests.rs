@@ -1,5 +1,6 @@
 //! Computes a pod's request of a resource, for targets in percent (rules: docs/concepts/how-hpa-decides.md).
 
+use crate::failure::{Failure, MISSING_POD_REQUEST, MISSING_REQUEST, MetricFailureClass, NO_CONTAINER};
 use crate::number::saturate_to_milli;
 use crate::pod::{ContainerRequests, Pod, PodRequests};
 use crate::quantity::Quantity;
@@ -8,14 +9,25 @@ use crate::quantity::Quantity;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RequestError {
     /// A container does not request the resource.
-    #[error("missing request for {resource} in container {container} of Pod {pod}")]
+    #[error("{MISSING_REQUEST} {resource} in container {container} of Pod {pod}")]
     Missing { resource: String, container: String, pod: String },
     /// The pod sets pod-level requests, but neither the pod nor a container requests the resource.
-    #[error("missing pod-level request for {resource} in Pod {pod}")]
+    #[error("{MISSING_POD_REQUEST} {resource} in Pod {pod}")]
     MissingPodLevel { resource: String, pod: String },
     /// The metric names a container that the pod does not have.
-    #[error("container {container} not found in Pod {pod}")]
+    #[error("container {container} {NO_CONTAINER} {pod}")]
     NoContainer { container: String, pod: String },
+}
+
+impl From<RequestError> for Failure {
+    fn from(error: RequestError) -> Self {
+        let class = match error {
+            RequestError::Missing { .. } => MetricFailureClass::MissingRequest,
+            RequestError::MissingPodLevel { .. } => MetricFailureClass::MissingPodRequest,
+            RequestError::NoContainer { .. } => MetricFailureClass::NoContainer,
+        };
+        Self::new(class, error.to_string())
+    }
 }
 
 /// A pod's request in milli-units, for one container or for the whole pod.

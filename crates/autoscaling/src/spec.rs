@@ -281,7 +281,7 @@ mod wire {
                 _ => MetricSource::Invalid(InvalidMetric {
                     reason: UNKNOWN_TYPE,
                     prefix: String::new(),
-                    message: format!("unknown metric source type {}", crate::go::quote(&kind)),
+                    message: format!("{} {}", crate::failure::UNKNOWN_METRIC_TYPE, crate::go::quote(&kind)),
                     kind: kind.into(),
                 }),
             }

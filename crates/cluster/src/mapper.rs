@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use autoscaling::failure::ScaleFailureClass;
 use serde::Deserialize;
 use tokio::time::Instant;
 
@@ -78,6 +79,16 @@ pub enum MapError {
     /// Discovery failed without a cached result.
     #[error(transparent)]
     Api(#[from] ApiError),
+}
+
+impl MapError {
+    /// The class of this failure to read a Scale.
+    pub fn scale_class(&self) -> ScaleFailureClass {
+        match self {
+            Self::NoMatch { .. } => ScaleFailureClass::NoMatchForKind,
+            Self::Api(error) => error.scale_class(),
+        }
+    }
 }
 
 /// Maps kinds to resources.

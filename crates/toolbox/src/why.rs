@@ -27,10 +27,10 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 pub use self::answer::Found;
-use self::answer::{Asked, View};
+use self::answer::{Backend, View};
 pub use self::from::RecordError;
 use self::from::Records;
-pub(crate) use self::from::way;
+pub(crate) use self::from::connect;
 pub use self::read::{Question, Reader, client_options};
 pub use self::refusals::Refusals;
 pub use self::situation::Situation;
@@ -122,7 +122,7 @@ pub async fn run(
         if let Some(address) = &options.from {
             let namespace = options.cluster.namespace.clone().unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
             let scope = scope(options, namespace);
-            return Ok(Asked::Record(Box::new(Records::at(address, scope, clock).await?)));
+            return Ok(Backend::Record(Box::new(Records::at(address, scope, clock).await?)));
         }
         let user = kubeconfig::load_for_user(&options.cluster)?;
         let refusals = Refusals::new();
@@ -133,8 +133,8 @@ pub async fn run(
         let clients = Clients::new(&user.config, &client_options)?;
         cluster(options, process, &clients, refusals, user.namespace, clock).await
     };
-    let asked = stop.run_until_cancelled(asking).await.unwrap_or(Err(WhyError::Interrupted))?;
-    match answer::answer(asked, &view, &mut out, &stop).await {
+    let backend = stop.run_until_cancelled(asking).await.unwrap_or(Err(WhyError::Interrupted))?;
+    match answer::answer(backend, &view, &mut out, &stop).await {
         // The reader of the pipe has stopped reading, as `head` does.
         Err(WhyError::Write(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(Found::Healthy),
         answered => answered,
@@ -167,21 +167,21 @@ pub enum Connection<'a> {
 pub async fn run_with(
     options: &WhyOptions,
     process: Process,
-    way: Connection<'_>,
+    connection: Connection<'_>,
     clock: SharedClock,
     out: &mut dyn Write,
     stop: CancellationToken,
 ) -> Result<Found, WhyError> {
     let namespace = options.cluster.namespace.clone().unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
-    let asked = match way {
+    let backend = match connection {
         Connection::Cluster { clients, refusals } => {
             cluster(options, process, clients, refusals, namespace, clock).await?
         }
         Connection::Record { clients, url } => {
-            Asked::Record(Box::new(Records::over(clients, url, scope(options, namespace), clock)))
+            Backend::Record(Box::new(Records::over(clients, url, scope(options, namespace), clock)))
         }
     };
-    answer::answer(asked, &View::new(options, false), out, &stop).await
+    answer::answer(backend, &View::new(options, false), out, &stop).await
 }
 
 async fn cluster(
@@ -191,7 +191,7 @@ async fn cluster(
     refusals: Arc<Refusals>,
     namespace: String,
     clock: SharedClock,
-) -> Result<Asked, WhyError> {
+) -> Result<Backend, WhyError> {
     let question = Question {
         clients,
         refusals,
@@ -202,7 +202,7 @@ async fn cluster(
         leader: options.leader.clone(),
         clock,
     };
-    Ok(Asked::Cluster(Box::new(Reader::connect(question).await?)))
+    Ok(Backend::Cluster(Box::new(Reader::connect(question).await?)))
 }
 
 fn scope(options: &WhyOptions, namespace: String) -> Scope {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use arbitrary::{Result, Unstructured};
 use autoscaling::condition::SCALED_TO_ZERO;
+use autoscaling::failure::{MetricFailureClass, ScaleFailureClass};
 use autoscaling::pod::{
     ConditionStatus, ContainerRequests, LabelSet, Phase, Pod, PodRequests, ReadyCondition, ResourceList,
 };
@@ -365,9 +366,10 @@ fn answer(
     now: Timestamp,
 ) -> Result<Result<Answer, QueryError>> {
     if u.ratio(1, 16_u8)? {
-        return Ok(Err(QueryError {
-            message: "the server is currently unable to handle the request".into(),
-        }));
+        return Ok(Err(QueryError::new(
+            MetricFailureClass::ApiUnavailable,
+            "the server is currently unable to handle the request",
+        )));
     }
     let whole_cluster = u.ratio(3, 4_u8)?;
     let mut measured: Vec<Arc<str>> = Vec::new();
@@ -425,7 +427,7 @@ fn answer(
 impl Step {
     /// The Scale that the sync reads.
     pub fn scale(&self, last: i32) -> Result<Scale, ScaleFailure> {
-        let failure = |message| ScaleFailure { message, is_spec: true };
+        let failure = |message| ScaleFailure { class: ScaleFailureClass::InvalidReference, message };
         if self.scale_failed {
             return Err(failure("no matches for kind \"Deployment\" in group \"apps\"".to_owned()));
         }

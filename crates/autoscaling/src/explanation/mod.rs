@@ -21,6 +21,7 @@ pub use self::reading::{
 };
 pub use self::sentence::{LimitingStep, Span, amount, amount_times, milli, trimmed};
 use crate::condition::Limit;
+use crate::failure::ScaleFailureClass;
 use crate::history::{Direction, Recommendation};
 use crate::spec::{PolicyKind, SelectPolicy};
 
@@ -54,6 +55,9 @@ pub struct Explanation {
     pub desired: Option<i32>,
     /// The reason why no count could be computed.
     pub failure: Option<Arc<str>>,
+    /// The class of [`Self::failure`], if the Scale was unavailable. Use [`Self::scale_failure`].
+    #[serde(default)]
+    pub failure_class: Option<ScaleFailureClass>,
 }
 
 /// The path that a sync took.
@@ -163,6 +167,12 @@ pub struct PolicyUse {
 }
 
 impl Explanation {
+    /// The class of the failure to read the Scale. A record of an earlier version has only the text.
+    pub fn scale_failure(&self) -> ScaleFailureClass {
+        let text = self.failure.as_deref().unwrap_or_default();
+        self.failure_class.unwrap_or_else(|| ScaleFailureClass::from_text(text))
+    }
+
     /// The metric with the best proposal.
     pub fn winning_metric(&self) -> Option<&MetricExplanation> {
         self.winner.and_then(|index| self.metrics.get(index))

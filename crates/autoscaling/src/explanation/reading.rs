@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::failure::MetricFailureClass;
+
 /// The result of one metric.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -72,6 +74,9 @@ pub struct FailedMetric {
     pub subject: Subject,
     /// The reason of the event.
     pub reason: Arc<str>,
+    /// The class of the failure. Use [`Self::class`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<MetricFailureClass>,
     /// The text of the event.
     pub error: Arc<str>,
 }

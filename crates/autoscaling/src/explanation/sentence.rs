@@ -11,6 +11,7 @@ use super::{
     ProposalReason, StabilizationStep, Subject,
 };
 use crate::condition::Limit;
+use crate::failure::MetricFailureClass;
 use crate::history::Direction;
 use crate::spec::SelectPolicy;
 
@@ -314,6 +315,11 @@ impl MetricReading {
 }
 
 impl FailedMetric {
+    /// The class of the failure. A record of an earlier version has only the text.
+    pub fn class(&self) -> MetricFailureClass {
+        self.class.unwrap_or_else(|| MetricFailureClass::from_text(self.cause()))
+    }
+
     /// The cause at the end of the error, without the prefixes that repeat the metric and the API.
     pub fn cause(&self) -> &str {
         let error = &*self.error;

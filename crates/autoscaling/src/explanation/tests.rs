@@ -1,4 +1,5 @@
 use super::*;
+use crate::failure::MetricFailureClass;
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
@@ -98,8 +99,8 @@ fn value_is_shown_undivided_at_zero_replicas() {
 #[test]
 fn sentence_shows_the_cause_of_an_error() {
     let cause = |error: &str| {
-        let failed =
-            FailedMetric { subject: cpu(), reason: "FailedGetResourceMetric".into(), error: error.into() };
+        let reason = "FailedGetResourceMetric".into();
+        let failed = FailedMetric { subject: cpu(), reason, class: None, error: error.into() };
         failed.cause().to_owned()
     };
     let unfetched = "failed to get cpu utilization: unable to get metrics for resource cpu: unable to fetch metrics \
@@ -260,6 +261,7 @@ fn failed_metric_is_shown_with_its_error() {
     let failed = MetricExplanation::Failed(FailedMetric {
         subject: Subject { kind: "External".into(), name: "queue_length".into(), ..Subject::default() },
         reason: "FailedGetExternalMetric".into(),
+        class: Some(MetricFailureClass::NoValues),
         error: "no such metric".into(),
     });
     assert_eq!(failed.subject().name.as_ref(), "queue_length");
@@ -321,11 +323,29 @@ fn explanation_survives_a_json_round_trip() {
     explanation.metrics.push(MetricExplanation::Failed(FailedMetric {
         subject: cpu(),
         reason: "FailedGetResourceMetric".into(),
+        class: Some(MetricFailureClass::ApiUnavailable),
         error: "none".into(),
     }));
     let text = serde_json::to_string(&explanation).unwrap();
     assert!(text.contains(r#""statusReplicas":5"#) && text.contains(r#""target":{"percent":80}"#), "{text}");
     assert_eq!(serde_json::from_str::<Explanation>(&text).unwrap(), explanation);
+}
+
+#[test]
+fn failure_without_a_class_is_classified_by_its_text() {
+    let failed = |class, error: &str| {
+        let reason = "FailedGetResourceMetric".into();
+        FailedMetric { subject: cpu(), reason, class, error: error.into() }.class()
+    };
+    let text = "failed to get cpu utilization: missing request for cpu in container app of Pod web-1";
+    assert_eq!(failed(None, text), MetricFailureClass::MissingRequest);
+    assert_eq!(failed(Some(MetricFailureClass::Other), text), MetricFailureClass::Other);
+    let scale = |failure_class| {
+        let failure = Some("deployments.apps \"web\" not found".into());
+        Explanation { failure, failure_class, ..Explanation::default() }.scale_failure()
+    };
+    assert_eq!(scale(None), ScaleFailureClass::NotFound);
+    assert_eq!(scale(Some(ScaleFailureClass::Other)), ScaleFailureClass::Other);
 }
 
 #[test]

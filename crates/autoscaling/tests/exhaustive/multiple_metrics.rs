@@ -1,6 +1,7 @@
 //! Several metrics: the highest proposal wins, and a failed metric never lowers the count.
 
 use autoscaling::Verdict;
+use autoscaling::failure::MetricFailureClass;
 use autoscaling::history::History;
 use autoscaling::query::QueryError;
 
@@ -30,7 +31,7 @@ fn workload(current: i32, metrics: usize) -> Workload {
 
 fn count(workload: &Workload, outcomes: &[Option<i64>]) -> (i32, autoscaling::Decision) {
     let answer = |outcome: &Option<i64>| {
-        Some(outcome.map(asking_for).ok_or_else(|| QueryError { message: "no answer".into() }))
+        Some(outcome.map(asking_for).ok_or_else(|| QueryError::new(MetricFailureClass::Other, "no answer")))
     };
     let answers = outcomes.iter().map(answer).collect();
     let decision = workload.decide_all(answers, &History::default(), NOW);

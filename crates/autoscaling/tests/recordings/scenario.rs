@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use autoscaling::explanation::MetricExplanation;
+use autoscaling::failure::{MetricFailureClass, ScaleFailureClass};
 use autoscaling::history::History;
 use autoscaling::settings::{Settings, Version};
 use autoscaling::spec::Spec;
@@ -91,10 +93,19 @@ fn one(world: &mut World, key: &str, stored: &mut Stored, settings: &Settings, n
     let hpa = Hpa { namespace, name, generation, spec: &spec, status: &stored.status };
     let target = &spec.target;
     let (path, scale) = match target_group(target) {
-        Err(error) => (None, Err(ScaleFailure { message: error.to_string(), is_spec: true })),
+        Err(error) => (
+            None,
+            Err(ScaleFailure { class: ScaleFailureClass::InvalidReference, message: error.to_string() }),
+        ),
         Ok(group) => {
             let (path, scale) = world.scale(group, &target.kind, &target.name);
-            (path, scale.map_err(|message| ScaleFailure { message, is_spec: false }))
+            (
+                path,
+                scale.map_err(|message| ScaleFailure {
+                    class: ScaleFailureClass::from_text(&message),
+                    message,
+                }),
+            )
         }
     };
     let sync_plan = plan(
@@ -118,6 +129,12 @@ fn one(world: &mut World, key: &str, stored: &mut Stored, settings: &Settings, n
         Verdict::Rescale { to, .. } => world.put_scale(path.as_deref().unwrap(), *to, &mut writes),
         _ => WriteOutcome::NotNeeded,
     };
+    for metric in &decision.explanation().metrics {
+        if let MetricExplanation::Failed(failed) = metric {
+            // upstream's text alone leads to the class that the failure carries.
+            assert_eq!(failed.class, Some(MetricFailureClass::from_text(failed.cause())), "{}", failed.error);
+        }
+    }
     let explained = serde_json::to_value(decision.explanation()).unwrap();
     let recomputed = recomputation::recompute(&explained);
     let agrees = match (&recomputed, decision.verdict()) {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use autoscaling::failure::MetricFailureClass;
 use autoscaling::pod::{
     ConditionStatus, ContainerRequests, LabelSet, Phase, Pod, PodRequests, ReadyCondition, ResourceList,
 };
@@ -125,7 +126,8 @@ impl World {
     }
 
     pub(crate) fn answer(&self, query: &Query) -> Result<Answer, QueryError> {
-        self.lookup(query).map_err(|message| QueryError { message: message.into() })
+        self.lookup(query)
+            .map_err(|message| QueryError::new(MetricFailureClass::from_text(&message), message))
     }
 
     fn lookup(&self, query: &Query) -> Result<Answer, String> {

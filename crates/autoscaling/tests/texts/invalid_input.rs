@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use autoscaling::explanation::DecisionPath;
+use autoscaling::failure::ScaleFailureClass;
 use autoscaling::history::History;
 use autoscaling::quantity::{Format, Quantity};
 use autoscaling::query::{Answer, ExternalValue, QueryError};
@@ -191,11 +192,15 @@ fn sync_that_cannot_use_metrics_reports_its_reason() {
     assert_eq!(unselected.verdict(), &Verdict::NoCount("selector is required".to_owned()));
     assert_eq!(unselected.explanation().course, DecisionPath::NoSelector);
 
-    for (is_spec, label) in [(true, ErrorLabel::Spec), (false, ErrorLabel::Internal)] {
-        let failure = ScaleFailure { message: "no such thing".to_owned(), is_spec };
+    for (class, label) in [
+        (ScaleFailureClass::InvalidReference, ErrorLabel::Spec),
+        (ScaleFailureClass::NotFound, ErrorLabel::Internal),
+    ] {
+        let failure = ScaleFailure { class, message: "no such thing".to_owned() };
         let decision = decided(Err(failure), Overlap::None, &settings);
         assert_eq!(decision.verdict(), &Verdict::NoScale);
         let explained = decision.explanation();
+        assert_eq!(explained.scale_failure(), class);
         assert_eq!((explained.course, explained.min, explained.max), (DecisionPath::NoScale, 1, 9));
         assert!(decision.metrics().is_empty());
         let workload = Workload::asked_directly(1, 9, 3);

@@ -6,6 +6,7 @@ pub(super) use self::transport::describe_connecting;
 
 use std::time::Duration;
 
+use autoscaling::failure::{MetricFailureClass, ScaleFailureClass};
 use http::StatusCode;
 use serde::Deserialize;
 
@@ -45,6 +46,8 @@ pub enum ApiError {
         retry_after: Option<Duration>,
         /// `reason` of the first cause: `NamespaceTerminating`, `ResourceVersionTooLarge`, ...
         cause: Option<String>,
+        /// Whether the response was no Status, so that reason and text follow from the code.
+        generic: bool,
     },
     /// One side refused the other's certificate. The server did not receive the request.
     #[error("{op} \"{url}\": {message}")]
@@ -129,6 +132,7 @@ impl ApiError {
                     message,
                     retry_after,
                     cause: None,
+                    generic: true,
                 }
             }
         }
@@ -150,6 +154,26 @@ impl ApiError {
     /// Whether the object or the resource does not exist.
     pub fn is_not_found(&self) -> bool {
         self.code() == Some(404)
+    }
+
+    /// The class of this failure to read a Scale.
+    pub fn scale_class(&self) -> ScaleFailureClass {
+        match self.code() {
+            Some(404) => ScaleFailureClass::NotFound,
+            Some(403) => ScaleFailureClass::Forbidden,
+            _ => ScaleFailureClass::Other,
+        }
+    }
+
+    /// The class of this failure to read a metric.
+    pub fn metric_class(&self) -> MetricFailureClass {
+        match self {
+            Self::Connect { .. } | Self::Status { code: 503, .. } => MetricFailureClass::ApiUnavailable,
+            Self::Status { code: 403, .. } => MetricFailureClass::Forbidden,
+            Self::Status { code: 404, generic: true, .. } => MetricFailureClass::ApiNotServed,
+            Self::Status { code: 404, .. } => MetricFailureClass::NoValues,
+            _ => MetricFailureClass::Other,
+        }
     }
 
     /// Whether a permission is missing.
@@ -328,6 +352,7 @@ impl Status {
             message,
             retry_after: retry_after.or(from_body),
             cause,
+            generic: false,
         }
     }
 }

@@ -251,6 +251,7 @@ impl Drop for Attempt<'_> {
 
 #[cfg(test)]
 mod tests {
+    use autoscaling::failure::MetricFailureClass;
     use futures::FutureExt;
 
     use super::*;
@@ -260,7 +261,7 @@ mod tests {
     }
 
     fn error(text: &str) -> QueryError {
-        QueryError { message: text.into() }
+        QueryError::new(MetricFailureClass::Other, text)
     }
 
     /// A circuit that is driven step by step.

@@ -20,6 +20,7 @@ mod wire;
 use std::sync::Arc;
 use std::time::Duration;
 
+use autoscaling::failure::MetricFailureClass;
 use autoscaling::query::{Answer, Api, Query, QueryError};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -120,5 +121,5 @@ impl Metrics for ApiMetrics {
 
 /// The error for the callers of a request that panicked.
 fn panicked() -> QueryError {
-    QueryError { message: "the metrics request panicked, see the log".into() }
+    QueryError::new(MetricFailureClass::Other, "the metrics request panicked, see the log")
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use autoscaling::failure::MetricFailureClass;
 use autoscaling::query::{Answer, Api, Query, QueryError};
 use tokio::sync::Semaphore;
 
@@ -45,6 +46,14 @@ pub(super) enum FetchError {
 }
 
 impl FetchError {
+    fn class(&self) -> MetricFailureClass {
+        match self {
+            Self::Api(error) => error.metric_class(),
+            Self::Map { .. } => MetricFailureClass::Other,
+            Self::NoCustomMetricsApi => MetricFailureClass::ApiNotServed,
+        }
+    }
+
     /// The meaning of the error for the metrics API as a whole.
     fn ending<'a>(&self, error: &'a QueryError) -> Ending<'a> {
         match self {
@@ -137,7 +146,7 @@ impl Inner {
         let (answer, change) = match request.await {
             Ok(answer) => (Ok(answer), attempt.end(Ending::Answered)),
             Err(trouble) => {
-                let error = QueryError { message: trouble.to_string().into() };
+                let error = QueryError::new(trouble.class(), trouble.to_string());
                 let change = attempt.end(trouble.ending(&error));
                 (Err(Unanswered { error, is_of_api: trouble.is_of_api() }), change)
             }

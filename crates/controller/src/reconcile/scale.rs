@@ -1,7 +1,6 @@
 //! Resolves the Scale of a target: from a watch if the watch has it, otherwise from the API server.
 
-use std::fmt::Display;
-
+use autoscaling::failure::ScaleFailureClass;
 use autoscaling::{Hpa, Scale, ScaleFailure, WriteOutcome, target_group};
 
 use super::Controller;
@@ -20,8 +19,8 @@ pub(super) struct ResolvedScale {
 }
 
 impl ResolvedScale {
-    fn failed(failure: ScaleFailure) -> Self {
-        Self { scale: Err(failure), target: None, cached: false }
+    fn failed(class: ScaleFailureClass, message: String) -> Self {
+        Self { scale: Err(ScaleFailure { class, message }), target: None, cached: false }
     }
 }
 
@@ -48,7 +47,7 @@ impl Controller {
             Ok(group) => group,
             Err(error) => {
                 self.unwatch(key);
-                return ResolvedScale::failed(ScaleFailure { message: error.to_string(), is_spec: true });
+                return ResolvedScale::failed(ScaleFailureClass::InvalidReference, error.to_string());
             }
         };
         let mappings = match self.mapper.mappings(group, &reference.kind).await {
@@ -57,7 +56,7 @@ impl Controller {
                 if matches!(error, MapError::NoMatch { .. }) {
                     self.unwatch(key);
                 }
-                return ResolvedScale::failed(unavailable(error));
+                return ResolvedScale::failed(error.scale_class(), error.to_string());
             }
         };
         if may_be_cached
@@ -77,7 +76,11 @@ impl Controller {
             };
             first_error.get_or_insert(error);
         }
-        ResolvedScale::failed(first_error.unwrap_or_else(|| unavailable("unrecognized resource")))
+        let failure = first_error.unwrap_or_else(|| ScaleFailure {
+            class: ScaleFailureClass::Other,
+            message: "unrecognized resource".to_owned(),
+        });
+        ResolvedScale { scale: Err(failure), target: None, cached: false }
     }
 
     /// Reads the Scale by one mapping. `watched`: whether a watch covers this mapping.
@@ -97,9 +100,13 @@ impl Controller {
                 Err(_) => {}
             }
         }
-        let object = read.map_err(unavailable)?;
-        let scale = Scale::new(object.spec_replicas, object.status_replicas, &object.selector)
-            .map_err(unavailable)?;
+        let object = read.map_err(|error: ApiError| ScaleFailure {
+            class: error.scale_class(),
+            message: error.to_string(),
+        })?;
+        let scale = Scale::new(object.spec_replicas, object.status_replicas, &object.selector);
+        let scale = scale
+            .map_err(|error| ScaleFailure { class: ScaleFailureClass::Other, message: error.to_string() })?;
         let namespace = hpa.namespace.to_owned();
         Ok((Target { mapping: mapping.clone(), namespace, name: name.clone(), object }, scale))
     }

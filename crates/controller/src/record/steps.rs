@@ -9,6 +9,7 @@ use autoscaling::explanation::{
     Assumed, Corrected, Explanation, FailedMetric, LimitStep, Measure, MetricExplanation, MetricReading,
     PodCount, PodVerdict, PolicyUse, ProposalReason, StabilizationStep, Subject, UnmatchedSamples,
 };
+use autoscaling::failure::MetricFailureClass;
 use autoscaling::history::Recommendation;
 use autoscaling::spec::PolicyKind;
 use jiff::Timestamp;
@@ -80,7 +81,7 @@ pub(super) struct Steps<'a> {
 #[derive(Debug, Serialize, Deserialize)]
 enum MetricBody<'a> {
     Valid(ReadingBody),
-    Failed(Text<'a>),
+    Failed(Option<MetricFailureClass>, Text<'a>),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -151,6 +152,7 @@ pub(super) fn split<'a>(sync: &Concluded<'a>) -> (Frame<'a>, Body<'a>) {
         lifted_to_min,
         desired,
         failure,
+        failure_class,
     } = &conclusion.explanation;
     let (metric_frames, metric_bodies) = metrics.iter().map(split_metric).unzip();
     let windows = stabilization.as_ref().map(|step| (step.up_window_seconds, step.down_window_seconds));
@@ -165,6 +167,7 @@ pub(super) fn split<'a>(sync: &Concluded<'a>) -> (Frame<'a>, Body<'a>) {
             proposal: *proposal,
             lifted_to_min: *lifted_to_min,
             desired: *desired,
+            failure_class: *failure_class,
             ..Explanation::default()
         },
         metrics: metric_bodies,
@@ -220,9 +223,9 @@ pub(super) fn join(frame: Frame<'_>, steps: Steps<'_>, at: Timestamp) -> Explana
 fn split_metric(metric: &MetricExplanation) -> (MetricFrame<'_>, MetricBody<'_>) {
     let reading = match metric {
         MetricExplanation::Valid(reading) => reading,
-        MetricExplanation::Failed(FailedMetric { subject, reason, error }) => {
+        MetricExplanation::Failed(FailedMetric { subject, reason, class, error }) => {
             let frame = MetricFrame::Failed { subject: subject.into(), reason: reason.into() };
-            return (frame, MetricBody::Failed(error.into()));
+            return (frame, MetricBody::Failed(*class, error.into()));
         }
     };
     let MetricReading {
@@ -270,8 +273,9 @@ fn split_metric(metric: &MetricExplanation) -> (MetricFrame<'_>, MetricBody<'_>)
 /// `None` if the two parts belong to different metrics.
 fn join_metric(frame: MetricFrame<'_>, body: MetricBody<'_>) -> Option<MetricExplanation> {
     match (frame, body) {
-        (MetricFrame::Failed { subject, reason }, MetricBody::Failed(error)) => {
-            let failed = FailedMetric { subject: subject.into(), reason: reason.into(), error: error.into() };
+        (MetricFrame::Failed { subject, reason }, MetricBody::Failed(class, error)) => {
+            let failed = FailedMetric {
+ subject: subject.into(), reason: reason.into(), class, error: error.into() };
             Some(MetricExplanation::Failed(failed))
         }
         (

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use autoscaling::explanation::LimitingStep;
+use autoscaling::failure::ScaleFailureClass;
 use autoscaling::history::History;
 use autoscaling::pod::{
     ConditionStatus, ContainerRequests, LabelSet, Phase, Pod, PodRequests, ReadyCondition, ResourceList,
@@ -103,7 +104,9 @@ impl Stage {
         };
         let scale = match &self.replicas {
             Ok(count) => Ok(Scale::new(*count, *count, "app=web").unwrap()),
-            Err(message) => Err(ScaleFailure { message: message.clone(), is_spec: false }),
+            Err(message) => {
+                Err(ScaleFailure { class: ScaleFailureClass::from_text(message), message: message.clone() })
+            }
         };
         let plan = plan(&hpa, scale, |_| Overlap::None, &settings);
         let metrics = plan.queries().map(|_| Some(Ok(Answer::Resource(usages.clone().into())))).collect();

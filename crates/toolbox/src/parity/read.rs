@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::forward::{self, ForwardError, Which};
 use crate::options::parity::Source;
-use crate::why::{RecordError, way};
+use crate::why::{RecordError, connect};
 use cluster::call::Call;
 use cluster::client::{ClientError, ClientOptions, Clients};
 use cluster::error::ApiError;
@@ -58,7 +58,7 @@ pub(super) async fn report(source: &Source) -> Result<ShadowReport, ReadError> {
     match source {
         Source::Pod { cluster, namespace, instance } => pod(cluster, namespace, instance).await,
         Source::Address(address) => {
-            let (clients, url) = way(address).await?;
+            let (clients, url) = connect(address).await?;
             let call = Call::get(["parity"]).at_most(LARGEST);
             let read = clients.watch.json(&call).await;
             checked(read.map_err(|error| ReadError::Unreadable { url, error: Box::new(error) })?)

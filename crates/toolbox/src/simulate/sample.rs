@@ -179,6 +179,7 @@ fn simulate(profile: &Profile) -> Run {
             explanation.metrics = vec![MetricExplanation::Failed(FailedMetric {
                 subject: cpu(),
                 reason: "FailedGetResourceMetric".into(),
+                class: None,
                 error: "failed to get cpu utilization: unable to fetch metrics from resource metrics API"
                     .into(),
             })];

@@ -40,12 +40,12 @@ impl Found {
 
 /// The source of the answer.
 #[derive(Debug)]
-pub(super) enum Asked {
+pub(super) enum Backend {
     Cluster(Box<Reader>),
     Record(Box<Records>),
 }
 
-impl Asked {
+impl Backend {
     async fn round(&mut self) -> Result<Vec<Situation>, WhyError> {
         match self {
             // Boxed, because the future of one decision is large.
@@ -120,7 +120,7 @@ impl Explained {
             explanation.metrics.iter().map(|metric| metric.reading().map(|reading| reading.proposal));
         // Findings of severity info may change with every sample.
         let grave = self.findings.iter().filter(|finding| finding.severity <= Severity::Warning);
-        let codes = grave.map(|finding| finding.code);
+        let codes = grave.map(|finding| finding.code.as_str());
         format!(
             "{:?}",
             (
@@ -137,12 +137,12 @@ impl Explained {
 
 /// Decides and prints the answer.
 pub(super) async fn answer(
-    mut asked: Asked,
+    mut backend: Backend,
     view: &View,
     out: &mut dyn Write,
     stop: &CancellationToken,
 ) -> Result<Found, WhyError> {
-    let Some(first) = stop.run_until_cancelled(asked.round()).await else {
+    let Some(first) = stop.run_until_cancelled(backend.round()).await else {
         return Err(WhyError::Interrupted);
     };
     let mut answers: Vec<Explained> = first?.into_iter().map(Explained::new).collect();
@@ -155,9 +155,9 @@ pub(super) async fn answer(
         Interval::Period => answers.first().map_or(DEFAULT_PERIOD, |answer| answer.situation.period),
     };
     if view.output == Output::Text {
-        let kept = match asked {
-            Asked::Cluster(_) => "; recommendations are kept from now on, in addition to the known history",
-            Asked::Record(_) => "",
+        let kept = match backend {
+            Backend::Cluster(_) => "; recommendations are kept from now on, in addition to the known history",
+            Backend::Record(_) => "",
         };
         writeln!(out, "\nFollowing changes, every {every:?}{kept}.")?;
         out.flush()?;
@@ -169,7 +169,7 @@ pub(super) async fn answer(
     loop {
         let round = async {
             ticks.tick().await;
-            asked.round().await
+            backend.round().await
         };
         match stop.run_until_cancelled(round).await {
             None => return Ok(found(&answers)),

@@ -194,7 +194,7 @@ impl Trial<'_> {
         let window =
             self.explanation.stabilization.as_ref().and_then(|step| step.up_window_seconds).unwrap_or(0);
         let mut any = false;
-        for place in self.readings() {
+        for index in self.readings() {
             let tried =
                 [(Past::Known, 0), (Past::Settled, window)].into_iter().find_map(|(past, for_seconds)| {
                     // If the count grows with the current values and without a window, the HPA waits for time
@@ -203,8 +203,8 @@ impl Trial<'_> {
                     if self.desired(&[], past).is_some_and(grows) {
                         return None;
                     }
-                    let beyond = self.alone(place, past, grows)?;
-                    let to = self.desired(&[(place, beyond.level)], past)?;
+                    let beyond = self.alone(index, past, grows)?;
+                    let to = self.desired(&[(index, beyond.level)], past)?;
                     Some(Change::Metrics { direction, thresholds: vec![beyond.threshold], for_seconds, to })
                 });
             any |= tried.is_some();
@@ -227,7 +227,7 @@ impl Trial<'_> {
             return;
         }
         let needed = self.together(Past::Settled, |desired| desired < current);
-        let levels: Vec<(usize, f64)> = needed.iter().map(|beyond| (beyond.place, beyond.level)).collect();
+        let levels: Vec<(usize, f64)> = needed.iter().map(|beyond| (beyond.index, beyond.level)).collect();
         let Some(to) = self.desired(&levels, Past::Settled).filter(|_| !needed.is_empty()) else {
             return;
         };

@@ -3,6 +3,7 @@
 //! A finding states an observation. Its advice does not claim a cause that was not observed.
 
 mod access;
+mod id;
 mod limits;
 mod metrics;
 mod past;
@@ -15,14 +16,15 @@ use std::fmt;
 
 use serde::Serialize;
 
+pub use self::id::FindingId;
 use super::Situation;
 
 /// An observation about an HPA.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// The code in kebab-case, stable across versions.
-    pub code: &'static str,
+    /// The identifier.
+    pub code: FindingId,
     /// The severity.
     pub severity: Severity,
     /// The observation, in one sentence.
@@ -61,15 +63,15 @@ impl fmt::Display for Severity {
 }
 
 impl Finding {
-    fn error(code: &'static str, message: impl Into<String>, advice: impl Into<String>) -> Self {
+    fn error(code: FindingId, message: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { code, severity: Severity::Error, message: message.into(), advice: advice.into() }
     }
 
-    fn warning(code: &'static str, message: impl Into<String>, advice: impl Into<String>) -> Self {
+    fn warning(code: FindingId, message: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(code, message, advice) }
     }
 
-    fn info(code: &'static str, message: impl Into<String>, advice: impl Into<String>) -> Self {
+    fn info(code: FindingId, message: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { severity: Severity::Info, ..Self::error(code, message, advice) }
     }
 }

@@ -12,7 +12,7 @@ use kube::config::{AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig};
 use kube::config::{NamedAuthInfo, NamedCluster, NamedContext};
 
 use super::flags;
-use super::situation::{EventContent, FlagOrigin, Memory, Origin, Past, Remembered, Situation, Source};
+use super::situation::{EventContent, FlagOrigin, HistoryEntry, Memory, Origin, Past, Situation, Source};
 use super::{Scope, WhyError};
 use crate::options::why::RecordSource as Address;
 use clock::SharedClock;
@@ -82,7 +82,7 @@ pub(super) struct Records {
 impl Records {
     /// Connects to the controller at an address.
     pub(super) async fn at(address: &Address, scope: Scope, clock: SharedClock) -> Result<Self, RecordError> {
-        let (clients, url) = way(address).await?;
+        let (clients, url) = connect(address).await?;
         Ok(Self::over(&clients, url, scope, clock))
     }
 
@@ -138,7 +138,7 @@ impl Records {
 
 /// Creates clients for the controller at an address. Also returns the URL of the controller for answers. The
 /// clients send no credentials except the given token.
-pub(crate) async fn way(address: &Address) -> Result<(Clients, String), RecordError> {
+pub(crate) async fn connect(address: &Address) -> Result<(Clients, String), RecordError> {
     let url = address.url.trim_end_matches('/').to_owned();
     if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
         return Err(RecordError::Address(address.url.clone()));
@@ -252,7 +252,7 @@ fn event(reason: &str) -> EventContent {
 /// Returns the controller's history, and the rescales among its decisions.
 pub(super) fn past(record: &DecisionList) -> Past {
     let history = autoscaling::history::History::from(record.history.clone());
-    let remembered = |at, what| Remembered { at, earliest: None, what, origin: Origin::Record };
+    let remembered = |at, what| HistoryEntry { at, earliest: None, what, origin: Origin::Record };
     let recommendations = history.recommendations.iter().map(|recommendation| {
         remembered(recommendation.at, Memory::Recommendation { replicas: recommendation.replicas })
     });

@@ -8,12 +8,13 @@
 use std::time::Duration;
 
 use autoscaling::condition::{ABLE_TO_SCALE, SCALING_ACTIVE, SCALING_LIMITED};
+use autoscaling::event::RescaleReason;
 use autoscaling::history::{Direction, History, Recommendation, ScaleEvent};
 use autoscaling::settings::Settings;
 use autoscaling::spec::{Behavior, PolicyKind};
 use jiff::{SignedDuration, Timestamp};
 
-use super::situation::{Memory, Origin, Past, RecentEvent, Remembered};
+use super::situation::{HistoryEntry, Memory, Origin, Past, RecentEvent};
 use controller::store::HpaRecord;
 
 /// Upper bound of the difference between `lastScaleTime` and the event of the same rescale.
@@ -32,7 +33,7 @@ pub(super) struct Evidence<'a> {
     pub(super) now: Timestamp,
     /// The recommendations that this command has kept with `--watch`. If not empty, they replace all other
     /// traces.
-    pub(super) kept: &'a [Remembered],
+    pub(super) kept: &'a [HistoryEntry],
 }
 
 /// The stabilization windows of an HPA.
@@ -69,7 +70,7 @@ pub(super) fn rebuild(evidence: &Evidence<'_>) -> Past {
         evidence.kept.to_vec()
     };
     let history = history(evidence.record, &rescales, &recommendations);
-    let rescales = rescales.iter().map(|rescale| Remembered {
+    let rescales = rescales.iter().map(|rescale| HistoryEntry {
         at: rescale.at,
         earliest: None,
         what: Memory::Rescale { from: rescale.from, to: rescale.to },
@@ -108,8 +109,9 @@ fn rescales(evidence: &Evidence<'_>) -> Vec<Rescale> {
     let mut points = Vec::new();
     for event in evidence.events {
         let Some((to, combined)) = event.new_size() else { continue };
-        let forced = event.told.message.contains("Current number of replicas");
-        let direction = direction(&event.told.message);
+        let reason = RescaleReason::from_message(&event.content.message);
+        let forced = reason.is_some_and(RescaleReason::is_bound);
+        let direction = reason.map(RescaleReason::direction);
         if event.count > 1 && !combined {
             points.push((event.first, to, forced, direction));
         }
@@ -133,25 +135,13 @@ fn rescales(evidence: &Evidence<'_>) -> Vec<Rescale> {
     found
 }
 
-/// Returns the direction of a rescale, from the reason in the rescale's event.
-fn direction(message: &str) -> Option<Direction> {
-    let is_up = message.ends_with(" above target") || message.ends_with("below Spec.MinReplicas");
-    let is_down =
-        message.ends_with("All metrics below target") || message.ends_with("above Spec.MaxReplicas");
-    match (is_up, is_down) {
-        (true, _) => Some(Direction::Up),
-        (_, true) => Some(Direction::Down),
-        _ => None,
-    }
-}
-
 /// Returns the recommendations that rescales show. A scale-up shows that the recommendation at the time was
 /// at least the new count. A scale-down shows that the new count was recommended at some time within the
 /// preceding window.
-fn recommended(rescales: &[Rescale], windows: Windows) -> Vec<Remembered> {
+fn recommended(rescales: &[Rescale], windows: Windows) -> Vec<HistoryEntry> {
     let shown = rescales.iter().map(|rescale| {
         let down = rescale.from.is_some_and(|from| from > rescale.to);
-        Remembered {
+        HistoryEntry {
             at: rescale.at,
             earliest: down.then(|| before(rescale.at, windows.down)),
             what: Memory::Recommendation { replicas: rescale.to },
@@ -163,7 +153,7 @@ fn recommended(rescales: &[Rescale], windows: Windows) -> Vec<Remembered> {
 
 /// Drops recommendations that a later rescale refutes. The target scales down to a count only if no
 /// recommendation in the window is higher, and up to a count only if none is lower.
-fn refute(rescales: &[Rescale], windows: Windows, found: &mut Vec<Remembered>) {
+fn refute(rescales: &[Rescale], windows: Windows, found: &mut Vec<HistoryEntry>) {
     found.retain(|entry| {
         let Memory::Recommendation { replicas } = entry.what else { return true };
         let later = rescales.iter().filter(|rescale| rescale.at > entry.at && !rescale.forced);
@@ -179,7 +169,7 @@ fn refute(rescales: &[Rescale], windows: Windows, found: &mut Vec<Remembered>) {
 
 /// Adds the recommendations that the conditions of the last sync show, and drops the recommendations that the
 /// conditions refute.
-fn last_sync(evidence: &Evidence<'_>, windows: Windows, found: &mut Vec<Remembered>) {
+fn last_sync(evidence: &Evidence<'_>, windows: Windows, found: &mut Vec<HistoryEntry>) {
     let status = &evidence.record.status;
     let reason = |kind: &str| {
         let mut conditions = status.conditions.iter();
@@ -191,7 +181,7 @@ fn last_sync(evidence: &Evidence<'_>, windows: Windows, found: &mut Vec<Remember
     }
     let (now, desired) = (evidence.now, status.desired_replicas);
     let period = SignedDuration::try_from(evidence.period).unwrap_or(SignedDuration::MAX);
-    let remembered = |reason: &str, at, earliest| Remembered {
+    let remembered = |reason: &str, at, earliest| HistoryEntry {
         at,
         earliest,
         what: Memory::Recommendation { replicas: desired },
@@ -234,7 +224,7 @@ fn last_sync(evidence: &Evidence<'_>, windows: Windows, found: &mut Vec<Remember
     }
 }
 
-fn history(record: &HpaRecord, rescales: &[Rescale], recommendations: &[Remembered]) -> History {
+fn history(record: &HpaRecord, rescales: &[Rescale], recommendations: &[HistoryEntry]) -> History {
     let mut history = History::default();
     for entry in recommendations {
         if let Memory::Recommendation { replicas } = entry.what {
@@ -330,7 +320,7 @@ mod tests {
 
     fn rescaled(to: i32, first: &str, last: &str, count: u32) -> RecentEvent {
         RecentEvent {
-            told: EventContent {
+            content: EventContent {
                 kind: EventKind::Normal,
                 reason: "SuccessfulRescale".to_owned(),
                 message: format!("New size: {to}; reason: All metrics below target"),
@@ -366,7 +356,7 @@ mod tests {
         }});
         record.spec = serde_json::from_value::<autoscaling::spec::Spec>(behavior).unwrap().into();
         let mut up = rescaled(5, "10:00:00", "10:00:00", 1);
-        up.told.message =
+        up.content.message =
             "New size: 5; reason: cpu resource utilization (percentage of request) above target".to_owned();
         let rebuilt = past(&record, &[up], "10:00:30");
         assert_eq!(rebuilt.history.scale_ups, [ScaleEvent::new(at("10:00:00"), 3)]);
@@ -458,13 +448,13 @@ mod tests {
     #[test]
     fn repeated_and_combined_events_are_read() {
         let mut combined = rescaled(7, "10:05:00", "10:20:00", 5);
-        combined.told.message =
+        combined.content.message =
             "(combined from similar events): New size: 7; reason: cpu above target".to_owned();
         let events = [rescaled(4, "10:00:00", "10:10:00", 2), combined];
         let past = past(&record(false, 7, None, &[]), &events, "10:30:00");
         assert_eq!(recommendations(&past), [(4, at("10:00:00")), (4, at("10:10:00")), (7, at("10:20:00"))]);
         let odd = RecentEvent {
-            told: EventContent { message: "New size: many".to_owned(), ..events[0].told.clone() },
+            content: EventContent { message: "New size: many".to_owned(), ..events[0].content.clone() },
             ..events[0].clone()
         };
         assert_eq!(super::tests::past(&record(false, 7, None, &[]), &[odd], "10:30:00"), Past::default());
@@ -473,7 +463,7 @@ mod tests {
     #[test]
     fn kept_recommendations_replace_every_other_trace() {
         let record = record(false, 6, Some("09:59:00"), STEADY);
-        let kept = [Remembered {
+        let kept = [HistoryEntry {
             at: at("09:59:30"),
             earliest: None,
             what: Memory::Recommendation { replicas: 3 },

@@ -23,13 +23,27 @@ pub(super) struct Leader {
     connection: Option<Connection>,
 }
 
+/// The reason why the record of an HPA is missing.
+#[derive(Debug, thiserror::Error)]
+enum MissingRecord {
+    /// The controller refused the request.
+    #[error(transparent)]
+    Refused(ForwardError),
+    /// The response is no record.
+    #[error("failed to parse the controller's record, which may have another version: {0}")]
+    Format(#[from] serde_json::Error),
+    /// The record has another version.
+    #[error("the controller's record has version {0}, expected {API_VERSION}")]
+    Version(String),
+}
+
 /// The records of some HPAs.
 #[derive(Debug, Default)]
 pub(super) struct LeaderRecords {
     /// The pod of the controller. Empty if no controller responded.
     from: String,
     /// The record of each HPA, or the reason why it is missing.
-    records: BTreeMap<Key, Result<Box<DecisionList>, String>>,
+    records: BTreeMap<Key, Result<Box<DecisionList>, MissingRecord>>,
     /// The reason why the records of all other HPAs are missing.
     otherwise: Option<Recorded>,
 }
@@ -64,7 +78,7 @@ impl Leader {
         };
         if let Err(error) = result {
             records.otherwise = Some(match error {
-                ForwardError::NoLease { .. } => Recorded::NobodyLeads(error.to_string()),
+                ForwardError::NoLease { .. } => Recorded::NoLeader(error.to_string()),
                 error => Recorded::Missing(error.to_string()),
             });
         }
@@ -99,7 +113,7 @@ impl Leader {
             let call = Call::get(["decisions", &key.namespace, &key.name]);
             let record = match connection.get(call.path(), deadline).await {
                 Ok(body) => read(&body),
-                Err(error @ ForwardError::Status { .. }) => Err(error.to_string()),
+                Err(error @ ForwardError::Status { .. }) => Err(MissingRecord::Refused(error)),
                 Err(error) => return Err(error),
             };
             records.records.insert(key.clone(), record);
@@ -109,15 +123,10 @@ impl Leader {
     }
 }
 
-fn read(body: &[u8]) -> Result<Box<DecisionList>, String> {
-    let record: DecisionList = serde_json::from_slice(body).map_err(|error| {
-        format!("failed to parse the controller's record, which may have another version: {error}")
-    })?;
+fn read(body: &[u8]) -> Result<Box<DecisionList>, MissingRecord> {
+    let record: DecisionList = serde_json::from_slice(body)?;
     if record.api_version != API_VERSION {
-        return Err(format!(
-            "the controller's record has version {}, expected {API_VERSION}",
-            record.api_version
-        ));
+        return Err(MissingRecord::Version(record.api_version));
     }
     Ok(Box::new(record))
 }
@@ -142,8 +151,8 @@ impl LeaderRecords {
             Some(Ok(_)) => Recorded::Missing(
                 "the controller's record belongs to an earlier HPA with this name".to_owned(),
             ),
-            Some(Err(reason)) => Recorded::Missing(reason.clone()),
-            None => self.otherwise.clone().unwrap_or(Recorded::NotAsked),
+            Some(Err(reason)) => Recorded::Missing(reason.to_string()),
+            None => self.otherwise.clone().unwrap_or(Recorded::NotRequested),
         }
     }
 

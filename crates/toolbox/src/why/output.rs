@@ -275,10 +275,8 @@ impl<'a> SourceDocument<'a> {
         match source {
             Source::Cluster { watching_since, record } => {
                 let (record, no_record) = match record {
-                    Recorded::NotAsked => (None, None),
-                    Recorded::NobodyLeads(reason) | Recorded::Missing(reason) => {
-                        (None, Some(reason.as_str()))
-                    }
+                    Recorded::NotRequested => (None, None),
+                    Recorded::NoLeader(reason) | Recorded::Missing(reason) => (None, Some(reason.as_str())),
                     Recorded::Read(recorder) => (Some(RecorderDocument::new(recorder)), None),
                 };
                 Self::Cluster { watching_since: *watching_since, record, no_record }

@@ -20,8 +20,8 @@ use super::history::{self, Evidence};
 use super::leader::{self, Leader};
 use super::lists::{ExtraMetadata, Lists};
 use super::objects::Objects;
-use super::refusals::Refusals;
-use super::situation::{EventContent, FlagUse, Memory, Origin, Past, Remembered, SKEW, Situation, Source};
+use super::refusals::{Refusals, group};
+use super::situation::{EventContent, FlagUse, HistoryEntry, Memory, Origin, Past, SKEW, Situation, Source};
 use super::{Scope, WhyError};
 use crate::options::decision::DecisionFlags;
 use crate::options::why::Leader as Lease;
@@ -82,7 +82,7 @@ pub struct Reader {
 struct Memories {
     /// The time of the first round.
     since: Timestamp,
-    by_uid: BTreeMap<Arc<str>, Vec<Remembered>>,
+    by_uid: BTreeMap<Arc<str>, Vec<HistoryEntry>>,
 }
 
 /// A question to one cluster.
@@ -255,7 +255,7 @@ impl Reader {
         // sync.
         let initial = changes.initial.filter(|initial| Some(*initial) != recommendation);
         let own = [initial, recommendation];
-        let own = own.into_iter().flatten().map(|recommendation| Remembered {
+        let own = own.into_iter().flatten().map(|recommendation| HistoryEntry {
             at: recommendation.at,
             earliest: None,
             what: Memory::Recommendation { replicas: recommendation.replicas },
@@ -389,14 +389,6 @@ fn api(metric: &MetricSource) -> Option<Api> {
         MetricSource::Pods { .. } | MetricSource::Object { .. } => Some(Api::Custom),
         MetricSource::External { .. } => Some(Api::External),
         MetricSource::Invalid(_) => None,
-    }
-}
-
-fn group(api: Api) -> &'static str {
-    match api {
-        Api::Resource => super::refusals::RESOURCE_METRICS,
-        Api::Custom => super::refusals::CUSTOM_METRICS,
-        Api::External => super::refusals::EXTERNAL_METRICS,
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use autoscaling::query::Api;
 use autoscaling::spec::MetricSource;
 use percent_encoding::percent_decode_str;
 
@@ -12,9 +13,18 @@ use cluster::client::RequestObserver;
 use cluster::error::ApiError;
 use controller::store::{HpaRecord, Key};
 
-pub(super) const RESOURCE_METRICS: &str = "metrics.k8s.io";
-pub(super) const CUSTOM_METRICS: &str = "custom.metrics.k8s.io";
-pub(super) const EXTERNAL_METRICS: &str = "external.metrics.k8s.io";
+const RESOURCE_METRICS: &str = "metrics.k8s.io";
+const CUSTOM_METRICS: &str = "custom.metrics.k8s.io";
+const EXTERNAL_METRICS: &str = "external.metrics.k8s.io";
+
+/// Returns the API group of a metrics API.
+pub(super) fn group(api: Api) -> &'static str {
+    match api {
+        Api::Resource => RESOURCE_METRICS,
+        Api::Custom => CUSTOM_METRICS,
+        Api::External => EXTERNAL_METRICS,
+    }
+}
 
 /// Collects the reads that fail with 403.
 #[derive(Debug, Default)]

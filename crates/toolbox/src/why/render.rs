@@ -7,7 +7,7 @@ use autoscaling::explanation::Span;
 use super::Situation;
 use super::counterfactual::counterfactual;
 use super::findings::{Finding, Severity};
-use super::situation::{FlagOrigin, LastDecision, Memory, Origin, Recorded, Recorder, Remembered, Source};
+use super::situation::{FlagOrigin, HistoryEntry, LastDecision, Memory, Origin, Recorded, Recorder, Source};
 use super::unknown::unknowns;
 use crate::explain::{self, Line, Role, Step, Style, Zone};
 use controller::record::wire::Comparison;
@@ -161,7 +161,7 @@ fn not_known(situation: &Situation, zone: &Zone) -> Option<Step> {
         return None;
     }
     let mut step = Step::new("What cannot be known from outside the controller");
-    if let Source::Cluster { record: Recorded::NobodyLeads(reason) | Recorded::Missing(reason), .. } =
+    if let Source::Cluster { record: Recorded::NoLeader(reason) | Recorded::Missing(reason), .. } =
         &situation.source
     {
         step.push(Line::new("no record").plain(reason.as_str()));
@@ -182,7 +182,7 @@ fn not_known(situation: &Situation, zone: &Zone) -> Option<Step> {
     Some(step)
 }
 
-fn remembered(entry: &Remembered, situation: &Situation, zone: &Zone) -> String {
+fn remembered(entry: &HistoryEntry, situation: &Situation, zone: &Zone) -> String {
     let what = match entry.what {
         Memory::Recommendation { replicas } => format!("{replicas} recommended"),
         Memory::Rescale { from: Some(from), to } => format!("{from} → {to}"),
@@ -231,7 +231,7 @@ pub fn table<'a>(answers: impl Iterator<Item = (&'a Situation, &'a [Finding])>, 
         let codes: Vec<&str> = findings
             .iter()
             .filter(|finding| finding.severity < Severity::Info)
-            .map(|finding| finding.code)
+            .map(|finding| finding.code.as_str())
             .collect();
         let codes = if codes.is_empty() { String::new() } else { format!(" [{}]", codes.join(", ")) };
         let line = Line::new("")

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use autoscaling::failure::{MetricFailureClass, ScaleFailureClass};
 use autoscaling::history::{History, Recommendation, ScaleEvent};
 use autoscaling::pod::{
     ConditionStatus, ContainerRequests, LabelSet, Phase, Pod, PodRequests, ReadyCondition, ResourceList,
@@ -77,7 +78,7 @@ impl Scene {
     /// Adds a metric.
     pub(crate) fn and(mut self, metric: Value, answer: Result<Answer, &str>) -> Self {
         self.spec["metrics"].as_array_mut().unwrap().push(metric);
-        self.answers.push(Some(answer.map_err(|message| QueryError { message: message.into() })));
+        self.answers.push(Some(answer.map_err(query_error)));
         self
     }
 
@@ -128,7 +129,7 @@ impl Scene {
         let scale = self
             .scale
             .map(|(replicas, status)| Scale::new(replicas, status, "app=web").unwrap())
-            .map_err(|message| ScaleFailure { message, is_spec: false });
+            .map_err(|message| ScaleFailure { class: ScaleFailureClass::from_text(&message), message });
         let overlap = self.overlap;
         let pods: Vec<Arc<Pod>> = self.pods.into_iter().map(Arc::new).collect();
         let plan = plan(&hpa, scale, |_| overlap, &self.settings);
@@ -141,7 +142,7 @@ impl Scene {
         let owners = pods.iter().map(|pod| (Arc::clone(&pod.name), chain("web"))).collect::<BTreeMap<_, _>>();
         Situation {
             key: key.clone(),
-            source: Source::Cluster { watching_since: None, record: Recorded::NotAsked },
+            source: Source::Cluster { watching_since: None, record: Recorded::NotRequested },
             at: now(),
             status_writer: None,
             explanation: concluded.explanation,
@@ -174,6 +175,11 @@ impl Scene {
             server_version: Some("v1.37.1".to_owned()),
         }
     }
+}
+
+/// Creates the error of a query, with the class of its text.
+pub(crate) fn query_error(message: &str) -> QueryError {
+    QueryError::new(MetricFailureClass::from_text(message), message)
 }
 
 /// Creates a history with the same recommendation throughout the last window.

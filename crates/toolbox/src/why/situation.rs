@@ -105,9 +105,9 @@ pub enum Source {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Recorded {
     /// The record was not requested.
-    NotAsked,
+    NotRequested,
     /// No Concertina controller is the leader, so no record exists.
-    NobodyLeads(String),
+    NoLeader(String),
     /// The record could not be read. The text is the reason.
     Missing(String),
     /// The record is the source of flags and history.
@@ -207,7 +207,7 @@ pub struct EventContent {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecentEvent {
     /// The content of the event.
-    pub told: EventContent,
+    pub content: EventContent,
     /// The number of occurrences, at least 1.
     pub count: u32,
     /// The time of the first occurrence.
@@ -223,7 +223,7 @@ impl RecentEvent {
     /// `None` if the event is not about a rescale. A combined event covers several rescales and contains only
     /// the size of the last one.
     pub(super) fn new_size(&self) -> Option<(i32, bool)> {
-        let message = Some(&*self.told.message).filter(|_| self.told.reason == "SuccessfulRescale")?;
+        let message = Some(&*self.content.message).filter(|_| self.content.reason == "SuccessfulRescale")?;
         let combined = message.strip_prefix("(combined from similar events): ");
         let text = combined.unwrap_or(message).strip_prefix("New size: ")?;
         let size = text.split(';').next()?.trim().parse().ok()?;
@@ -238,7 +238,7 @@ pub struct Past {
     pub history: History,
     /// The entries with their origin, oldest first. Includes everything in [`Self::history`], and rescales
     /// that are only partly known.
-    pub entries: Vec<Remembered>,
+    pub entries: Vec<HistoryEntry>,
     /// Whether the history is complete. The controller's history is complete. A rebuilt history is complete
     /// once this command has decided every sync of the longest window. Otherwise, recommendations between the
     /// entries are unknown.
@@ -247,7 +247,7 @@ pub struct Past {
 
 /// One entry of the history.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Remembered {
+pub struct HistoryEntry {
     /// The time of the entry, or the latest possible time if the exact time is unknown.
     pub at: Timestamp,
     /// The earliest possible time, if the exact time is unknown.
@@ -258,7 +258,7 @@ pub struct Remembered {
     pub origin: Origin,
 }
 
-impl Remembered {
+impl HistoryEntry {
     /// Returns whether the entry is a rescale of unknown size.
     pub fn lacks_amount(&self) -> bool {
         matches!(self.what, Memory::Rescale { from: None, .. })

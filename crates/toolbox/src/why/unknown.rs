@@ -61,7 +61,7 @@ pub fn unknowns(situation: &Situation) -> Vec<Unknown> {
     if !situation.past.complete {
         found.push(Unknown::Recommendations);
     }
-    if behaves && situation.past.entries.iter().any(super::situation::Remembered::lacks_amount) {
+    if behaves && situation.past.entries.iter().any(super::situation::HistoryEntry::lacks_amount) {
         found.push(Unknown::Amounts);
     }
     let assumed = |version: bool| {

@@ -189,7 +189,7 @@ pub(super) fn event(object: &[u8]) -> Result<Option<AboutHpa>, DecodeError> {
     };
     let Involved { namespace, name, uid, .. } = event.involved_object;
     let event = RecentEvent {
-        told: EventContent {
+        content: EventContent {
             kind: if event.kind == "Normal" { EventKind::Normal } else { EventKind::Warning },
             reason: event.reason,
             message: event.message,
@@ -245,7 +245,7 @@ mod tests {
         )
         .unwrap()
         .unwrap();
-        assert_eq!((new.event.count, new.event.told.kind), (7, EventKind::Warning));
+        assert_eq!((new.event.count, new.event.content.kind), (7, EventKind::Warning));
         assert_eq!(new.event.last.duration_since(new.event.first).as_secs(), 60);
         let other =
             event(br#"{"involvedObject":{"kind":"Pod"},"eventTime":"2030-01-01T00:00:00Z"}"#).unwrap();

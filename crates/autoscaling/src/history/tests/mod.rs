@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::{Direction, History, Recommendation, ScaleEvent};
 use crate::behavior::{Bounds, with_behavior};
+use crate::failure::ScaleFailureClass;
 use crate::query::{Answer, ExternalValue};
 use crate::settings::Settings;
 use crate::spec::{Behavior, Spec};
@@ -92,7 +93,7 @@ impl Run {
     ) -> Conclusion {
         let hpa =
             Hpa { namespace: "shop", name: "web", generation: None, spec: &self.spec, status: &self.status };
-        let scale = scale.map_err(|message| ScaleFailure { message, is_spec: false });
+        let scale = scale.map_err(|message| ScaleFailure { class: ScaleFailureClass::Other, message });
         let plan = plan(&hpa, scale, |_| Overlap::None, &self.settings);
         let value = wanted.to_string().parse().unwrap();
         let values: Arc<[ExternalValue]> = [ExternalValue { timestamp: None, value }].into();

@@ -134,9 +134,9 @@ impl Shares {
                 let doubtful = usage.is_empty() && !snapshot.is_empty();
                 (!doubtful).then_some(Ok(Answer::Resource(usage)))
             }
-            Err(Missed::Api(QueryError { message })) => {
+            Err(Missed::Api(QueryError { class, message })) => {
                 let message = resource::reworded(&message, namespace, text).map_or(message, Into::into);
-                Some(Err(QueryError { message }))
+                Some(Err(QueryError { class, message }))
             }
             Err(Missed::AskAlone) => None,
         }

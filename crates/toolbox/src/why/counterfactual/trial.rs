@@ -41,7 +41,7 @@ pub(super) enum Past {
 /// A level of a metric at which the result differs.
 pub(super) struct Beyond {
     /// The index of the metric.
-    pub(super) place: usize,
+    pub(super) index: usize,
     pub(super) level: f64,
     pub(super) threshold: Threshold,
 }
@@ -71,7 +71,7 @@ impl<'a> Trial<'a> {
 
     /// Returns the levels with every valid metric at `level`.
     pub(super) fn levels(&self, level: f64) -> Vec<(usize, f64)> {
-        self.readings().map(|place| (place, level)).collect()
+        self.readings().map(|index| (index, level)).collect()
     }
 
     /// Returns the resulting count with some metrics at other levels.
@@ -87,21 +87,21 @@ impl<'a> Trial<'a> {
 
     /// Finds the level of one metric at which the count satisfies `differs`, with the other metrics
     /// unchanged.
-    pub(super) fn alone(&self, place: usize, past: Past, differs: impl Fn(i32) -> bool) -> Option<Beyond> {
-        self.search(place, HIGHEST, &[], past, differs)
+    pub(super) fn alone(&self, index: usize, past: Past, differs: impl Fn(i32) -> bool) -> Option<Beyond> {
+        self.search(index, HIGHEST, &[], past, differs)
     }
 
     /// Finds the levels to which all metrics must fall for the count to satisfy `differs`. The level of each
     /// metric is found with the others at zero. Metrics that do not prevent the change are omitted.
     pub(super) fn together(&self, past: Past, differs: impl Fn(i32) -> bool) -> Vec<Beyond> {
-        let places: Vec<usize> = self.readings().collect();
-        let needed = places.iter().filter_map(|place| {
+        let indexes: Vec<usize> = self.readings().collect();
+        let needed = indexes.iter().filter_map(|index| {
             let others: Vec<(usize, f64)> =
-                places.iter().filter(|other| *other != place).map(|other| (*other, LOWEST)).collect();
+                indexes.iter().filter(|other| *other != index).map(|other| (*other, LOWEST)).collect();
             if self.desired(&others, past).is_some_and(&differs) {
                 return None;
             }
-            self.search(*place, LOWEST, &others, past, &differs)
+            self.search(*index, LOWEST, &others, past, &differs)
         });
         needed.collect()
     }
@@ -110,20 +110,20 @@ impl<'a> Trial<'a> {
     /// change are found.
     fn search(
         &self,
-        place: usize,
+        index: usize,
         extreme: f64,
         others: &[(usize, f64)],
         past: Past,
         differs: impl Fn(i32) -> bool,
     ) -> Option<Beyond> {
-        let now = self.explanation.metrics.get(place)?.reading()?;
+        let now = self.explanation.metrics.get(index)?.reading()?;
         let at = |level: f64| {
             let mut levels = others.to_vec();
-            levels.push((place, level));
+            levels.push((index, level));
             let decided = self.at_levels(&levels, past);
-            (decided.desired.is_some_and(&differs), decided.metrics.into_iter().nth(place))
+            (decided.desired.is_some_and(&differs), decided.metrics.into_iter().nth(index))
         };
-        let mut same = self.level_now(place);
+        let mut same = self.level_now(index);
         let mut beyond =
             if extreme > same { first_beyond(same, extreme, |level| at(level).0)? } else { extreme };
         if !at(beyond).0 {
@@ -149,13 +149,13 @@ impl<'a> Trial<'a> {
                 (same, last) = (middle, reading);
             }
         }
-        Some(Beyond { place, level: beyond, threshold: threshold(now, &last, &first) })
+        Some(Beyond { index, level: beyond, threshold: threshold(now, &last, &first) })
     }
 
     /// Returns the current level of a metric. Levels are factors, so the current level is 1. It is 0 for a
     /// value of zero, which cannot be multiplied.
-    fn level_now(&self, place: usize) -> f64 {
-        let shows = self.explanation.metrics.get(place).and_then(MetricExplanation::reading).map(shown);
+    fn level_now(&self, index: usize) -> f64 {
+        let shows = self.explanation.metrics.get(index).and_then(MetricExplanation::reading).map(shown);
         if shows == Some(0) { 0.0 } else { 1.0 }
     }
 
@@ -167,7 +167,7 @@ impl<'a> Trial<'a> {
             .flat_map(|held| [held.leaves_up, held.leaves_down])
             .chain(policies.map(|policy| policy.frees_at))
             .flatten()
-            .filter(|moment| *moment >= self.situation.at)
+            .filter(|at| *at >= self.situation.at)
             .collect();
         moments.sort_unstable();
         moments.dedup();
@@ -241,15 +241,15 @@ impl<'a> Trial<'a> {
             .metrics
             .iter()
             .enumerate()
-            .map(|(place, answer)| {
-                let level = levels.iter().find(|(at, _)| *at == place).map(|(_, level)| *level);
-                match (answer, level, spec.metrics.get(place), self.explanation.metrics.get(place)) {
+            .map(|(index, answer)| {
+                let level = levels.iter().find(|(at, _)| *at == index).map(|(_, level)| *level);
+                match (answer, level, spec.metrics.get(index), self.explanation.metrics.get(index)) {
                     (
                         Some(Ok(answer)),
                         Some(level),
                         Some(source),
                         Some(MetricExplanation::Valid(reading)),
-                    ) => Some(Ok(at_level(source, answer, reading, level, self.level_now(place) == 0.0))),
+                    ) => Some(Ok(at_level(source, answer, reading, level, self.level_now(index) == 0.0))),
                     _ => answer.clone(),
                 }
             })

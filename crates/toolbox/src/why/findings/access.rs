@@ -3,8 +3,9 @@
 use autoscaling::explanation::Span;
 use autoscaling::query::Api;
 
+use super::super::refusals::group;
 use super::super::situation::{Refused, SKEW};
-use super::{Finding, Situation};
+use super::{Finding, FindingId, Situation};
 
 /// Finds metrics APIs that the cluster does not serve.
 pub(super) fn missing_apis(situation: &Situation) -> Vec<Finding> {
@@ -13,25 +14,23 @@ pub(super) fn missing_apis(situation: &Situation) -> Vec<Finding> {
     apis.dedup();
     apis.into_iter()
         .map(|api| {
-            let (group, advice) = match api {
-                Api::Resource => (
-                    "metrics.k8s.io",
+            let advice = match api {
+                Api::Resource => {
                     "metrics-server usually serves it: install it, or check its registration with \
-                     kubectl get apiservice v1beta1.metrics.k8s.io.",
-                ),
-                Api::Custom => (
-                    "custom.metrics.k8s.io",
+                     kubectl get apiservice v1beta1.metrics.k8s.io."
+                }
+                Api::Custom => {
                     "An adapter for your monitoring system serves it, such as prometheus-adapter: install one, or check its \
-                     registration with kubectl get apiservice.",
-                ),
-                Api::External => (
-                    "external.metrics.k8s.io",
+                     registration with kubectl get apiservice."
+                }
+                Api::External => {
                     "An adapter for your monitoring system serves it, such as KEDA or prometheus-adapter: install one, or \
-                     check its registration with kubectl get apiservice v1beta1.external.metrics.k8s.io.",
-                ),
+                     check its registration with kubectl get apiservice v1beta1.external.metrics.k8s.io."
+                }
             };
-            let message = format!("the cluster does not serve {group}, which a metric of this HPA needs");
-            Finding::error("missing-metrics-api", message, advice)
+            let message =
+                format!("the cluster does not serve {}, which a metric of this HPA needs", group(api));
+            Finding::error(FindingId::MissingMetricsApi, message, advice)
         })
         .collect()
 }
@@ -50,9 +49,13 @@ pub(super) fn refused(situation: &Situation) -> Vec<Finding> {
             );
             if refused.decides {
                 let message = format!("you may not {what}, so this decision is not the controller's");
-                Finding::error("forbidden", message, advice)
+                Finding::error(FindingId::Forbidden, message, advice)
             } else {
-                Finding::info("forbidden", format!("you may not {what}, so some checks were skipped"), advice)
+                Finding::info(
+                    FindingId::Forbidden,
+                    format!("you may not {what}, so some checks were skipped"),
+                    advice,
+                )
             }
         })
         .collect()
@@ -81,7 +84,7 @@ pub(super) fn skew(situation: &Situation) -> Option<Finding> {
     let by = Span::seconds(skew.abs().as_secs());
     let which = if skew.is_positive() { "behind" } else { "ahead of" };
     Some(Finding::warning(
-        "clock-skew",
+        FindingId::ClockSkew,
         format!("the clock of this machine is {by} {which} the API server's"),
         "Times and waits here follow the server's clock. Correct the clock of this machine; if the server's clock is \
          wrong, windows and sample ages are affected too.",

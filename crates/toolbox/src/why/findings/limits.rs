@@ -5,7 +5,7 @@ use autoscaling::explanation::{MetricExplanation, MetricReading, PodGroup, Propo
 use autoscaling::spec::{Behavior, PolicyKind, ScalingRules};
 use serde_json::Value;
 
-use super::{Finding, Situation};
+use super::{Finding, FindingId, Situation};
 
 /// Finds a maxReplicas that keeps the count below the proposal of the metrics.
 pub(super) fn maximum(situation: &Situation) -> Option<Finding> {
@@ -17,7 +17,7 @@ pub(super) fn maximum(situation: &Situation) -> Option<Finding> {
     let subject = explanation.winning_metric().map(|metric| metric.subject().to_string()).unwrap_or_default();
     let proposal = explanation.proposal.unwrap_or(limit.before).max(limit.before);
     Some(Finding::warning(
-        "max-replicas",
+        FindingId::MaxReplicas,
         format!("{subject} asks for {proposal}, but maxReplicas is {}", explanation.max),
         format!(
             "Raise maxReplicas if the cluster and the dependencies of the pods have the capacity; otherwise find out what \
@@ -31,7 +31,7 @@ pub(super) fn fixed(situation: &Situation) -> Option<Finding> {
     let (min, max) = (situation.explanation.min, situation.explanation.max);
     (situation.hpa.is_some() && min >= max).then(|| {
         Finding::info(
-            "fixed-size",
+            FindingId::FixedSize,
             format!("minReplicas {min} and maxReplicas {max} leave nothing to scale"),
             "Set maxReplicas above minReplicas, or delete the HPA if a fixed size is intended.",
         )
@@ -57,7 +57,7 @@ pub(super) fn tolerance(situation: &Situation) -> Option<Finding> {
     };
     let percent = trimmed(tolerance * 100.0, 2);
     Some(Finding::info(
-        "tolerance",
+        FindingId::Tolerance,
         format!(
             "{subject} is at {}, which is within {percent} % of its target of {}; without tolerance the count would be {} \
              instead of {current}",
@@ -108,7 +108,7 @@ pub(super) fn behavior(situation: &Situation) -> Vec<Finding> {
     }
     if !situation.settings.configurable_tolerance && has_tolerance(behavior) {
         found.push(Finding::warning(
-            "tolerance-ignored",
+            FindingId::ToleranceIgnored,
             "behavior sets a tolerance, but the gate HPAConfigurableTolerance is off, so it is ignored",
             "Enable the gate, or set --horizontal-pod-autoscaler-tolerance for the whole controller.",
         ));
@@ -125,14 +125,14 @@ fn unknown_words(field: &str, rules: &ScalingRules, raw: &Value) -> Option<Findi
     let select = written.get("selectPolicy").and_then(Value::as_str);
     if let Some(select) = select.filter(|select| !matches!(*select, "Max" | "Min" | "Disabled" | "")) {
         return Some(Finding::warning(
-            "unknown-behavior",
+            FindingId::UnknownBehavior,
             format!("behavior.{field}.selectPolicy is {select:?}, which is invalid; it counts as Max"),
             "Set it to Max, Min or Disabled.",
         ));
     }
     rules.policies.iter().any(|policy| policy.kind == PolicyKind::Unknown).then(|| {
         Finding::warning(
-            "unknown-behavior",
+            FindingId::UnknownBehavior,
             format!(
                 "a policy of behavior.{field} has an invalid type; it allows the same as the policy before it"
             ),

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use autoscaling::explanation::{FailedMetric, MetricExplanation, Span};
+use autoscaling::failure::MetricFailureClass;
 use autoscaling::pod::{Pod, PodRequests};
-use autoscaling::query::Answer;
+use autoscaling::query::{Answer, Api};
 use autoscaling::spec::{MetricSource, ResourceTarget};
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Finding, Situation, counted, listed, target_name};
+use super::super::refusals::group;
+use super::{Finding, FindingId, Situation, counted, listed, target_name};
 
 /// Maximum delay of a sample after its window. Metrics APIs collect at least once a minute.
 const DELAY: SignedDuration = SignedDuration::from_secs(60);
@@ -54,7 +56,7 @@ pub(super) fn requests(situation: &Situation) -> Vec<Finding> {
                 if names.len() == 1 { ("container", "requests") } else { ("containers", "request") };
             let names = listed(&names, 5);
             found.push(Finding::error(
-                "missing-request",
+                FindingId::MissingRequest,
                 format!(
                     "{} is measured in percent of the request, but {noun} {names} {verb} no {resource} (in {most} of {})",
                     metric.subject(),
@@ -68,7 +70,7 @@ pub(super) fn requests(situation: &Situation) -> Vec<Finding> {
         }
         if let Some(only) = only.filter(|_| absent > 0) {
             found.push(Finding::error(
-                "missing-container",
+                FindingId::MissingContainer,
                 format!("{} has no container {only} in {absent} of {}", target, counted(pods, "pod")),
                 "Correct the container's name in the metric; pods without that container make the whole metric fail.",
             ));
@@ -99,90 +101,71 @@ pub(super) fn failed(situation: &Situation) -> Vec<Finding> {
 }
 
 fn failure(situation: &Situation, failed: &FailedMetric) -> Option<Finding> {
-    let (subject, cause) = (&failed.subject, failed.cause());
-    let error = |code, advice: String| {
-        Some(Finding::error(code, format!("{subject} cannot be read: {cause}"), advice))
+    let (subject, cause, class) = (&failed.subject, failed.cause(), failed.class());
+    let error =
+        |id, advice: &str| Some(Finding::error(id, format!("{subject} cannot be read: {cause}"), advice));
+    let api = match &*subject.kind {
+        "Resource" | "ContainerResource" => Api::Resource,
+        "External" => Api::External,
+        _ => Api::Custom,
     };
-    let (group, backend) = match &*subject.kind {
-        "Resource" | "ContainerResource" => ("metrics.k8s.io", "metrics-server"),
-        "External" => ("external.metrics.k8s.io", "the adapter that serves it"),
-        _ => ("custom.metrics.k8s.io", "the adapter that serves it"),
-    };
-    let has_pods = !situation.pods.is_empty() && situation.hpa.is_some();
-    if cause.starts_with("missing request for") || cause.contains("not found in Pod") {
-        // A record contains no pods, but the error names one of them.
-        return if has_pods {
-            None
-        } else {
-            error("missing-request", "Set the request, or use a target of type AverageValue.".to_owned())
-        };
+    let (group, backend) =
+        (group(api), if api == Api::Resource { "metrics-server" } else { "the adapter that serves it" });
+    match class {
+        MetricFailureClass::MissingRequest | MetricFailureClass::NoContainer => {
+            // A record contains no pods, but the error names one of them.
+            let has_pods = !situation.pods.is_empty() && situation.hpa.is_some();
+            let advice = "Set the request, or use a target of type AverageValue.";
+            return if has_pods { None } else { error(FindingId::MissingRequest, advice) };
+        }
+        MetricFailureClass::MissingPodRequest => {
+            return error(
+                FindingId::MissingRequest,
+                "Set the resource in the pod-level requests (spec.resources of the template), or on each container.",
+            );
+        }
+        _ => {}
     }
-    if cause.starts_with("missing pod-level request") {
-        return error(
-            "missing-request",
-            "Set the resource in the pod-level requests (spec.resources of the template), or on each container.".to_owned(),
-        );
-    }
-    if situation.missing_apis.iter().any(|api| group == group_of(*api)) {
+    if situation.missing_apis.contains(&api) || situation.blind().any(|refused| refused.group == group) {
         return None;
     }
-    if situation.blind().any(|refused| refused.group == group) {
-        return None;
-    }
-    if cause.contains("currently unable to handle the request") || cause.contains("connection refused") {
-        return error(
-            "metrics-api-unavailable",
-            format!(
+    match class {
+        MetricFailureClass::ApiUnavailable => error(
+            FindingId::MetricsApiUnavailable,
+            &format!(
                 "The API {group} is registered but does not respond: check kubectl get apiservice, and the pods and logs of \
                  {backend}."
             ),
-        );
-    }
-    if &*failed.reason == "InvalidMetricSourceType" || cause.starts_with("invalid ") {
-        return Some(Finding::error(
-            "invalid-metric",
+        ),
+        MetricFailureClass::InvalidMetric => Some(Finding::error(
+            FindingId::InvalidMetric,
             format!("a metric of the spec cannot be used: {cause}"),
             "Correct this metric in the spec; until then it counts as failed and nothing is scaled down.",
-        ));
-    }
-    if cause.contains("no metrics returned") || cause.contains("could not find the metric") {
-        return error(
-            "no-metric-values",
-            format!(
+        )),
+        MetricFailureClass::NoValues => error(
+            FindingId::NoMetricValues,
+            &format!(
                 "{group} responds, but has no value for this metric. Compare its name and selector with the metrics of \
                  {backend}; a series that disappears when idle should report 0 instead."
             ),
-        );
-    }
-    if cause.contains("did not receive metrics for targeted pods") {
-        return error(
-            "no-metric-values",
+        ),
+        MetricFailureClass::NoSamples => error(
+            FindingId::NoMetricValues,
             "No counted pod has a sample: check whether the pods are running and ready. Samples of new pods take a minute \
-             or two."
-                .to_owned(),
-        );
-    }
-    if cause.contains("no pods returned by selector") {
-        return error(
-            "no-pods",
-            format!(
+             or two.",
+        ),
+        MetricFailureClass::NoPods => error(
+            FindingId::NoPods,
+            &format!(
                 "Find out why {} has no pods with kubectl describe, also on its newest ReplicaSet.",
                 target_name(situation)
             ),
-        );
-    }
-    error(
-        "metric-failed",
-        "While it fails, nothing is scaled down, and this metric cannot scale up. The error text comes from the metrics API."
-            .to_owned(),
-    )
-}
-
-fn group_of(api: autoscaling::query::Api) -> &'static str {
-    match api {
-        autoscaling::query::Api::Resource => "metrics.k8s.io",
-        autoscaling::query::Api::Custom => "custom.metrics.k8s.io",
-        autoscaling::query::Api::External => "external.metrics.k8s.io",
+        ),
+        _ => error(
+            FindingId::MetricFailed,
+            "While it fails, nothing is scaled down, and this metric cannot scale up. The error text comes from the metrics \
+             API.",
+        ),
     }
 }
 
@@ -204,7 +187,7 @@ pub(super) fn stale(situation: &Situation) -> Vec<Finding> {
         let age = Span::between(oldest.taken, situation.at);
         let source = oldest.source.map(|source| format!(" ({source})")).unwrap_or_default();
         found.push(Finding::warning(
-            "stale-metric",
+            FindingId::StaleMetric,
             format!(
                 "{} of {number} for {} {} stale: the oldest was taken {age} ago{source}",
                 counted(old.len(), "sample"),

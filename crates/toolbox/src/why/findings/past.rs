@@ -6,7 +6,7 @@ use autoscaling::explanation::Span;
 use jiff::{SignedDuration, Timestamp};
 
 use super::super::situation::RecentEvent;
-use super::{Finding, Situation};
+use super::{Finding, FindingId, Situation};
 
 /// Minimum number of direction changes within an hour for an HPA to count as flapping.
 const FLAPPING: usize = 4;
@@ -43,7 +43,7 @@ pub(super) fn flapping(situation: &Situation) -> Option<Finding> {
     let window = situation.explanation.stabilization.as_ref().map(|step| step.down_window_seconds);
     let now = window.map(|window| format!(" (now {})", Span::seconds(window))).unwrap_or_default();
     Some(Finding::warning(
-        "flapping",
+        FindingId::Flapping,
         format!("the count changed direction {changes} times in the last hour: {}", newest.join(" → ")),
         format!(
             "Increase behavior.scaleDown.stabilizationWindowSeconds{now}, or remove fewer pods at a time. concertina simulate \

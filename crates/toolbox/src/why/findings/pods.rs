@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use autoscaling::explanation::{MetricReading, PodGroup};
 
 use super::super::situation::{Owner, Target};
-use super::{Finding, Situation, counted, listed, target_name};
+use super::{Finding, FindingId, Situation, counted, listed, target_name};
 
 /// Maximum number of foreign pods to name per owner.
 const NAMED: usize = 3;
@@ -45,7 +45,7 @@ pub(super) fn foreign(situation: &Situation) -> Option<Finding> {
     let owners = owners.join(", ");
     if own == 0 {
         return Some(Finding::info(
-            "foreign-pods",
+            FindingId::ForeignPods,
             format!(
                 "by their owner references, none of the {} belongs to {name}: {owners}",
                 counted(number, "pod")
@@ -55,7 +55,7 @@ pub(super) fn foreign(situation: &Situation) -> Option<Finding> {
         ));
     }
     Some(Finding::warning(
-        "foreign-pods",
+        FindingId::ForeignPods,
         format!(
             "the selector of {name} also matches {} of other owners, which count in the metrics: {owners}",
             counted(number, "pod")
@@ -104,7 +104,7 @@ pub(super) fn unready(situation: &Situation) -> Option<Finding> {
             (starting, pending) => format!(" ({starting} started recently, {pending} pending)"),
         };
         Finding::warning(
-            "unready-pods",
+            FindingId::UnreadyPods,
             format!("{number} of {} are not ready{how}: their {subject} does not count", counted(all, "pod")),
             "Find the cause with kubectl describe pod. If pods start slowly, add a startup probe; if they are unready because \
              of overload, use a metric that does not depend on readiness.",
@@ -119,7 +119,7 @@ pub(super) fn missing(situation: &Situation) -> Option<Finding> {
         |group| group == PodGroup::Missing,
         |reading, number, all| {
             Finding::warning(
-                "missing-samples",
+                FindingId::MissingSamples,
                 format!("{number} of {} have no sample of {}", counted(all, "pod"), reading.subject),
                 "Samples of new pods take a minute or two. If they stay missing, check whether the source of the metric reports \
                  these pods (kubectl top pod for cpu and memory).",

@@ -1,9 +1,10 @@
 //! Findings about the target and about other writers of its count.
 
 use autoscaling::explanation::{DecisionPath, Span};
+use autoscaling::failure::ScaleFailureClass;
 
 use super::super::situation::FieldManager;
-use super::{Finding, Situation, target_name};
+use super::{Finding, FindingId, Situation, target_name};
 
 /// Finds a Scale that cannot be read or has no selector.
 pub(super) fn scale(situation: &Situation) -> Option<Finding> {
@@ -12,29 +13,34 @@ pub(super) fn scale(situation: &Situation) -> Option<Finding> {
     let failure = explanation.failure.as_deref().unwrap_or_default();
     match explanation.course {
         DecisionPath::NoSelector => Some(Finding::error(
-            "no-selector",
+            FindingId::NoSelector,
             format!("the scale of {target} has no selector, so its pods cannot be found"),
             "If the target is a custom resource, set labelSelectorPath in the scale subresource of its definition and make \
              its controller set that field.",
         )),
         // A refused read has a separate finding.
         DecisionPath::NoScale if situation.blind().next().is_some() => None,
-        DecisionPath::NoScale if failure.contains("no matches for kind") => Some(Finding::error(
-            "unknown-target-kind",
-            format!("the cluster does not serve the kind of {target}: {failure}"),
-            "Correct apiVersion and kind in spec.scaleTargetRef, or install the CustomResourceDefinition of that kind.",
-        )),
-        DecisionPath::NoScale if failure.contains("not found") => Some(Finding::error(
-            "missing-target",
-            format!("{target} does not exist, or has no scale: {failure}"),
-            "Correct spec.scaleTargetRef (the target must be in the HPA's namespace), or delete the HPA if its target was \
-             removed permanently.",
-        )),
-        DecisionPath::NoScale => Some(Finding::error(
-            "unreadable-scale",
-            format!("the scale of {target} cannot be read: {failure}"),
-            "Try to read it with kubectl get --subresource=scale; while it cannot be read, nothing is scaled.",
-        )),
+        DecisionPath::NoScale => Some(match explanation.scale_failure() {
+            ScaleFailureClass::NoMatchForKind => Finding::error(
+                FindingId::UnknownTargetKind,
+                format!("the cluster does not serve the kind of {target}: {failure}"),
+                "Correct apiVersion and kind in spec.scaleTargetRef, or install the CustomResourceDefinition of that \
+                 kind.",
+            ),
+            ScaleFailureClass::NotFound => Finding::error(
+                FindingId::MissingTarget,
+                format!("{target} does not exist, or has no scale: {failure}"),
+                "Correct spec.scaleTargetRef (the target must be in the HPA's namespace), or delete the HPA if its \
+                 target was removed permanently.",
+            ),
+            ScaleFailureClass::InvalidReference | ScaleFailureClass::Forbidden | ScaleFailureClass::Other => {
+                Finding::error(
+                    FindingId::UnreadableScale,
+                    format!("the scale of {target} cannot be read: {failure}"),
+                    "Try to read it with kubectl get --subresource=scale; while it cannot be read, nothing is scaled.",
+                )
+            }
+        }),
         _ => None,
     }
 }
@@ -44,7 +50,7 @@ pub(super) fn paused(situation: &Situation) -> Option<Finding> {
     (situation.explanation.course == DecisionPath::Disabled).then(|| {
         let target = target_name(situation);
         Finding::warning(
-            "paused",
+            FindingId::Paused,
             format!("{target} is set to 0 replicas, which disables autoscaling"),
             format!(
                 "To enable it again: kubectl -n {} scale {target} --replicas={}.",
@@ -70,9 +76,9 @@ pub(super) fn shared(situation: &Situation) -> Option<Finding> {
                   each target distinct labels.";
     Some(if stopped {
         let message = format!("other HPAs select the same pods, so none of them scales ({others})");
-        Finding::error("shared-pods", message, advice)
+        Finding::error(FindingId::SharedPods, message, advice)
     } else {
-        Finding::warning("shared-pods", format!("other HPAs select the same pods ({others})"), advice)
+        Finding::warning(FindingId::SharedPods, format!("other HPAs select the same pods ({others})"), advice)
     })
 }
 
@@ -107,7 +113,7 @@ pub(super) fn field_managers(situation: &Situation) -> Option<Finding> {
     );
     let advice = format!("Remove replicas from the manifest of {}.{more}", target_name(situation));
     let finding = if recurs { Finding::warning } else { Finding::info };
-    Some(finding("replicas-also-set", message, advice))
+    Some(finding(FindingId::ReplicasAlsoSet, message, advice))
 }
 
 /// A tool that applies manifests.

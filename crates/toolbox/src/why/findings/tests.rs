@@ -1,19 +1,19 @@
 use autoscaling::Overlap;
 use autoscaling::event::EventKind;
 use autoscaling::pod::Phase;
-use autoscaling::query::{Answer, Api, QueryError};
+use autoscaling::query::{Answer, Api};
 use jiff::SignedDuration;
 use serde_json::json;
 
 use super::*;
 use crate::why::scene::{
-    Scene, ago, chain, external, external_metric, pod, pods_metric, starting, usage, usages,
+    Scene, ago, chain, external, external_metric, pod, pods_metric, query_error, starting, usage, usages,
 };
 use crate::why::situation::{EventContent, FieldManager, RecentEvent, Refused};
 use controller::store::Key;
 
-/// A situation and its expected finding, as code, severity and message.
-type Case = (Situation, &'static str, Severity, &'static str);
+/// A situation and its expected finding, as identifier, severity and message.
+type Case = (Situation, FindingId, Severity, &'static str);
 
 fn with(scene: Scene, change: impl FnOnce(&mut Situation)) -> Situation {
     let mut situation = scene.situation();
@@ -25,16 +25,17 @@ fn with(scene: Scene, change: impl FnOnce(&mut Situation)) -> Situation {
 fn check(cases: Vec<Case>) {
     for (situation, code, severity, message) in cases {
         let found = findings(&situation);
-        let found_fields: Vec<(&str, Severity, &str)> =
+        let found_fields: Vec<(FindingId, Severity, &str)> =
             found.iter().map(|finding| (finding.code, finding.severity, finding.message.as_str())).collect();
         assert_eq!(found_fields, [(code, severity, message)]);
         assert!(found[0].advice.ends_with('.'), "{}", found[0].advice);
+        assert!(code.reference().severities.contains(&severity), "{code} has the severity {severity}");
     }
 }
 
 fn failing(message: &str) -> Scene {
     let mut scene = Scene::cpu(5, 400);
-    scene.answers = vec![Some(Err(QueryError { message: message.into() }))];
+    scene.answers = vec![Some(Err(query_error(message)))];
     scene
 }
 
@@ -60,31 +61,31 @@ fn unusable_targets_are_found() {
     check(vec![
         (
             unreadable("deployments.apps \"web\" not found"),
-            "missing-target",
+            FindingId::MissingTarget,
             Severity::Error,
             "Deployment/web does not exist, or has no scale: deployments.apps \"web\" not found",
         ),
         (
             unreadable("no matches for kind \"Deploymet\" in group \"apps\""),
-            "unknown-target-kind",
+            FindingId::UnknownTargetKind,
             Severity::Error,
             "the cluster does not serve the kind of Deployment/web: no matches for kind \"Deploymet\" in group \"apps\"",
         ),
         (
             unreadable("Timeout: request did not complete"),
-            "unreadable-scale",
+            FindingId::UnreadableScale,
             Severity::Error,
             "the scale of Deployment/web cannot be read: Timeout: request did not complete",
         ),
         (
             no_selector,
-            "no-selector",
+            FindingId::NoSelector,
             Severity::Error,
             "the scale of Deployment/web has no selector, so its pods cannot be found",
         ),
         (
             zero.situation(),
-            "paused",
+            FindingId::Paused,
             Severity::Warning,
             "Deployment/web is set to 0 replicas, which disables autoscaling",
         ),
@@ -98,7 +99,7 @@ fn hpas_that_share_pods_are_found() {
     let stopped = with(scene, |situation| situation.sharing = vec![Key::new("shop", "web-2")]);
     check(vec![(
         stopped,
-        "shared-pods",
+        FindingId::SharedPods,
         Severity::Error,
         "other HPAs select the same pods, so none of them scales (web-2)",
     )]);
@@ -113,14 +114,14 @@ fn missing_and_unavailable_metrics_apis_are_found() {
                 "the server could not find the requested resource (get pods.metrics.k8s.io)",
                 Api::Resource,
             ),
-            "missing-metrics-api",
+            FindingId::MissingMetricsApi,
             Severity::Error,
             "the cluster does not serve metrics.k8s.io, which a metric of this HPA needs",
         ),
         (
             failing("the server is currently unable to handle the request (get pods.metrics.k8s.io)")
                 .situation(),
-            "metrics-api-unavailable",
+            FindingId::MetricsApiUnavailable,
             Severity::Error,
             "cpu cannot be read: the server is currently unable to handle the request (get pods.metrics.k8s.io)",
         ),
@@ -142,31 +143,31 @@ fn other_metric_failures_are_found() {
     check(vec![
         (
             failing("Internal error occurred").situation(),
-            "metric-failed",
+            FindingId::MetricFailed,
             Severity::Error,
             "cpu cannot be read: Internal error occurred",
         ),
         (
             empty.situation(),
-            "no-metric-values",
+            FindingId::NoMetricValues,
             Severity::Error,
             "cpu cannot be read: no metrics returned from resource metrics API",
         ),
         (
             unmatched.situation(),
-            "no-metric-values",
+            FindingId::NoMetricValues,
             Severity::Error,
             "cpu cannot be read: did not receive metrics for targeted pods (pods might be unready)",
         ),
         (
             podless.situation(),
-            "no-pods",
+            FindingId::NoPods,
             Severity::Error,
             "cpu cannot be read: no pods returned by selector while calculating replica count",
         ),
         (
             invalid.situation(),
-            "invalid-metric",
+            FindingId::InvalidMetric,
             Severity::Error,
             "a metric of the spec cannot be used: unknown metric source type \"Resouce\"",
         ),
@@ -193,13 +194,13 @@ fn refused_reads_are_found() {
     check(vec![
         (
             metrics,
-            "forbidden",
+            FindingId::Forbidden,
             Severity::Error,
             "you may not list pods.metrics.k8s.io in namespace shop, so this decision is not the controller's",
         ),
         (
             other,
-            "forbidden",
+            FindingId::Forbidden,
             Severity::Info,
             "you may not list replicasets.apps in namespace shop, so some checks were skipped",
         ),
@@ -220,13 +221,13 @@ fn missing_requests_and_containers_are_found() {
     check(vec![
         (
             scene.situation(),
-            "missing-request",
+            FindingId::MissingRequest,
             Severity::Error,
             "cpu is measured in percent of the request, but container app requests no cpu (in 1 of 5 pods)",
         ),
         (
             no_container,
-            "missing-container",
+            FindingId::MissingContainer,
             Severity::Error,
             "Deployment/web has no container proxy in 2 of 2 pods",
         ),
@@ -242,7 +243,7 @@ fn stale_samples_are_found() {
     scene.answers = vec![Some(Ok(Answer::Resource(samples.into())))];
     check(vec![(
         scene.situation(),
-        "stale-metric",
+        FindingId::StaleMetric,
         Severity::Warning,
         "2 samples of 5 for cpu are stale: the oldest was taken 6 min 40 s ago (web-3)",
     )]);
@@ -271,14 +272,14 @@ fn pods_of_other_owners_are_found() {
     check(vec![
         (
             situation,
-            "foreign-pods",
+            FindingId::ForeignPods,
             Severity::Warning,
             "the selector of Deployment/web also matches 3 pods of other owners, which count in the metrics: \
              2 of Job/report-7d9 (job-1, job-2), 1 without a controller (lone-1)",
         ),
         (
             others,
-            "foreign-pods",
+            FindingId::ForeignPods,
             Severity::Info,
             "by their owner references, none of the 2 pods belongs to Deployment/web: 2 without a controller (web-1, web-2)",
         ),
@@ -301,7 +302,7 @@ fn pods_with_unreadable_owners_are_not_foreign() {
             decides: false,
         }];
     });
-    assert!(findings(&situation).iter().all(|finding| finding.code != "foreign-pods"));
+    assert!(findings(&situation).iter().all(|finding| finding.code != FindingId::ForeignPods));
 }
 
 #[test]
@@ -314,11 +315,16 @@ fn uncounted_pods_are_found() {
     check(vec![
         (
             unready.situation(),
-            "unready-pods",
+            FindingId::UnreadyPods,
             Severity::Warning,
             "2 of 4 pods are not ready (1 started recently, 1 pending): their cpu does not count",
         ),
-        (missing.situation(), "missing-samples", Severity::Warning, "2 of 4 pods have no sample of cpu"),
+        (
+            missing.situation(),
+            FindingId::MissingSamples,
+            Severity::Warning,
+            "2 of 4 pods have no sample of cpu",
+        ),
     ]);
 }
 
@@ -329,25 +335,25 @@ fn limits_by_bounds_and_tolerance_are_found() {
     check(vec![
         (
             Scene::cpu(10, 600).situation(),
-            "max-replicas",
+            FindingId::MaxReplicas,
             Severity::Warning,
             "cpu asks for 15, but maxReplicas is 10",
         ),
         (
             fixed.situation(),
-            "fixed-size",
+            FindingId::FixedSize,
             Severity::Info,
             "minReplicas 5 and maxReplicas 5 leave nothing to scale",
         ),
         (
             Scene::cpu(5, 435).situation(),
-            "tolerance",
+            FindingId::Tolerance,
             Severity::Info,
             "cpu is at 87 %, which is within 10 % of its target of 80 %; without tolerance the count would be 6 instead of 5",
         ),
         (
             Scene::jobs(5, &json!({"type": "AverageValue", "averageValue": "30"}), "160").situation(),
-            "tolerance",
+            FindingId::Tolerance,
             Severity::Info,
             "jobs is at 32 per pod, which is within 10 % of its target of 30 per pod; without tolerance the count would be 6 \
              instead of 5",
@@ -372,19 +378,19 @@ fn invalid_and_ignored_behavior_is_found() {
     check(vec![
         (
             up(json!({"selectPolicy": "Average", "policies": policies})).situation(),
-            "unknown-behavior",
+            FindingId::UnknownBehavior,
             Severity::Warning,
             "behavior.scaleUp.selectPolicy is \"Average\", which is invalid; it counts as Max",
         ),
         (
             up(json!({"policies": [{"type": "Nodes", "value": 1, "periodSeconds": 15}]})).situation(),
-            "unknown-behavior",
+            FindingId::UnknownBehavior,
             Severity::Warning,
             "a policy of behavior.scaleUp has an invalid type; it allows the same as the policy before it",
         ),
         (
             ignored.situation(),
-            "tolerance-ignored",
+            FindingId::ToleranceIgnored,
             Severity::Warning,
             "behavior sets a tolerance, but the gate HPAConfigurableTolerance is off, so it is ignored",
         ),
@@ -394,7 +400,7 @@ fn invalid_and_ignored_behavior_is_found() {
 #[test]
 fn flapping_counts_are_found() {
     let event = |size: i32, count: u32, first: i64, last: i64| RecentEvent {
-        told: EventContent {
+        content: EventContent {
             kind: EventKind::Normal,
             reason: "SuccessfulRescale".to_owned(),
             message: format!(
@@ -419,7 +425,7 @@ fn flapping_counts_are_found() {
     });
     check(vec![(
         flapping,
-        "flapping",
+        FindingId::Flapping,
         Severity::Warning,
         "the count changed direction 4 times in the last hour: 8 → 5 → 8 → 5 → 8 → 5",
     )]);
@@ -443,14 +449,14 @@ fn other_writers_of_the_replicas_are_found() {
         |situation| findings(&situation).into_iter().map(|finding| finding.message).collect::<Vec<_>>();
     check(vec![(
         owned(vec![manager("kube-controller-manager", "scale", 60), manager("argocd-controller", "", 7200)]),
-        "replicas-also-set",
+        FindingId::ReplicasAlsoSet,
         Severity::Warning,
         "spec.replicas of Deployment/web is also set by argocd-controller 2 h ago (Argo CD): the next such write resets \
          the count",
     )]);
     check(vec![(
         owned(vec![manager("kubectl-create", "", 60)]),
-        "replicas-also-set",
+        FindingId::ReplicasAlsoSet,
         Severity::Info,
         "spec.replicas of Deployment/web is also set by kubectl-create 1 min ago: the next such write resets the count",
     )]);
@@ -471,13 +477,13 @@ fn clock_skew_is_found() {
     check(vec![
         (
             skewed(90),
-            "clock-skew",
+            FindingId::ClockSkew,
             Severity::Warning,
             "the clock of this machine is 1 min 30 s behind the API server's",
         ),
         (
             skewed(-6),
-            "clock-skew",
+            FindingId::ClockSkew,
             Severity::Warning,
             "the clock of this machine is 6 s ahead of the API server's",
         ),
@@ -489,8 +495,8 @@ fn clock_skew_is_found() {
 fn findings_are_sorted_by_severity() {
     let scene = Scene::cpu(10, 600).and(pods_metric("requests", "10"), Err("no such metric"));
     let situation = with(scene, |situation| situation.skew = Some(SignedDuration::from_secs(60)));
-    let codes: Vec<&str> = findings(&situation).iter().map(|finding| finding.code).collect();
-    assert_eq!(codes, ["metric-failed", "max-replicas", "clock-skew"]);
+    let codes: Vec<FindingId> = findings(&situation).iter().map(|finding| finding.code).collect();
+    assert_eq!(codes, [FindingId::MetricFailed, FindingId::MaxReplicas, FindingId::ClockSkew]);
     let healthy = Scene::cpu(5, 400)
         .and(external_metric("jobs", &json!({"type": "Value", "value": "1"})), Ok(external("1")));
     assert_eq!(findings(&healthy.situation()), []);

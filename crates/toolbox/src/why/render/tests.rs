@@ -22,13 +22,13 @@ fn from_outside(scene: Scene) -> Situation {
     let mut situation = scene.situation();
     situation.past.complete = false;
     situation.past.entries = vec![
-        Remembered {
+        HistoryEntry {
             at: ago(290),
             earliest: Some(ago(305)),
             what: Memory::Recommendation { replicas: 5 },
             origin: Origin::Condition("ScaleDownStabilized".to_owned()),
         },
-        Remembered {
+        HistoryEntry {
             at: ago(700),
             earliest: None,
             what: Memory::Rescale { from: None, to: 5 },

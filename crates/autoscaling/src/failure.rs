@@ -1,0 +1,206 @@
+//! Classes of failures, and upstream's texts for them.
+//!
+//! A failure gets its class where it arises, and keeps it in the [explanation](crate::explanation). Two
+//! sources have a text and no class: the statuses and events of other controllers, and records of earlier
+//! versions. [`ScaleFailureClass::from_text`] and [`MetricFailureClass::from_text`] classify
+//! these texts. Nothing else depends on the wording of an error.
+
+use serde::{Deserialize, Serialize};
+
+/// upstream: `pkg/controller/podautoscaler/replica_calculator.go`.
+pub(crate) const NO_PODS: &str = "no pods returned by selector while calculating replica count";
+/// upstream: `pkg/controller/podautoscaler/replica_calculator.go`.
+pub(crate) const NO_SAMPLES: &str = "did not receive metrics for targeted pods (pods might be unready)";
+/// upstream: the start of the errors of `pkg/controller/podautoscaler/metrics/client.go` for empty lists.
+pub(crate) const NO_VALUES: &str = "no metrics returned";
+/// upstream: `pkg/controller/podautoscaler/replica_calculator.go`, for a container without a request.
+pub(crate) const MISSING_REQUEST: &str = "missing request for";
+/// upstream: `pkg/controller/podautoscaler/replica_calculator.go`, for a pod without a request.
+pub(crate) const MISSING_POD_REQUEST: &str = "missing pod-level request for";
+/// upstream: `pkg/controller/podautoscaler/replica_calculator.go`, for an absent container.
+pub(crate) const NO_CONTAINER: &str = "not found in Pod";
+/// upstream: `pkg/controller/podautoscaler/horizontal.go`.
+pub(crate) const UNKNOWN_METRIC_TYPE: &str = "unknown metric source type";
+/// upstream: `pkg/controller/podautoscaler/horizontal.go`, the start of the errors for incomplete metrics.
+const INVALID_METRIC: &str = "invalid ";
+/// apimachinery: `schema.ParseGroupVersion`.
+const INVALID_GROUP_VERSION: &str = "unexpected GroupVersion string";
+/// apimachinery: `meta.NoKindMatchError`.
+const NO_MATCH: &str = "no matches for kind";
+/// apimachinery: `errors.NewNotFound`.
+const NOT_FOUND: &str = "not found";
+/// apimachinery: `errors.NewGenericServerResponse` for 404.
+const NO_RESOURCE: &str = "could not find the requested resource";
+/// apimachinery: `errors.NewForbidden`.
+const FORBIDDEN: &str = "is forbidden";
+/// apimachinery: `errors.NewGenericServerResponse` for 503.
+const UNAVAILABLE: &str = "currently unable to handle the request";
+/// Go's `syscall.ECONNREFUSED`, in the aggregator's errors.
+const REFUSED: &str = "connection refused";
+/// custom-metrics-apiserver: `provider.NewMetricNotFoundError`.
+const NO_METRIC: &str = "could not find the metric";
+/// k8s.io/metrics: `custom_metrics.NewAvailableAPIsGetter`.
+const NO_CUSTOM_API: &str = "no custom metrics API (custom.metrics.k8s.io) registered";
+
+/// The class of a failure to read a Scale.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ScaleFailureClass {
+    /// `apiVersion` of the target reference is invalid.
+    InvalidReference,
+    /// The cluster does not serve the kind.
+    NoMatchForKind,
+    /// The target does not exist, or has no Scale.
+    NotFound,
+    /// A permission is missing.
+    Forbidden,
+    /// Any other failure.
+    Other,
+}
+
+impl ScaleFailureClass {
+    /// The class of one of upstream's texts.
+    pub fn from_text(text: &str) -> Self {
+        if text.contains(INVALID_GROUP_VERSION) {
+            Self::InvalidReference
+        } else if text.contains(NO_MATCH) {
+            Self::NoMatchForKind
+        } else if text.contains(FORBIDDEN) {
+            Self::Forbidden
+        } else if text.contains(NOT_FOUND) || text.contains(NO_RESOURCE) {
+            Self::NotFound
+        } else {
+            Self::Other
+        }
+    }
+}
+
+/// The class of a metric's failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum MetricFailureClass {
+    /// A container does not request the resource.
+    MissingRequest,
+    /// The pod sets pod-level requests, but neither the pod nor a container requests the resource.
+    MissingPodRequest,
+    /// A pod lacks the container that the metric names.
+    NoContainer,
+    /// The metric in the spec is invalid.
+    InvalidMetric,
+    /// The cluster does not serve the metrics API.
+    ApiNotServed,
+    /// The metrics API is registered and does not respond.
+    ApiUnavailable,
+    /// A permission is missing.
+    Forbidden,
+    /// The metrics API has no value for the metric.
+    NoValues,
+    /// No counted pod has a sample.
+    NoSamples,
+    /// The selector matches no pod.
+    NoPods,
+    /// Any other failure.
+    Other,
+}
+
+impl MetricFailureClass {
+    /// The class of one of upstream's texts, without the prefixes that name the metric.
+    pub fn from_text(text: &str) -> Self {
+        if text.starts_with(MISSING_REQUEST) {
+            Self::MissingRequest
+        } else if text.starts_with(MISSING_POD_REQUEST) {
+            Self::MissingPodRequest
+        } else if text.contains(NO_CONTAINER) {
+            Self::NoContainer
+        } else if text.starts_with(INVALID_METRIC) || text.starts_with(UNKNOWN_METRIC_TYPE) {
+            Self::InvalidMetric
+        } else if text.contains(NO_RESOURCE) || text.contains(NO_CUSTOM_API) {
+            Self::ApiNotServed
+        } else if text.contains(UNAVAILABLE) || text.contains(REFUSED) {
+            Self::ApiUnavailable
+        } else if text.contains(FORBIDDEN) {
+            Self::Forbidden
+        } else if text.contains(NO_VALUES) || text.contains(NO_METRIC) {
+            Self::NoValues
+        } else if text.contains(NO_SAMPLES) {
+            Self::NoSamples
+        } else if text.contains(NO_PODS) {
+            Self::NoPods
+        } else {
+            Self::Other
+        }
+    }
+}
+
+/// A metric's failure, before the names of the metric and its API precede the text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) class: MetricFailureClass,
+    pub(crate) text: String,
+}
+
+impl Failure {
+    pub(crate) fn new(class: MetricFailureClass, text: impl Into<String>) -> Self {
+        Self { class, text: text.into() }
+    }
+
+    /// Rewrites the text.
+    pub(crate) fn map(self, text: impl FnOnce(&str) -> String) -> Self {
+        Self { class: self.class, text: text(&self.text) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_a_scale_failure_has_a_class() {
+        for (text, class) in [
+            ("unexpected GroupVersion string: a/b/c", ScaleFailureClass::InvalidReference),
+            ("no matches for kind \"Deploymet\" in group \"apps\"", ScaleFailureClass::NoMatchForKind),
+            ("deployments.apps \"web\" not found", ScaleFailureClass::NotFound),
+            ("the server could not find the requested resource", ScaleFailureClass::NotFound),
+            (
+                "deployments.apps \"web\" is forbidden: User \"u\" cannot get resource",
+                ScaleFailureClass::Forbidden,
+            ),
+            ("Timeout: request did not complete", ScaleFailureClass::Other),
+        ] {
+            assert_eq!(ScaleFailureClass::from_text(text), class, "{text}");
+        }
+    }
+
+    #[test]
+    fn text_of_a_metric_failure_has_a_class() {
+        for (text, class) in [
+            ("missing request for cpu in container app of Pod web-1", MetricFailureClass::MissingRequest),
+            ("missing pod-level request for cpu in Pod web-1", MetricFailureClass::MissingPodRequest),
+            ("container proxy not found in Pod web-1", MetricFailureClass::NoContainer),
+            ("invalid resource metric source: neither an average", MetricFailureClass::InvalidMetric),
+            ("unknown metric source type \"Resouce\"", MetricFailureClass::InvalidMetric),
+            (
+                "the server could not find the requested resource (get pods.metrics.k8s.io)",
+                MetricFailureClass::ApiNotServed,
+            ),
+            ("no custom metrics API (custom.metrics.k8s.io) registered", MetricFailureClass::ApiNotServed),
+            (
+                "the server is currently unable to handle the request (get pods.metrics.k8s.io)",
+                MetricFailureClass::ApiUnavailable,
+            ),
+            (
+                "error trying to reach service: dial tcp 10.0.0.9:443: connect: connection refused",
+                MetricFailureClass::ApiUnavailable,
+            ),
+            ("pods.metrics.k8s.io is forbidden: User \"u\" cannot list", MetricFailureClass::Forbidden),
+            ("no metrics returned from resource metrics API", MetricFailureClass::NoValues),
+            ("no metrics returned matched known pods", MetricFailureClass::NoValues),
+            ("the server could not find the metric rps for pods", MetricFailureClass::NoValues),
+            (NO_SAMPLES, MetricFailureClass::NoSamples),
+            (NO_PODS, MetricFailureClass::NoPods),
+            ("Internal error occurred", MetricFailureClass::Other),
+        ] {
+            assert_eq!(MetricFailureClass::from_text(text), class, "{text}");
+        }
+    }
+}
