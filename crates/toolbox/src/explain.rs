@@ -134,7 +134,7 @@ impl Narrative<'_> {
     }
 
     /// Formats a time. A time in the future includes the wait.
-    fn moment(&self, when: Timestamp) -> String {
+    fn time_text(&self, when: Timestamp) -> String {
         let time = self.zone.time(when, self.at);
         if when > self.at { format!("{time} (in {})", Span::between(self.at, when)) } else { time }
     }

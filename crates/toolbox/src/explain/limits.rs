@@ -54,7 +54,7 @@ impl Narrative<'_> {
         };
         let leaves: Vec<String> = [("scale-up", run.last.leaves_up), ("scale-down", run.last.leaves_down)]
             .into_iter()
-            .filter_map(|(window, when)| Some(format!("the {window} window at {}", self.moment(when?))))
+            .filter_map(|(window, when)| Some(format!("the {window} window at {}", self.time_text(when?))))
             .collect();
         let verb = if run.number == 1 { "leaves" } else { "the last leaves" };
         line.plain(format!("; {verb} {}", leaves.join(", ")))
@@ -79,7 +79,7 @@ impl Narrative<'_> {
     fn until(&self, step: &StabilizationStep, window: Option<i64>) -> String {
         let end =
             step.held_by.and_then(|held| held.at.checked_add(jiff::SignedDuration::from_secs(window?)).ok());
-        end.map(|end| format!(", until {}", self.moment(end))).unwrap_or_default()
+        end.map(|end| format!(", until {}", self.time_text(end))).unwrap_or_default()
     }
 
     pub(super) fn rate(&self) -> Option<Step> {
@@ -147,7 +147,7 @@ impl Narrative<'_> {
                 .plain(format!(": {used}, from {} at its start {bound} to {}", policy.start, policy.allows)),
         };
         match policy.frees_at {
-            Some(frees) => line.plain(format!("; more from {}", self.moment(frees))),
+            Some(frees) => line.plain(format!("; more from {}", self.time_text(frees))),
             None => line,
         }
     }

@@ -68,7 +68,7 @@ impl Default for Source {
 
 /// Parses the arguments after `simulate`.
 pub(crate) fn parse(words: impl Iterator<Item = String>) -> Result<Parsed<SimulateOptions>, UsageError> {
-    parse_with(command(), words, |matches| options(matches).map_err(UsageError::Arguments))
+    parse_with(command(), words, options)
 }
 
 fn command() -> Command {
@@ -164,7 +164,7 @@ fn command() -> Command {
     cluster::arguments(command)
 }
 
-fn options(matches: &ArgMatches) -> Result<SimulateOptions, String> {
+fn options(matches: &ArgMatches) -> Result<SimulateOptions, UsageError> {
     let paths =
         |name: &str| matches.get_many::<PathBuf>(name).into_iter().flatten().cloned().collect::<Vec<_>>();
     let path = |name: &str| matches.get_one::<PathBuf>(name).cloned();
@@ -182,40 +182,41 @@ fn options(matches: &ArgMatches) -> Result<SimulateOptions, String> {
     })
 }
 
-fn source(matches: &ArgMatches, hpas: &[PathBuf], loads: &[PathBuf]) -> Result<Source, String> {
+fn source(matches: &ArgMatches, hpas: &[PathBuf], loads: &[PathBuf]) -> Result<Source, UsageError> {
+    let wrong = |text: &str| UsageError::Arguments(text.to_owned());
     let name = matches.get_one::<String>("scenario").cloned();
     if matches.get_flag("schema") {
         return Ok(Source::Schema);
     }
     if matches.get_flag("from-cluster") {
-        let name = name.ok_or("--from-cluster needs the name of an HPA")?;
+        let name = name.ok_or_else(|| wrong("--from-cluster needs the name of an HPA"))?;
         if !hpas.is_empty() || !loads.is_empty() {
-            return Err("--hpa and --load cannot be combined with --from-cluster".to_owned());
+            return Err(wrong("--hpa and --load cannot be combined with --from-cluster"));
         }
         return Ok(Source::Cluster(Box::new(cluster::options(matches)), name));
     }
     match (name, hpas, loads) {
         (Some(name), [], []) => Ok(Source::File(name.into())),
-        (Some(_), ..) => Err("a scenario file cannot be combined with --hpa and --load".to_owned()),
+        (Some(_), ..) => Err(wrong("a scenario file cannot be combined with --hpa and --load")),
         (None, [], []) => {
-            Err("nothing to simulate: pass a scenario file, or --hpa with --load, or --from-cluster"
-                .to_owned())
+            Err(wrong("nothing to simulate: pass a scenario file, or --hpa with --load, or --from-cluster"))
         }
         (None, hpas, loads) if hpas.len() == loads.len() => {
             Ok(Source::Manifests(hpas.iter().cloned().zip(loads.iter().cloned()).collect()))
         }
-        (None, ..) => Err("each --hpa needs one --load".to_owned()),
+        (None, ..) => Err(wrong("each --hpa needs one --load")),
     }
 }
 
 /// Checks that at most one result is written to standard output.
-fn outputs(outputs: Outputs) -> Result<Outputs, String> {
+fn outputs(outputs: Outputs) -> Result<Outputs, UsageError> {
     let all = [("--report", &outputs.report), ("--csv", &outputs.csv), ("--json", &outputs.json)];
     let to_stdout =
         |(_, path): &&(&str, &Option<PathBuf>)| path.as_ref().is_some_and(|path| path.as_os_str() == "-");
     let names: Vec<_> = all.iter().filter(to_stdout).map(|(name, _)| *name).collect();
     if names.len() > 1 {
-        return Err(format!("only one of {} can be written to standard output", names.join(" and ")));
+        let names = names.join(" and ");
+        return Err(UsageError::Arguments(format!("only one of {names} can be written to standard output")));
     }
     Ok(outputs)
 }

@@ -73,7 +73,7 @@ pub(super) fn read(options: &ClusterOptions, name: &str) -> Result<Node, FromClu
 
 /// The objects that were read from the cluster.
 #[derive(Debug, Default)]
-struct Seen {
+struct ClusterObjects {
     hpa: Value,
     /// The target itself, if it is a built-in workload.
     target: Option<Value>,
@@ -83,7 +83,11 @@ struct Seen {
     usage: Vec<Value>,
 }
 
-async fn read_objects(clients: &Clients, namespace: &str, name: &str) -> Result<Seen, FromClusterError> {
+async fn read_objects(
+    clients: &Clients,
+    namespace: &str,
+    name: &str,
+) -> Result<ClusterObjects, FromClusterError> {
     let hpa = ["apis", "autoscaling", "v2", "namespaces", namespace, "horizontalpodautoscalers", name];
     let hpa = Call::get(hpa).about("horizontalpodautoscalers.autoscaling", name);
     let hpa = get(clients, &hpa, format!("the HPA {namespace}/{name}")).await?;
@@ -121,7 +125,7 @@ async fn read_objects(clients: &Clients, namespace: &str, name: &str) -> Result<
         .about("pods.metrics.k8s.io", "");
     // Usage is unavailable without metrics-server, and the HPA may not need it.
     let usage = get(clients, &usage.at_most(LIMIT), String::new()).await.unwrap_or_default();
-    Ok(Seen { hpa, target, replicas: scale.spec_replicas, pods: items(pods), usage: items(usage) })
+    Ok(ClusterObjects { hpa, target, replicas: scale.spec_replicas, pods: items(pods), usage: items(usage) })
 }
 
 async fn get(clients: &Clients, call: &Call, what: String) -> Result<Value, FromClusterError> {
@@ -139,7 +143,7 @@ fn items(list: Value) -> Vec<Value> {
 }
 
 /// Builds the scenario file, with its fields in the usual order.
-fn scenario(objects: &Seen) -> Node {
+fn scenario(objects: &ClusterObjects) -> Node {
     let source: Arc<str> = "the scenario from the cluster".into();
     let text = |object: &Value, pointer: &str| {
         object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()

@@ -27,7 +27,7 @@ pub struct Run {
     /// The HPAs, by namespace and name.
     pub hpas: Vec<HpaRun>,
     /// The events that the scenario itself causes: outages, rollouts, failures.
-    pub happenings: Vec<Happening>,
+    pub happenings: Vec<TimelineEvent>,
 }
 
 /// The results of one HPA and its workload.
@@ -125,7 +125,7 @@ pub struct EventMark {
 
 /// An event that the scenario causes in the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Happening {
+pub struct TimelineEvent {
     /// The start, as time since the start of the run.
     pub from: Duration,
     /// The end. Equal to `from` for an instant.

@@ -21,7 +21,7 @@ use autoscaling::spec::{PolicyKind, SelectPolicy};
 use jiff::{SignedDuration, Timestamp};
 
 use super::run::{
-    Comparison, DecisionPoint, EventMark, Happening, HpaRun, MetricSeries, Run, Sample, Scores,
+    Comparison, DecisionPoint, EventMark, HpaRun, MetricSeries, Run, Sample, Scores, TimelineEvent,
 };
 
 /// The start of the samples: midnight of a day.
@@ -328,7 +328,7 @@ fn simulate(profile: &Profile) -> Run {
         });
     }
     score(&mut hpa);
-    let happenings = profile.outage.map(|(from, to)| Happening {
+    let happenings = profile.outage.map(|(from, to)| TimelineEvent {
         from: Duration::from_secs(from),
         to: Duration::from_secs(to),
         what: "resource metrics API is down".to_owned(),

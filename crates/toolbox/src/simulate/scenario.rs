@@ -29,13 +29,13 @@ use jiff::Timestamp;
 pub use self::problem::Problem;
 pub(super) use self::reading::suggestion;
 
-use self::document::Place;
+use self::document::Location;
 pub(super) use self::document::{Node, Step};
 use self::format::ScenarioFile;
 pub(super) use self::hpas::HpaPlan;
 pub(super) use self::loads::{LoadPlan, load_of};
 pub(super) use self::workloads::WorkloadPlan;
-use super::run::Happening;
+use super::run::TimelineEvent;
 use crate::process::{Process, ResolvedFlags};
 use fake_cluster::load::Pipeline;
 
@@ -62,7 +62,7 @@ pub(super) struct Scenario {
     pub(super) pipeline: Pipeline,
     /// The time and the index of the workload, in order of time.
     pub(super) rollouts: Vec<(Duration, usize)>,
-    pub(super) happenings: Vec<Happening>,
+    pub(super) happenings: Vec<TimelineEvent>,
     /// Notes for the reader of a report, by topic.
     pub(super) notes: BTreeMap<String, String>,
 }
@@ -74,7 +74,7 @@ struct Sources<'a> {
 }
 
 impl Sources<'_> {
-    fn place(self, field: &str) -> Place {
+    fn location(self, field: &str) -> Location {
         let part = |part: &str| {
             let part = part.trim_end_matches(']');
             part.parse().map_or_else(|_| Step::Key(part.to_owned()), Step::Index)
@@ -85,7 +85,7 @@ impl Sources<'_> {
     }
 
     fn problem(self, field: &str, message: impl Into<String>) -> Problem {
-        Problem::new(self.place(field), field, message)
+        Problem::new(self.location(field), field, message)
     }
 }
 
@@ -107,7 +107,7 @@ impl Scenario {
         let mut rollouts = Vec::new();
         for (index, rollout) in file.rollouts.iter().enumerate() {
             let target = loads::named(rollout.workload.as_deref(), &workloads)
-                .map_err(|message| sources.problem(&format!("rollouts[{index}]"), message))?;
+                .map_err(|error| sources.problem(&format!("rollouts[{index}]"), error.to_string()))?;
             rollouts.push((rollout.at.0, target));
         }
         rollouts.sort();

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::scenario::document::{Content, Node, Place};
+use super::scenario::document::{Content, Location, Node};
 use super::scenario::{Problem, suggestion};
 
 /// The maximum number of variants of one command line.
@@ -38,14 +38,45 @@ enum Step {
     Index(usize),
 }
 
-impl std::str::FromStr for Setting {
-    type Err = String;
+/// The error of a setting.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SettingError {
+    #[error("expected PATH=VALUE, such as spec.maxReplicas=20")]
+    NoPath,
+    #[error("expected PATH=VALUE,VALUE, such as spec.behavior.scaleDown.stabilizationWindowSeconds=0,60,300")]
+    NoValues,
+    #[error("{0:?} is not a valid path; use one such as spec.maxReplicas or workloads.web.startup")]
+    Path(String),
+    #[error("the value is not valid YAML")]
+    Yaml,
+    #[error("the value is missing")]
+    NoValue,
+    #[error("the scenario has no HPA")]
+    NoHpa,
+    #[error("the scenario has several HPAs; name one, as in {}:spec.maxReplicas=20", .0.join(" or "))]
+    SeveralHpas(Vec<String>),
+    #[error("unknown HPA {name:?}{suggestion}")]
+    UnknownHpa { name: String, suggestion: String },
+    #[error("several HPAs are named {0:?}; use NAMESPACE/NAME")]
+    AmbiguousHpa(String),
+    #[error("unknown workload {name:?}{suggestion}")]
+    UnknownWorkload { name: String, suggestion: String },
+    #[error("the list has {length} items, but no item {index}")]
+    NoItem { length: usize, index: usize },
+    #[error("the list has {length} items, but no item named {name:?}")]
+    NoNamedItem { length: usize, name: String },
+    #[error("an index is only valid for a list")]
+    NoList,
+    #[error("a scalar value has no field {0:?}")]
+    Scalar(String),
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (path, value) = text
-            .split_once('=')
-            .filter(|(path, _)| !path.is_empty())
-            .ok_or_else(|| "expected PATH=VALUE, such as spec.maxReplicas=20".to_owned())?;
+impl std::str::FromStr for Setting {
+    type Err = SettingError;
+
+    fn from_str(text: &str) -> Result<Self, SettingError> {
+        let (path, value) =
+            text.split_once('=').filter(|(path, _)| !path.is_empty()).ok_or(SettingError::NoPath)?;
         let (hpa, path) = match path.split_once(':') {
             Some((hpa, path)) => (Some(hpa.to_owned()), path),
             None => (None, path),
@@ -56,12 +87,10 @@ impl std::str::FromStr for Setting {
 }
 
 impl std::str::FromStr for Sweep {
-    type Err = String;
+    type Err = SettingError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let all: Setting = text.parse().map_err(|_| {
-            "expected PATH=VALUE,VALUE, such as spec.behavior.scaleDown.stabilizationWindowSeconds=0,60,300".to_owned()
-        })?;
+    fn from_str(text: &str) -> Result<Self, SettingError> {
+        let all: Setting = text.parse().map_err(|_| SettingError::NoValues)?;
         let settings =
             values(&all.value).into_iter().map(|value| Setting { value, ..all.clone() }).collect::<Vec<_>>();
         Ok(Self { settings })
@@ -122,20 +151,20 @@ pub(super) fn choices(sweeps: &[Sweep]) -> Vec<Vec<Setting>> {
 pub(super) fn set(document: &mut Node, setting: &Setting, flag: &str) -> Result<(), Problem> {
     let hpa = setting.hpa.as_ref().map(|hpa| format!("{hpa}:")).unwrap_or_default();
     let source: Arc<str> = format!("{flag} {hpa}{}={}", setting.path, setting.value).into();
-    let place = Place { source: Arc::clone(&source), line: 0 };
-    let wrong = |message: String| Problem::new(place.clone(), "", message);
-    let value = Node::read(&source, &format!("value: {}", setting.value))
-        .map_err(|_| wrong("the value is not valid YAML".to_owned()))?;
-    let mut value = value.get("value").cloned().ok_or_else(|| wrong("the value is missing".to_owned()))?;
-    value.set_place(&place);
+    let location = Location { source: Arc::clone(&source), line: 0 };
+    let wrong = |error: SettingError| Problem::new(location.clone(), "", error.to_string());
+    let value =
+        Node::read(&source, &format!("value: {}", setting.value)).map_err(|_| wrong(SettingError::Yaml))?;
+    let mut value = value.get("value").cloned().ok_or_else(|| wrong(SettingError::NoValue))?;
+    value.set_location(&location);
     let mut steps = steps(&setting.path).map_err(&wrong)?;
     let into_hpa = setting.hpa.is_some() || is_into_hpa(&steps);
     if into_hpa {
         let index = hpa_index(document, setting.hpa.as_deref()).map_err(&wrong)?;
         steps.splice(0..0, [Step::Name("hpas".to_owned()), Step::Index(index)]);
     }
-    name_workload(document, &steps, &place).map_err(&wrong)?;
-    put(document, &steps, value, &place).map_err(wrong)
+    name_workload(document, &steps, &location).map_err(&wrong)?;
+    put(document, &steps, value, &location).map_err(wrong)
 }
 
 fn is_into_hpa(steps: &[Step]) -> bool {
@@ -143,9 +172,8 @@ fn is_into_hpa(steps: &[Step]) -> bool {
 }
 
 /// Parses a path such as `a.b[0].c`. A dot within a name is written `\.`.
-fn steps(path: &str) -> Result<Vec<Step>, String> {
-    let wrong =
-        || format!("{path:?} is not a valid path; use one such as spec.maxReplicas or workloads.web.startup");
+fn steps(path: &str) -> Result<Vec<Step>, SettingError> {
+    let wrong = || SettingError::Path(path.to_owned());
     let mut steps = Vec::new();
     for part in path.replace("\\.", "\u{0}").split('.') {
         let (name, indexes) = part.split_once('[').map_or((part, None), |(name, rest)| (name, Some(rest)));
@@ -163,17 +191,14 @@ fn steps(path: &str) -> Result<Vec<Step>, String> {
 }
 
 /// The index of the HPA named `name`, or of the only HPA.
-fn hpa_index(document: &Node, name: Option<&str>) -> Result<usize, String> {
+fn hpa_index(document: &Node, name: Option<&str>) -> Result<usize, SettingError> {
     let hpas = document.get("hpas").map(Node::items).unwrap_or_default();
     let names: Vec<_> = hpas.iter().map(|hpa| hpa.text(&["metadata", "name"]).unwrap_or_default()).collect();
     let Some(name) = name else {
         return match hpas {
             [_] => Ok(0),
-            [] => Err("the scenario has no HPA".to_owned()),
-            _ => Err(format!(
-                "the scenario has several HPAs; name one, as in {}:spec.maxReplicas=20",
-                names.join(" or ")
-            )),
+            [] => Err(SettingError::NoHpa),
+            _ => Err(SettingError::SeveralHpas(names.into_iter().map(str::to_owned).collect())),
         };
     };
     let has_name = |hpa: &&Node| {
@@ -185,13 +210,13 @@ fn hpa_index(document: &Node, name: Option<&str>) -> Result<usize, String> {
         hpas.iter().enumerate().filter(|(_, hpa)| has_name(hpa)).map(|(index, _)| index).collect();
     match found.as_slice() {
         [index] => Ok(*index),
-        [] => Err(format!("unknown HPA {name:?}{}", suggestion(name, &names))),
-        _ => Err(format!("several HPAs are named {name:?}; use NAMESPACE/NAME")),
+        [] => Err(SettingError::UnknownHpa { name: name.to_owned(), suggestion: suggestion(name, &names) }),
+        _ => Err(SettingError::AmbiguousHpa(name.to_owned())),
     }
 }
 
 /// Adds a description of a workload that only its HPA names so far, so that a path can lead into it.
-fn name_workload(document: &mut Node, steps: &[Step], place: &Place) -> Result<(), String> {
+fn name_workload(document: &mut Node, steps: &[Step], location: &Location) -> Result<(), SettingError> {
     let [Step::Name(list), Step::Name(name), ..] = steps else { return Ok(()) };
     if list != "workloads" {
         return Ok(());
@@ -205,41 +230,44 @@ fn name_workload(document: &mut Node, steps: &[Step], place: &Place) -> Result<(
         hpas.iter().filter_map(|hpa| hpa.text(&["spec", "scaleTargetRef", "name"])).collect();
     if !valid.contains(&name.as_str()) {
         valid.extend(described.iter().filter_map(|workload| workload.text(&["name"])));
-        return Err(format!("unknown workload {name:?}{}", suggestion(name, &valid)));
+        let suggestion = suggestion(name, &valid);
+        return Err(SettingError::UnknownWorkload { name: name.clone(), suggestion });
     }
-    let mut workload = Node { place: place.clone(), content: Content::Map(Vec::new()) };
-    workload.put("name", Node { place: place.clone(), content: Content::Text(name.clone()) });
+    let mut workload = Node { location: location.clone(), content: Content::Map(Vec::new()) };
+    workload.put("name", Node { location: location.clone(), content: Content::Text(name.clone()) });
     let mut all = described.to_vec();
     all.push(workload);
-    document.put("workloads", Node { place: place.clone(), content: Content::List(all) });
+    document.put("workloads", Node { location: location.clone(), content: Content::List(all) });
     Ok(())
 }
 
 /// Sets the value at a path. Missing maps along the path are created.
-fn put(node: &mut Node, steps: &[Step], value: Node, place: &Place) -> Result<(), String> {
+fn put(node: &mut Node, steps: &[Step], value: Node, location: &Location) -> Result<(), SettingError> {
     let Some((step, rest)) = steps.split_first() else {
         *node = value;
         return Ok(());
     };
     if let Content::List(items) = &mut node.content {
         let length = items.len();
-        let (item, what) = match step {
-            Step::Index(index) => (items.get_mut(*index), format!("item {index}")),
-            Step::Name(name) => {
-                (items.iter_mut().find(|item| is_named(item, name)), format!("item named {name:?}"))
+        let item = match step {
+            Step::Index(index) => {
+                items.get_mut(*index).ok_or(SettingError::NoItem { length, index: *index })?
             }
+            Step::Name(name) => items
+                .iter_mut()
+                .find(|item| is_named(item, name))
+                .ok_or_else(|| SettingError::NoNamedItem { length, name: name.clone() })?,
         };
-        let item = item.ok_or_else(|| format!("the list has {length} items, but no {what}"))?;
-        return put(item, rest, value, place);
+        return put(item, rest, value, location);
     }
     let Step::Name(name) = step else {
-        return Err("an index is only valid for a list".to_owned());
+        return Err(SettingError::NoList);
     };
     if !matches!(node.content, Content::Map(_) | Content::Null) {
-        return Err(format!("a scalar value has no field {name:?}"));
+        return Err(SettingError::Scalar(name.clone()));
     }
     if node.get(name).is_none() {
-        node.put(name, Node { place: place.clone(), content: Content::Null });
+        node.put(name, Node { location: location.clone(), content: Content::Null });
     }
     match node.get_mut(name) {
         Some(child) if rest.is_empty() => {
@@ -249,7 +277,7 @@ fn put(node: &mut Node, steps: &[Step], value: Node, place: &Place) -> Result<()
             node.put(name, moved);
             Ok(())
         }
-        Some(child) => put(child, rest, value, place),
+        Some(child) => put(child, rest, value, location),
         None => Ok(()),
     }
 }
@@ -268,7 +296,8 @@ mod tests {
     fn varied(settings: &[&str]) -> Result<String, String> {
         let mut document = Node::read("a.yaml", TEXT).unwrap();
         for setting in settings {
-            set(&mut document, &setting.parse()?, "--set").map_err(|problem| problem.to_string())?;
+            let setting = setting.parse().map_err(|error: SettingError| error.to_string())?;
+            set(&mut document, &setting, "--set").map_err(|problem| problem.to_string())?;
         }
         Ok(document.json().to_string())
     }

@@ -7,7 +7,7 @@ use autoscaling::explanation::{Explanation, Subject};
 use serde::{Serialize, Serializer};
 
 use super::super::run::{
-    Comparison, DecisionPoint, EventMark, Happening, HpaRun, MetricSeries, Run, Sample, Scores,
+    Comparison, DecisionPoint, EventMark, HpaRun, MetricSeries, Run, Sample, Scores, TimelineEvent,
 };
 
 /// The format version. Increases when a field is removed or changes its meaning.
@@ -153,13 +153,9 @@ impl<'a> From<&'a Run> for RunView<'a> {
     }
 }
 
-impl<'a> From<&'a Happening> for HappeningView<'a> {
-    fn from(happening: &'a Happening) -> Self {
-        Self {
-            from_seconds: Seconds(happening.from),
-            to_seconds: Seconds(happening.to),
-            what: &happening.what,
-        }
+impl<'a> From<&'a TimelineEvent> for HappeningView<'a> {
+    fn from(event: &'a TimelineEvent) -> Self {
+        Self { from_seconds: Seconds(event.from), to_seconds: Seconds(event.to), what: &event.what }
     }
 }
 

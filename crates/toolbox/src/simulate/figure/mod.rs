@@ -118,10 +118,10 @@ impl Figure {
     pub(super) fn new(run: &Run, hpa: &HpaRun) -> Self {
         let time = TimeAxis::new(run.start, run.duration.as_secs_f64());
         let panels = panels::build(hpa, time.length());
-        let zones = run.happenings.iter().map(|happening| Zone {
-            from: seconds(happening.from, &time),
-            to: seconds(happening.to, &time),
-            label: happening.what.clone(),
+        let zones = run.happenings.iter().map(|event| Zone {
+            from: seconds(event.from, &time),
+            to: seconds(event.to, &time),
+            label: event.what.clone(),
         });
         let rescales = hpa
             .samples

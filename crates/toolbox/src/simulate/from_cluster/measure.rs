@@ -7,7 +7,7 @@ use autoscaling::quantity::Quantity;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::Seen;
+use super::ClusterObjects;
 
 /// The longest plausible start-up. A later change of the Ready condition means that a pod became ready again.
 const LONGEST_START: Duration = Duration::from_hours(1);
@@ -29,7 +29,7 @@ pub(super) struct Measured {
 }
 
 impl Measured {
-    pub(super) fn from_objects(objects: &Seen) -> Self {
+    pub(super) fn from_objects(objects: &ClusterObjects) -> Self {
         let cpu: f64 = objects.usage.iter().map(|pod| used(pod, "cpu")).sum();
         let memory: f64 = objects.usage.iter().map(|pod| used(pod, "memory")).sum();
         let pods = objects.usage.len().max(1) as f64;
@@ -93,7 +93,7 @@ fn bytes(amount: f64) -> String {
 }
 
 /// The requests and limits, from the template, or from a pod if the template is unavailable.
-fn containers(objects: &Seen) -> Value {
+fn containers(objects: &ClusterObjects) -> Value {
     let containers_of = |object: &Value, pointer: &str| {
         let container = |container: &Value| {
             let mut out = BTreeMap::from([("name", at(container, "/name").clone())]);
@@ -116,7 +116,7 @@ fn containers(objects: &Seen) -> Value {
     if found.is_empty() { Value::Null } else { json!(found) }
 }
 
-fn rolling_update(objects: &Seen) -> Value {
+fn rolling_update(objects: &ClusterObjects) -> Value {
     let Some(target) = &objects.target else { return Value::Null };
     let rolling = at(target, "/spec/strategy/rollingUpdate");
     let fields: serde_json::Map<_, _> = ["maxSurge", "maxUnavailable"]
@@ -156,7 +156,7 @@ fn start_up(pod: &Value) -> Option<Duration> {
 }
 
 /// The time from scheduling until the containers started, which includes pulling and mounting.
-fn image_pull(objects: &Seen) -> Value {
+fn image_pull(objects: &ClusterObjects) -> Value {
     let pull = |pod: &Value| between(became(pod, "PodScheduled")?, started(pod)?);
     match distribution(objects.pods.iter().filter_map(pull)) {
         Value::Null => Value::Null,
@@ -183,7 +183,7 @@ fn distribution(times: impl Iterator<Item = Duration>) -> Value {
 
 /// The loads of custom and external metrics, each with its demand. The current values in the HPA's status
 /// determine them.
-fn custom_loads(objects: &Seen) -> Vec<(f64, Value)> {
+fn custom_loads(objects: &ClusterObjects) -> Vec<(f64, Value)> {
     let current = list(&objects.hpa, "/status/currentMetrics");
     let load = |metric: &Value| {
         let kind = text(metric, "/type");

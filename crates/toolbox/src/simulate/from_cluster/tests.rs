@@ -52,7 +52,7 @@ fn usage(cpu: &str) -> Value {
 
 #[test]
 fn cluster_hpa_on_cpu_becomes_a_valid_scenario() {
-    let objects = Seen {
+    let objects = ClusterObjects {
         hpa: hpa(&json!([cpu_metric()]), &json!([])),
         target: Some(deployment()),
         replicas: 3,
@@ -122,11 +122,16 @@ load:
 
 #[test]
 fn start_up_ignores_pods_that_recovered_or_restarted() {
-    let objects = Seen { pods: vec![pod(0, 20), pod(0, 22), pod(0, 3_000)], ..Seen::default() };
+    let objects =
+        ClusterObjects { pods: vec![pod(0, 20), pod(0, 22), pod(0, 3_000)], ..ClusterObjects::default() };
     assert_eq!(Measured::from_objects(&objects).startup, json!({"oneOf": ["20s", "22s"]}));
     let mut restarted = pod(0, 20);
     restarted["status"]["containerStatuses"][0]["restartCount"] = json!(1);
-    assert!(Measured::from_objects(&Seen { pods: vec![restarted], ..Seen::default() }).startup.is_null());
+    assert!(
+        Measured::from_objects(&ClusterObjects { pods: vec![restarted], ..ClusterObjects::default() })
+            .startup
+            .is_null()
+    );
 }
 
 #[test]
@@ -146,14 +151,14 @@ fn custom_metrics_become_demand_with_cpu_as_its_cost() {
     });
     let queue_now =
         json!({"type": "External", "external": {"metric": {"name": "queue"}, "current": {"value": "40"}}});
-    let objects = Seen {
+    let objects = ClusterObjects {
         hpa: hpa(
             &json!([metric("target", json!("20")), cpu_metric(), external]),
             &json!([metric("current", json!("16500m")), queue_now]),
         ),
         replicas: 2,
         usage: vec![usage("330m"), usage("330m")],
-        ..Seen::default()
+        ..ClusterObjects::default()
     };
     assert_eq!(
         Value::Array(Measured::from_objects(&objects).loads),
@@ -170,7 +175,8 @@ fn target_of_unknown_kind_becomes_a_deployment() {
     let mut hpa = hpa(&json!([cpu_metric()]), &json!([]));
     hpa["spec"]["scaleTargetRef"] = json!({"apiVersion": "example.com/v1", "kind": "Widget", "name": "web"});
     let scenario =
-        Scenario::read(&scenario(&Seen { hpa, replicas: 2, ..Seen::default() }), "", FAKE).unwrap();
+        Scenario::read(&scenario(&ClusterObjects { hpa, replicas: 2, ..ClusterObjects::default() }), "", FAKE)
+            .unwrap();
     assert_eq!(scenario.workloads.len(), 1);
 }
 

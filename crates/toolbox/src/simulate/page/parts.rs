@@ -243,15 +243,10 @@ fn event_list(run: &Run, hpa: &HpaRun, chart: usize) -> String {
     for event in hpa.events.iter().filter(|event| event.warning) {
         lines.push((event.at, "warned", event.reason.clone(), event.message.clone()));
     }
-    for happening in &run.happenings {
-        let length = happening.to.saturating_sub(happening.from);
+    for event in &run.happenings {
+        let length = event.to.saturating_sub(event.from);
         let length = if length.is_zero() { String::new() } else { format!(", for {}", text::span(length)) };
-        lines.push((
-            happening.from,
-            "scenario",
-            "scenario".to_owned(),
-            format!("{}{length}", happening.what),
-        ));
+        lines.push((event.from, "scenario", "scenario".to_owned(), format!("{}{length}", event.what)));
     }
     lines.sort_by_key(|(at, ..)| *at);
     if lines.is_empty() {

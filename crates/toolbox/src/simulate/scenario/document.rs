@@ -13,7 +13,7 @@ use super::problem::Problem;
 
 /// The location of a value: a file and a line, or a source without lines, such as a flag.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Location {
     /// The file name from the command line, or the flag.
     pub(crate) source: Arc<str>,
     /// The line, counted from 1; 0 for a source without lines.
@@ -21,7 +21,7 @@ pub(crate) struct Place {
 }
 
 /// The prefix of an error: `web.yaml:14`.
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             0 => f.write_str(&self.source),
@@ -33,7 +33,7 @@ impl fmt::Display for Place {
 /// A value with its location.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Node {
-    pub(crate) place: Place,
+    pub(crate) location: Location,
     pub(crate) content: Content,
 }
 
@@ -53,7 +53,7 @@ pub(crate) enum Content {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Key {
     pub(crate) name: String,
-    pub(crate) place: Place,
+    pub(crate) location: Location,
 }
 
 /// One step of a path into a tree.
@@ -69,13 +69,13 @@ impl Node {
         let source: Arc<str> = source.into();
         let mut documents = Self::read_all(&source, text)?.into_iter();
         let empty = || Self {
-            place: Place { source: Arc::clone(&source), line: 1 },
+            location: Location { source: Arc::clone(&source), line: 1 },
             content: Content::Map(Vec::new()),
         };
         let first = documents.next().unwrap_or_else(empty);
         match documents.next() {
             Some(second) => Err(Problem::new(
-                second.place,
+                second.location,
                 "",
                 "found a second document; a scenario is a single document",
             )),
@@ -93,14 +93,14 @@ impl Node {
                 let line = error.location().map_or(0, |location| location.line());
                 let text = error.to_string();
                 let message = text.lines().next().unwrap_or_default();
-                Err(Problem::new(Place { source: Arc::clone(source), line }, "", message))
+                Err(Problem::new(Location { source: Arc::clone(source), line }, "", message))
             }
         }
     }
 
     /// Converts a value from a source without lines.
     pub(crate) fn from_json(source: &Arc<str>, value: &Value) -> Self {
-        let place = Place { source: Arc::clone(source), line: 0 };
+        let location = Location { source: Arc::clone(source), line: 0 };
         let content = match value {
             Value::Null => Content::Null,
             Value::Bool(value) => Content::Bool(*value),
@@ -113,21 +113,24 @@ impl Node {
                 fields
                     .iter()
                     .map(|(name, value)| {
-                        (Key { name: name.clone(), place: place.clone() }, Self::from_json(source, value))
+                        (
+                            Key { name: name.clone(), location: location.clone() },
+                            Self::from_json(source, value),
+                        )
                     })
                     .collect(),
             ),
         };
-        Self { place, content }
+        Self { location, content }
     }
 
     /// Builds a list from a source without lines. Its items keep their locations.
     pub(crate) fn list(source: &Arc<str>, items: Vec<Self>) -> Self {
-        Self { place: Place { source: Arc::clone(source), line: 0 }, content: Content::List(items) }
+        Self { location: Location { source: Arc::clone(source), line: 0 }, content: Content::List(items) }
     }
 
     fn from_raw(raw: Spanned<Raw>, source: &Arc<str>) -> Self {
-        let place = Place { source: Arc::clone(source), line: raw.referenced.line() };
+        let location = Location { source: Arc::clone(source), line: raw.referenced.line() };
         let content = match raw.value {
             Raw::Null => Content::Null,
             Raw::Bool(value) => Content::Bool(value),
@@ -140,13 +143,13 @@ impl Node {
                 fields
                     .into_iter()
                     .map(|(key, value)| {
-                        let place = Place { source: Arc::clone(source), line: key.referenced.line() };
-                        (Key { name: key.value, place }, Self::from_raw(value, source))
+                        let location = Location { source: Arc::clone(source), line: key.referenced.line() };
+                        (Key { name: key.value, location }, Self::from_raw(value, source))
                     })
                     .collect(),
             ),
         };
-        Self { place, content }
+        Self { location, content }
     }
 
     /// Converts the tree to JSON, without locations.
@@ -203,7 +206,7 @@ impl Node {
         if !matches!(self.content, Content::Map(_)) {
             self.content = Content::Map(Vec::new());
         }
-        let key = Key { name: name.to_owned(), place: value.place.clone() };
+        let key = Key { name: name.to_owned(), location: value.location.clone() };
         if let Content::Map(fields) = &mut self.content {
             match fields.iter_mut().find(|(key, _)| key.name == name) {
                 Some(field) => *field = (key, value),
@@ -213,14 +216,14 @@ impl Node {
     }
 
     /// Sets the location of the value and of everything in it.
-    pub(crate) fn set_place(&mut self, place: &Place) {
-        self.place = place.clone();
+    pub(crate) fn set_location(&mut self, location: &Location) {
+        self.location = location.clone();
         match &mut self.content {
-            Content::List(items) => items.iter_mut().for_each(|item| item.set_place(place)),
+            Content::List(items) => items.iter_mut().for_each(|item| item.set_location(location)),
             Content::Map(fields) => {
                 for (key, value) in fields {
-                    key.place = place.clone();
-                    value.set_place(place);
+                    key.location = location.clone();
+                    value.set_location(location);
                 }
             }
             Content::Null | Content::Bool(_) | Content::Number(_) | Content::Text(_) => {}
@@ -229,23 +232,24 @@ impl Node {
 
     /// The location at a path: the location of the key if the last step is a key, or of the last existing
     /// value on the path.
-    pub(crate) fn locate(&self, steps: &[Step]) -> Place {
-        let mut place = &self.place;
+    pub(crate) fn locate(&self, steps: &[Step]) -> Location {
+        let mut location = &self.location;
         let mut node = self;
         for step in steps {
             let next = match (&node.content, step) {
-                (Content::Map(fields), Step::Key(name)) => {
-                    fields.iter().find(|(key, _)| key.name == *name).map(|(key, value)| (&key.place, value))
-                }
+                (Content::Map(fields), Step::Key(name)) => fields
+                    .iter()
+                    .find(|(key, _)| key.name == *name)
+                    .map(|(key, value)| (&key.location, value)),
                 (Content::List(items), Step::Index(index)) => {
-                    items.get(*index).map(|item| (&item.place, item))
+                    items.get(*index).map(|item| (&item.location, item))
                 }
                 _ => None,
             };
             let Some((at, value)) = next else { break };
-            (place, node) = (at, value);
+            (location, node) = (at, value);
         }
-        place.clone()
+        location.clone()
     }
 }
 

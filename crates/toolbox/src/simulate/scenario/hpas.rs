@@ -6,7 +6,7 @@ use std::sync::Arc;
 use autoscaling::spec::Spec;
 use serde_json::{Value, json};
 
-use super::document::{Content, Node, Place, Step};
+use super::document::{Content, Location, Node, Step};
 use super::manifests;
 use super::problem::Problem;
 use clock::SystemClock;
@@ -34,12 +34,12 @@ pub(super) fn inline_files(document: &mut Node) -> Result<(), Problem> {
         };
         let field = format!("hpas[{index}].file");
         let Content::Text(name) = &file.content else {
-            return Err(Problem::new(file.place.clone(), field, "expected the path of a file"));
+            return Err(Problem::new(file.location.clone(), field, "expected the path of a file"));
         };
-        let path = beside(&file.place, name);
+        let path = sibling_path(&file.location, name);
         let text = std::fs::read_to_string(&path).map_err(|error| {
             Problem::new(
-                file.place.clone(),
+                file.location.clone(),
                 field.clone(),
                 format!("{} cannot be read: {error}", path.display()),
             )
@@ -47,7 +47,7 @@ pub(super) fn inline_files(document: &mut Node) -> Result<(), Problem> {
         let manifests = manifests::read(&path, &text)?;
         if manifests.hpas.is_empty() {
             let message = format!("{} contains no HorizontalPodAutoscaler", path.display());
-            return Err(Problem::new(file.place.clone(), field, message));
+            return Err(Problem::new(file.location.clone(), field, message));
         }
         inlined.extend(manifests.hpas.iter().cloned());
         files.push(manifests);
@@ -62,8 +62,8 @@ pub(super) fn inline_files(document: &mut Node) -> Result<(), Problem> {
 }
 
 /// Resolves a path relative to the folder of the file that names it.
-pub(super) fn beside(place: &Place, name: &str) -> PathBuf {
-    let folder = if place.line > 0 { Path::new(&*place.source).parent() } else { None };
+pub(super) fn sibling_path(location: &Location, name: &str) -> PathBuf {
+    let folder = if location.line > 0 { Path::new(&*location.source).parent() } else { None };
     folder.map_or_else(|| PathBuf::from(name), |folder| folder.join(name))
 }
 
@@ -83,7 +83,7 @@ pub(super) fn read(document: &Node) -> Result<Vec<HpaPlan>, Problem> {
 }
 
 fn hpa(server: &Cluster, field: &str, item: &Node) -> Result<HpaPlan, Problem> {
-    let wrong = |message: String| Problem::new(item.place.clone(), field, message);
+    let wrong = |message: String| Problem::new(item.location.clone(), field, message);
     let mut manifest = item.json();
     let Some(fields) = manifest.as_object_mut() else {
         return Err(wrong("expected the manifest of an HPA, or file: web.yaml".to_owned()));

@@ -15,7 +15,7 @@ use super::Sources;
 use super::curve_format::{BusinessDayFile, CurveFile, ShapedFile};
 use super::document::Node;
 use super::format::{LoadFile, MeasureFile, MetricFile};
-use super::hpas::{HpaPlan, beside};
+use super::hpas::{HpaPlan, sibling_path};
 use super::problem::Problem;
 use super::reading::suggestion;
 use super::workloads::{WorkloadPlan, target};
@@ -63,7 +63,7 @@ pub(super) fn read(
     for (index, file) in files.iter().enumerate() {
         let field = format!("load[{index}]");
         let target = named(file.workload.as_deref(), workloads)
-            .map_err(|message| sources.problem(&format!("{field}.workload"), message))?;
+            .map_err(|error| sources.problem(&format!("{field}.workload"), error.to_string()))?;
         let context = LoadContext { sources, start, seed: seed.wrapping_add(1).wrapping_add(index as u64) };
         let (Some(workload), Some(plan)) = (workloads.get(target), plans.get_mut(target)) else { continue };
         let work = work(file, &field, workload, &context)?;
@@ -103,13 +103,24 @@ pub(crate) fn load_of(manifest: &Node, csv: &Path) -> Value {
     }
 }
 
+/// The error of a reference to a workload.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum WorkloadError {
+    #[error("the scenario has several workloads; set workload to the name of one")]
+    Unnamed,
+    #[error("unknown workload {name:?}{suggestion}")]
+    Unknown { name: String, suggestion: String },
+    #[error("several workloads are named {0:?}; use NAMESPACE/NAME")]
+    Ambiguous(String),
+}
+
 /// The index of the workload named `name`, or of the only workload.
-pub(super) fn named(name: Option<&str>, workloads: &[WorkloadPlan]) -> Result<usize, String> {
+pub(super) fn named(name: Option<&str>, workloads: &[WorkloadPlan]) -> Result<usize, WorkloadError> {
     let full = |workload: &WorkloadPlan| format!("{}/{}", workload.namespace, workload.name);
     let Some(name) = name else {
         return match workloads {
             [_] => Ok(0),
-            _ => Err("the scenario has several workloads; set workload to the name of one".to_owned()),
+            _ => Err(WorkloadError::Unnamed),
         };
     };
     let found: Vec<_> = workloads
@@ -122,9 +133,9 @@ pub(super) fn named(name: Option<&str>, workloads: &[WorkloadPlan]) -> Result<us
         [index] => Ok(*index),
         [] => {
             let valid: Vec<_> = workloads.iter().map(|workload| workload.name.as_str()).collect();
-            Err(format!("unknown workload {name:?}{}", suggestion(name, &valid)))
+            Err(WorkloadError::Unknown { name: name.to_owned(), suggestion: suggestion(name, &valid) })
         }
-        _ => Err(format!("several workloads are named {name:?}; use NAMESPACE/NAME")),
+        _ => Err(WorkloadError::Ambiguous(name.to_owned())),
     }
 }
 
@@ -348,7 +359,7 @@ fn shape(file: &ShapedFile, field: &str, context: &LoadContext<'_>) -> Result<Cu
     }
     if let Some(name) = &file.csv {
         let field = format!("{field}.csv");
-        let path = beside(&context.sources.place(&field), name);
+        let path = sibling_path(&context.sources.location(&field), name);
         let text = std::fs::read_to_string(&path).map_err(|error| {
             context.sources.problem(&field, format!("{} cannot be read: {error}", path.display()))
         })?;

@@ -54,7 +54,8 @@ impl Manifests {
             }
             let mut all = document.get("workloads").map(Node::items).unwrap_or_default().to_vec();
             all.push(workload.clone());
-            document.put("workloads", Node { place: workload.place.clone(), content: Content::List(all) });
+            document
+                .put("workloads", Node { location: workload.location.clone(), content: Content::List(all) });
         }
     }
 }
@@ -78,8 +79,8 @@ fn workload(manifest: &Node) -> Node {
     let containers = containers.as_array().map_or(&[][..], Vec::as_slice).iter().map(container);
     fields.insert("containers".to_owned(), containers.collect());
     fields.retain(|_, value| !value.is_null());
-    let mut node = Node::from_json(&manifest.place.source, &Value::Object(fields));
-    node.set_place(&manifest.place);
+    let mut node = Node::from_json(&manifest.location.source, &Value::Object(fields));
+    node.set_location(&manifest.location);
     node
 }
 

@@ -2,20 +2,20 @@
 
 use std::fmt;
 
-use super::document::Place;
+use super::document::Location;
 
 /// An error in a scenario: file and line, field, and the expected value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    place: Place,
+    location: Location,
     /// The field. Empty for an error about the whole document.
     field: String,
     message: String,
 }
 
 impl Problem {
-    pub(crate) fn new(place: Place, field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { place, field: field.into(), message: message.into() }
+    pub(crate) fn new(location: Location, field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { location, field: field.into(), message: message.into() }
     }
 }
 
@@ -23,7 +23,7 @@ impl std::error::Error for Problem {}
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.place)?;
+        write!(f, "{}: ", self.location)?;
         if !self.field.is_empty() {
             write!(f, "{}: ", self.field)?;
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::workloads::WorkloadPlan;
-use crate::simulate::run::Happening;
+use crate::simulate::run::TimelineEvent;
 use fake_cluster::MetricsApi;
 use fake_cluster::load::{OutageKind, Pipeline};
 use fake_cluster::workload::{Failure, Span};
@@ -13,8 +13,8 @@ pub(super) fn collect(
     workloads: &[WorkloadPlan],
     rollouts: &[(Duration, usize)],
     duration: Duration,
-) -> Vec<Happening> {
-    let happening = |span: &Span, what: String| Happening {
+) -> Vec<TimelineEvent> {
+    let event = |span: &Span, what: String| TimelineEvent {
         from: span.from.min(duration),
         to: span.until.unwrap_or(duration).min(duration),
         what,
@@ -33,7 +33,7 @@ pub(super) fn collect(
             OutageKind::Missing { fraction } => format!("{api} lacks {:.0} % of samples", fraction * 100.0),
             OutageKind::Stale => format!("{api} serves stale samples"),
         };
-        all.push(happening(&outage.during, what));
+        all.push(event(&outage.during, what));
     }
     for workload in workloads {
         let name = &workload.name;
@@ -41,27 +41,26 @@ pub(super) fn collect(
             let percent = |fraction: &f64| format!("{:.0} %", fraction * 100.0);
             all.push(match failure {
                 Failure::CrashLoop { during, fraction, .. } => {
-                    happening(during, format!("{} of {name}'s pods crash", percent(fraction)))
+                    event(during, format!("{} of {name}'s pods crash", percent(fraction)))
                 }
-                Failure::NeverReady { created, fraction } => happening(
-                    created,
-                    format!("{} of {name}'s new pods never become ready", percent(fraction)),
-                ),
+                Failure::NeverReady { created, fraction } => {
+                    event(created, format!("{} of {name}'s new pods never become ready", percent(fraction)))
+                }
                 Failure::Unready { during, fraction } => {
-                    happening(during, format!("{} of {name}'s pods are unready", percent(fraction)))
+                    event(during, format!("{} of {name}'s pods are unready", percent(fraction)))
                 }
                 Failure::SlowPull { created, .. } => {
-                    happening(created, format!("{name}'s images are pulled slowly"))
+                    event(created, format!("{name}'s images are pulled slowly"))
                 }
             });
         }
     }
     for (at, index) in rollouts {
         if let Some(workload) = workloads.get(*index) {
-            all.push(Happening { from: *at, to: *at, what: format!("rollout of {}", workload.name) });
+            all.push(TimelineEvent { from: *at, to: *at, what: format!("rollout of {}", workload.name) });
         }
     }
-    all.retain(|happening| happening.from < duration);
+    all.retain(|event| event.from < duration);
     all.sort_by(|one, other| (one.from, &one.what).cmp(&(other.from, &other.what)));
     all
 }

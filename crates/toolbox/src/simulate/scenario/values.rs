@@ -42,51 +42,66 @@ impl Default for Start {
     }
 }
 
+/// A text that is no value of its type.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ValueError {
+    /// The text has another format.
+    #[error("{text:?} is not {what}: give one {form}")]
+    Format { text: String, what: &'static str, form: &'static str },
+    /// The value is negative.
+    #[error("{text:?} is negative: give {what} {form}")]
+    Negative { text: String, what: &'static str, form: &'static str },
+}
+
 impl Length {
-    fn read(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is not a duration: give one such as 30s or 1h30m");
-        let duration: GoDuration = text.parse().map_err(|_| wrong())?;
-        duration
-            .unsigned()
-            .map(Self)
-            .ok_or_else(|| format!("{text:?} is negative: give a duration such as 30s or 1h30m"))
+    fn read(text: &str) -> Result<Self, ValueError> {
+        let (text, what, form) = (text.to_owned(), "a duration", "such as 30s or 1h30m");
+        match text.parse::<GoDuration>().map(GoDuration::unsigned) {
+            Ok(Some(duration)) => Ok(Self(duration)),
+            Ok(None) => Err(ValueError::Negative { text, what, form }),
+            Err(_) => Err(ValueError::Format { text, what, form }),
+        }
     }
 }
 
 impl Amount {
-    fn read(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is not a quantity: give one such as 250m, 1.5 or 64Mi");
-        let amount = text.parse::<Quantity>().map_err(|_| wrong())?.as_f64();
-        if amount < 0.0 {
-            return Err(format!("{text:?} is negative: give a quantity such as 250m, 1.5 or 64Mi"));
+    fn read(text: &str) -> Result<Self, ValueError> {
+        let (text, what, form) = (text.to_owned(), "a quantity", "such as 250m, 1.5 or 64Mi");
+        match text.parse::<Quantity>().map(|quantity| quantity.as_f64()) {
+            Ok(amount) if amount < 0.0 => Err(ValueError::Negative { text, what, form }),
+            Ok(amount) => Ok(Self(amount)),
+            Err(_) => Err(ValueError::Format { text, what, form }),
         }
-        Ok(Self(amount))
     }
 }
 
 impl Share {
-    fn read(text: &str) -> Result<Self, String> {
+    fn read(text: &str) -> Result<Self, ValueError> {
         let number = match text.strip_suffix('%') {
             Some(percent) => percent.trim().parse::<f64>().map(|percent| percent / 100.0),
             None => text.parse::<f64>(),
         };
         let number = number.ok().filter(|number| (0.0..=1.0).contains(number));
-        number
-            .map(Self)
-            .ok_or_else(|| format!("{text:?} is not a share: give one from 0 to 1, or from 0% to 100%"))
+        number.map(Self).ok_or_else(|| ValueError::Format {
+            text: text.to_owned(),
+            what: "a share",
+            form: "from 0 to 1, or from 0% to 100%",
+        })
     }
 }
 
 impl Start {
-    fn read(text: &str) -> Result<Self, String> {
+    fn read(text: &str) -> Result<Self, ValueError> {
         if let Ok(start) = text.parse::<Timestamp>() {
             return Ok(Self(start));
         }
         let at = ["%H:%M", "%H:%M:%S"].iter().find_map(|form| TimeOfDay::strptime(form, text).ok());
         let since =
             at.and_then(|at| Self::default().0.checked_add(at.duration_since(TimeOfDay::midnight())).ok());
-        since.map(Self).ok_or_else(|| {
-            format!("{text:?} is not a time: give one such as 08:00 (of a Monday, UTC) or {MONDAY}")
+        since.map(Self).ok_or_else(|| ValueError::Format {
+            text: text.to_owned(),
+            what: "a time",
+            form: "such as 08:00 (of a Monday, UTC) or 2030-01-07T00:00:00Z",
         })
     }
 }
@@ -97,7 +112,7 @@ trait Written: Sized {
     const WHAT: &'static str;
     const NUMBERS: bool;
 
-    fn from_text(text: &str) -> Result<Self, String>;
+    fn from_text(text: &str) -> Result<Self, ValueError>;
 }
 
 macro_rules! written {
@@ -106,7 +121,7 @@ macro_rules! written {
             const WHAT: &'static str = $what;
             const NUMBERS: bool = $numbers;
 
-            fn from_text(text: &str) -> Result<Self, String> {
+            fn from_text(text: &str) -> Result<Self, ValueError> {
                 Self::read(text)
             }
         }
@@ -156,7 +171,7 @@ written!(Start, "Start", "a time such as 08:00 or 2030-01-07T00:00:00Z", numbers
 
 impl FlagText {
     #[expect(clippy::unnecessary_wraps, reason = "as its siblings")]
-    fn read(text: &str) -> Result<Self, String> {
+    fn read(text: &str) -> Result<Self, ValueError> {
         Ok(Self(text.to_owned()))
     }
 }

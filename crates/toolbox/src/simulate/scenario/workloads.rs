@@ -7,7 +7,7 @@ use autoscaling::spec::MetricSource;
 use serde_json::{Value, json};
 
 use super::Sources;
-use super::document::Place;
+use super::document::Location;
 use super::format::{
     ContainerFile, DistributionFile, DrawnFile, FailureFile, ImagePullFile, WorkloadFile, WorkloadKind,
 };
@@ -39,7 +39,7 @@ pub(crate) struct WorkloadPlan {
     pub(super) file: WorkloadFile,
     /// The field that describes the workload.
     pub(super) field: String,
-    place: Place,
+    location: Location,
 }
 
 impl WorkloadKind {
@@ -76,7 +76,7 @@ impl WorkloadKind {
 impl WorkloadPlan {
     /// The API server's error about the workload's object.
     pub(crate) fn refused(&self, status: &Status) -> Problem {
-        Problem::new(self.place.clone(), &self.field, &status.message)
+        Problem::new(self.location.clone(), &self.field, &status.message)
     }
 
     /// The sum of the containers' requests or limits.
@@ -198,7 +198,7 @@ fn plan(
         object,
         model,
         containers,
-        place: sources.place(&field),
+        location: sources.location(&field),
         file,
         field,
     })
